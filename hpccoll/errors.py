@@ -1,0 +1,80 @@
+"""Every exception the library raises: which fields it carries, and how its message reads.
+
+Each class also subclasses the built-in exception a caller would already catch, so
+``except ValueError`` keeps working in codes that never heard of hpccoll. A message has
+three parts: what differs, who is concerned, what to do.
+"""
+
+from __future__ import annotations
+
+
+class HpccollError(Exception):
+    """Base of every exception raised on purpose by hpccoll."""
+
+
+class ArgumentError(HpccollError, ValueError):
+    """An argument has an unusable value; nothing was sent and no buffer was touched.
+
+    Attributes:
+        argument: name of the argument (or environment variable) at fault.
+    """
+
+    def __init__(self, argument: str, problem: str, remedy: str = ""):
+        self.argument = argument
+        super().__init__(f"{argument}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument has the wrong type, or an operator does not exist for a type."""
+
+
+class BufferArgumentError(ArgumentError, BufferError):
+    """A buffer cannot serve: read-only, not contiguous, overlapping, wrong byte order."""
+
+
+class CommunicatorError(HpccollError, ValueError):
+    """The communicator is null, was freed, or is of a kind that cannot be served."""
+
+
+class ScheduleError(HpccollError, ValueError):
+    """A schedule or a builder is malformed: it names memory or ranks that do not exist."""
+
+
+class ProofError(HpccollError, ValueError):
+    """A schedule does not do what its collective promises.
+
+    Attributes:
+        rank, round, step: where the proof failed (``None`` where it concerns no single one).
+        problem: what is wrong there.
+    """
+
+    def __init__(self, problem: str, *, schedule: str = "", rank: int | None = None,
+                 round: int | None = None, step: str | None = None):
+        self.problem, self.rank, self.round, self.step = problem, rank, round, step
+        where = [schedule] if schedule else []
+        where += [f"rank {rank}"] if rank is not None else []
+        where += [f"round {round}"] if round is not None else []
+        where += [f"step '{step}'"] if step is not None else []
+        super().__init__(f"{', '.join(where)}: {problem}" if where else problem)
+
+
+class CollectiveTimeout(HpccollError, TimeoutError):
+    """A collective did not finish in time.
+
+    Attributes:
+        collective, rank, round, peers, seconds: what was running here, and whom it waited for.
+    """
+
+    def __init__(self, collective: str, rank: int, round: int, peers: tuple[int, ...],
+                 seconds: float):
+        self.collective, self.rank, self.round = collective, rank, round
+        self.peers, self.seconds = peers, seconds
+        waiting = ", ".join(map(str, peers)) or "nobody"
+        super().__init__(
+            f"{collective} on rank {rank} made no progress for {seconds:g} s in round {round}, "
+            f"waiting for rank(s) {waiting}; check that every rank reaches this call with the "
+            f"same arguments, or raise HPCCOLL_TIMEOUT")
+
+
+class MessageSizeError(HpccollError, RuntimeError):
+    """A message arrived with another size than the schedule says: ranks disagree on counts."""

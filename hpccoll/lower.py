@@ -1,0 +1,274 @@
+"""Lowering: one rank's program on concrete block sizes, as messages and local operations.
+
+What comes out is what runs: element ranges of three buffers, one message per step, packing
+where a step's memory is not contiguous, landing space for reductions. Proofs work on this
+form, so that nothing between the proof and the wire is taken on trust.
+
+Two things happen on the way:
+
+* **First touch.** A copy from ``in`` is not carried out but remembered; until the slot is
+  written, readers read ``in`` directly, and the first reduction takes it as an operand.
+  Most algorithms thus never copy their input.
+* **Empty messages vanish.** A step whose blocks hold no elements is dropped; sender and
+  receiver agree because they agree on the sizes. A step written without any span (a
+  barrier's token) is always sent.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping, NamedTuple, Sequence
+
+from hpccoll.collective import IN, OUT, TMP
+from hpccoll.errors import ScheduleError
+from hpccoll.schedule import COPY, LEFT, RECV, SEND, Program, Span, Step
+
+
+class Extent(NamedTuple):
+    """``count`` elements from ``offset`` of one buffer."""
+
+    buffer: str
+    offset: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.buffer}<{self.offset}+{self.count}>"
+
+
+class Message(NamedTuple):
+    """A contiguous message to (``SEND``) or from (``RECV``) a peer."""
+
+    kind: str
+    peer: int
+    extent: Extent
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.peer} {self.extent}"
+
+
+class Local(NamedTuple):
+    """``into = left`` (a copy), or ``into = left op right``; all three of equal count."""
+
+    into: Extent
+    left: Extent
+    right: Extent | None = None
+
+    def __str__(self) -> str:
+        return f"{self.into} <- {self.left}" + (f" op {self.right}" if self.right else "")
+
+
+class Phase(NamedTuple):
+    """One round: local work, then all messages at once, then local work."""
+
+    before: tuple[Local, ...]
+    messages: tuple[Message, ...]
+    after: tuple[Local, ...]
+
+
+class Lowered(NamedTuple):
+    """One rank's phases, and the elements of scratch they need."""
+
+    phases: tuple[Phase, ...]
+    scratch: int
+
+
+class Layout(NamedTuple):
+    """Where the slots of ``in`` and ``out`` lie, and how large a scratch block is.
+
+    ``places[buffer][slot]`` is the slot's extent; with ``MPI.IN_PLACE`` the places of one
+    buffer name extents of the other, so that aliasing is visible to lowering and proof.
+    """
+
+    places: Mapping[str, Sequence[Extent]]
+    scratch: Callable[[int], int]
+
+
+def packed(buffer: str, counts: Sequence[int], displs: Sequence[int] | None = None,
+           base: int = 0) -> list[Extent]:
+    """Lay slots of the given counts one after the other, or at the given displacements."""
+    if displs is not None:
+        return [Extent(buffer, base + d, c) for d, c in zip(displs, counts)]
+    places, offset = [], base
+    for count in counts:
+        places.append(Extent(buffer, offset, count))
+        offset += count
+    return places
+
+
+def alias(kind: str, places: dict[str, list[Extent]], rank: int, root: int) -> None:
+    """Make the places of ``in`` and ``out`` share memory the way ``MPI.IN_PLACE`` does."""
+    if kind == "same" and OUT in places and IN in places:
+        places[IN] = places[OUT]
+    elif kind == "own" and OUT in places:
+        places[IN] = [places[OUT][rank]]
+    elif kind == "front":
+        places[IN] = [Extent(OUT, e.offset, e.count) for e in places[IN]]
+    elif kind == "root" and rank == root:
+        places[OUT] = [places[IN][root]]
+
+
+def lower(program: Program, layout: Layout) -> Lowered:
+    """Turn a program into phases on concrete extents.
+
+    Raises:
+        ScheduleError: a step names a slot that does not exist, or writes the input.
+    """
+    lowering = _Lowering(program, layout)
+    phases = [lowering.phase(steps) for steps in program.rounds]
+    leftover = lowering.settle()
+    if leftover:
+        phases.append(Phase((), (), tuple(leftover)))
+    return Lowered(tuple(p for p in phases if any(p)), lowering.scratch)
+
+
+class _Lowering:
+    """State of one lowering: where slots are, and which copies are still only remembered."""
+
+    def __init__(self, program: Program, layout: Layout):
+        self.places = dict(layout.places)
+        self.places[TMP] = packed(TMP, [layout.scratch(b) for b in program.scratch])
+        self.base = sum(e.count for e in self.places[TMP])
+        self.scratch = self.base
+        self.written = {e.buffer for e in self.places.get(OUT, ())} | {OUT, TMP}
+        self.remembered: dict[tuple[str, int], Extent] = {}
+
+    def place(self, span: Span) -> Sequence[Extent]:
+        places = self.places.get(span.buffer)
+        if places is None or not 0 <= span.start <= span.stop <= len(places):
+            held = 0 if places is None else len(places)
+            raise ScheduleError(f"{span} does not exist: this rank has {held} slots there")
+        return places[span.start:span.stop]
+
+    def readable(self, spans: Sequence[Span]) -> list[Extent]:
+        """Extents that hold the current content of the spans, slot by slot."""
+        if not self.remembered:
+            return [e for span in spans for e in self.place(span)]
+        return [self.remembered.get((span.buffer, slot), extent)
+                for span in spans
+                for slot, extent in zip(range(span.start, span.stop), self.place(span))]
+
+    def writable(self, spans: Sequence[Span]) -> list[Extent]:
+        """Extents to write; whatever was remembered for these slots is out of date."""
+        for span in spans:
+            if span.buffer == IN:
+                raise ScheduleError(f"{span} is written, but the input is read-only")
+            if self.remembered:
+                for slot in range(span.start, span.stop):
+                    self.remembered.pop((span.buffer, slot), None)
+        return [e for span in spans for e in self.place(span)]
+
+    def phase(self, steps: Sequence[Step]) -> Phase:
+        before, messages, after = [], [], []
+        self.landing = self.base
+        local = [s for s in steps if s.kind not in (SEND, RECV)]
+        # Sends read before receives overwrite what is remembered: they are posted together.
+        sends = [self.send(s, before) if s.kind == SEND else None for s in steps]
+        for step, ready in zip(steps, sends):
+            if step.kind == RECV:
+                ready = self.receive(step, after)
+            if ready is not None:
+                messages.append(ready)
+        for step in local:
+            after += self.copy(step) if step.kind == COPY else self.combine(step)
+        self.scratch = max(self.scratch, self.landing)
+        return Phase(tuple(before), tuple(messages), tuple(after))
+
+    def land(self, count: int) -> Extent:
+        extent = Extent(TMP, self.landing, count)
+        self.landing += count
+        return extent
+
+    def send(self, step: Step, before: list[Local]) -> Message | None:
+        extents = joined(self.readable(step.spans))
+        if len(extents) > 1:
+            pack = self.land(sum(e.count for e in extents))
+            before += [Local(into, e) for into, e in zip(slices(pack, extents), extents)]
+            extents = [pack]
+        return message(step, extents)
+
+    def receive(self, step: Step, after: list[Local]) -> Message | None:
+        if not step.side:
+            extents = joined(self.writable(step.spans))
+            if len(extents) > 1:
+                pack = self.land(sum(e.count for e in extents))
+                after += [Local(e, part) for e, part in zip(extents, slices(pack, extents))]
+                extents = [pack]
+            return message(step, extents)
+        mine = self.readable(step.spans)
+        into = self.writable(step.spans)
+        pack = self.land(sum(e.count for e in into))
+        after += reductions(into, slices(pack, into), mine, step.side)
+        return message(step, [pack] if pack.count or not step.spans else [])
+
+    def copy(self, step: Step) -> list[Local]:
+        source, = step.source
+        span, = step.spans
+        extents = self.readable(step.source)
+        into = self.writable(step.spans)
+        done = []
+        for slot, (here, there) in enumerate(zip(into, extents, strict=True), span.start):
+            if here == there:
+                continue
+            if there.buffer not in self.written:
+                self.remembered[span.buffer, slot] = there
+            else:
+                done.append(Local(here, there))
+        return fused(done)
+
+    def combine(self, step: Step) -> list[Local]:
+        arriving = self.readable(step.source)
+        mine = self.readable(step.spans)
+        return list(reductions(self.writable(step.spans), arriving, mine, step.side))
+
+    def settle(self) -> list[Local]:
+        """Carry out the remembered copies that the caller will look at."""
+        return fused([Local(self.places[buffer][slot], extent)
+                      for (buffer, slot), extent in self.remembered.items() if buffer == OUT])
+
+
+def message(step: Step, extents: list[Extent]) -> Message | None:
+    """The step's message; ``None`` where its blocks are empty on both sides."""
+    if extents:
+        return Message(step.kind, step.peer, extents[0])
+    return None if step.spans else Message(step.kind, step.peer, Extent(TMP, 0, 0))
+
+
+def reductions(into, arriving, mine, side: str) -> list[Local]:
+    """``into = arriving op mine`` or ``mine op arriving``, slot by slot, joined where adjacent."""
+    left, right = (arriving, mine) if side == LEFT else (mine, arriving)
+    return fused([Local(*extents) for extents in zip(into, left, right, strict=True)])
+
+
+def joined(extents: Sequence[Extent]) -> list[Extent]:
+    """Merge neighbours that are adjacent in memory and drop empty ones."""
+    merged: list[Extent] = []
+    for extent in extents:
+        if not extent.count:
+            continue
+        if merged and follows(merged[-1], extent):
+            extent = Extent(extent.buffer, merged[-1].offset, merged.pop().count + extent.count)
+        merged.append(extent)
+    return merged
+
+
+def fused(locals_: Sequence[Local]) -> list[Local]:
+    """Merge local operations that continue each other in all operands; drop empty ones."""
+    merged: list[Local] = []
+    for step in locals_:
+        if not step.into.count:
+            continue
+        if merged and all((a is None and b is None) or (a and b and follows(a, b))
+                          for a, b in zip(merged[-1], step)):
+            count = merged[-1].into.count + step.into.count
+            step = Local(*(e and Extent(e.buffer, e.offset, count) for e in merged.pop()))
+        merged.append(step)
+    return merged
+
+
+def follows(one: Extent, other: Extent) -> bool:
+    """Tell whether the second extent starts where the first one ends."""
+    return one.buffer == other.buffer and one.offset + one.count == other.offset
+
+
+def slices(pack: Extent, extents: Sequence[Extent]) -> list[Extent]:
+    """Cut a contiguous extent into pieces of the given extents' counts."""
+    return packed(pack.buffer, [e.count for e in extents], base=pack.offset)
