@@ -272,3 +272,50 @@ def follows(one: Extent, other: Extent) -> bool:
 def slices(pack: Extent, extents: Sequence[Extent]) -> list[Extent]:
     """Cut a contiguous extent into pieces of the given extents' counts."""
     return packed(pack.buffer, [e.count for e in extents], base=pack.offset)
+
+
+class Lane(NamedTuple):
+    """One segment of a plan: a lowered program, and how far to shift ``in`` and ``out``."""
+
+    program: Lowered
+    shift: int
+
+
+def lanes(program: Program, layout: Layout, longest: int, segment: int) -> list[Lane]:
+    """Cut every block into segments of at most ``segment`` elements, and lower each segment.
+
+    A segment is the same program on a slice of every block. Segments whose blocks have the
+    same sizes share one lowering and differ only by the shift.
+
+    Args:
+        longest: elements of the longest block on any rank; says how many segments there are.
+        segment: elements of a block per segment; 0 for a single segment.
+    """
+    step = segment or max(longest, 1)
+    shared: dict[tuple, tuple[Lowered, int]] = {}
+    made = []
+    for start in range(0, max(longest, 1), step):
+        cut = Layout({b: [clipped(e, start, step) for e in extents]
+                      for b, extents in layout.places.items()},
+                     lambda key, start=start: clipped(Extent(TMP, 0, layout.scratch(key)),
+                                                      start, step).count)
+        sizes = tuple(tuple(e.count for e in extents) for extents in cut.places.values())
+        sizes += (tuple(map(cut.scratch, set(program.scratch))),)
+        if sizes not in shared:
+            shared[sizes] = lower(program, cut), start
+        lowered, first = shared[sizes]
+        made.append(Lane(lowered, start - first))
+    return made
+
+
+def clipped(extent: Extent, start: int, length: int) -> Extent:
+    """The part of a block that belongs to the segment ``[start, start + length)``."""
+    return Extent(extent.buffer, extent.offset + start,
+                  min(max(extent.count - start, 0), length))
+
+
+def shifted(extent: Extent, shift: int) -> Extent:
+    """The extent in the memory of another segment: scratch is the segment's own."""
+    if not shift or extent.buffer == TMP:
+        return extent
+    return Extent(extent.buffer, extent.offset + shift, extent.count)

@@ -22,7 +22,8 @@ from typing import Callable, Iterable, NamedTuple, Sequence
 
 from hpccoll.collective import IN, OUT, TMP, Collective, block_counts
 from hpccoll.errors import ProofError, ScheduleError
-from hpccoll.lower import Extent, Layout, Local, Lowered, Message, alias, lower, packed
+from hpccoll.lower import (
+    Extent, Lane, Layout, Local, Message, alias, lanes, packed, shifted)
 from hpccoll.schedule import RECV, SEND, Schedule
 
 #: The symbol of memory nobody wrote.
@@ -116,33 +117,17 @@ def prove(schedule: Schedule, collective: Collective, case: Case) -> Proof:
     return machine.conclude()
 
 
-def lower_all(schedule: Schedule, collective: Collective, rank: int, case: Case) -> list[Lowered]:
-    """Lower one rank's program for every segment of a case."""
-    program = schedule.program(rank)
+def lower_all(schedule: Schedule, collective: Collective, rank: int, case: Case) -> list[Lane]:
+    """Lower one rank's program for every segment of a case, as a plan would."""
+    keys = slot_keys(collective, rank, schedule.size, schedule.root, schedule.nblocks)
+    places = {b: packed(b, [case.size_of(k) for k in ks]) for b, ks in keys.items()}
+    if case.in_place:
+        alias(collective.in_place, places, rank, schedule.root)
+    longest = max(map(case.size_of, range(case.keys)), default=0)
     try:
-        return [lower(program, layout) for layout in layouts(schedule, collective, rank, case)]
+        return lanes(schedule.program(rank), Layout(places, case.size_of), longest, case.segment)
     except ScheduleError as error:
         raise ProofError(str(error), schedule=schedule.title, rank=rank) from error
-
-
-def layouts(schedule: Schedule, collective: Collective, rank: int, case: Case) -> list[Layout]:
-    """Dense layouts of ``in`` and ``out``, one per segment; blocks are cut alike everywhere."""
-    keys = slot_keys(collective, rank, schedule.size, schedule.root, schedule.nblocks)
-    whole = {b: packed(b, [case.size_of(k) for k in ks]) for b, ks in keys.items()}
-    if case.in_place:
-        alias(collective.in_place, whole, rank, schedule.root)
-    longest = max(map(case.size_of, range(case.keys)), default=0)
-    step = case.segment or max(longest, 1)
-    return [Layout({b: [clipped(e, start, step) for e in extents] for b, extents in whole.items()},
-                   lambda key, start=start: clipped(Extent(TMP, 0, case.size_of(key)),
-                                                    start, step).count)
-            for start in range(0, max(longest, 1), step)]
-
-
-def clipped(extent: Extent, start: int, length: int) -> Extent:
-    """The part of a block that belongs to the segment ``[start, start + length)``."""
-    return Extent(extent.buffer, extent.offset + start,
-                  min(max(extent.count - start, 0), length))
 
 
 def slot_keys(collective: Collective, rank: int, size: int, root: int, nblocks: int):
@@ -160,7 +145,7 @@ class _Machine:
     """All ranks' symbolic memories and message queues while a case is proved."""
 
     def __init__(self, schedule: Schedule, collective: Collective, case: Case,
-                 programs: list[list[Lowered]]):
+                 programs: list[list[Lane]]):
         self.schedule, self.collective, self.case = schedule, collective, case
         self.programs, self.size = programs, schedule.size
         self.base = list(accumulate(map(case.size_of, range(case.keys)), initial=0))
@@ -224,8 +209,8 @@ class _Machine:
         memory = {b: [GARBAGE] * sum(map(size_of, ks)) for b, ks in self.keys(rank).items()}
         for buffer, keys in given.items():
             memory[buffer] = [self.leaf(k, e, rank) for k in keys for e in range(size_of(k))]
-        for segment, program in enumerate(self.programs[rank]):
-            memory[TMP, segment] = [GARBAGE] * program.scratch
+        for segment, lane in enumerate(self.programs[rank]):
+            memory[TMP, segment] = [GARBAGE] * lane.program.scratch
         if self.case.in_place:
             self.share(memory, rank)
         return memory
@@ -244,19 +229,21 @@ class _Machine:
             memory[OUT][start:start + len(held)] = held
             memory[IN] = memory[OUT]
 
-    def find(self, rank: int, segment: int, extent: Extent) -> list:
+    def find(self, rank: int, segment: int, extent: Extent) -> tuple[list, Extent]:
+        """The list an extent lies in, and the extent moved to its segment's place."""
+        extent = shifted(extent, self.programs[rank][segment].shift)
         buffer = (TMP, segment) if extent.buffer == TMP else extent.buffer
         memory = self.memory[rank].get(buffer)
         if memory is None or extent.offset < 0 or extent.offset + extent.count > len(memory):
             raise self.fault(f"{extent} is out of bounds", rank)
-        return memory
+        return memory, extent
 
     def read(self, rank: int, segment: int, extent: Extent) -> list:
-        memory = self.find(rank, segment, extent)
+        memory, extent = self.find(rank, segment, extent)
         return memory[extent.offset:extent.offset + extent.count]
 
     def write(self, rank: int, segment: int, extent: Extent, symbols: list) -> None:
-        memory = self.find(rank, segment, extent)
+        memory, extent = self.find(rank, segment, extent)
         memory[extent.offset:extent.offset + extent.count] = symbols
 
     def fault(self, problem: str, rank: int | None = None, round: int | None = None,
@@ -269,11 +256,11 @@ class _Machine:
         """No two messages of a round, and no two segments, meet in memory unless both read."""
         for rank, programs in enumerate(self.programs):
             touched: list[tuple[set, set]] = []
-            for program in programs:
-                for number, phase in enumerate(program.phases):
+            for lane in programs:
+                for number, phase in enumerate(lane.program.phases):
                     self.check_phase(rank, number, phase.messages)
                 if len(programs) > 1:
-                    touched.append(self.touched(rank, program))
+                    touched.append(self.touched(rank, lane))
             for i, (reads, writes) in enumerate(touched):
                 for others in touched[:i]:
                     if writes & (others[0] | others[1]) or others[1] & reads:
@@ -296,15 +283,15 @@ class _Machine:
         shared = self.memory[rank]
         return IN if shared.get(OUT) is shared.get(IN) else buffer
 
-    def touched(self, rank: int, program: Lowered) -> tuple[set, set]:
+    def touched(self, rank: int, lane: Lane) -> tuple[set, set]:
         reads, writes = set(), set()
-        for phase in program.phases:
+        for phase in lane.program.phases:
             for kind, _, extent in phase.messages:
-                self.mark(writes if kind == RECV else reads, rank, extent)
+                self.mark(writes if kind == RECV else reads, rank, shifted(extent, lane.shift))
             for into, *operands in (*phase.before, *phase.after):
-                self.mark(writes, rank, into)
+                self.mark(writes, rank, shifted(into, lane.shift))
                 for operand in filter(None, operands):
-                    self.mark(reads, rank, operand)
+                    self.mark(reads, rank, shifted(operand, lane.shift))
         return reads, writes
 
     def mark(self, cells: set, rank: int, extent: Extent) -> None:
@@ -315,8 +302,9 @@ class _Machine:
     # -- running ---------------------------------------------------------------------------
     def run(self) -> None:
         """Advance every (rank, segment) until all are done or none can move."""
-        self.threads = threads = {(r, s): _Thread(program) for r, programs in enumerate(self.programs)
-                   for s, program in enumerate(programs)}
+        threads = {(r, s): _Thread(lane.program) for r, programs in enumerate(self.programs)
+                   for s, lane in enumerate(programs)}
+        self.threads = threads
         self.queues: dict[tuple, deque] = {}
         ready = deque(threads)
         while ready:
@@ -401,7 +389,7 @@ class _Machine:
             self.check_untouched(rank)
         if self.collective.payload == "none":
             self.check_knowledge()
-        sends = [[m for program in programs for phase in program.phases
+        sends = [[m for lane in programs for phase in lane.program.phases
                   for m in phase.messages if m.kind == SEND] for programs in self.programs]
         return Proof(ordered, identical, max(t.finish for t in self.threads.values()),
                      max(sum(m.extent.count for m in mine) for mine in sends),

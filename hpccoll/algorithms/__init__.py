@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, NamedTuple
 
-from hpccoll.algorithms import doubling, ring
+from hpccoll.algorithms import (
+    binary, bruck, chain, circulant, circulant_broadcast, dissemination, double_tree, doubling,
+    halving, knomial, linear, multiplying, neighbor, pairwise, pat, prefix, ring,
+    scatter_allgather, trees, window)
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.schedule import Program, Schedule
@@ -13,6 +16,15 @@ from hpccoll.topology import Topology
 
 def _floor_log2(p: int) -> int:
     return p.bit_length() - 1
+
+
+def _ceil_log2(p: int) -> int:
+    return (p - 1).bit_length()
+
+
+def _power(p: int) -> int:
+    """The largest power of two that is not larger."""
+    return 1 << _floor_log2(p)
 
 
 def _folded(p: int) -> int:
@@ -55,12 +67,141 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             doubling.allreduce, rank_order=True,
             rounds=lambda p: _floor_log2(p) + 2 * _folded(p),
             sent=lambda p: _floor_log2(p) + _folded(p)),
+        "recursive_multiplying": Algorithm(
+            multiplying.allreduce, params={"k": 4}, rank_order=True,
+            rounds=multiplying.rounds, sent=multiplying.sent),
+        "rabenseifner": Algorithm(
+            halving.allreduce, blocks=_power, rank_order=True,
+            rounds=lambda p: 2 * (_floor_log2(p) + _folded(p)),
+            sent=lambda p: 2 * (_power(p) - 1) + _folded(p) * _power(p)),
+        "circulant": Algorithm(
+            circulant.allreduce, blocks=lambda p: p,
+            rounds=lambda p: 2 * _ceil_log2(p), sent=lambda p: 2 * (p - 1)),
+        "pat": Algorithm(
+            pat.allreduce, blocks=lambda p: p,
+            rounds=lambda p: 2 * _ceil_log2(p), sent=lambda p: 2 * (p - 1)),
+        "window": Algorithm(window.allreduce, exact_only=True, rounds=_ceil_log2, sent=_ceil_log2),
+        "linear": Algorithm(
+            linear.allreduce, rank_order=True, sent=lambda p: p - 1,
+            rounds=lambda p: -(-(p - 1) // linear.FAN) + (p > 1)),
+        "reduce_bcast": Algorithm(
+            knomial.allreduce, rank_order=True,
+            rounds=lambda p: 2 * _floor_log2(p), sent=_ceil_log2),
+        "double_tree": Algorithm(
+            double_tree.allreduce, blocks=lambda p: 2,
+            rounds=lambda p: 2 * _ceil_log2(p), sent=lambda p: min(p, 4) * (p > 1)),
     },
     "reduce_scatter": {
         "ring": Algorithm(ring.reduce_scatter, rounds=lambda p: p - 1, sent=lambda p: p - 1),
+        "linear": Algorithm(pairwise.linear_reduce_scatter, rank_order=True,
+                            rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
+        "pairwise": Algorithm(pairwise.reduce_scatter,
+                              rounds=lambda p: p - 1, sent=lambda p: p - 1),
+        "recursive_halving": Algorithm(
+            halving.reduce_scatter, rounds=lambda p: _floor_log2(p) + 2 * _folded(p),
+            sent=lambda p: p - 1 + _folded(p)),
+        "butterfly": Algorithm(
+            halving.butterfly, rank_order=True, sent=lambda p: p - (p < 3),
+            rounds=lambda p: _floor_log2(p) + _folded(p) + (p > 2)),
+        "circulant": Algorithm(circulant.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
+        "pat": Algorithm(pat.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
     },
     "allgather": {
         "ring": Algorithm(ring.allgather, rounds=lambda p: p - 1, sent=lambda p: p - 1),
+        "linear": Algorithm(pairwise.linear_allgather,
+                            rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
+        "neighbor_exchange": Algorithm(
+            neighbor.allgather, rounds=lambda p: p - 1 if p % 2 else p // 2,
+            sent=lambda p: p - 1),
+        "recursive_doubling": Algorithm(
+            doubling.allgather, rounds=lambda p: _floor_log2(p) + 2 * _folded(p),
+            sent=doubling.allgather_sent),
+        "bruck": Algorithm(bruck.allgather, params={"k": 2},
+                           rounds=lambda p, k: len(bruck.powers(p, k)), sent=lambda p, k: p - 1),
+        "circulant": Algorithm(circulant.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
+        "pat": Algorithm(pat.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
+    },
+    "alltoall": {
+        "linear": Algorithm(pairwise.linear_alltoall,
+                            rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
+        "pairwise": Algorithm(pairwise.alltoall, rounds=lambda p: p - 1, sent=lambda p: p - 1),
+        "scattered": Algorithm(pairwise.scattered_alltoall, params={"batch": 4},
+                               rounds=lambda p, batch: -(-(p - 1) // batch),
+                               sent=lambda p, batch: p - 1),
+        "bruck": Algorithm(bruck.alltoall, params={"k": 2}, uniform=True,
+                           rounds=lambda p, k: len(bruck.powers(p, k)), sent=bruck.alltoall_sent),
+        "circulant": Algorithm(circulant.alltoall, uniform=True,
+                               rounds=_ceil_log2, sent=circulant.alltoall_sent),
+    },
+    "scan": {
+        "linear": Algorithm(prefix.linear_scan, rank_order=True,
+                            rounds=lambda p: p - 1, sent=lambda p: int(p > 1)),
+        "recursive_doubling": Algorithm(prefix.scan, rank_order=True,
+                                        rounds=_ceil_log2, sent=_ceil_log2),
+        "window": Algorithm(window.scan, rank_order=True, rounds=_ceil_log2, sent=_ceil_log2),
+    },
+    "exscan": {
+        "linear": Algorithm(prefix.linear_exscan, rank_order=True,
+                            rounds=lambda p: p - 1, sent=lambda p: int(p > 1)),
+        "recursive_doubling": Algorithm(prefix.exscan, rank_order=True,
+                                        rounds=_ceil_log2, sent=_ceil_log2),
+        "window": Algorithm(window.exscan, rank_order=True, rounds=_ceil_log2, sent=_ceil_log2),
+    },
+    "barrier": {
+        "dissemination": Algorithm(dissemination.barrier, params={"k": 2},
+                                   rounds=lambda p, k: len(dissemination.distances(p, k))),
+        "tree": Algorithm(knomial.barrier, params={"k": 2},
+                          rounds=lambda p, k: 2 * trees.depth(p, k)),
+        "recursive_doubling": Algorithm(
+            doubling.barrier, rounds=lambda p: _floor_log2(p) + 2 * _folded(p)),
+        "linear": Algorithm(linear.barrier, rounds=lambda p: 2 * (p > 1)),
+    },
+    "bcast": {
+        "linear": Algorithm(linear.bcast, rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
+        "binomial": Algorithm(knomial.bcast, rounds=_floor_log2, sent=_ceil_log2),
+        "knomial": Algorithm(knomial.bcast, params={"k": 4},
+                             rounds=trees.depth, sent=trees.degree),
+        "chain": Algorithm(chain.bcast, rounds=lambda p: p - 1, sent=lambda p: int(p > 1)),
+        "binary": Algorithm(binary.bcast),
+        "scatter_allgather": Algorithm(
+            scatter_allgather.bcast, blocks=lambda p: p,
+            rounds=lambda p: _floor_log2(p) + _floor_log2(4 * p // 3)),
+        "scatter_ring": Algorithm(scatter_allgather.bcast_ring, blocks=lambda p: p,
+                                  rounds=lambda p: _floor_log2(p) + p - 1),
+        "double_tree": Algorithm(double_tree.bcast, blocks=lambda p: 2, rounds=_ceil_log2,
+                                 sent=lambda p: 2 * (p > 1)),
+        "circulant": Algorithm(
+            circulant_broadcast.bcast, blocks=lambda p, n: n, params={"n": 8},
+            rounds=circulant_broadcast.rounds, sent=circulant_broadcast.rounds),
+    },
+    "reduce": {
+        "linear": Algorithm(
+            linear.reduce, rank_order=True, rounds=lambda p: -(-(p - 1) // linear.FAN),
+            sent=lambda p: int(p > 1)),
+        "binomial": Algorithm(knomial.reduce, rank_order=True,
+                              rounds=_floor_log2, sent=lambda p: int(p > 1)),
+        "knomial": Algorithm(knomial.reduce, params={"k": 4}, rank_order=True,
+                             rounds=trees.depth, sent=lambda p, k: int(p > 1)),
+        "chain": Algorithm(chain.reduce, rounds=lambda p: p - 1, sent=lambda p: int(p > 1)),
+        "rabenseifner": Algorithm(
+            halving.reduce, blocks=_power, rank_order=True,
+            rounds=lambda p: 2 * _floor_log2(p) + _folded(p),
+            sent=lambda p: _power(p) - 1 + _power(p) // 2),
+        "in_order_binary": Algorithm(binary.reduce, rank_order=True, sent=lambda p: int(p > 1)),
+        "double_tree": Algorithm(double_tree.reduce, blocks=lambda p: 2, rounds=_ceil_log2,
+                                 sent=lambda p: 2 * (p > 1)),
+        "circulant": Algorithm(
+            circulant_broadcast.reduce, blocks=lambda p, n: n, params={"n": 8},
+            rounds=circulant_broadcast.rounds, sent=lambda p, n: n * (p > 1)),
+    },
+    "gather": {
+        "linear": Algorithm(linear.gather, rounds=lambda p: int(p > 1),
+                            sent=lambda p: int(p > 1)),
+        "binomial": Algorithm(knomial.gather, rounds=_floor_log2, sent=lambda p: p // 2),
+    },
+    "scatter": {
+        "linear": Algorithm(linear.scatter, rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
+        "binomial": Algorithm(knomial.scatter, rounds=_floor_log2, sent=lambda p: p - 1),
     },
 }
 

@@ -31,11 +31,12 @@ def allreduce(rank: int, size: int) -> Program:
 def reduce_scatter(rank: int, size: int) -> Program:
     """Each block travels once round, gathering a contribution at every stop."""
     left, right = (rank - 1) % size, (rank + 1) % size
-    rounds = [(copy(at(TMP, 0, size), at(IN, 0, size)),)]
+    # In place, out[0] is the start of the input: everything is saved before it is written.
+    rounds = [(copy(at(TMP, 0, size), at(IN, 0, size)), copy(at(OUT, 0), at(TMP, rank)))]
     for t in range(size - 1):
+        into = at(TMP, (rank - t - 2) % size) if t < size - 2 else at(OUT, 0)
         rounds.append((send(right, at(TMP, (rank - t - 1) % size)),
-                       recv(left, at(TMP, (rank - t - 2) % size), reduce=LEFT)))
-    rounds.append((copy(at(OUT, 0), at(TMP, rank)),))
+                       recv(left, into, reduce=LEFT)))
     return Program(tuple(rounds), range(size))
 
 

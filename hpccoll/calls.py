@@ -1,0 +1,351 @@
+"""Calls: the arguments of each collective, checked and brought into one form.
+
+Every function here takes what the mpi4py method of that name takes, checks it before any
+message is sent, and returns a :class:`Call`: which collective, on which buffers, cut into
+which blocks. What only the native implementation serves raises ``NativeOnly``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple, Sequence
+
+from mpi4py import MPI
+
+from hpccoll import plan
+from hpccoll.buffers import Buffer, NativeOnly, element_type, is_in_place, overlap, resolve
+from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
+from hpccoll.lower import Layout
+from hpccoll.reduce import check_op
+from hpccoll.schedule import Schedule
+
+
+class Call(NamedTuple):
+    """One collective call of one rank, resolved.
+
+    Attributes:
+        name: the method's name in lower case, e.g. ``allgatherv``.
+        collective: what its algorithms are registered under, e.g. ``allgather``.
+        source, sink: the input and output buffers, where this rank has them.
+        datatype: MPI type of an element; ``None`` for a barrier.
+        op: the reduction operator, if any.
+        root: root rank.
+        in_place: input and output share memory.
+        nbytes: size that every rank knows and may choose by; ``None`` where none is known.
+        uniform: all blocks are known to have one size.
+        key: everything the layout depends on, hashable.
+        layout: makes the layout and the longest block for a schedule and this rank.
+        shared: every rank knows the longest block, so segments may be evened out.
+    """
+
+    name: str
+    collective: str
+    source: Buffer | None = None
+    sink: Buffer | None = None
+    datatype: MPI.Datatype | None = None
+    op: MPI.Op | None = None
+    root: int = 0
+    in_place: bool = False
+    nbytes: int | None = 0
+    uniform: bool = True
+    key: tuple = ()
+    layout: Callable[[Schedule, int], tuple[Layout, int]] = lambda s, r: (Layout({}, lambda k: 0), 0)
+    shared: bool = True
+
+
+def check_root(root: Any, size: int) -> int:
+    """Return the root if it is a rank of the communicator.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: it is not.
+    """
+    if isinstance(root, bool) or not hasattr(root, "__index__"):
+        raise ArgumentTypeError("root", f"expected a rank, got {root!r}")
+    if not 0 <= root < size:
+        raise ArgumentError("root", f"{root} is not a rank of 0..{size - 1}")
+    return int(root)
+
+
+def barrier(size: int, rank: int) -> Call:
+    """Resolve ``Barrier()``."""
+    return Call("barrier", "barrier")
+
+
+def bcast(size: int, rank: int, buf: Any, root: Any) -> Call:
+    """Resolve ``Bcast(buf, root)``: the root's buffer is only read."""
+    root = check_root(root, size)
+    buffer = resolve(buf, "buf", writable=rank != root)
+    return _vector("bcast", None, buffer, root=root)
+
+
+def reduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any) -> Call:
+    """Resolve ``Reduce(sendbuf, recvbuf, op, root)``."""
+    root = check_root(root, size)
+    if rank != root:
+        source = resolve(sendbuf, "sendbuf")
+        check_op(op, element_type(source.datatype), "reduce")
+        return _vector("reduce", source, None, op, root)
+    return _reduction("reduce", sendbuf, recvbuf, op, root)
+
+
+def allreduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Allreduce(sendbuf, recvbuf, op)``."""
+    return _reduction("allreduce", sendbuf, recvbuf, op)
+
+
+def scan(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Scan(sendbuf, recvbuf, op)``."""
+    return _reduction("scan", sendbuf, recvbuf, op)
+
+
+def exscan(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Exscan(sendbuf, recvbuf, op)``; rank 0's result is left alone."""
+    return _reduction("exscan", sendbuf, recvbuf, op)
+
+
+def reduce_scatter_block(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Reduce_scatter_block(sendbuf, recvbuf, op)``."""
+    in_place = is_in_place(sendbuf)
+    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size if in_place else None)
+    each = sink.count // size if in_place else sink.count
+    source = sink if in_place else resolve(sendbuf, "sendbuf", blocks=size)
+    _same(source, sink, size * each, op, "reduce_scatter")
+    return _blocks("reduce_scatter_block", "reduce_scatter", source, sink, [each] * size,
+                   op=op, in_place=in_place)
+
+
+def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts: Any,
+                   op: Any) -> Call:
+    """Resolve ``Reduce_scatter(sendbuf, recvbuf, recvcounts, op)``.
+
+    Without ``recvcounts`` mpi4py asks every rank for its count; the native call does that.
+    """
+    in_place = is_in_place(sendbuf)
+    if recvcounts is None:
+        raise NativeOnly("counts are not known")
+    counts = [check_count(c, "recvcounts") for c in recvcounts]
+    if len(counts) != size:
+        raise ArgumentError("recvcounts", f"{len(counts)} counts for {size} ranks")
+    sink = resolve(recvbuf, "recvbuf", writable=True)
+    source = sink if in_place else resolve(sendbuf, "sendbuf")
+    if not in_place and sink.count != counts[rank]:
+        raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts says {counts[rank]}")
+    _same(source, sink, sum(counts), op, "reduce_scatter")
+    return _blocks("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
+                   in_place=in_place)
+
+
+def allgather(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Allgather(sendbuf, recvbuf)``."""
+    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size)
+    return _gathering("allgather", rank, sendbuf, sink, [sink.count // size] * size, None)
+
+
+def allgatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Allgatherv(sendbuf, recvbuf)``."""
+    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size)
+    return _gathering("allgatherv", rank, sendbuf, sink, list(sink.counts), sink.displs)
+
+
+def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Gather(sendbuf, recvbuf, root)``."""
+    root = check_root(root, size)
+    if rank != root:
+        source = resolve(sendbuf, "sendbuf")
+        return _blocks("gather", "gather", source, None, [source.count] * size, root=root)
+    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size)
+    return _gathering("gather", rank, sendbuf, sink, [sink.count // size] * size, None, root)
+
+
+def gatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Gatherv(sendbuf, recvbuf, root)``; only the root knows all counts."""
+    root = check_root(root, size)
+    if rank != root:
+        source = resolve(sendbuf, "sendbuf")
+        return _blocks("gatherv", "gather", source, None, _alone(source.count, rank, size),
+                       root=root, nbytes=None, uniform=False)
+    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size)
+    return _gathering("gatherv", rank, sendbuf, sink, list(sink.counts), sink.displs, root)
+
+
+def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Scatter(sendbuf, recvbuf, root)``."""
+    root = check_root(root, size)
+    if rank != root:
+        sink = resolve(recvbuf, "recvbuf", writable=True)
+        return _blocks("scatter", "scatter", None, sink, [sink.count] * size, root=root)
+    source = resolve(sendbuf, "sendbuf", blocks=size)
+    return _scattering("scatter", rank, source, recvbuf, [source.count // size] * size, None, root)
+
+
+def scatterv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Scatterv(sendbuf, recvbuf, root)``; only the root knows all counts."""
+    root = check_root(root, size)
+    if rank != root:
+        sink = resolve(recvbuf, "recvbuf", writable=True)
+        return _blocks("scatterv", "scatter", None, sink, _alone(sink.count, rank, size),
+                       root=root, nbytes=None, uniform=False)
+    source = resolve(sendbuf, "sendbuf", vector=True, blocks=size)
+    return _scattering("scatterv", rank, source, recvbuf, list(source.counts), source.displs, root)
+
+
+def alltoall(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Alltoall(sendbuf, recvbuf)``."""
+    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size)
+    in_place = is_in_place(sendbuf)
+    source = _copied(sink) if in_place else resolve(sendbuf, "sendbuf", blocks=size)
+    _same(source, sink, sink.count)
+    each = [sink.count // size] * size
+    return _pairs("alltoall", source, sink, each, each,
+                  [source.displs[0] + i * each[0] for i in range(size)],
+                  [sink.displs[0] + i * each[0] for i in range(size)],
+                  nbytes=sink.count * itemsize(sink.datatype), uniform=True)
+
+
+def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Alltoallv(sendbuf, recvbuf)``."""
+    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size)
+    in_place = is_in_place(sendbuf)
+    source = _copied(sink) if in_place else resolve(sendbuf, "sendbuf", vector=True, blocks=size)
+    _same(source, sink, None)
+    if source.counts[rank] != sink.counts[rank]:
+        raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} elements from this rank "
+                                       f"itself, sendbuf holds {source.counts[rank]}")
+    return _pairs("alltoallv", source, sink, source.counts, sink.counts, source.displs,
+                  sink.displs)
+
+
+def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Alltoallw(sendbuf, recvbuf)`` on predefined types: blocks of bytes."""
+    sink, received, rdispls = _bytes(recvbuf, "recvbuf", size, True)
+    if is_in_place(sendbuf):
+        source, sent, sdispls = _copied(sink), received, rdispls
+    else:
+        source, sent, sdispls = _bytes(sendbuf, "sendbuf", size, False)
+    _same(source, sink, None)
+    if sent[rank] != received[rank]:
+        raise ArgumentError("recvbuf", f"expects {received[rank]} bytes from this rank itself, "
+                                       f"sendbuf holds {sent[rank]}")
+    return _pairs("alltoallw", source, sink, sent, received, sdispls, rdispls)
+
+
+def check_count(count: Any, argument: str) -> int:
+    """Return a count if it is a non-negative integer."""
+    if isinstance(count, bool) or not hasattr(count, "__index__"):
+        raise ArgumentTypeError(argument, f"counts are integers, got {count!r}")
+    if count < 0:
+        raise ArgumentError(argument, f"counts are not negative, got {count}")
+    return int(count)
+
+
+def itemsize(datatype: MPI.Datatype) -> int:
+    """Bytes of one element."""
+    return element_type(datatype).itemsize
+
+
+def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) -> Call:
+    in_place = is_in_place(sendbuf) or sendbuf is recvbuf
+    sink = resolve(recvbuf, "recvbuf", writable=True)
+    source = sink if in_place else resolve(sendbuf, "sendbuf")
+    _same(source, sink, sink.count, op, name)
+    return _vector(name, source, sink, op, root, in_place)
+
+
+def _vector(name, source, sink, op=None, root=0, in_place=False) -> Call:
+    one = sink or source
+    offsets = ((source or one).displs[0], (sink or one).displs[0])
+    return Call(name, name, source, sink, one.datatype, op, root, in_place,
+                one.count * itemsize(one.datatype), True, (one.count, offsets),
+                lambda s, rank: plan.vector_layout(s, rank, one.count, in_place, offsets))
+
+
+def _blocks(name, collective, source, sink, counts, displs=None, op=None, root=0,
+            in_place=False, nbytes: Any = 0, uniform=True) -> Call:
+    one = sink or source
+    whole, own = (source, sink) if collective in ("reduce_scatter", "scatter") else (sink, source)
+    # Displacements count from the start of the memory, packed blocks from the first of them.
+    base = whole.displs[0] if whole and displs is None else 0
+    offset = own.displs[0] if own else 0
+    uniform = uniform and len(set(counts)) == 1
+    if nbytes is not None:
+        nbytes = sum(counts) * itemsize(one.datatype)
+    return Call(name, collective, source, sink, one.datatype, op, root, in_place, nbytes, uniform,
+                (tuple(counts), displs and tuple(displs), base, offset),
+                lambda s, rank: plan.block_layout(s, rank, counts, in_place, displs, base, offset),
+                nbytes is not None)
+
+
+def _pairs(name, source, sink, sent, received, sdispls, rdispls, nbytes=None,
+           uniform=False) -> Call:
+    return Call(name, "alltoall", source, sink, sink.datatype, None, 0, False, nbytes, uniform,
+                tuple(map(tuple, (sent, received, sdispls, rdispls))),
+                lambda s, rank: plan.pair_layout(sent, received, sdispls, rdispls),
+                nbytes is not None)
+
+
+def _gathering(name, rank, sendbuf, sink, counts, displs, root=0) -> Call:
+    in_place = is_in_place(sendbuf)
+    source = sink if in_place else resolve(sendbuf, "sendbuf")
+    if not in_place and source.count != counts[rank]:
+        raise ArgumentError("sendbuf", f"has {source.count} elements, recvbuf expects "
+                                       f"{counts[rank]} from this rank")
+    _same(source, sink, None)
+    known = name != "gatherv"
+    return _blocks(name, name.removesuffix("v"), source, sink, counts, displs, root=root,
+                   in_place=in_place, nbytes=0 if known else None, uniform=known)
+
+
+def _scattering(name, rank, source, recvbuf, counts, displs, root) -> Call:
+    in_place = is_in_place(recvbuf)
+    sink = source if in_place else resolve(recvbuf, "recvbuf", writable=True)
+    if not in_place and sink.count != counts[rank]:
+        raise ArgumentError("recvbuf", f"has {sink.count} elements, sendbuf holds "
+                                       f"{counts[rank]} for this rank")
+    _same(source, sink, None)
+    known = name == "scatter"
+    return _blocks(name, "scatter", source, sink, counts, displs, root=root, in_place=in_place,
+                   nbytes=0 if known else None, uniform=known)
+
+
+def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
+          collective: str = "") -> None:
+    """Input and output agree in type and count, do not overlap, and suit the operator."""
+    dtype, other = element_type(source.datatype), element_type(sink.datatype)
+    if dtype != other:
+        raise ArgumentError("sendbuf", f"has elements of type {dtype}, recvbuf of {other}")
+    if source.namespace is not sink.namespace:
+        raise NativeOnly("host and device buffers in one call")
+    if count is not None and source is not sink and source.count != count:
+        raise ArgumentError("sendbuf", f"has {source.count} elements, recvbuf asks for {count}")
+    if collective:
+        check_op(op, dtype, collective)
+    if source is not sink and overlap(source, sink):
+        raise BufferArgumentError("recvbuf", "overlaps sendbuf",
+                                  "pass separate memory, or MPI.IN_PLACE")
+
+
+def _alone(count: int, rank: int, size: int) -> list[int]:
+    """Counts as a rank sees them that knows only its own."""
+    return [count if r == rank else 0 for r in range(size)]
+
+
+def _copied(sink: Buffer) -> Buffer:
+    """A copy of the output as the input: an alltoall in place needs its data out of the way."""
+    return sink._replace(array=sink.array.copy(), store=None)
+
+
+def _bytes(spec: Any, argument: str, size: int, writable: bool):
+    """Take an alltoallw specification apart into byte counts and byte displacements."""
+    if not isinstance(spec, (list, tuple)) or not isinstance(spec[-1], Sequence):
+        raise NativeOnly("unknown form; mpi4py says what is wrong with it")
+    obj, *rest, types = spec
+    if len(rest) == 1 and isinstance(rest[0], (tuple, list)):
+        rest = list(rest[0])
+    counts, displs = rest if len(rest) == 2 else ([1] * size, [0] * size)
+    if len(types) != size or not all(isinstance(t, MPI.Datatype) and element_type(t) is not None
+                                     for t in types):
+        raise NativeOnly("derived datatypes")
+    nbytes = [check_count(c, argument) * itemsize(t) for c, t in zip(counts, types, strict=True)]
+    displs = [check_count(d, argument) for d in displs]
+    buffer = resolve([obj, (nbytes, displs), MPI.BYTE], argument, vector=True, blocks=size,
+                     writable=writable)
+    return buffer, nbytes, displs

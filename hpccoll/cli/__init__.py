@@ -1,0 +1,57 @@
+"""The command line: one sub-command a module, imported only when it is called.
+
+So ``hpccoll verify`` runs where there is no MPI, and ``hpccoll --help`` imports nothing. Every
+error the library raises on purpose becomes one line on standard error and exit status 2.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from hpccoll.errors import HpccollError
+
+#: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``.
+COMMANDS = {
+    "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
+    "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
+    "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
+    "verify": ("hpccoll.cli.verify", "Prove algorithms correct, rank count by rank count."),
+}
+
+
+class Commands(click.Group):
+    """A group that looks its sub-commands up in ``COMMANDS``."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        try:
+            return import_module(COMMANDS[name][0]).command
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("hpccoll"):
+                raise
+            raise HpccollError(f"{name} needs {error.name}, which is not installed") from error
+
+    def format_commands(self, context: click.Context,
+                        formatter: click.HelpFormatter) -> None:
+        """List the sub-commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, context: click.Context):
+        try:
+            return super().invoke(context)
+        except HpccollError as error:
+            click.echo(f"hpccoll: {error}", err=True)
+            context.exit(2)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hpccoll", prog_name="hpccoll")
+def main() -> None:
+    """Collective operations for supercomputer jobs, proved before they run."""

@@ -1,0 +1,58 @@
+"""``hpccoll explain``: an algorithm in words, as JSON, or as a picture."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from hpccoll.algorithms import schedule
+from hpccoll.cli.options import parameters
+from hpccoll.errors import ArgumentError
+from hpccoll.explain import as_json, as_text, draw
+
+
+@click.command("explain")
+@click.argument("collective")
+@click.argument("algorithm")
+@click.option("--size", type=int, help="Number of ranks. Default: 8, or what --topology says.")
+@click.option("--topology", help="Layout for hierarchical algorithms, such as 2x4 or 3,5,4.")
+@click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE",
+              help="A parameter of the algorithm, such as k=4; repeatable.")
+@click.option("--nbytes", type=click.IntRange(min=0),
+              help="Bytes of a rank's vector, or of all its blocks together: costs in bytes.")
+@click.option("--json", "json_path", metavar="FILE", help="Write JSON instead of text; - is stdout.")
+@click.option("--draw", "picture_path", metavar="FILE",
+              help="Draw instead of text; the suffix names the format: png, svg, pdf.")
+def command(collective, algorithm, size, topology, root, params, nbytes, json_path, picture_path):
+    """Show what ALGORITHM does for COLLECTIVE: who sends what to whom in which round.
+
+    \b
+    hpccoll explain allreduce ring --size 4
+    hpccoll explain bcast knomial --size 9 --root 2 --param k=3
+    hpccoll explain allgather bruck --size 16 --draw bruck.png
+    """
+    if size is None and topology is None:
+        size = 8
+    made = schedule(collective, algorithm, size, root=root, topology=topology,
+                    **parameters(params))
+    if json_path is not None:
+        _write(json_path, json.dumps(as_json(made), indent=1) + "\n")
+    if picture_path is not None:
+        draw(made, picture_path, nbytes)
+        click.echo(f"wrote {picture_path}", err=True)
+    if json_path is None and picture_path is None:
+        click.echo(as_text(made, nbytes), nl=False)
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error
+    click.echo(f"wrote {path}", err=True)

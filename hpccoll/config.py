@@ -1,0 +1,127 @@
+"""Every environment variable hpccoll reads: name, meaning, default, in one table.
+
+Values are read when a communicator is first used. A malformed value raises an error that
+names the variable; it is never silently replaced by the default.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Mapping, NamedTuple
+
+from hpccoll.algorithms import find
+from hpccoll.collective import COLLECTIVES
+from hpccoll.errors import ArgumentError
+from hpccoll.topology import Topology
+
+#: What a user may choose besides an algorithm of the table.
+NATIVE, AUTO = "native", "auto"
+
+
+class Config(NamedTuple):
+    """The settings of one communicator; see :data:`SETTINGS` for their meaning."""
+
+    algorithm: Mapping[str, tuple[str, Mapping[str, int]]] = {}
+    segment_bytes: int = 256 << 10
+    topology: Topology | None = None
+    timeout: float = 300.0
+    report: float = 30.0
+
+
+class Setting(NamedTuple):
+    """One environment variable: how its text is read, and one line about it."""
+
+    field: str
+    parse: Callable[[str], Any]
+    help: str
+
+
+def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
+    """Read ``allreduce=ring;bcast=knomial,k=4``: a choice per collective, with parameters.
+
+    >>> parse_algorithms("allreduce=ring;bcast=native")
+    {'allreduce': ('ring', {}), 'bcast': ('native', {})}
+    """
+    chosen = {}
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        collective, _, choice = map(str.strip, entry.partition("="))
+        name, *settings = [word.strip() for word in choice.split(",")]
+        chosen[collective] = check_choice(collective, name), _parameters(settings, entry)
+    return chosen
+
+
+def check_choice(collective: str, name: str) -> str:
+    """Return the name if it is an algorithm of the collective, ``native`` or ``auto``."""
+    if collective not in COLLECTIVES:
+        raise ArgumentError("collective", f"{collective!r} is unknown",
+                            f"choose from {', '.join(COLLECTIVES)}")
+    if name not in (NATIVE, AUTO):
+        find(collective, name)
+    return name
+
+
+def _parameters(settings: list[str], entry: str) -> dict[str, int]:
+    params = {}
+    for setting in settings:
+        key, _, value = map(str.strip, setting.partition("="))
+        if not key or not value.isdigit():
+            raise ArgumentError("algorithm", f"cannot read '{setting}' in '{entry}'",
+                                "write parameters like 'bcast=knomial,k=4'")
+        params[key] = int(value)
+    return params
+
+
+def _nbytes(text: str) -> int:
+    scale = {"k": 10, "m": 20, "g": 30}.get(text[-1:].lower(), 0)
+    number = int(text[:-1] if scale else text) << scale
+    if number < 1:
+        raise ValueError("must be at least 1 byte")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError("must be a positive number of seconds")
+    return number
+
+
+#: Every environment variable.
+SETTINGS: dict[str, Setting] = {
+    "HPCCOLL_ALGORITHM": Setting(
+        "algorithm", parse_algorithms,
+        "choice per collective, e.g. 'allreduce=ring;bcast=knomial,k=4;reduce=native'"),
+    "HPCCOLL_SEGMENT_BYTES": Setting(
+        "segment_bytes", _nbytes,
+        "bytes of one block that travel as one message, e.g. '256K'; default 256K"),
+    "HPCCOLL_TOPOLOGY": Setting(
+        "topology", Topology.parse,
+        "layout to assume for hierarchical algorithms, e.g. '2x4'; must sum to the size"),
+    "HPCCOLL_TIMEOUT": Setting(
+        "timeout", _seconds, "seconds without progress until a collective fails; default 300"),
+    "HPCCOLL_REPORT": Setting(
+        "report", _seconds, "seconds without progress until a warning names the peers; default 30"),
+}
+
+
+def load(environ: Mapping[str, str] = os.environ) -> Config:
+    """Read the configuration from the environment.
+
+    Raises:
+        ArgumentError: a malformed value; names the variable.
+    """
+    values = {}
+    for variable, setting in SETTINGS.items():
+        text = environ.get(variable, "").strip()
+        if not text:
+            continue
+        try:
+            values[setting.field] = setting.parse(text)
+        except (ValueError, TypeError) as error:
+            raise ArgumentError(variable, f"cannot use {text!r}: {error}",
+                                f"expected: {setting.help}") from error
+    unknown = [v for v in environ if v.startswith("HPCCOLL_") and v not in SETTINGS]
+    if unknown:
+        raise ArgumentError(unknown[0], "no such setting",
+                            f"hpccoll reads {', '.join(SETTINGS)}")
+    return Config(**values)

@@ -1,0 +1,96 @@
+"""The engine: from a resolved call to a finished one.
+
+    call --choose--> algorithm --schedule--> plan --put onto memory--> execution --drive--> done
+
+Plans are kept by call shape; executions that repeat on the same memory are kept prepared,
+by address. A kept execution never keeps a user's array alive: it holds addresses, and is
+found again only by the address of an array that is alive now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll import plan as plans
+from hpccoll.algorithms import schedule as make_schedule
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.buffers import Buffer, element_type
+from hpccoll.calls import Call
+from hpccoll.collective import IN, OUT
+from hpccoll.device import synchronizer
+from hpccoll.private import State
+from hpccoll.reduce import kernel
+from hpccoll.run import Execution, Memory
+from hpccoll.schedule import Schedule
+from hpccoll.tune.choose import Choice
+from hpccoll.verify import verify
+
+
+def plan_for(state: State, call: Call, choice: Choice) -> plans.Plan:
+    """The plan of a call, from the cache or made now."""
+    key = (call.name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes, call.root, call.in_place,
+           call.key, element_type(call.datatype) if call.datatype else None)
+    made = state.choices.get(key)
+    return made or state.choices.keep(key, _make(state, call, choice))
+
+
+def _make(state: State, call: Call, choice: Choice) -> plans.Plan:
+    schedule = schedule_for(state, call, choice)
+    layout, longest = call.layout(schedule, state.rank)
+    segment = 0
+    # In place, a reduce-scatter's result may reach into other ranks' blocks, which other
+    # segments still read, unless all blocks have the size of the first.
+    if longest and not (call.in_place and call.collective == "reduce_scatter"
+                        and not call.uniform):
+        segment = plans.segment_elements(element_type(call.datatype).itemsize, longest,
+                                         choice.segment_bytes or state.config.segment_bytes,
+                                         call.shared)
+    return plans.make(schedule, state.rank, layout, longest, segment)
+
+
+def schedule_for(state: State, call: Call, choice: Choice) -> Schedule:
+    """The schedule of a choice; one that a user brought along is proved before it runs."""
+    if isinstance(choice.algorithm, Schedule):
+        made = choice.algorithm
+    else:
+        hierarchical = (isinstance(choice.algorithm, str)
+                        and ALGORITHMS[call.collective][choice.algorithm].hierarchical)
+        made = make_schedule(call.collective, choice.algorithm, state.size, root=call.root,
+                             topology=state.layout() if hierarchical else None, **choice.params)
+    if not isinstance(choice.algorithm, str):
+        verify(made, commutative=call.op is None or bool(call.op.Is_commutative()))
+    return made
+
+
+def prepare(state: State, call: Call, plan: plans.Plan, tag: int = 0,
+            repeated: bool = False, own_scratch: bool = False) -> Execution:
+    """Put a plan onto the memory of a call."""
+    one = call.sink or call.source
+    arrays: dict[str, Any] = {}
+    if one is None:
+        return Execution(plan, state.endpoint,
+                         Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy),
+                         tag, repeated)
+    dtype, namespace = element_type(call.datatype), one.namespace
+    nbytes = plan.depth * plan.scratch * dtype.itemsize
+    if namespace is not numpy:
+        scratch = namespace.empty(nbytes, "u1")
+    else:
+        scratch = numpy.empty(nbytes, "u1") if own_scratch else state.scratch(nbytes)
+    for name, buffer in ((IN, call.source), (OUT, call.sink)):
+        if buffer is not None:
+            arrays[name] = unowned(buffer) if repeated else buffer.array
+    reducer = kernel(call.op, dtype, call.datatype, namespace) if call.op is not None else None
+    return Execution(plan, state.endpoint,
+                     Memory(arrays, scratch.view(dtype), reducer, namespace,
+                            synchronizer(namespace)), tag, repeated)
+
+
+def unowned(buffer: Buffer) -> Any:
+    """The same memory as an array that does not keep its owner alive."""
+    array = buffer.array
+    address = array.__array_interface__["data"][0]
+    return numpy.frombuffer(MPI.memory.fromaddress(address, array.nbytes), array.dtype)

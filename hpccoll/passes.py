@@ -1,0 +1,235 @@
+"""Passes: programs made from programs - embedded, one after the other, side by side, reversed.
+
+Hierarchical algorithms are flat ones put together here. A program for a few ranks becomes part
+of a parent's when its ranks, and the memory its slots stand for, are named in the parent's
+terms. Passes work on one rank's program at a time and never look at another rank's, so a
+composed program costs its own steps and no more.
+
+Beside ``in``, ``out`` and ``tmp`` the programs in between may use buffers of other names;
+:func:`allot` turns such a work buffer into scratch at the end.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, zip_longest
+from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+
+from hpccoll.collective import IN, OUT, TMP, Collective
+from hpccoll.errors import ScheduleError
+from hpccoll.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
+
+#: Finds the memory of some of the parent's blocks, given their keys.
+Place = Callable[[Sequence[int]], Sequence[Span]]
+
+
+class Piece(NamedTuple):
+    """Some of the parent's blocks, as part of a sub-program's block.
+
+    Attributes:
+        ranks: the parent's rank that plays each of the sub-program's ranks for these blocks.
+        keys: the blocks, in an order that all these ranks agree on.
+    """
+
+    ranks: Sequence[int]
+    keys: Sequence[int]
+
+
+def slots(collective: Collective, rank: int, size: int, root: int = 0,
+          nblocks: int = 1) -> dict[str, Sequence[int]]:
+    """Tell the block key of every slot of a rank's ``in`` and ``out``."""
+    keys = dict(collective.given(rank, size, root, nblocks))
+    wanted = collective.wanted(rank, size, root, nblocks)
+    return {**keys, OUT: [w.block for w in wanted]} if wanted else keys
+
+
+def runs(buffer: str, numbers: Iterable[int]) -> tuple[Span, ...]:
+    """Name slots of a buffer, neighbours as one span."""
+    if isinstance(numbers, range) and numbers.step == 1:
+        return (Span(buffer, numbers.start, numbers.stop),) if numbers else ()
+    return joined(Span(buffer, n, n + 1) for n in numbers)
+
+
+def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Merge spans that continue each other."""
+    merged: list[Span] = []
+    for span in spans:
+        if merged and _follows(merged[-1], span):
+            span = Span(span.buffer, merged.pop().start, span.stop)
+        merged.append(span)
+    return tuple(merged)
+
+
+def _follows(one: Span, other: Span) -> bool:
+    return one.buffer == other.buffer and one.stop == other.start
+
+
+def embed(program: Program, keys: Mapping[str, Sequence[int]], blocks: Sequence[Sequence[Piece]],
+          place: Mapping[str, Place], ranks: Sequence[int] = ()) -> Program:
+    """Write a sub-program in its parent's terms.
+
+    A message to a sub-rank becomes one message to each parent's rank that plays it for some of
+    the blocks sent. Sender and receiver agree on these messages if any two ranks hold the pieces
+    in which both take part in the same order. A step of blocks that consist of no pieces is
+    dropped: it must not turn into an empty message, which would be sent.
+
+    Args:
+        program: the program of the sub-rank that this rank plays.
+        keys: its block key of every slot of ``in`` and ``out``, as :func:`slots` tells it.
+        blocks: for each of its block keys, the pieces in which this rank plays that sub-rank.
+        place: where the parent keeps the blocks of the sub-program's ``in`` and ``out``. If it
+            names ``tmp``, the first scratch slot of each block lies there; all other scratch
+            slots become scratch of the result.
+        ranks: the parent's rank for every sub-rank; needed only for messages without blocks.
+    """
+    memory, scratch = _memory({**keys, TMP: program.scratch}, blocks, place)
+
+    def parts(spans: Sequence[Span]) -> Iterator[tuple[Sequence[int], Sequence[Span]]]:
+        for buffer, start, stop in spans:
+            yield from chain.from_iterable(memory[buffer][start:stop])
+
+    def written(step: Step) -> Iterator[Step]:
+        if step.kind not in (SEND, RECV):
+            into, source = ([span for _, spans in parts(side) for span in spans]
+                            for side in (step.spans, step.source))
+            for here, there in () if into == source else _paired(into, source):
+                yield step._replace(spans=(here,), source=(there,))
+        elif not step.spans:
+            yield step._replace(peer=ranks[step.peer])
+        else:
+            messages: dict[int, list[Span]] = {}
+            for players, spans in parts(step.spans):
+                messages.setdefault(players[step.peer], []).extend(spans)
+            for peer, spans in messages.items():
+                if spans:
+                    yield step._replace(peer=peer, spans=joined(spans))
+
+    return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
+                         for steps in program.rounds), scratch)
+
+
+def _memory(keys: Mapping[str, Sequence[int]], blocks: Sequence[Sequence[Piece]],
+            place: Mapping[str, Place]) -> tuple[dict[str, list], list[int]]:
+    """Players and spans of the pieces of every slot, and the scratch that the others need."""
+    scratch: list[int] = []
+    known: dict[tuple, list] = {}
+
+    def placed(find: Place, key: int) -> list:
+        if (find, key) not in known:
+            known[find, key] = [(ranks, find(inner)) for ranks, inner in blocks[key]]
+        return known[find, key]
+
+    def fresh(key: int) -> list:
+        found = []
+        for ranks, inner in blocks[key]:
+            found.append((ranks, runs(TMP, range(len(scratch), len(scratch) + len(inner)))))
+            scratch.extend(inner)
+        return found
+
+    memory: dict[str, list] = {}
+    for buffer, held in keys.items():
+        taken = set() if buffer in place else set(held)
+        memory[buffer] = []
+        for key in held:
+            again = key in taken
+            memory[buffer].append(fresh(key) if again else placed(place[buffer], key))
+            taken.add(key)
+    return memory, scratch
+
+
+def _paired(into: Sequence[Span], source: Sequence[Span]) -> list[tuple[Span, Span]]:
+    """Pair the slots on both sides of a local step, as few and long spans as possible."""
+    pairs: list[tuple[Span, Span]] = []
+    for here, there in zip(_single(into), _single(source), strict=True):
+        if pairs and _follows(pairs[-1][0], here) and _follows(pairs[-1][1], there):
+            first = pairs.pop()
+            here, there = (joined(ends)[0] for ends in zip(first, (here, there)))
+        if here != there:
+            pairs.append((here, there))
+    return pairs
+
+
+def _single(spans: Iterable[Span]) -> Iterator[Span]:
+    return (Span(buffer, n, n + 1) for buffer, start, stop in spans for n in range(start, stop))
+
+
+def renamed(program: Program, names: Mapping[str, tuple[str, int]]) -> Program:
+    """Move whole buffers: to the buffer of the given name, from the given slot on."""
+    def span(old: Span) -> Span:
+        name, shift = names.get(old.buffer, (old.buffer, 0))
+        return Span(name, old.start + shift, old.stop + shift)
+
+    return program._replace(rounds=tuple(
+        tuple(step._replace(spans=tuple(map(span, step.spans)),
+                            source=tuple(map(span, step.source))) for step in steps)
+        for steps in program.rounds))
+
+
+def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:
+    """Make scratch of a work buffer whose slots are sized like the given blocks."""
+    moved = renamed(program, {buffer: (TMP, len(program.scratch))})
+    return moved._replace(scratch=(*program.scratch, *keys))
+
+
+def concatenate(*programs: Program) -> Program:
+    """Run programs one after the other; each has scratch of its own."""
+    programs = _apart(programs)
+    return Program(tuple(chain.from_iterable(p.rounds for p in programs)),
+                   tuple(chain.from_iterable(p.scratch for p in programs)))
+
+
+def parallel(*programs: Program) -> Program:
+    """Run programs side by side: round t of the result is round t of each of them.
+
+    This cannot deadlock if a round's number means the same on every rank, that is, if both ends
+    of every message are in rounds of equal number. A rank that has nothing to do in a round of
+    the program as a whole must have an empty round there; see :func:`delayed`.
+    """
+    programs = _apart(programs)
+    return Program(tuple(tuple(chain.from_iterable(steps)) for steps in
+                         zip_longest(*(p.rounds for p in programs), fillvalue=())),
+                   tuple(chain.from_iterable(p.scratch for p in programs)))
+
+
+def delayed(program: Program, rounds: int) -> Program:
+    """Start a program some rounds later."""
+    return program._replace(rounds=((),) * rounds + program.rounds)
+
+
+def _apart(programs: Sequence[Program]) -> list[Program]:
+    """Renumber scratch so that no two programs share any."""
+    found, base = [], 0
+    for program in programs:
+        found.append(renamed(program, {TMP: (TMP, base)}) if base else program)
+        base += len(program.scratch)
+    return found
+
+
+def reverse(program: Program, side: str = LEFT) -> Program:
+    """Run a program backwards: what it spread from one place is reduced into that place.
+
+    Turns a broadcast into a reduction, and an allgather into a reduce-scatter, of operators that
+    commute. What was ``out`` must hold the contributions at the start, and what was read from
+    ``in`` is written there. Every rank must receive every block at most once, or a contribution
+    would count twice.
+
+    Raises:
+        ScheduleError: the program reduces, or copies anything but its input.
+    """
+    return program._replace(rounds=tuple(chain.from_iterable(
+        _reversed(steps, side) for steps in reversed(program.rounds))))
+
+
+def _reversed(steps: Round, side: str) -> list[Round]:
+    """Local steps come after the messages of their round, so backwards they come before."""
+    local, messages = [], []
+    for step in reversed(steps):
+        if step.kind == SEND:
+            messages.append(step._replace(kind=RECV, side=side if step.spans else ""))
+        elif step.kind == RECV and not step.side:
+            messages.append(step._replace(kind=SEND))
+        elif step.kind == COPY and all(span.buffer == IN for span in step.source):
+            local.append(step._replace(spans=step.source, source=step.spans))
+        else:
+            raise ScheduleError(f"'{step}' cannot be reversed: only messages that move data, and "
+                                "copies of the input, can")
+    return [tuple(found) for found in (local, messages) if found]

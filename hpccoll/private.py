@@ -1,0 +1,131 @@
+"""One private duplicate per user communicator, freed with it.
+
+User traffic and ours never mix: all our messages travel over a duplicate that is cached as
+an MPI attribute of the user's communicator, so every ``hpccoll.Comm`` that wraps the same
+communicator shares it.
+
+    user's communicator --attribute--> State --owns--> private duplicate, scratch, caches
+
+The attribute's delete callback runs when the user frees the communicator - a collective
+call, so that freeing the duplicate inside it is safe. It is never freed by garbage
+collection, which runs at different moments on different ranks and would deadlock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Callable
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.config import Config
+from hpccoll.discover import discover
+from hpccoll.topology import Topology
+from hpccoll.transport.mpi import MpiEndpoint
+
+#: Tags of blocking collectives; nonblocking ones use those from FIRST_TAG on, in turn.
+FIRST_TAG, TAGS_PER_CALL = 16, 8
+#: Scratch kept between calls, in bytes; larger needs are allocated for the call.
+KEPT_SCRATCH = 16 << 20
+#: Prepared calls kept per communicator.
+MOST_KEPT = 256
+
+_keyvals: list[int] = []
+
+
+class State:
+    """Everything hpccoll keeps about one communicator on this rank."""
+
+    def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
+        self.comm = user.Dup()
+        self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
+        self.endpoint = MpiEndpoint(self.comm)
+        self.rank, self.size = self.endpoint.rank, self.endpoint.size
+        self.config, self.topology = config, topology
+        self.choices = Kept(MOST_KEPT)
+        self.prepared = Kept(MOST_KEPT, discard=lambda execution: execution.free())
+        self.seen = Kept(MOST_KEPT)
+        self.abandoned: list[Any] = []
+        self.freed = False
+        self._scratch = numpy.empty(0, numpy.uint8)
+        self._calls = 0
+        self._turns = max((MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - FIRST_TAG) // TAGS_PER_CALL, 1)
+
+    def scratch(self, nbytes: int) -> numpy.ndarray:
+        """Memory for one blocking call; the next blocking call gets the same memory."""
+        if nbytes > KEPT_SCRATCH:
+            return numpy.empty(nbytes, numpy.uint8)
+        if self._scratch.nbytes < nbytes:
+            # Prepared calls hold views of the old memory and keep it alive while they need it.
+            self._scratch = numpy.empty(max(nbytes, 64 << 10), numpy.uint8)
+        return self._scratch[:nbytes]
+
+    def layout(self) -> Topology:
+        """The communicator's topology: given, or discovered now (collective)."""
+        if self.topology is None:
+            self.topology = discover(self.comm)
+        return self.topology
+
+    def next_tag(self) -> int:
+        """The first tag of the next nonblocking call; the same on every rank."""
+        self._calls = (self._calls + 1) % self._turns
+        return FIRST_TAG + self._calls * TAGS_PER_CALL
+
+    def abandon(self, execution: Any) -> None:
+        """Keep an execution that failed half-way: its messages may still be in flight."""
+        self.abandoned.append(execution)
+        for key in [k for k, kept in self.prepared.items() if kept is execution]:
+            del self.prepared[key]
+
+    def free(self) -> None:
+        """Free the duplicate and everything prepared on it."""
+        if not self.freed:
+            self.freed = True
+            self.prepared.clear()
+            self.comm.Free()
+
+
+class Kept(OrderedDict):
+    """A dictionary that forgets what was not used for longest."""
+
+    def __init__(self, most: int, discard: Callable[[Any], None] = lambda value: None):
+        super().__init__()
+        self.most, self.discard = most, discard
+
+    def keep(self, key: Any, value: Any) -> Any:
+        """Add an entry; return its value."""
+        self[key] = value
+        if len(self) > self.most:
+            self.discard(self.popitem(last=False)[1])
+        return value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        while self:
+            self.discard(self.popitem()[1])
+
+
+def state_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> State:
+    """The state of a communicator; the first call on it is collective."""
+    state = existing(user)
+    if state is None:
+        chosen = topology or config.topology
+        if chosen is not None:
+            chosen = Topology.parse(chosen, user.Get_size())
+        state = State(user, config, chosen)
+        user.Set_attr(keyval(), state)
+    return state
+
+
+def existing(user: MPI.Intracomm) -> State | None:
+    """The state of a communicator, if there is one; never communicates."""
+    return user.Get_attr(_keyvals[0]) if _keyvals else None
+
+
+def keyval() -> int:
+    """The attribute key, made on first use (not inherited by ``Dup``)."""
+    if not _keyvals:
+        _keyvals.append(MPI.Comm.Create_keyval(
+            delete_fn=lambda comm, key, state: None if MPI.Is_finalized() else state.free()))
+    return _keyvals[0]

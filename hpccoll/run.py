@@ -1,0 +1,264 @@
+"""Running: the one place where a plan meets a transport.
+
+An :class:`Execution` is a plan on concrete memory: a state machine with ``start``,
+``progress`` and ``done`` that blocking calls drive to the end, nonblocking calls hand out
+inside a request, and loopback drives p of in one process. It never blocks by itself;
+:func:`drive` does the waiting, with a back-off and with a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
+
+from hpccoll.collective import TMP
+from hpccoll.errors import CollectiveTimeout
+from hpccoll.lower import Local, Phase, shifted
+from hpccoll.plan import Plan
+from hpccoll.reduce import Kernel
+from hpccoll.transport import Batch, Endpoint
+
+#: Tests that fail before the processor is offered to others; the partner may need it.
+SPINS = 30
+#: Failed tests between two looks at the clock.
+PATIENCE = 1000
+#: Plans with at most this many messages keep them prepared between calls.
+MOST_PREPARED = 128
+
+Action = tuple[Callable, tuple]
+
+
+class Bound(NamedTuple):
+    """A phase on memory: calls to make before the messages, the messages, calls after."""
+
+    before: Sequence[Action]
+    batch: Batch | None
+    after: Sequence[Action]
+
+
+class Memory(NamedTuple):
+    """The arrays a plan runs on: flat, of one dtype and one namespace (NumPy, CuPy).
+
+    ``arrays`` maps ``in`` and ``out`` to arrays that start at element 0 of the layout;
+    ``synchronize`` waits for the device, where the namespace works on one.
+    """
+
+    arrays: dict[str, Any]
+    scratch: Any
+    kernel: Kernel | None
+    namespace: Any
+    synchronize: Callable[[], None] | None = None
+
+
+class Execution:
+    """A plan running, or ready to run, on one rank.
+
+    Args:
+        plan: what to do.
+        endpoint: this rank's side of the transport.
+        memory: arrays; ``scratch`` holds ``plan.depth * plan.scratch`` elements.
+        tag: first of the ``plan.depth`` tags this execution uses.
+        repeated: keep everything prepared for the next ``start``.
+    """
+
+    def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
+                 repeated: bool = False):
+        self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
+        self.repeated = repeated and plan.messages <= MOST_PREPARED
+        self.kept: dict[int, list[Bound]] = {}
+        self.slots: list[_Slot] = []
+        self.done = True
+
+    def start(self) -> None:
+        """Begin; the first messages are posted."""
+        self.done = False
+        self.slots = [_Slot(index) for index in range(self.plan.depth)]
+        self.progress()
+
+    def progress(self) -> bool:
+        """Do what can be done now; tell whether anything moved."""
+        moved, busy = False, False
+        for slot in self.slots:
+            moved |= slot.advance(self)
+            busy |= slot.phases is not None
+        self.done = not busy
+        return moved
+
+    def lane(self, number: int, slot: int) -> Iterator[Bound] | None:
+        """The phases of one segment; ``None`` past the last one."""
+        if number >= len(self.plan.lanes):
+            return None
+        if not self.repeated:
+            return self.bind(number, slot)
+        if number not in self.kept:
+            self.kept[number] = list(self.bind(number, slot))
+        return iter(self.kept[number])
+
+    def bind(self, number: int, slot: int) -> Iterator[Bound]:
+        """Put one segment onto memory, phase by phase."""
+        lane = self.plan.lanes[number]
+        base = slot * self.plan.scratch
+        arrays = {**self.memory.arrays,
+                  TMP: self.memory.scratch[base:base + self.plan.scratch]}
+
+        def view(extent):
+            extent = shifted(extent, lane.shift)
+            return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
+
+        for before, messages, after in lane.program.phases:
+            postings = [(kind, peer, view(extent)) for kind, peer, extent in messages]
+            yield Bound(self.actions(before, view),
+                        self.endpoint.batch(postings, self.tag + slot, self.repeated)
+                        if postings else None,
+                        self.actions(after, view))
+
+    def actions(self, steps: Sequence[Local], view: Callable) -> list[Action]:
+        copyto, kernel = self.memory.namespace.copyto, self.memory.kernel
+        made = [(copyto, (view(into), view(left))) if right is None
+                else (kernel, (view(left), view(right), view(into)))
+                for into, left, right in steps]
+        if made and self.memory.synchronize:
+            made.append((self.memory.synchronize, ()))
+        return made
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """Round and peers this rank waits for, for messages to people."""
+        for slot in self.slots:
+            if slot.phases is not None and slot.number is not None:
+                phase: Phase = self.plan.lanes[slot.lane].program.phases[slot.number]
+                return slot.number, tuple(sorted({m.peer for m in phase.messages}))
+        return 0, ()
+
+    def free(self) -> None:
+        """Give prepared messages back; the execution cannot be started again."""
+        for phases in self.kept.values():
+            for bound in phases:
+                if bound.batch:
+                    bound.batch.free()
+        self.kept = {}
+
+
+class _Slot:
+    """One of the segments in flight: it runs segments index, index + depth, ... in turn.
+
+    The order must not depend on timing: segments in one slot share a tag, so every rank
+    has to run the same ones there in the same order.
+    """
+
+    def __init__(self, index: int):
+        self.index, self.lane, self.number = index, index, None
+        self.following = index
+        self.phases: Iterator[Bound] | None = iter(())
+        self.current: Bound | None = None
+
+    def advance(self, execution: Execution) -> bool:
+        """Go on until a message is missing; tell whether anything moved."""
+        moved = False
+        while self.phases is not None:
+            if self.current is not None:
+                if not self.current.batch.test():
+                    return moved
+                for function, operands in self.current.after:
+                    function(*operands)
+                self.current = None
+                moved = True
+            bound = next(self.phases, None)
+            if bound is None:
+                self.lane = self.following
+                self.following += execution.plan.depth
+                self.phases, self.number = execution.lane(self.lane, self.index), None
+                continue
+            self.number = 0 if self.number is None else self.number + 1
+            for function, operands in bound.before:
+                function(*operands)
+            if bound.batch is None:
+                for function, operands in bound.after:
+                    function(*operands)
+            else:
+                bound.batch.start()
+                self.current = bound
+        return moved
+
+
+def run_prepared(execution: Execution, timeout: float, report: float) -> None:
+    """Run an execution of one segment that is prepared already: the hot path."""
+    for before, batch, after in execution.kept[0]:
+        for function, operands in before:
+            function(*operands)
+        if batch is not None:
+            batch.start()
+            test, spins = batch.test, SPINS
+            while not test():
+                spins -= 1
+                if spins < 0:
+                    _patiently(test, execution, timeout, report)
+                    break
+        for function, operands in after:
+            function(*operands)
+
+
+def _patiently(test: Callable[[], bool], execution: Execution, timeout: float,
+               report: float) -> None:
+    watch = Watch(execution, timeout, report)
+    while not test():
+        watch.idle()
+
+
+def drive(execution: Execution, timeout: float, report: float) -> None:
+    """Start an execution and wait for its end.
+
+    Raises:
+        CollectiveTimeout: nothing moved for ``timeout`` seconds.
+    """
+    execution.start()
+    wait(execution, timeout, report)
+
+
+def wait(execution: Execution, timeout: float, report: float) -> None:
+    """Wait for the end of a started execution; see :func:`drive`."""
+    watch = Watch(execution, timeout, report)
+    while not execution.done:
+        if execution.progress():
+            watch.moved()
+        else:
+            watch.idle()
+
+
+class Watch:
+    """Patience while nothing moves: spin, then yield, then warn, then fail."""
+
+    def __init__(self, execution: Execution, timeout: float, report: float):
+        self.execution, self.timeout, self.report = execution, timeout, report
+        self.moved()
+
+    def moved(self) -> None:
+        """Something moved: start counting again."""
+        self.idles, self.since, self.warned = 0, None, False
+
+    def idle(self) -> None:
+        """Nothing moved: let others run, and look at the clock now and then."""
+        self.idles += 1
+        if self.idles > SPINS:
+            os.sched_yield()
+        if self.idles % PATIENCE == 0:
+            self.look()
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if self.since is None:
+            self.since = now
+        elapsed = now - self.since
+        if elapsed < min(self.report, self.timeout):
+            return
+        round_, peers = self.execution.pending()
+        title = self.execution.plan.schedule.title
+        rank = self.execution.endpoint.rank
+        if elapsed >= self.timeout:
+            raise CollectiveTimeout(title, rank, round_, peers, self.timeout)
+        if not self.warned:
+            self.warned = True
+            warnings.warn(f"hpccoll: {title} on rank {rank} has waited {elapsed:.0f} s in round "
+                          f"{round_} for rank(s) {', '.join(map(str, peers))}",
+                          RuntimeWarning, stacklevel=2)

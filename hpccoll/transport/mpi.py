@@ -1,0 +1,95 @@
+"""MPI point-to-point messages, as single requests or as persistent ones.
+
+Every wait of ours is a loop around ``Testall``, never a blocking MPI call: as fast as
+``Waitall`` here, and it survives oversubscription, Ctrl-C and deadlines.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from mpi4py import MPI
+
+from hpccoll.errors import MessageSizeError
+from hpccoll.schedule import SEND
+from hpccoll.transport import Posting
+
+_startall, _testall = MPI.Prequest.Startall, MPI.Request.Testall
+
+
+class MpiEndpoint:
+    """This process's side of a private communicator."""
+
+    def __init__(self, comm: MPI.Intracomm):
+        self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
+
+    def batch(self, postings: Sequence[Posting], tag: int,
+              repeated: bool) -> PersistentBatch | SingleBatch:
+        """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
+        return (PersistentBatch if repeated else SingleBatch)(self.comm, postings, tag)
+
+
+class SingleBatch:
+    """Messages posted with ``Isend`` and ``Irecv``; received sizes are checked."""
+
+    def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
+        self.comm, self.tag = comm, tag
+        self.postings = [(kind == SEND, peer, wire(array)) for kind, peer, array in postings]
+        self.requests: list[MPI.Request] = []
+
+    def start(self) -> None:
+        comm, tag = self.comm, self.tag
+        self.requests = [comm.Isend(buffer, peer, tag) if sending
+                         else comm.Irecv(buffer, peer, tag)
+                         for sending, peer, buffer in self.postings]
+        self.statuses = [MPI.Status() for _ in self.requests]
+
+    def test(self) -> bool:
+        try:
+            if not _testall(self.requests, self.statuses):
+                return False
+        except MPI.Exception as error:
+            if error.Get_error_class() in (MPI.ERR_TRUNCATE, MPI.ERR_IN_STATUS):
+                raise MessageSizeError(f"a message was longer than expected ({error}); "
+                                       "ranks disagree on counts") from error
+            raise
+        for (sending, peer, (buffer, nbytes, _)), status in zip(self.postings, self.statuses):
+            if not sending and status.Get_count(MPI.BYTE) != nbytes:
+                raise MessageSizeError(
+                    f"rank {peer} sent {status.Get_count(MPI.BYTE)} bytes where rank "
+                    f"{self.comm.Get_rank()} expected {nbytes}; ranks disagree on counts")
+        return True
+
+    def free(self) -> None:
+        self.requests = []
+
+
+class PersistentBatch:
+    """Messages prepared once with ``Send_init`` and ``Recv_init``, started many times."""
+
+    def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
+        self.requests = [(comm.Send_init if kind == SEND else comm.Recv_init)(
+            wire(array), peer, tag) for kind, peer, array in postings]
+
+    def start(self) -> None:
+        _startall(self.requests)
+
+    def test(self) -> bool:
+        return _testall(self.requests)
+
+    def free(self) -> None:
+        for request in self.requests:
+            request.Free()
+        self.requests = []
+
+
+def wire(array: Any) -> list:
+    """An array as mpi4py takes it: memory, bytes, MPI.BYTE; device memory is passed as it is.
+
+    ``Prequest`` and ``Request`` keep the memory object alive, and the memory object does not
+    keep the array alive: the plan that owns this batch says how long a buffer must live.
+    """
+    if hasattr(array, "__cuda_array_interface__"):
+        return [array, array.nbytes, MPI.BYTE]
+    address = array.__array_interface__["data"][0]
+    return [MPI.memory.fromaddress(address, array.nbytes), array.nbytes, MPI.BYTE]

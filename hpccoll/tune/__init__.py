@@ -1,0 +1,1 @@
+"""Choosing which algorithm serves a call."""
