@@ -35,6 +35,7 @@ class Call(NamedTuple):
         key: everything the layout depends on, hashable.
         layout: makes the layout and the longest block for a schedule and this rank.
         shared: every rank knows the longest block, so segments may be evened out.
+        learn: where only the root knows all counts, makes the call of a rank that was told.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Call(NamedTuple):
     key: tuple = ()
     layout: Callable[[Schedule, int], tuple[Layout, int]] = lambda s, r: (Layout({}, lambda k: 0), 0)
     shared: bool = True
+    learn: Callable[[Sequence[int]], Call] | None = None
 
 
 def check_root(root: Any, size: int) -> int:
@@ -161,10 +163,10 @@ def gatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
     root = check_root(root, size)
     if rank != root:
         source = resolve(sendbuf, "sendbuf")
-        return _blocks("gatherv", "gather", source, None, _alone(source.count, rank, size),
-                       root=root, nbytes=None, uniform=False)
+        return _told("gatherv", source, None, source.count, root, rank, size)
     sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size)
-    return _gathering("gatherv", rank, sendbuf, sink, list(sink.counts), sink.displs, root)
+    call = _gathering("gatherv", rank, sendbuf, sink, list(sink.counts), sink.displs, root)
+    return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
 
 
 def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
@@ -182,10 +184,10 @@ def scatterv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Cal
     root = check_root(root, size)
     if rank != root:
         sink = resolve(recvbuf, "recvbuf", writable=True)
-        return _blocks("scatterv", "scatter", None, sink, _alone(sink.count, rank, size),
-                       root=root, nbytes=None, uniform=False)
+        return _told("scatterv", None, sink, sink.count, root, rank, size)
     source = resolve(sendbuf, "sendbuf", vector=True, blocks=size)
-    return _scattering("scatterv", rank, source, recvbuf, list(source.counts), source.displs, root)
+    call = _scattering("scatterv", rank, source, recvbuf, list(source.counts), source.displs, root)
+    return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
 
 
 def alltoall(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
@@ -323,9 +325,19 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
                                   "pass separate memory, or MPI.IN_PLACE")
 
 
-def _alone(count: int, rank: int, size: int) -> list[int]:
-    """Counts as a rank sees them that knows only its own."""
-    return [count if r == rank else 0 for r in range(size)]
+def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, root: int,
+          rank: int, size: int) -> Call:
+    """The call of a rank that knows only its own count, until it learns the others."""
+    def learn(counts: Sequence[int]) -> Call:
+        if counts[rank] != count:
+            raise ArgumentError("sendbuf" if source else "recvbuf",
+                                f"has {count} elements, the root has {counts[rank]} for this rank")
+        return _blocks(name, name.removesuffix("v"), source, sink, counts, root=root,
+                       uniform=False)
+
+    alone = [count if r == rank else 0 for r in range(size)]
+    return _blocks(name, name.removesuffix("v"), source, sink, alone, root=root, nbytes=None,
+                   uniform=False)._replace(learn=learn)
 
 
 def _copied(sink: Buffer) -> Buffer:

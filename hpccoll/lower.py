@@ -160,6 +160,9 @@ class _Lowering:
         before, messages, after = [], [], []
         self.landing = self.base
         local = [s for s in steps if s.kind not in (SEND, RECV)]
+        self.arriving = {(span.buffer, slot) for step in steps if step.kind == RECV
+                         for span in step.spans for slot in range(span.start, span.stop)
+                         } if self.remembered else set()
         # Sends read before receives overwrite what is remembered: they are posted together.
         sends = [self.send(s, before) if s.kind == SEND else None for s in steps]
         for step, ready in zip(steps, sends):
@@ -179,11 +182,28 @@ class _Lowering:
 
     def send(self, step: Step, before: list[Local]) -> Message | None:
         extents = joined(self.readable(step.spans))
+        if len(extents) > 1 and self.remembered:
+            extents = self.carried_out(step, before) or extents
         if len(extents) > 1:
             pack = self.land(sum(e.count for e in extents))
             before += [Local(into, e) for into, e in zip(slices(pack, extents), extents)]
             extents = [pack]
         return message(step, extents)
+
+    def carried_out(self, step: Step, before: list[Local]) -> list[Extent]:
+        """Carry remembered copies out where that makes the message contiguous, or nothing.
+
+        Otherwise one remembered slot among many (a gather's own block) would have the whole
+        message packed. Slots that this round also receives must stay as they are.
+        """
+        slots = [(span.buffer, slot) for span in step.spans
+                 for slot in range(span.start, span.stop)]
+        own = [e for span in step.spans for e in self.place(span)]
+        if len(joined(own)) != 1 or not self.arriving.isdisjoint(slots):
+            return []
+        before += fused([Local(place, self.remembered.pop(slot))
+                         for slot, place in zip(slots, own) if slot in self.remembered])
+        return joined(own)
 
     def receive(self, step: Step, after: list[Local]) -> Message | None:
         if not step.side:

@@ -63,8 +63,9 @@ def _follows(one: Span, other: Span) -> bool:
     return one.buffer == other.buffer and one.stop == other.start
 
 
-def embed(program: Program, keys: Mapping[str, Sequence[int]], blocks: Sequence[Sequence[Piece]],
-          place: Mapping[str, Place], ranks: Sequence[int] = ()) -> Program:
+def embed(program: Program, keys: Mapping[str, Sequence[int]],
+          blocks: Callable[[int], Sequence[Piece]], place: Mapping[str, Place],
+          ranks: Sequence[int] = ()) -> Program:
     """Write a sub-program in its parent's terms.
 
     A message to a sub-rank becomes one message to each parent's rank that plays it for some of
@@ -75,7 +76,7 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]], blocks: Sequence[
     Args:
         program: the program of the sub-rank that this rank plays.
         keys: its block key of every slot of ``in`` and ``out``, as :func:`slots` tells it.
-        blocks: for each of its block keys, the pieces in which this rank plays that sub-rank.
+        blocks: tells for a block key the pieces in which this rank plays that sub-rank.
         place: where the parent keeps the blocks of the sub-program's ``in`` and ``out``. If it
             names ``tmp``, the first scratch slot of each block lies there; all other scratch
             slots become scratch of the result.
@@ -107,7 +108,7 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]], blocks: Sequence[
                          for steps in program.rounds), scratch)
 
 
-def _memory(keys: Mapping[str, Sequence[int]], blocks: Sequence[Sequence[Piece]],
+def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[Piece]],
             place: Mapping[str, Place]) -> tuple[dict[str, list], list[int]]:
     """Players and spans of the pieces of every slot, and the scratch that the others need."""
     scratch: list[int] = []
@@ -115,12 +116,12 @@ def _memory(keys: Mapping[str, Sequence[int]], blocks: Sequence[Sequence[Piece]]
 
     def placed(find: Place, key: int) -> list:
         if (find, key) not in known:
-            known[find, key] = [(ranks, find(inner)) for ranks, inner in blocks[key]]
+            known[find, key] = [(ranks, find(inner)) for ranks, inner in blocks(key)]
         return known[find, key]
 
     def fresh(key: int) -> list:
         found = []
-        for ranks, inner in blocks[key]:
+        for ranks, inner in blocks(key):
             found.append((ranks, runs(TMP, range(len(scratch), len(scratch) + len(inner)))))
             scratch.extend(inner)
         return found

@@ -43,6 +43,8 @@ class Algorithm(NamedTuple):
         rank_order: keeps rank order, so serves operators that do not commute.
         exact_only: ranks may associate differently; offered only where that cannot show.
         uniform: needs blocks of one size.
+        own_blocks: a rank other than the root handles only blocks of its own, so it need not
+            know the sizes of others.
         hierarchical: builds from a topology of at least two levels.
         rounds, sent: closed forms in (size, **params), confirmed by every proof.
     """
@@ -53,6 +55,7 @@ class Algorithm(NamedTuple):
     rank_order: bool = False
     exact_only: bool = False
     uniform: bool = False
+    own_blocks: bool = False
     hierarchical: bool = False
     rounds: Callable[..., int] | None = None
     sent: Callable[..., int] | None = None
@@ -195,12 +198,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=circulant_broadcast.rounds, sent=lambda p, n: n * (p > 1)),
     },
     "gather": {
-        "linear": Algorithm(linear.gather, rounds=lambda p: int(p > 1),
-                            sent=lambda p: int(p > 1)),
+        "linear": Algorithm(linear.gather, own_blocks=True,
+                            rounds=lambda p: int(p > 1), sent=lambda p: int(p > 1)),
         "binomial": Algorithm(knomial.gather, rounds=_floor_log2, sent=lambda p: p // 2),
     },
     "scatter": {
-        "linear": Algorithm(linear.scatter, rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
+        "linear": Algorithm(linear.scatter, own_blocks=True,
+                            rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
         "binomial": Algorithm(knomial.scatter, rounds=_floor_log2, sent=lambda p: p - 1),
     },
 }
@@ -242,7 +246,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         size: number of ranks; may be left out when ``topology`` tells it.
         root: root rank of rooted collectives.
         topology: layout, for hierarchical algorithms.
-        nblocks: blocks a vector is cut into; the algorithm's own choice if omitted.
+        nblocks: blocks a vector is cut into, for a builder of your own; 1 if omitted.
         params: the algorithm's parameters, such as ``k=4``.
 
     Raises:
@@ -250,6 +254,9 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     """
     name = algorithm if isinstance(algorithm, str) else getattr(algorithm, "__name__", "custom")
     entry = _entry(collective, algorithm, params)
+    if nblocks is not None and isinstance(algorithm, str):
+        raise ArgumentError("nblocks", f"{algorithm} cuts vectors its own way",
+                            "give nblocks only with a builder of your own")
     if topology is not None:
         topology = Topology.parse(topology, size)
         size = topology.size

@@ -95,11 +95,7 @@ def arc(buffer: str, start: int, count: int, size: int) -> list[Span]:
     return [at(buffer, start, size), at(buffer, 0, start + count - size)]
 
 
-def blocks_sent(rounds: Hops) -> int:
-    """Closed form of an alltoall: hops taken by all blocks of a rank."""
-    return sum(len(offsets) for hops in rounds for _, offsets in hops)
-
-
 def alltoall_sent(size: int, k: int) -> int:
     """Closed form: digits that are not zero, of all numbers below the size."""
-    return blocks_sent(hops(size, k))
+    return sum(size - size // (k * power) * power - min(size % (k * power), power)
+               for power in powers(size, k))

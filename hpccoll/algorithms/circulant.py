@@ -9,7 +9,8 @@ receiver see the same blocks, both cut at the same place.
 Source: Traeff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms",
 arXiv 2410.14234.
 Rounds: q = ceil(log2 p) for each half, 2q for allreduce. Sent: n(p-1)/p for each half.
-Alltoall: q rounds, and as many blocks as Bruck with k = 2.
+Alltoall: q rounds, every block in as few hops as skips add up to its distance: about half as
+many blocks in each round.
 
     p = 13: skips 1, 2, 4, 7; reduce-scatter sends 6, 3, 2, 1 blocks
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from hpccoll.algorithms.bruck import Hops, arc, blocks_sent, forward
+from hpccoll.algorithms.bruck import Hops, arc, forward
 from hpccoll.collective import IN, OUT, TMP
 from hpccoll.schedule import LEFT, RIGHT, Program, Round, at, copy, recv, reduce, send
 
@@ -33,14 +34,12 @@ def allreduce(rank: int, size: int) -> Program:
 def reduce_scatter(rank: int, size: int) -> Program:
     """Combine in scratch; the last round has only the own block left and ends in ``out``."""
     rounds: list[Round] = [(copy(at(TMP, 0, size), at(IN, 0, size)),)]
-    for skip, following in reversed(list(skips(size))[1:]):
-        rounds.append(_combine(rank, size, TMP, skip, following))
     if size == 1:
-        rounds.append((copy(at(OUT, 0), at(TMP, 0)),))
-    else:
-        rounds.append((send((rank + 1) % size, at(TMP, (rank + 1) % size)),
-                       recv((rank - 1) % size, at(OUT, 0)),
-                       reduce(at(OUT, 0), at(TMP, rank), RIGHT)))
+        return Program((*rounds, (copy(at(OUT, 0), at(TMP, 0)),)), range(size))
+    rounds += [_combine(rank, size, TMP, *skip) for skip in reversed(list(skips(size))[1:])]
+    right, left = (rank + 1) % size, (rank - 1) % size
+    rounds.append((send(right, at(TMP, right)), recv(left, at(OUT, 0)),
+                   reduce(at(OUT, 0), at(TMP, rank), RIGHT)))
     return Program(tuple(rounds), range(size))
 
 
@@ -94,4 +93,4 @@ def hops(size: int) -> Hops:
 
 def alltoall_sent(size: int) -> int:
     """Closed form: skips taken by all blocks of a rank."""
-    return blocks_sent(hops(size))
+    return sum(len(offsets) for hop in hops(size) for _, offsets in hop)

@@ -24,8 +24,8 @@ def bcast(rank: int, size: int, root: int) -> Program:
 
 def reduce(rank: int, size: int, root: int) -> Program:
     """Combine each half up its tree."""
-    mine = OUT if rank == root else TMP
-    return Program(((copy(at(mine, 0, 2), at(IN, 0, 2)),), *up(rank, double(rank, size, root), mine)),
+    mine, trees = OUT if rank == root else TMP, double(rank, size, root)
+    return Program(((copy(at(mine, 0, 2), at(IN, 0, 2)),), *up(rank, trees, mine)),
                    () if rank == root else range(2))
 
 

@@ -28,7 +28,8 @@ from hpccoll.schedule import LEFT, RIGHT, Program, Round, at, copy, recv, send
 Range = tuple[int, int]
 
 
-def halves(virtual: int, power: int, distances: Iterable[int]) -> Iterator[tuple]:
+def halves(virtual: int, power: int, distances: Iterable[int]
+           ) -> Iterator[tuple[int, Range, Range]]:
     """Tell for each round the partner, the range of blocks kept and the range given away."""
     kept = (0, power)
     for distance in distances:

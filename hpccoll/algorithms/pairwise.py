@@ -11,7 +11,7 @@ Rounds: pairwise p-1, scattered ceil((p-1)/batch), linear 1. Sent: p-1 blocks.
 from __future__ import annotations
 
 from hpccoll.collective import IN, OUT, TMP
-from hpccoll.schedule import LEFT, RIGHT, Program, Step, at, copy, recv, reduce, send
+from hpccoll.schedule import LEFT, RIGHT, Program, Span, Step, at, copy, recv, reduce, send
 
 
 def alltoall(rank: int, size: int) -> Program:
@@ -74,7 +74,7 @@ def linear_reduce_scatter(rank: int, size: int) -> Program:
                    [*range(size), *[rank] * size])
 
 
-def _landing(source: int, rank: int, size: int):
+def _landing(source: int, rank: int, size: int) -> Span:
     """Where a contribution waits: rank 0's starts the sum, the own one is there already."""
     if source == rank:
         return at(TMP, rank)

@@ -4,14 +4,15 @@ The vector is cut into p blocks, scattered down the binomial tree, then collecte
 Heads of subtrees got more than their own block in the scatter; what a rank already holds is
 not sent to it again, so nobody receives a block twice.
 Source: van de Geijn, "On global combine operations", JPDC 1994; ring and recursive doubling as
-in MPICH; leaving out known blocks in the ring: Zhou et al., IPDPSW 2015.
+in MPICH; leaving out known blocks in the ring: Zhou et al., arXiv 1603.06809.
 
 * ``scatter_allgather``: the exchange runs back up the same ranges. A range with head h is two
   halves A (with h) and B; all of A holds A's blocks, all of B B's. Ranks of A but h exchange
   pairwise with ranks of B; where B has one more, h sends to it. Any p, contiguous blocks.
 * ``scatter_ring``: blocks travel once round the ring; neighbours only.
 
-Rounds: at most floor(log2 p) + ceil(log2 p), and floor(log2 p) + p-1. Sent: at most 2n(p-1)/p.
+Rounds: floor(log2 p) + floor(log2 4p/3), and floor(log2 p) + p-1. Sent: at most 2n(p-1)/p.
+Received: n.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from importlib import import_module
 
 import click
 
+from hpccoll import __version__
 from hpccoll.errors import HpccollError
 
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``.
@@ -52,6 +53,6 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="hpccoll", prog_name="hpccoll")
+@click.version_option(__version__, prog_name="hpccoll")
 def main() -> None:
     """Collective operations for supercomputer jobs, proved before they run."""

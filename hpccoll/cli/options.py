@@ -53,6 +53,9 @@ def parameters(texts: Iterable[str]) -> dict[str, int]:
         name, _, value = text.partition("=")
         if not name.isidentifier() or not value.isdecimal():
             raise ArgumentError("--param", f"cannot read {text!r}", "write it like k=4")
+        if name in ("collective", "algorithm", "size", "root", "topology"):
+            raise ArgumentError("--param", f"{name} is not a parameter of the algorithm",
+                                f"give it as {name.upper()} or --{name}")
         if name in found:
             raise ArgumentError("--param", f"{name} is given twice")
         found[name] = int(value)

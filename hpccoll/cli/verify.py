@@ -1,0 +1,234 @@
+"""``hpccoll verify``: prove every algorithm of the table, for every number of ranks.
+
+Roots and parameters are a sample. Up to 16 ranks every combination of the sample is proved,
+beyond two of them for each number of ranks, others each time; ``--thorough`` proves all.
+What the table claims is proved along: closed forms, rank order, and equal results on all ranks
+unless an algorithm is for exact operators only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice, product
+from multiprocessing import get_context
+from random import Random
+from typing import Iterator, NamedTuple, Sequence
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
+from hpccoll.cli.options import names, numbers
+from hpccoll.collective import COLLECTIVES
+from hpccoll.errors import ArgumentError, HpccollError, ProofError
+from hpccoll.schedule import Schedule
+from hpccoll.topology import Topology
+from hpccoll.verify import verify
+
+#: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven.
+SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "2x2x2x2",
+          "3,5,4", "1,7", "5,1,2", "(2,3),(4)", "(1,2),(3,1),(2)", "2x(3,2)")
+#: Values that parameters are proved with, beside their default.
+SAMPLES = {"k": (2, 3, 4), "n": (1, 3, 8), "batch": (1, 3, 8)}
+#: Up to this many ranks every combination of roots and parameters is proved.
+COMBINED = 16
+
+
+class Job(NamedTuple):
+    """One algorithm on one number of ranks, or on one layout."""
+
+    collective: str
+    algorithm: str
+    size: int
+    topology: str | None
+    thorough: bool
+
+
+class Verdict(NamedTuple):
+    """What came out of a job; ``problem`` is empty when all its schedules were proved."""
+
+    job: Job
+    schedules: int = 0
+    rank_order: bool = True
+    replicas: bool = True
+    rounds: int = 0
+    problem: str = ""
+
+
+@click.command("verify")
+@click.option("--ranks", default="1-64", show_default=True, help="Numbers of ranks: 1-16,32,64.")
+@click.option("--collective", "collectives", multiple=True, metavar="NAMES",
+              help="Only these collectives, separated by commas.")
+@click.option("--algorithm", "algorithms", multiple=True, metavar="NAMES",
+              help="Only these algorithms, separated by commas.")
+@click.option("--topology", "topologies", multiple=True, metavar="LAYOUT",
+              help="Only hierarchical algorithms, on this layout (2x4, 3,5,4); repeatable.")
+@click.option("--thorough", is_flag=True,
+              help="Every combination of roots and parameters for every number of ranks.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one per core.")
+@click.pass_context
+def command(context, ranks, collectives, algorithms, topologies, thorough, jobs):
+    """Prove that algorithms do what their collectives promise.
+
+    \b
+    hpccoll verify
+    hpccoll verify --ranks 1-16,1000 --collective allreduce,bcast
+    hpccoll verify --topology 4x8 --topology 3,5,4
+    """
+    work = select(numbers("--ranks", ranks), names(collectives), names(algorithms),
+                  [str(Topology.parse(t)) for t in topologies], thorough)
+    console = Console()
+    verdicts = []
+    columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True,
+                  disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(work))
+        for verdict in prove_all(work, min(jobs or cores(), len(work))):
+            if verdict.problem:
+                progress.stop()
+                click.echo(f"hpccoll: not proved: {verdict.problem}", err=True)
+                context.exit(1)
+            verdicts.append(verdict)
+            job = verdict.job
+            progress.update(task, advance=1, description=f"{job.collective} {job.algorithm} "
+                                                         f"{job.topology or job.size}")
+    console.print(summary(verdicts))
+    console.print(f"{sum(v.schedules for v in verdicts)} schedules proved")
+
+
+def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequence[str],
+           topologies: Sequence[str], thorough: bool = False) -> list[Job]:
+    """List the jobs that the options ask for, small ones first.
+
+    Raises:
+        ArgumentError: an unknown name, or nothing left to prove.
+    """
+    for collective in collectives:
+        if collective not in ALGORITHMS:
+            raise ArgumentError("--collective", f"{collective!r} is unknown",
+                                f"choose from {', '.join(ALGORITHMS)}")
+    known = dict.fromkeys(name for table in ALGORITHMS.values() for name in table)
+    for algorithm in algorithms:
+        if algorithm not in known:
+            raise ArgumentError("--algorithm", f"{algorithm!r} is unknown",
+                                f"choose from {', '.join(known)}")
+    shapes = [(Topology.parse(t).size, t) for t in topologies or SHAPES]
+    if not topologies:
+        shapes = [shape for shape in shapes if shape[0] in ranks]
+    work = []
+    for collective in collectives or ALGORITHMS:
+        for name, entry in ALGORITHMS[collective].items():
+            if algorithms and name not in algorithms:
+                continue
+            if entry.hierarchical:
+                work += [Job(collective, name, size, t, thorough) for size, t in shapes]
+            elif not topologies:
+                work += [Job(collective, name, size, None, thorough) for size in ranks]
+    if not work:
+        raise ArgumentError("verify", "the options leave nothing to prove",
+                            "only hierarchical algorithms take a --topology, and only they")
+    return sorted(work, key=lambda job: job.size)
+
+
+def schedules(job: Job) -> Iterator[Schedule]:
+    """Make the schedules of a job: a sample of roots and parameters."""
+    entry = find(job.collective, job.algorithm)
+    roots = sorted({0, job.size // 2, job.size - 1}) if COLLECTIVES[job.collective].rooted else [0]
+    values = [sorted({default, *SAMPLES.get(name, ())}) for name, default in entry.params.items()]
+    chosen = list(product(roots, *values))
+    if job.size > COMBINED and not job.thorough:
+        # Seeded with the size: the same sample on every run, another one for every size.
+        chosen = Random(job.size).sample(chosen, min(2, len(chosen)))
+    for root, *params in chosen:
+        yield schedule(job.collective, job.algorithm, job.size, root=root, topology=job.topology,
+                       **dict(zip(entry.params, params)))
+
+
+def prove_job(job: Job) -> Verdict:
+    """Prove the schedules of a job; errors come back as text, which any process can receive."""
+    verdict = Verdict(job)
+    entry = find(job.collective, job.algorithm)
+    try:
+        for made in schedules(job):
+            proof = verify(made, commutative=not entry.rank_order)
+            check_replicas(made, entry, proof.replicas_identical)
+            verdict = verdict._replace(
+                schedules=verdict.schedules + 1,
+                rank_order=verdict.rank_order and proof.rank_order,
+                replicas=verdict.replicas and proof.replicas_identical,
+                rounds=max(verdict.rounds, proof.rounds))
+    except HpccollError as error:
+        return verdict._replace(problem=str(error))
+    return verdict
+
+
+def check_replicas(made: Schedule, entry: Algorithm, identical: bool) -> None:
+    """Demand equal bits on all ranks unless the table restricts an algorithm to exact operators.
+
+    Raises:
+        ProofError: ranks associate differently, and the table does not say so.
+    """
+    if not identical and not entry.exact_only:
+        raise ProofError("ranks combine contributions in different ways, so floating-point "
+                         "results may differ, but the table does not say exact_only",
+                         schedule=made.title)
+
+
+def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:
+    """Prove jobs in this process or in several, and yield verdicts as they come."""
+    if jobs == 1:
+        yield from map(prove_job, work)
+        return
+    # Fresh processes: forking a process that may have threads can deadlock.
+    with ProcessPoolExecutor(jobs, get_context("spawn"), ignore_interrupt) as pool:
+        queue = iter(work)
+        running: set[Future[Verdict]] = {pool.submit(prove_job, j) for j in islice(queue, 4 * jobs)}
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                running |= {pool.submit(prove_job, job) for job in islice(queue, len(done))}
+                yield from (future.result() for future in done)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def ignore_interrupt() -> None:
+    """Leave Ctrl-C to the parent process, which then stops its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def summary(verdicts: Sequence[Verdict]) -> Table:
+    """One line per algorithm: how much was proved, and what holds for all of it."""
+    rows: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        rows.setdefault(verdict.job[:2], []).append(verdict)
+    table = Table("collective", "algorithm", box=SIMPLE_HEAD)
+    table.add_column("proved", justify="right")
+    for name in ("rank order", "replicas", "rounds, largest"):
+        table.add_column(name)
+    for collective, entries in ALGORITHMS.items():
+        reduces = COLLECTIVES[collective].reduces
+        listed = [(name, rows[collective, name]) for name in entries if (collective, name) in rows]
+        for number, (name, mine) in enumerate(listed):
+            most = max(mine, key=lambda v: (v.job.size, v.rounds))
+            table.add_row(
+                collective if number == 0 else "", name, str(sum(v.schedules for v in mine)),
+                ("kept" if all(v.rank_order for v in mine) else "any") if reduces else "",
+                ("same bits" if all(v.replicas for v in mine) else "may differ")
+                if collective == "allreduce" else "",
+                f"{most.rounds} at {most.job.topology or most.job.size}",
+                end_section=number == len(listed) - 1)
+    return table
