@@ -9,8 +9,7 @@ receiver see the same blocks, both cut at the same place.
 Source: Traeff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms",
 arXiv 2410.14234.
 Rounds: q = ceil(log2 p) for each half, 2q for allreduce. Sent: n(p-1)/p for each half.
-Alltoall: q rounds, every block in as few hops as skips add up to its distance: about half as
-many blocks in each round.
+Alltoall: q rounds; never more blocks than Bruck with k = 2, fewer just above a power of two.
 
     p = 13: skips 1, 2, 4, 7; reduce-scatter sends 6, 3, 2, 1 blocks
 """

@@ -12,6 +12,8 @@ L(m); allreduce 2 sum of L(m1), L(m2), ... plus recursive doubling's for m0.
 
 from __future__ import annotations
 
+from functools import partial
+
 from hpccoll.algorithms import circulant, dissemination, doubling, fan, knomial, trees
 from hpccoll.algorithms.hierarchy import (
     WORK, Level, among, inside, levels, radices, reduce_scatter as scatter_sums, started)
