@@ -46,16 +46,26 @@ def runs(buffer: str, numbers: Iterable[int]) -> tuple[Span, ...]:
     """Name slots of a buffer, neighbours as one span."""
     if isinstance(numbers, range) and numbers.step == 1:
         return (Span(buffer, numbers.start, numbers.stop),) if numbers else ()
-    return joined(Span(buffer, n, n + 1) for n in numbers)
+    found, start, stop = [], 0, 0
+    for number in numbers:
+        if number != stop or start == stop:
+            if start < stop:
+                found.append(Span(buffer, start, stop))
+            start = number
+        stop = number + 1
+    return (*found, Span(buffer, start, stop)) if start < stop else ()
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Merge spans that continue each other."""
     merged: list[Span] = []
+    last: Span | None = None
     for span in spans:
-        if merged and _follows(merged[-1], span):
-            span = Span(span.buffer, merged.pop().start, span.stop)
-        merged.append(span)
+        if last and last.stop == span.start and last.buffer == span.buffer:
+            last = merged[-1] = Span(span.buffer, last.start, span.stop)
+        else:
+            merged.append(span)
+            last = span
     return tuple(merged)
 
 
@@ -155,14 +165,14 @@ def _single(spans: Iterable[Span]) -> Iterator[Span]:
 
 def renamed(program: Program, names: Mapping[str, tuple[str, int]]) -> Program:
     """Move whole buffers: to the buffer of the given name, from the given slot on."""
-    def span(old: Span) -> Span:
-        name, shift = names.get(old.buffer, (old.buffer, 0))
-        return Span(name, old.start + shift, old.stop + shift)
+    def moved(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+        return tuple(Span(names[buffer][0], start + names[buffer][1], stop + names[buffer][1])
+                     if buffer in names else Span(buffer, start, stop)
+                     for buffer, start, stop in spans)
 
     return program._replace(rounds=tuple(
-        tuple(step._replace(spans=tuple(map(span, step.spans)),
-                            source=tuple(map(span, step.source))) for step in steps)
-        for steps in program.rounds))
+        tuple(step._replace(spans=moved(step.spans), source=moved(step.source))
+              for step in steps) for steps in program.rounds))
 
 
 def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:

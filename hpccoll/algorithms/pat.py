@@ -85,4 +85,11 @@ def _combine(rank: int, size: int, distance: int, tail: Span, front: tuple[Span,
 
 
 def _collect(rank: int, size: int, distance: int, tail: Span, front: tuple[Span, ...]) -> Round:
-    return (send((rank - distance) % size, *front), recv((rank + distance) % size, tail))
+    """Give the front, in two messages round a gap so that none needs packing; take the tail."""
+    steps, start = [], tail.start
+    for span in front:
+        stop = start + span.stop - span.start
+        steps += (send((rank - distance) % size, span),
+                  recv((rank + distance) % size, at(TMP, start, stop)))
+        start = stop
+    return tuple(steps)

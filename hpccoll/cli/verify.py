@@ -1,9 +1,11 @@
 """``hpccoll verify``: prove every algorithm of the table, for every number of ranks.
 
-Roots and parameters are a sample. Up to 16 ranks every combination of the sample is proved,
-beyond two of them for each number of ranks, others each time; ``--thorough`` proves all.
-What the table claims is proved along: closed forms, rank order, and equal results on all ranks
-unless an algorithm is for exact operators only.
+Roots and parameters are a sample: first, middle and last rank; the default and values around
+it. Up to 16 ranks every combination is proved, beyond two of them, others for each number of
+ranks. Up to 32 ranks each schedule is proved for uneven and empty blocks, in place and in
+segments too, beyond every fourth is, and the others with one element per block. ``--thorough``
+proves everything for all. What the table claims is proved along: closed forms, rank order, and
+the same bits on all ranks unless an algorithm is for exact operators only.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import closing
 from itertools import islice, product
 from multiprocessing import get_context
 from random import Random
@@ -28,7 +31,7 @@ from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
 from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
-from hpccoll.verify import verify
+from hpccoll.verify import Proof, cases, prove, verify
 
 #: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven.
 SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "2x2x2x2",
@@ -37,6 +40,8 @@ SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x
 SAMPLES = {"k": (2, 3, 4), "n": (1, 3, 8), "batch": (1, 3, 8)}
 #: Up to this many ranks every combination of roots and parameters is proved.
 COMBINED = 16
+#: Up to this many ranks every schedule is proved for all kinds of block sizes.
+VARIED = 32
 
 
 class Job(NamedTuple):
@@ -69,7 +74,7 @@ class Verdict(NamedTuple):
 @click.option("--topology", "topologies", multiple=True, metavar="LAYOUT",
               help="Only hierarchical algorithms, on this layout (2x4, 3,5,4); repeatable.")
 @click.option("--thorough", is_flag=True,
-              help="Every combination of roots and parameters for every number of ranks.")
+              help="Every combination of roots, parameters and block sizes for all ranks.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one per core.")
 @click.pass_context
 def command(context, ranks, collectives, algorithms, topologies, thorough, jobs):
@@ -89,15 +94,17 @@ def command(context, ranks, collectives, algorithms, topologies, thorough, jobs)
     with Progress(*columns, console=console, transient=True,
                   disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(work))
-        for verdict in prove_all(work, min(jobs or cores(), len(work))):
-            if verdict.problem:
-                progress.stop()
-                click.echo(f"hpccoll: not proved: {verdict.problem}", err=True)
-                context.exit(1)
-            verdicts.append(verdict)
-            job = verdict.job
-            progress.update(task, advance=1, description=f"{job.collective} {job.algorithm} "
-                                                         f"{job.topology or job.size}")
+        with closing(prove_all(work, min(jobs or cores(), len(work)))) as proofs:
+            for verdict in proofs:
+                verdicts.append(verdict)
+                if verdict.problem:
+                    break
+                collective, algorithm, size, topology, _ = verdict.job
+                progress.update(task, advance=1,
+                                description=f"{collective} {algorithm} {topology or size}")
+    if verdicts[-1].problem:
+        click.echo(f"hpccoll: not proved: {verdicts[-1].problem}", err=True)
+        context.exit(1)
     console.print(summary(verdicts))
     console.print(f"{sum(v.schedules for v in verdicts)} schedules proved")
 
@@ -136,18 +143,20 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
     return sorted(work, key=lambda job: job.size)
 
 
-def schedules(job: Job) -> Iterator[Schedule]:
-    """Make the schedules of a job: a sample of roots and parameters."""
+def schedules(job: Job) -> Iterator[tuple[Schedule, bool]]:
+    """Make the schedules of a job, and say which to prove for all kinds of block sizes."""
     entry = find(job.collective, job.algorithm)
     roots = sorted({0, job.size // 2, job.size - 1}) if COLLECTIVES[job.collective].rooted else [0]
     values = [sorted({default, *SAMPLES.get(name, ())}) for name, default in entry.params.items()]
     chosen = list(product(roots, *values))
+    # Seeded with the job: the same sample on every run, another one for every number of ranks.
+    draw = Random(" ".join(map(str, job)))
     if job.size > COMBINED and not job.thorough:
-        # Seeded with the size: the same sample on every run, another one for every size.
-        chosen = Random(job.size).sample(chosen, min(2, len(chosen)))
+        chosen = draw.sample(chosen, min(2, len(chosen)))
     for root, *params in chosen:
-        yield schedule(job.collective, job.algorithm, job.size, root=root, topology=job.topology,
-                       **dict(zip(entry.params, params)))
+        yield (schedule(job.collective, job.algorithm, job.size, root=root, topology=job.topology,
+                        **dict(zip(entry.params, params))),
+               job.thorough or job.size <= VARIED or not draw.randrange(4))
 
 
 def prove_job(job: Job) -> Verdict:
@@ -155,9 +164,10 @@ def prove_job(job: Job) -> Verdict:
     verdict = Verdict(job)
     entry = find(job.collective, job.algorithm)
     try:
-        for made in schedules(job):
-            proof = verify(made, commutative=not entry.rank_order)
-            check_replicas(made, entry, proof.replicas_identical)
+        for made, varied in schedules(job):
+            proof = verify(made) if varied else prove(
+                made, made.collective, next(iter(cases(made, made.collective))))
+            check_claims(made, entry, proof)
             verdict = verdict._replace(
                 schedules=verdict.schedules + 1,
                 rank_order=verdict.rank_order and proof.rank_order,
@@ -168,16 +178,24 @@ def prove_job(job: Job) -> Verdict:
     return verdict
 
 
-def check_replicas(made: Schedule, entry: Algorithm, identical: bool) -> None:
-    """Demand equal bits on all ranks unless the table restricts an algorithm to exact operators.
+def check_claims(made: Schedule, entry: Algorithm, proof: Proof) -> None:
+    """Compare what the table says about an algorithm with what was proved.
 
     Raises:
-        ProofError: ranks associate differently, and the table does not say so.
+        ProofError: the table promises more than holds.
     """
-    if not identical and not entry.exact_only:
-        raise ProofError("ranks combine contributions in different ways, so floating-point "
-                         "results may differ, but the table does not say exact_only",
-                         schedule=made.title)
+    for holds, problem in (
+            (made.rounds in (None, proof.rounds),
+             f"takes {proof.rounds} rounds, the closed form says {made.rounds}"),
+            (made.sent in (None, proof.sent),
+             f"sends {proof.sent} blocks from the busiest rank, the closed form says {made.sent}"),
+            (proof.rank_order or not entry.rank_order,
+             "contributions are not combined in rank order, but the table says rank_order"),
+            (proof.replicas_identical or entry.exact_only,
+             "ranks combine contributions in different ways, so floating-point results may "
+             "differ, but the table does not say exact_only")):
+        if not holds:
+            raise ProofError(problem, schedule=made.title)
 
 
 def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:
@@ -186,7 +204,7 @@ def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:
         yield from map(prove_job, work)
         return
     # Fresh processes: forking a process that may have threads can deadlock.
-    with ProcessPoolExecutor(jobs, get_context("spawn"), ignore_interrupt) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), die_quietly) as pool:
         queue = iter(work)
         running: set[Future[Verdict]] = {pool.submit(prove_job, j) for j in islice(queue, 4 * jobs)}
         try:
@@ -198,9 +216,9 @@ def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def ignore_interrupt() -> None:
-    """Leave Ctrl-C to the parent process, which then stops its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def die_quietly() -> None:
+    """Let Ctrl-C, which reaches every process, end a worker without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def cores() -> int:
@@ -215,20 +233,22 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
     rows: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
         rows.setdefault(verdict.job[:2], []).append(verdict)
-    table = Table("collective", "algorithm", box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("algorithm", no_wrap=True)
     table.add_column("proved", justify="right")
-    for name in ("rank order", "replicas", "rounds, largest"):
-        table.add_column(name)
+    for name in ("rank order", "replicas", "rounds"):
+        table.add_column(name, no_wrap=True)
     for collective, entries in ALGORITHMS.items():
-        reduces = COLLECTIVES[collective].reduces
         listed = [(name, rows[collective, name]) for name in entries if (collective, name) in rows]
-        for number, (name, mine) in enumerate(listed):
+        if listed:
+            table.add_row(collective, style="bold")
+        for name, mine in listed:
+            order = "kept" if all(v.rank_order for v in mine) else "any"
+            replicas = "same bits" if all(v.replicas for v in mine) else "may differ"
             most = max(mine, key=lambda v: (v.job.size, v.rounds))
             table.add_row(
-                collective if number == 0 else "", name, str(sum(v.schedules for v in mine)),
-                ("kept" if all(v.rank_order for v in mine) else "any") if reduces else "",
-                ("same bits" if all(v.replicas for v in mine) else "may differ")
-                if collective == "allreduce" else "",
-                f"{most.rounds} at {most.job.topology or most.job.size}",
-                end_section=number == len(listed) - 1)
+                f"  {name}", str(sum(v.schedules for v in mine)),
+                order if COLLECTIVES[collective].reduces else "",
+                replicas if collective == "allreduce" else "",
+                f"{most.rounds} at {most.job.topology or most.job.size}")
     return table

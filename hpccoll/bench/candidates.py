@@ -1,0 +1,144 @@
+"""Candidates: what is compared with what, and where each may serve."""
+
+from __future__ import annotations
+
+from typing import Iterable, Mapping, NamedTuple, Sequence
+
+from hpccoll import calls
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.bench.cases import BASES, Case
+from hpccoll.bench.memory import Memory
+from hpccoll.config import AUTO, NATIVE
+from hpccoll.errors import ArgumentError
+from hpccoll.tune.choose import Choice, choose, objection
+
+#: Stands for every algorithm that can serve.
+ALL = "all"
+#: What is compared by default besides native and auto: up to this size, and from it on.
+LARGE = 64 << 10
+PICKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "allreduce": (("recursive_doubling",), ("ring", "rabenseifner")),
+    "reduce_scatter": (("recursive_halving",), ("ring",)),
+    "allgather": (("recursive_doubling", "bruck"), ("ring",)),
+    "alltoall": (("bruck", "linear"), ("pairwise",)),
+    "bcast": (("binomial",), ("scatter_allgather", "chain")),
+    "reduce": (("binomial",), ("rabenseifner", "chain")),
+    "gather": (("binomial",), ("linear",)),
+    "scatter": (("binomial",), ("linear",)),
+    "scan": (("recursive_doubling",), ("linear",)),
+    "exscan": (("recursive_doubling",), ("linear",)),
+    "barrier": (("dissemination",), ("dissemination",)),
+}
+
+
+class Candidate(NamedTuple):
+    """Something that can serve a collective: an algorithm's name and its parameters."""
+
+    name: str
+    params: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How the user writes it."""
+        return ":".join([self.name, *(f"{k}={v}" for k, v in self.params)])
+
+
+def parse(text: str) -> list[Candidate]:
+    """Read ``native,auto,ring,knomial:k=8``; nothing for the default.
+
+    Raises:
+        ArgumentError: malformed, a name no collective knows, or one given twice.
+    """
+    known = {NATIVE, AUTO, ALL, *(name for table in ALGORITHMS.values() for name in table)}
+    found: list[Candidate] = []
+    for entry in filter(None, map(str.strip, text.split(","))):
+        name, *settings = entry.split(":")
+        if name not in known:
+            raise ArgumentError("--algorithm", f"{name!r} is unknown",
+                                f"choose from {', '.join([NATIVE, AUTO, ALL])} and hpccoll's: "
+                                + ", ".join(sorted(known - {NATIVE, AUTO, ALL})))
+        params = {}
+        for setting in settings:
+            key, _, value = setting.partition("=")
+            if not key.isidentifier() or not value.isdecimal() or name in (NATIVE, AUTO, ALL):
+                raise ArgumentError("--algorithm", f"cannot read {entry!r}",
+                                    "write parameters of an algorithm like knomial:k=8")
+            params[key] = int(value)
+        candidate = Candidate(name, tuple(params.items()))
+        if candidate in found:
+            raise ArgumentError("--algorithm", f"{entry} is given twice")
+        found.append(candidate)
+    return found
+
+
+def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) -> None:
+    """Demand that every candidate can be built for at least one of the collectives.
+
+    Raises:
+        ArgumentError: names the candidate, and what could be asked for instead.
+    """
+    bases = [BASES[c] for c in collectives]
+    for candidate in wanted:
+        if candidate.name in (NATIVE, AUTO, ALL):
+            continue
+        fitting = [b for b in bases if candidate.name in ALGORITHMS[b]]
+        if not fitting:
+            raise ArgumentError("--algorithm", f"{bases[0]} has no algorithm {candidate.name!r}",
+                                "choose from " + ", ".join([NATIVE, AUTO, ALL,
+                                                            *ALGORITHMS[bases[0]]]))
+        for base in fitting:
+            # A bad parameter is found out here, before anything is measured.
+            schedule(base, candidate.name, size, **dict(candidate.params))
+
+
+def select(wanted: Sequence[Candidate], case: Case, memory: Memory,
+           hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
+    """The candidates of one case, and why others cannot serve it.
+
+    Args:
+        wanted: what the user asked for; empty for the default.
+        case, memory: the call that is to be served.
+        hierarchical: whether ``all`` means hierarchical algorithms too.
+
+    Raises:
+        ArgumentError: nothing is left.
+    """
+    base = BASES[case.collective]
+    if not wanted:
+        names = [NATIVE, AUTO, *PICKS[base][case.nbytes >= LARGE]]
+        wanted = [Candidate(name) for name in names]
+    elif any(c.name == ALL for c in wanted):
+        every = [Candidate(name) for name, entry in ALGORITHMS[base].items()
+                 if hierarchical or not entry.hierarchical]
+        wanted = list(dict.fromkeys([*(c for c in wanted if c.name != ALL), *every]))
+    call = _call(case, memory)
+    refused = {c.label: problem for c in wanted if (problem := _objection(c, call, case))}
+    serving = [c for c in wanted if c.label not in refused]
+    if not serving:
+        label, problem = next(iter(refused.items()))
+        raise ArgumentError("--algorithm", f"{label} cannot serve {case.collective} of "
+                                           f"{case.dtype} ({case.op}): {problem}",
+                            f"add another candidate, such as {NATIVE}")
+    return serving, refused
+
+
+def serves(candidate: Candidate, case: Case, memory: Memory,
+           wishes: Mapping[str, tuple]) -> str:
+    """The algorithm that runs; for ``auto``, what it chooses under the environment's wishes."""
+    if candidate.name != AUTO:
+        return candidate.label
+    wish = wishes.get(BASES[case.collective])
+    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True)
+    return Candidate(choice.algorithm, tuple(choice.params.items())).label
+
+
+def _call(case: Case, memory: Memory) -> calls.Call:
+    return getattr(calls, case.collective)(case.size, memory.rank, *memory.arguments)
+
+
+def _objection(candidate: Candidate, call: calls.Call, case: Case) -> str:
+    if candidate.name in (NATIVE, AUTO):
+        return ""
+    if candidate.name not in ALGORITHMS[call.collective]:
+        return f"{call.collective} has no such algorithm"
+    return objection(Choice(candidate.name, dict(candidate.params)), call, case.size)

@@ -1,0 +1,72 @@
+"""Where a benchmark ran: everything that is needed to understand its numbers later."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import mpi4py
+import numpy
+from mpi4py import MPI
+
+from hpccoll import __version__
+
+#: Environment variables that steer MPI libraries, transports and hpccoll.
+PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
+THREADS = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",
+           MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple"}
+
+
+def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
+    """Describe machine, software and job; collective, and ``None`` on all ranks but 0."""
+    hosts = comm.gather(MPI.Get_processor_name(), 0)
+    if hosts is None:
+        return None
+    return {
+        "mpi": " ".join(MPI.Get_library_version().split("\0")[0].split()),
+        "mpi_standard": ".".join(map(str, MPI.Get_version())),
+        "thread_level": THREADS[MPI.Query_thread()],
+        "mpi4py": mpi4py.__version__, "numpy": numpy.__version__,
+        "hpccoll": __version__, "python": platform.python_version(),
+        "ranks": len(hosts), "hosts": dict(Counter(hosts)), "rank_hosts": hosts,
+        "topology": topology,
+        "cpu": cpu(), "cores": os.cpu_count(), "kernel": platform.release(),
+        "command": shlex.join(["hpccoll", *sys.argv[1:]]),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "slurm_job": os.environ.get("SLURM_JOB_ID"),
+        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES)},
+    }
+
+
+def cpu() -> str:
+    """Model of the processor."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == "model name":
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def library(text: str) -> str:
+    """Name and version of an MPI library out of its long version string.
+
+    >>> library("Open MPI v5.0.11, package: Open MPI root@host Distribution")
+    'Open MPI 5.0.11'
+    >>> library("MPICH Version: 5.0.2 MPICH Release date: Mon Jun 1 MPICH ABI: 17:2:5")
+    'MPICH 5.0.2'
+    """
+    words = text.replace("Library", "").replace("(R)", "").split(",")[0].split()
+    for position, word in enumerate(words):
+        if word.lstrip("v")[:1].isdigit():
+            name = [w for w in words[:position] if w.lower() not in ("version:", "version")]
+            return " ".join([*name, word.lstrip("v")])
+    return " ".join(words[:4])

@@ -1,0 +1,210 @@
+"""Measuring candidates side by side.
+
+All candidates of a case run in one go on the same buffers: every repetition gives each of them
+a batch of iterations, and each repetition starts with another one, so that drift of the machine
+and the neighbour's cache hit all alike. An iteration starts at a native barrier; its time is
+that of the slowest rank. The first and the last iteration of every candidate are checked, on
+data of their own, and not timed with the others.
+
+Rank 0 sets the pace and tells the others after every repetition, so that all ranks stop
+together: at the budget, or when somebody wants it to end.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import ExitStack, contextmanager
+from time import perf_counter
+from typing import Callable, Iterator, NamedTuple, Sequence
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.bench.candidates import Candidate, serves
+from hpccoll.bench.cases import BASES, Case
+from hpccoll.bench.memory import Memory
+from hpccoll.bench.results import Result
+from hpccoll.comm import Comm
+from hpccoll.config import AUTO, NATIVE, load
+from hpccoll.topology import Topology
+
+#: Repetitions that the iterations of a case are spread over, about.
+REPETITIONS = 10
+#: Iterations of a candidate when the budget decides.
+LEAST, MOST = 10, 1000
+#: Iterations of warm-up for each set of buffers; hpccoll has everything prepared after three.
+WARM = 5
+
+
+class Settings(NamedTuple):
+    """How to measure.
+
+    Attributes:
+        warmup, iterations: per candidate; ``None`` leaves it to the budget.
+        seconds: budget of one candidate on one case.
+        rotate: sets of buffers that iterations use in turn.
+        segment_bytes: for the algorithms of hpccoll's table; 0 for the default.
+        topology: pretend layout.
+    """
+
+    warmup: int | None = None
+    iterations: int | None = None
+    seconds: float = 0.25
+    rotate: int = 1
+    segment_bytes: int = 0
+    topology: Topology | None = None
+
+
+class World:
+    """The communicators of a benchmark: one to measure on, one for barriers and agreements."""
+
+    def __init__(self, comm: MPI.Intracomm, settings: Settings):
+        self.settings = settings
+        self.measured, self.control = MPI.Intracomm(comm.Dup()), MPI.Intracomm(comm.Dup())
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.wishes = load().algorithm
+
+    @contextmanager
+    def method(self, candidate: Candidate, collective: str) -> Iterator[Callable]:
+        """The method that a user of the candidate would call.
+
+        Each candidate has a ``Comm`` of its own, since what a ``Comm`` remembers of earlier
+        calls ends with its ``using`` block.
+        """
+        name = collective.capitalize()
+        if candidate.name == NATIVE:
+            yield getattr(self.measured, name)
+            return
+        comm = Comm(self.measured, self.settings.topology)
+        if candidate.name == AUTO:
+            yield getattr(comm, name)
+            return
+        wish = {BASES[collective]: (candidate.name, dict(candidate.params))}
+        with comm.using(segment_bytes=self.settings.segment_bytes, **wish):
+            yield getattr(comm, name)
+
+    def free(self) -> None:
+        """Free the communicators; collective."""
+        self.measured.Free()
+        self.control.Free()
+
+
+class Runner:
+    """One candidate on one case: calls it, checks it, keeps its times."""
+
+    def __init__(self, world: World, case: Case, candidate: Candidate, method: Callable,
+                 memories: Sequence[Memory]):
+        self.world, self.case, self.candidate = world, case, candidate
+        self.method, self.memories = method, memories
+        self.times: list[float] = []
+        self.first = 0.0
+        self.wrong = self.changed = self.turn = 0
+
+    def run(self, iterations: int) -> list[float]:
+        """Time a batch of iterations on this rank."""
+        times, method, barrier = [], self.method, self.world.control.Barrier
+        for _ in range(iterations):
+            memory = self.memories[self.turn]
+            self.turn = (self.turn + 1) % len(self.memories)
+            if memory.restorable:
+                memory.restore()
+            arguments = memory.arguments
+            barrier()
+            start = perf_counter()
+            method(*arguments)
+            times.append(perf_counter() - start)
+        return times
+
+    def check(self, iteration: int) -> float:
+        """Run once on each set of buffers, with fresh data, and check everything."""
+        longest = 0.0
+        for memory in self.memories:
+            memory.refill(iteration)
+        for _ in self.memories:
+            longest = max(longest, *self.run(1))
+        for memory in self.memories:
+            self.wrong += memory.wrong(iteration)
+            self.changed += memory.changed(iteration)
+        return longest
+
+    def result(self) -> Result | None:
+        """Bring the ranks' results together; ``None`` on all ranks but 0."""
+        comm, case = self.world.control, self.case
+        series = numpy.array(self.times)
+        slowest = numpy.empty_like(series)
+        comm.Reduce(series, slowest, MPI.MAX)
+        everyone = comm.gather((float(series.mean()), self.first, self.wrong, self.changed))
+        if everyone is None:
+            return None
+        means, first, wrong, changed = zip(*everyone)
+        return Result(
+            case.collective, self.candidate.label,
+            serves(self.candidate, case, self.memories[0], self.world.wishes), case.size,
+            case.root if case.rule.rooted else None, case.nbytes, case.count, case.message,
+            case.dtype.name, case.op, case.in_place, max(first), tuple(map(float, slowest)),
+            means, sum(wrong), sum(changed))
+
+
+def measure(world: World, case: Case, candidates: Sequence[Candidate], memories: list[Memory],
+            stopped: Callable[[], bool] = lambda: False,
+            progress: Callable[[float], None] = lambda part: None) -> list[Result]:
+    """Measure candidates on a case; the results are on rank 0, other ranks get none.
+
+    Args:
+        world: the communicators.
+        case, candidates, memories: what to call, by which algorithms, on which buffers.
+        stopped: tells on rank 0 that the measurement shall end early.
+        progress: is told which part of the case is done.
+    """
+    settings = world.settings
+    warmup = WARM * settings.rotate if settings.warmup is None else settings.warmup
+    with ExitStack() as stack:
+        runners = [Runner(world, case, c, stack.enter_context(world.method(c, case.collective)),
+                          memories) for c in candidates]
+        for runner in runners:
+            runner.first = runner.check(iteration=1)
+            runner.run(warmup)
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            _repeat(world, runners, stopped, progress)
+        finally:
+            if collecting:
+                gc.enable()
+        for runner in runners:
+            runner.check(iteration=2)
+        results = [runner.result() for runner in runners]
+    return [result for result in results if result is not None]
+
+
+def _repeat(world: World, runners: Sequence[Runner], stopped: Callable[[], bool],
+            progress: Callable[[float], None]) -> None:
+    """Let the candidates take turns until rank 0 says that it is enough."""
+    settings, done, repetition, start = world.settings, 0, 0, perf_counter()
+    while True:
+        spent = (perf_counter() - start) / len(runners)
+        batch = 0 if done and stopped() else next_batch(settings, done, spent)
+        batch = world.control.bcast(batch)
+        if not batch:
+            return
+        for place in range(len(runners)):
+            runner = runners[(place + repetition) % len(runners)]
+            runner.times += runner.run(batch)
+        done, repetition = done + batch, repetition + 1
+        progress(done / settings.iterations if settings.iterations
+                 else min(max(done / MOST, spent / settings.seconds), 1))
+
+
+def next_batch(settings: Settings, done: int, spent: float) -> int:
+    """Iterations of the next repetition, 0 for none, after ``done`` in ``spent`` seconds."""
+    if settings.iterations is not None:
+        return min(-(-settings.iterations // REPETITIONS), settings.iterations - done)
+    if not done:
+        return 1
+    if done >= MOST or done >= LEAST and spent >= settings.seconds:
+        return 0
+    pace = spent / done
+    affordable = (settings.seconds - spent) / pace
+    # At most doubling: a lucky first iteration must not commit everybody to a long batch.
+    batch = min(settings.seconds / REPETITIONS / pace, affordable, 2 * done)
+    return max(min(int(batch), MOST - done, MOST // REPETITIONS), 1)

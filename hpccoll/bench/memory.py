@@ -1,0 +1,111 @@
+"""The buffers of one rank for one case: filled, poisoned and checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.bench import data
+from hpccoll.bench.cases import Case, arguments
+
+
+class Memory:
+    """Buffers of one rank, and the arguments that pass them to the collective.
+
+    ``source`` is where this rank's input lies and ``result`` where its output will; either may
+    be empty. In place they share memory; elsewhere the input must survive the call.
+    """
+
+    def __init__(self, case: Case, rank: int):
+        self.case, self.rank = case, rank
+        self.given = case.given(rank)
+        self.wanted = case.wanted(rank)
+        inputs = sum(case.counts[b] for b in self.given)
+        outputs = sum(case.counts[w.block] for w in self.wanted)
+        send: Any = None
+        recv: Any = None
+        if case.shares(rank):
+            send = recv = MPI.IN_PLACE
+            shared = numpy.empty(max(inputs, outputs), case.dtype)
+            self.source, self.result = _share(case, rank, shared, inputs, outputs)
+            if case.rule.in_place == "root":
+                send = shared
+            else:
+                recv = shared
+        else:
+            self.source = numpy.empty(inputs, case.dtype)
+            # Rank 0 of an exscan passes a buffer too, and gets nothing in it.
+            room = case.count if case.collective == "exscan" else outputs
+            whole = numpy.empty(room, case.dtype)
+            self.result = whole[:outputs]
+            if case.collective == "bcast":
+                self.source = self.result[:inputs]
+                recv = whole
+            else:
+                send = self.source if self.given else None
+                recv = whole if self.wanted or not case.rule.rooted else None
+        self.send, self.recv = send, recv
+        self.arguments = arguments(case, rank, send, recv)
+        self._kept: numpy.ndarray | None = None
+
+    def refill(self, iteration: int) -> None:
+        """Poison the output and write the input of an iteration."""
+        if isinstance(self.recv, numpy.ndarray):
+            self.recv.view("u1")[...] = data.POISON
+        start = 0
+        for block in self.given:
+            count = self.case.counts[block]
+            data.fill(self.source[start:start + count], self._contribution(block, iteration))
+            start += count
+        if self.restorable:
+            self._kept = self.recv.copy()
+
+    @property
+    def restorable(self) -> bool:
+        """In place, a reduction's output would grow without bounds from call to call."""
+        return self.case.rule.reduces and self.case.shares(self.rank)
+
+    def restore(self) -> None:
+        """Put the input of an in-place reduction back."""
+        self.recv[...] = self._kept
+
+    def wrong(self, iteration: int) -> int:
+        """Count the wrong elements of the output."""
+        case, found, start = self.case, 0, 0
+        for block, ranks in self.wanted:
+            count = case.counts[block]
+            expected = data.result(case.op, case.dtype, ranks, case.size, block, iteration, count)
+            found += data.wrong(self.result[start:start + count], expected, case.op is None)
+            start += count
+        return found
+
+    def changed(self, iteration: int) -> int:
+        """Count the elements of a separate input that the call has changed."""
+        if not isinstance(self.send, numpy.ndarray):
+            return 0
+        found, start = 0, 0
+        for block in self.given:
+            count = self.case.counts[block]
+            found += data.wrong(self.source[start:start + count],
+                                self._contribution(block, iteration), True)
+            start += count
+        return found
+
+    def _contribution(self, block: int, iteration: int) -> numpy.ndarray:
+        case = self.case
+        return data.contribution(case.op, case.dtype, self.rank, case.size, block, iteration,
+                                 case.counts[block])
+
+
+def _share(case: Case, rank: int, shared: numpy.ndarray, inputs: int,
+           outputs: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Where input and output lie in one buffer."""
+    at = sum(case.counts[:rank])
+    source, result = shared[:inputs], shared[:outputs]
+    if case.rule.in_place == "own":
+        source = shared[at:at + inputs]
+    elif case.rule.in_place == "root":
+        result = shared[at:at + outputs]
+    return source, result

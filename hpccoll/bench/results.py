@@ -1,0 +1,105 @@
+"""Results: one series of times for one candidate on one case, and what it says."""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import Iterable, NamedTuple, Sequence
+
+import numpy
+
+from hpccoll.bench.cases import BASES
+from hpccoll.config import NATIVE
+
+
+class Result(NamedTuple):
+    """What one candidate did on one case.
+
+    Attributes:
+        collective, candidate: their names.
+        serves: the algorithm that ran; differs from ``candidate`` for ``auto``.
+        ranks, root: of the communicator; ``root`` is ``None`` where there is none.
+        nbytes, count, message: size of the case, see :class:`hpccoll.bench.cases.Case`.
+        dtype, op: element type, and operator or ``None``.
+        in_place: whether ``MPI.IN_PLACE`` was passed.
+        first: seconds of the very first call, which makes schedules, plans and connections.
+        seconds: for every iteration, the time of the slowest rank.
+        rank_means: for every rank, its own mean time.
+        wrong: wrong elements of outputs, over all ranks and checked iterations.
+        changed: elements of inputs that a call changed, likewise.
+    """
+
+    collective: str
+    candidate: str
+    serves: str
+    ranks: int
+    root: int | None
+    nbytes: int
+    count: int
+    message: int
+    dtype: str
+    op: str | None
+    in_place: bool
+    first: float
+    seconds: tuple[float, ...]
+    rank_means: tuple[float, ...]
+    wrong: int
+    changed: int
+
+    @property
+    def failures(self) -> int:
+        """Everything that was not as it must be."""
+        return self.wrong + self.changed
+
+    @property
+    def mean(self) -> float:
+        """Mean seconds of an iteration."""
+        return float(numpy.mean(self.seconds))
+
+    @property
+    def median(self) -> float:
+        """Median seconds of an iteration."""
+        return self.percentile(50)
+
+    @property
+    def variation(self) -> float:
+        """Coefficient of variation: standard deviation over mean."""
+        return float(numpy.std(self.seconds)) / self.mean if self.mean else 0.0
+
+    def percentile(self, percent: float) -> float:
+        """The time that so many per cent of the iterations do not exceed."""
+        return float(numpy.percentile(self.seconds, percent))
+
+    def algorithm_bandwidth(self, seconds: float) -> float:
+        """Bytes per second by the size of the case."""
+        return self.nbytes / seconds if seconds else 0.0
+
+    def bus_bandwidth(self, seconds: float) -> float:
+        """Bytes per second that a link must carry with a bandwidth-optimal algorithm."""
+        return self.algorithm_bandwidth(seconds) * bus_factor(self.collective, self.ranks)
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it."""
+    base = BASES[collective]
+    if base == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    if base in ("allgather", "reduce_scatter", "alltoall", "gather", "scatter"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def ratios(group: Sequence[Result]) -> dict[str, float]:
+    """How many times faster than native each candidate of one case is, by medians."""
+    native = next((r.median for r in group if r.candidate == NATIVE), None)
+    return {} if native is None else {
+        r.candidate: native / r.median for r in group if r.median}
+
+
+def mean_ratios(groups: Iterable[Sequence[Result]]) -> dict[str, tuple[float, int]]:
+    """Geometric mean of each candidate's ratios, and over how many cases."""
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        for candidate, ratio in ratios(group).items():
+            found.setdefault(candidate, []).append(ratio)
+    return {candidate: (exp(sum(map(log, values)) / len(values)), len(values))
+            for candidate, values in found.items()}

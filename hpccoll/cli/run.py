@@ -1,0 +1,182 @@
+"""``hpccoll run``: an unchanged mpi4py program on hpccoll's collectives.
+
+``MPI.COMM_WORLD`` and ``MPI.COMM_SELF`` become :class:`hpccoll.Comm` at the moment when the
+program imports ``mpi4py.MPI``, not before: settings of ``mpi4py.rc`` at its top still count, and
+a program that does not use MPI does not start it. Everything else is as ``python -m mpi4py``
+does it: the program finds the ``sys.argv``, ``sys.path`` and ``__main__`` that Python gives it,
+and an uncaught exception, or an exit with a failure, aborts the whole job instead of leaving the
+other ranks waiting for this one.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import os
+import runpy
+import sys
+import threading
+from pkgutil import get_importer
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
+
+import click
+from mpi4py.run import set_abort_status
+
+from hpccoll import config
+from hpccoll.errors import ArgumentError
+
+REPLACED = "COMM_WORLD", "COMM_SELF"
+#: Seconds that a failed program's threads and exit handlers have before the job is aborted.
+GRACE = 30.0
+
+
+class Importer:
+    """Import hook: puts our communicators into ``mpi4py.MPI`` when it has been loaded."""
+
+    def __init__(self, topology: str | None):
+        self.topology = topology
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None):
+        if name != "mpi4py.MPI":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
+        if spec is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                adopt(module, self.topology)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def adopt(MPI: ModuleType, topology: str | None = None) -> None:
+    """Replace the predefined communicators of ``mpi4py.MPI`` as soon as MPI is running."""
+    if MPI.Is_initialized():
+        _replace(MPI, topology)
+        return
+    # With ``mpi4py.rc.initialize = False`` the program starts MPI itself; nothing works earlier.
+    for name in ("Init", "Init_thread"):
+        def start(*arguments: Any, start=getattr(MPI, name), **named: Any) -> Any:
+            result = start(*arguments, **named)
+            _replace(MPI, topology)
+            return result
+
+        setattr(MPI, name, start)
+
+
+def _replace(MPI: ModuleType, topology: str | None) -> None:
+    from hpccoll.comm import Comm  # needs mpi4py.MPI
+    MPI.COMM_WORLD = Comm(MPI.COMM_WORLD, topology)
+    MPI.COMM_SELF = Comm(MPI.COMM_SELF)
+    copyreg.pickle(Comm, _reduce)
+
+
+def _reduce(comm: Any):
+    """Pickle the predefined communicators by name, as mpi4py does."""
+    for name in REPLACED:
+        if comm is getattr(sys.modules["mpi4py.MPI"], name):
+            return _predefined, (name,)
+    return comm.__reduce_ex__(4)
+
+
+def _predefined(name: str):
+    from mpi4py import MPI
+    return getattr(MPI, name)
+
+
+def _algorithms(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> str:
+    """Check the choices, and append them to those of the environment, over which they win."""
+    for text in texts:
+        try:
+            config.parse_algorithms(text)
+        except ArgumentError as error:
+            raise click.BadParameter(str(error)) from error
+    return ";".join(filter(None, (os.environ.get("HPCCOLL_ALGORITHM"), *texts)))
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True,
+                                        "allow_interspersed_args": False},
+               options_metavar="[OPTIONS]", short_help="Run an unchanged mpi4py program.")
+@click.option("--algorithm", "algorithms", multiple=True, callback=_algorithms,
+              metavar="COLLECTIVE=NAME", help="Use this algorithm wherever it can serve; "
+              "repeatable. Parameters follow the name: bcast=knomial,k=4.")
+@click.option("--topology", metavar="TEXT",
+              help="Layout to assume for COMM_WORLD, such as 2x4 or 3,5,4.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED,
+                metavar="SCRIPT|-m MODULE|-c CODE [ARGUMENTS]...")
+def command(algorithms: str, topology: str | None, program: tuple[str, ...]) -> None:
+    """Run an unchanged mpi4py program: its MPI.COMM_WORLD is an hpccoll.Comm.
+
+    \b
+    mpiexec -n 64 python -m hpccoll run script.py --its-own-option
+    mpiexec -n 64 python -m hpccoll run --algorithm allreduce=ring -m package.module
+    """
+    kind = program[0] if program[0] in ("-m", "-c") else ""
+    if not kind and program[0].startswith("-"):
+        raise click.NoSuchOption(program[0])
+    if kind and len(program) == 1:
+        raise click.UsageError(f"{kind} needs {'a module' if kind == '-m' else 'code'} to run")
+    if algorithms:
+        os.environ["HPCCOLL_ALGORITHM"] = algorithms
+    config.load()  # a malformed variable is reported here, before MPI is started
+    if "mpi4py.MPI" in sys.modules:
+        adopt(sys.modules["mpi4py.MPI"], topology)
+    else:
+        sys.meta_path.insert(0, Importer(topology))
+    try:
+        execute(kind, *program[1 if kind else 0:])
+    except SystemExit as stop:
+        if stop.code:
+            set_abort_status(stop)
+            _limit(stop.code if isinstance(stop.code, int) else 1)
+        raise
+    except BaseException as error:
+        _fail(error)
+
+
+def execute(kind: str, name: str, *arguments: str) -> None:
+    """Run a script (``kind`` is empty), a module (``-m``) or code (``-c``) as Python does."""
+    if kind == "-c":
+        _start("", "-c", *arguments)
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(name, "<string>", "exec", dont_inherit=True), main.__dict__)
+    elif kind == "-m":
+        _start(os.getcwd(), name, *arguments)
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    else:
+        # A directory or an archive goes on the path itself; runpy sees to that.
+        is_file = get_importer(name) is None
+        _start(os.path.dirname(os.path.realpath(name)) if is_file else None, name, *arguments)
+        runpy.run_path(name, run_name="__main__")
+
+
+def _start(place: str | None, *argv: str) -> None:
+    """Set the program's arguments, and the place where it looks for its modules first."""
+    sys.argv[:] = argv
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        sys.path[:1] = [] if place is None else [place]
+
+
+def _fail(error: BaseException) -> NoReturn:
+    """Show the traceback from the program's first line on, and abort the job at exit."""
+    ours = __file__, runpy.run_path.__code__.co_filename
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+    status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    set_abort_status(status)
+    _limit(status)
+    sys.exit(status)
+
+
+def _limit(status: int) -> None:
+    """Abort even if a thread or an exit handler of the program keeps this process alive."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized():
+        timer = threading.Timer(GRACE, MPI.COMM_WORLD.Abort, (status,))
+        timer.daemon = True
+        timer.start()

@@ -1,0 +1,346 @@
+"""Requests: what ``Iallreduce`` and its kin hand out when hpccoll itself runs the collective.
+
+A request of ours holds a real MPI handle: a generalized request that is completed when the
+execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for both. (A request
+that holds ``REQUEST_NULL`` would count as complete there.)
+
+    Request, Prequest --handle--> generalized request <--completes-- Flight --drives--> Execution
+
+Flights are moved on by whoever waits for or tests any of them, and otherwise by one thread
+per process, which sleeps while there are none. It needs ``MPI.THREAD_MULTIPLE``. Results for
+staged device memory are stored when completion is observed, in the thread that observes it.
+
+``Wait`` of a request of ours is bounded by ``HPCCOLL_TIMEOUT``. The class methods of mpi4py
+(``Waitall`` and so on) wait inside the MPI library, which knows no deadline.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import threading
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
+
+from mpi4py import MPI
+
+from hpccoll.errors import CommunicatorError, RequestError
+from hpccoll.private import State
+from hpccoll.run import Execution, Watch
+
+#: Seconds between two looks of the thread at all flights: first, and when nothing moves.
+SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
+
+
+class Flight:
+    """One collective under way.
+
+    Args:
+        state: of the communicator it runs on.
+        execution: what runs; started here.
+        buffers: whatever must stay alive until the end.
+        store: brings the result back to device memory, if it has to be.
+    """
+
+    def __init__(self, state: State, execution: Execution, buffers: Any,
+                 store: Callable[[], None] | None):
+        self.state, self.execution = state, execution
+        self.buffers, self.store = buffers, store
+        self.lock = threading.Lock()
+        self.moves, self.over, self.quiet = 0, False, False
+        self.error: BaseException | None = None
+        self.token = MPI.Grequest.Start(self._observed)
+        try:
+            execution.start()
+        except BaseException as error:
+            self._land(error)
+            raise
+        if execution.done:
+            self._land(None)
+        else:
+            PROGRESS.add(self)
+
+    def progress(self) -> bool:
+        """Do what can be done now, unless another thread is at it; tell whether it moved."""
+        if self.over or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if self.over:
+                return False
+            moved = self.execution.progress()
+            self.moves += moved
+            if self.execution.done:
+                self._land(None)
+            return moved
+        except BaseException as error:
+            self._land(error)
+            if not isinstance(error, Exception):
+                raise
+            return True
+        finally:
+            self.lock.release()
+
+    def wait(self) -> None:
+        """Move everything on until this flight is over.
+
+        Raises:
+            CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
+        """
+        config = self.state.config
+        watch, seen = Watch(self.execution, config.timeout, config.report), self.moves
+        with PROGRESS.attended():
+            try:
+                while not self.over:
+                    PROGRESS.once()
+                    if self.moves != seen:
+                        seen = self.moves
+                        watch.moved()
+                    else:
+                        watch.idle()
+            except BaseException as error:
+                with self.lock:
+                    if not self.over:
+                        self._land(error)
+                raise
+
+    def _land(self, error: BaseException | None) -> None:
+        """Take the flight out of service and let MPI know."""
+        self.error, self.over = error, True
+        if error is not None:
+            # Its messages may still be in flight.
+            self.state.abandoned.append(self.execution)
+        PROGRESS.remove(self)
+        self.token.Complete()
+
+    def _observed(self, status: MPI.Status) -> None:
+        """Called by MPI, possibly more than once, where completion is observed."""
+        if self.error is not None:
+            if not self.quiet:
+                raise self.error
+            return
+        store, self.store = self.store, None
+        if store is not None:
+            store()
+        self.buffers = None
+
+
+class Progress:
+    """Moves the flights of this process on, by a thread while nobody else does."""
+
+    def __init__(self):
+        self.flights: list[Flight] = []
+        self.changed = threading.Condition()
+        self.attendants = 0
+        self.thread: threading.Thread | None = None
+        self.stopping = False
+
+    def add(self, flight: Flight) -> None:
+        """Take a flight on, and wake the thread."""
+        with self.changed:
+            self.flights.append(flight)
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._work, name="hpccoll progress",
+                                               daemon=True)
+                self.thread.start()
+                # MPI is finalized after the interpreter; the thread must be gone by then.
+                atexit.register(self.stop)
+            self.changed.notify()
+
+    def remove(self, flight: Flight) -> None:
+        """Forget a flight."""
+        with self.changed:
+            if flight in self.flights:
+                self.flights.remove(flight)
+
+    def once(self) -> bool:
+        """Move every flight on as far as it goes now; tell whether any moved."""
+        moved = False
+        for flight in tuple(self.flights):
+            moved |= flight.progress()
+        return moved
+
+    def finish(self, state: State) -> None:
+        """Wait for all flights of a communicator; errors stay with their requests."""
+        for flight in [f for f in self.flights if f.state is state]:
+            try:
+                flight.wait()
+            except Exception:
+                continue
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """While somebody waits and moves all flights on, the thread only looks on."""
+        with self.changed:
+            self.attendants += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.attendants -= 1
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify()
+        self.thread.join()
+
+    def _work(self) -> None:
+        pause = SHORTEST_PAUSE
+        while not self.stopping and not MPI.Is_finalized():
+            with self.changed:
+                self.changed.wait_for(lambda: self.flights or self.stopping)
+            moved = not self.attendants and self.once()
+            pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
+            time.sleep(pause)
+
+
+PROGRESS = Progress()
+
+
+class Driven:
+    """Mixin: completion methods of a request that a flight stands behind."""
+
+    _flight: Flight | None = None
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait for the end.
+
+        Raises:
+            CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
+        """
+        if self._flight is not None and not self._flight.over:
+            try:
+                self._flight.wait()
+            except BaseException:
+                self._settle(super().Wait, status)
+                raise
+        return self._settle(super().Wait, status)
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Move on; tell whether the collective is over."""
+        PROGRESS.once()
+        return self._settle(super().Test, status)
+
+    def Get_status(self, status: MPI.Status | None = None) -> bool:
+        """Move on; tell whether the collective is over, and keep the request."""
+        PROGRESS.once()
+        return self._settle(super().Get_status, status)
+
+    def wait(self, status: MPI.Status | None = None) -> None:
+        """Wait for the end; there is no object to return."""
+        self.Wait(status)
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, None]:
+        """Move on; tell whether the collective is over."""
+        return self.Test(status), None
+
+    def Cancel(self) -> None:
+        """Refuse: MPI does not allow it for collectives."""
+        raise RequestError("a collective cannot be cancelled; wait for it")
+
+    cancel = Cancel
+
+    def _settle(self, method: Callable, status: MPI.Status | None) -> bool:
+        """Complete the MPI request, and raise what went wrong with the collective."""
+        flight = self._flight
+        if flight is None:
+            return method(status)
+        flight.quiet = True
+        flag = method(status)
+        if not flag:
+            flight.quiet = False
+            return flag
+        if not MPI.Request.__bool__(self):
+            self._flight = None
+        if flight.error is not None:
+            raise flight.error
+        return flag
+
+
+class Request(Driven, MPI.Request):
+    """A nonblocking collective that hpccoll runs."""
+
+    def __new__(cls, flight: Flight):
+        self = MPI.Request.__new__(cls, flight.token)
+        self._flight = flight
+        return self
+
+    def Free(self) -> None:
+        """Refuse while the collective is under way: MPI does not allow it."""
+        if self._flight is not None and not self._flight.over:
+            raise RequestError("a collective under way cannot be freed; wait for it")
+        super().Free()
+
+
+class Prequest(Driven, MPI.Prequest):
+    """A persistent collective that hpccoll runs: prepared once, started many times.
+
+    Between two runs its handle is ``REQUEST_NULL``, so that ``MPI.Prequest.Startall``, which
+    cannot know how to start it, raises instead of doing nothing: call ``Start`` on each.
+
+    Args:
+        state: of the communicator it runs on.
+        make: gives what a :class:`Flight` takes after the state: execution, buffers, store.
+        free: gives resources back when the request is freed.
+    """
+
+    def __new__(cls, state: State, make: Callable[[], tuple], free: Callable[[], None]):
+        self = MPI.Prequest.__new__(cls)
+        self._state, self._make, self._free = state, make, free
+        return self
+
+    def Start(self) -> None:
+        """Start the collective once more."""
+        if self._make is None:
+            raise RequestError("the request was freed")
+        if self._active():
+            raise RequestError("the request is active; wait for it before starting it again")
+        if self._state.freed:
+            raise CommunicatorError("the communicator of this request was freed")
+        self._flight = Flight(self._state, *self._make())
+        ctypes.memmove(MPI._addressof(self), MPI._addressof(self._flight.token),
+                       MPI._sizeof(MPI.Request))
+
+    @classmethod
+    def Startall(cls, requests: list[MPI.Prequest]) -> None:
+        """Start several requests, of whatever kind."""
+        for request in requests:
+            request.Start()
+
+    def Free(self) -> None:
+        """Give the request's resources back.
+
+        Raises:
+            RequestError: it is active, or was freed before.
+        """
+        if self._make is None:
+            raise RequestError("the request was freed before")
+        if self._active():
+            raise RequestError("the request is active; wait for it before freeing it")
+        self._free()
+        self._make = self._flight = None
+
+    def free(self) -> None:
+        """Call ``Free`` unless that was done."""
+        if self:
+            self.Free()
+
+    def __bool__(self) -> bool:
+        return self._make is not None
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, MPI.Request):
+            return NotImplemented
+        return self is other or not self and not other
+
+    def __ne__(self, other: Any) -> bool:
+        if not isinstance(other, MPI.Request):
+            return NotImplemented
+        return not self == other
+
+    __hash__ = None
+
+    def _active(self) -> bool:
+        return MPI.Request.__bool__(self)

@@ -1,0 +1,139 @@
+"""Run the whole suite on every MPI: ``python tests/launch.py ENVIRONMENT...``
+
+An environment is a virtual environment that holds one MPI. There are three kinds of stages:
+
+* what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
+* ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment;
+* ``tests/doc``, whose tests launch ranks themselves, in every environment.
+
+On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
+first rank that fails aborts its whole job, so that nobody waits for it, and every stage has a
+hard time limit on top. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = (1, 2, 3, 4, 5, 8)
+#: A size for which one environment is enough: a prime larger than the others.
+FIRST_SIZES = (*SIZES, 7)
+#: Limit of a stage in seconds, and the status of a command that reached its limit.
+LIMIT, TIMED_OUT = 300, 124
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+#: What every rank starts, with a directory as $0: it keeps the ranks' outputs and files apart.
+RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ "$rank" = 0 ] || exec >"$0/rank$rank" 2>&1; '
+        'exec "$@" --basetemp="$0/tmp$rank"')
+
+
+class Stage(NamedTuple):
+    """One command of the suite, in one environment; ``logs`` is where its ranks write."""
+
+    title: str
+    bin: Path
+    command: list[str]
+    logs: Path | None = None
+
+
+def mpiexec(bin: Path) -> str | None:
+    """Find the launcher that belongs to the programs in ``bin``, or else the one on the path."""
+    return shutil.which("mpiexec", path=f"{bin}{os.pathsep}{os.environ['PATH']}")
+
+
+def settings(bin: Path) -> dict[str, str]:
+    """Make the environment variables of a job that uses the programs in ``bin``."""
+    # A rank's own variables would make a new job believe that it is part of the old one.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(
+        ("HPCCOLL_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_"))}
+    # The tests start more ranks than there are cores; Open MPI wants to be asked for that.
+    made = {**inherited, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            "OMPI_MCA_mpi_yield_when_idle": "1"}
+    if os.geteuid() == 0:
+        made |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return made
+
+
+def run(command: list[str], bin: Path, seconds: float = LIMIT, output: IO | None = None,
+        cwd: Path = ROOT) -> int:
+    """Run a command to its end or to the limit; return its status."""
+    # In a session of its own, so that whatever is left of it can be found and ended.
+    process = subprocess.Popen(command, cwd=cwd, env=settings(bin), stdin=subprocess.DEVNULL,
+                               stdout=output, stderr=output and subprocess.STDOUT,
+                               start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        if process.poll() is None:
+            process.terminate()  # mpiexec takes its ranks along
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def stages(environments: list[Path], scratch: Path) -> list[Stage]:
+    """List everything to run, in order."""
+    found = []
+    for environment in environments:
+        bin, first = environment / "bin", environment == environments[0]
+        python = str(bin / "python")
+        if first:
+            found.append(Stage("no launcher", bin, [
+                python, *PYTEST, "--doctest-modules", "hpccoll", "tests",
+                "--ignore=tests/mpi", "--ignore=tests/doc"]))
+        for size in FIRST_SIZES if first else SIZES:
+            logs = scratch / f"{environment.name}-{size}"
+            found.append(Stage(f"{environment.name}, {size} ranks", bin, [
+                str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, str(logs),
+                # mpi4py's runner aborts the job when pytest returns a failure.
+                python, "-m", "mpi4py", *PYTEST, "-x", "-rfE", "--with-mpi",
+                "--timeout-method=thread", "tests/mpi", "tests/contract"], logs))
+        found.append(Stage(f"{environment.name}, documentation", bin, [
+            python, *PYTEST, "tests/doc"]))
+    return found
+
+
+def show(stage: Stage) -> None:
+    """Print the end of what the ranks behind rank 0 wrote."""
+    for log in sorted(stage.logs.glob("rank*")) if stage.logs else ():
+        lines = log.read_text(errors="replace").splitlines()
+        print(f"--- {stage.title}, {log.name}", *lines[-40:], sep="\n", flush=True)
+
+
+def main(environments: list[Path]) -> int:
+    """Run all stages; return 0 if every one of them passed."""
+    failed, count, start = [], 0, time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        for stage in stages(environments, Path(scratch)):
+            if stage.logs:
+                stage.logs.mkdir()
+            print(f"=== {stage.title}", flush=True)
+            status = run(stage.command, stage.bin)
+            count += 1
+            if status:
+                show(stage)
+                reason = f"ran longer than {LIMIT} s" if status == TIMED_OUT else f"status {status}"
+                failed.append(f"{stage.title}: {reason}")
+                print(f"=== FAILED {failed[-1]}", flush=True)
+    seconds = time.monotonic() - start
+    verdict = f"{len(failed)} of {count} stages FAILED" if failed else f"all {count} stages passed"
+    print(f"=== hpccoll tests: {verdict} in {seconds:.0f} s", *failed, sep="\n    ")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main([Path(name).resolve() for name in sys.argv[1:]]))
