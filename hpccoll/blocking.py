@@ -12,10 +12,9 @@ from mpi4py import MPI
 from numpy import ndarray
 
 from hpccoll import calls
-from hpccoll.buffers import NativeOnly
+from hpccoll.buffers import NativeOnly, is_staged, staged
 from hpccoll.config import Config
 from hpccoll.engine import plan_for, prepare
-from hpccoll.errors import CommunicatorError
 from hpccoll.private import State, state_of
 from hpccoll.run import drive, run_prepared
 from hpccoll.topology import Topology
@@ -129,7 +128,7 @@ class Blocking:
         if choice is None or choice.is_native:
             if choice is not None:
                 self._remember(name, args, NATIVE_SHAPE)
-            native(*args)
+            _call_native(name, native, args)
             return
         state = self._private()
         plan = plan_for(state, call, choice)
@@ -150,17 +149,24 @@ class Blocking:
 
     def _decide(self, name: str, *args: Any) -> tuple[calls.Call | None, Choice | None]:
         """Resolve a call and choose; ``(None, None)`` when only mpi4py can serve it."""
+        call = self._resolve(name, *args)
+        return call, call and choose(call, self.Get_size(), *self._wish(call, name))
+
+    def _resolve(self, name: str, *args: Any) -> calls.Call | None:
+        """Check the arguments of a call; ``None`` when only mpi4py can serve it."""
         self._check_alive()
-        size = self.Get_size()
         try:
-            call = getattr(calls, name)(size, self.Get_rank(), *args)
+            return getattr(calls, name)(self.Get_size(), self.Get_rank(), *args)
         except NativeOnly:
-            return None, None
-        wish = self._wishes.get(name) or self._wishes.get(call.collective)
-        if wish is not None:
-            return call, choose(call, size, wish, False)
+            return None
+
+    def _wish(self, call: calls.Call, *methods: str) -> tuple[Choice | None, bool]:
+        """What the user wants for a call, and whether the environment says so."""
+        for method in (*methods, call.collective):
+            if method in self._wishes:
+                return self._wishes[method], False
         chosen = self._config.algorithm.get(call.collective)
-        return call, choose(call, size, chosen and Choice(*chosen), True)
+        return chosen and Choice(*chosen), True
 
     def _repeat(self, name: str, native: Callable, sendbuf: Any, recvbuf: Any,
                 extra: Any) -> bool:
@@ -219,9 +225,22 @@ class Blocking:
         return self._state
 
     def _check_alive(self) -> None:
-        if self == MPI.COMM_NULL:
-            raise CommunicatorError("the communicator is null or was freed; "
-                                    "make a new hpccoll.Comm")
+        """Raise a ``CommunicatorError`` unless the communicator can be used."""
+        raise NotImplementedError
+
+
+def _call_native(name: str, native: Callable, args: tuple) -> None:
+    """Call the native method, on host copies of device memory that it cannot reach."""
+    if not any(map(is_staged, args)):
+        native(*args)
+        return
+    written = 0 if name == "bcast" else 1
+    places = [staged(arg, "buffer", index == written) if is_staged(arg) else (arg, None)
+              for index, arg in enumerate(args)]
+    native(*(arg for arg, _ in places))
+    for _, store in places:
+        if store is not None:
+            store()
 
 
 def _shape_key(name: str, sendbuf: Any, recvbuf: Any, extra: Any) -> tuple | None:

@@ -58,6 +58,20 @@ def is_in_place(spec: Any) -> bool:
     return spec is None or spec is MPI.IN_PLACE or type(spec) is type(MPI.IN_PLACE)
 
 
+def is_staged(spec: Any) -> bool:
+    """Tell whether a specification names device memory that the MPI library cannot move."""
+    obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
+    return (type(obj) is not numpy.ndarray and device.is_device(obj) and device.is_served()
+            and not device.mpi_moves_device_memory())
+
+
+def staged(spec: Any, argument: str, writable: bool) -> tuple[Any, Callable[[], None] | None]:
+    """The same specification on a copy in host memory, and how to bring the result back."""
+    obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
+    host, _, store = device.borrow(obj, argument, writable)
+    return host if rest is None else [host, *rest], store
+
+
 def resolve(spec: Any, argument: str, *, blocks: int | None = None, vector: bool = False,
             writable: bool = False) -> Buffer:
     """Resolve a buffer specification.
@@ -92,7 +106,10 @@ def resolve(spec: Any, argument: str, *, blocks: int | None = None, vector: bool
             if blocks and counts % blocks:
                 raise ArgumentError(argument, f"{counts} elements cannot be divided into "
                                               f"{blocks} equal blocks")
-        counts, displs = [_integer(counts, argument)], [displ]
+        else:
+            # A count that is given counts the elements of one block.
+            counts = _integer(counts, argument) * (blocks or 1)
+        counts, displs = [counts], [displ]
     for count, displ in zip(counts, displs):
         if count and not 0 <= displ <= displ + count <= array.size:
             raise BufferArgumentError(argument, f"is too small: {count} elements at displacement "
@@ -104,14 +121,22 @@ def split(spec: Any, vector: bool) -> tuple[Any, Any, Any, Any]:
     """Take a specification apart: (buffer, counts, displacements, datatype)."""
     if not isinstance(spec, (list, tuple)):
         return spec, None, None, None
-    obj, *rest = spec
-    datatype = rest.pop() if rest and isinstance(rest[-1], (MPI.Datatype, str)) else None
-    if len(rest) == 1 and isinstance(rest[0], tuple) or (
-            len(rest) == 1 and isinstance(rest[0], list) and not vector):
-        rest = list(rest[0])
-    if len(rest) > 2 or len(spec) == 1:
+    counts = displs = datatype = None
+    if len(spec) == 2:
+        obj, counts = spec
+        if isinstance(counts, (MPI.Datatype, str)):
+            counts, datatype = None, counts
+    elif len(spec) == 3:
+        obj, counts, datatype = spec
+    elif len(spec) == 4:
+        obj, counts, displs, datatype = spec
+    else:
         raise NativeOnly("unknown form; mpi4py says what is wrong with it")
-    counts, displs = (rest + [None, None])[:2]
+    # Of the v-forms, a list in this place holds the counts of all ranks.
+    if len(spec) < 4 and isinstance(counts, tuple if vector else (tuple, list)):
+        if len(counts) != 2:
+            raise NativeOnly("unknown form; mpi4py says what is wrong with it")
+        counts, displs = counts
     return obj, counts, displs, datatype
 
 
@@ -120,6 +145,8 @@ def _memory(obj: Any, argument: str, writable: bool):
     if isinstance(obj, numpy.ndarray):
         array = obj
     elif device.is_device(obj):
+        if not device.is_served():
+            raise NativeOnly("device memory without CuPy")
         return device.borrow(obj, argument, writable)
     else:
         try:
@@ -142,6 +169,8 @@ def _memory(obj: Any, argument: str, writable: bool):
 def _datatype(datatype: Any, memory: Any, argument: str) -> MPI.Datatype:
     if isinstance(datatype, MPI.Datatype):
         return datatype
+    if not isinstance(datatype, (str, type(None))):
+        raise NativeOnly("unknown form; mpi4py says what is wrong with it")
     try:
         return (MPI.Datatype.fromcode(datatype) if isinstance(datatype, str)
                 else datatype_of(memory.dtype))

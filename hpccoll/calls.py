@@ -13,10 +13,35 @@ from mpi4py import MPI
 
 from hpccoll import plan
 from hpccoll.buffers import Buffer, NativeOnly, element_type, is_in_place, overlap, resolve
+from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.lower import Layout
 from hpccoll.reduce import check_op
 from hpccoll.schedule import Schedule
+
+
+#: Method name in lower case -> what its algorithms are registered under.
+METHODS = {
+    **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
+    "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
+    "alltoallv": "alltoall", "alltoallw": "alltoall"}
+
+
+def collective_of(method: str) -> str:
+    """What the algorithms of a method are registered under.
+
+    Raises:
+        ArgumentError: there is no such method.
+
+    >>> collective_of("iallgatherv"), collective_of("allreduce_init")
+    ('allgather', 'allreduce')
+    """
+    name = method.removesuffix("_init")
+    name = name if name in METHODS else name.removeprefix("i")
+    if name not in METHODS:
+        raise ArgumentError("collective", f"{method!r} is unknown",
+                            f"choose from {', '.join(METHODS)}")
+    return METHODS[name]
 
 
 class Call(NamedTuple):
@@ -347,14 +372,15 @@ def _copied(sink: Buffer) -> Buffer:
 
 def _bytes(spec: Any, argument: str, size: int, writable: bool):
     """Take an alltoallw specification apart into byte counts and byte displacements."""
-    if not isinstance(spec, (list, tuple)) or not isinstance(spec[-1], Sequence):
+    try:
+        obj, *rest, types = spec
+        counts, displs = (rest if len(rest) == 2 else rest[0]) if rest else ([1] * size, [0] * size)
+        fits = len(types) == len(counts) == len(displs) == size
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise NativeOnly("unknown form; mpi4py says what is wrong with it")
-    obj, *rest, types = spec
-    if len(rest) == 1 and isinstance(rest[0], (tuple, list)):
-        rest = list(rest[0])
-    counts, displs = rest if len(rest) == 2 else ([1] * size, [0] * size)
-    if len(types) != size or not all(isinstance(t, MPI.Datatype) and element_type(t) is not None
-                                     for t in types):
+    if not all(isinstance(t, MPI.Datatype) and element_type(t) is not None for t in types):
         raise NativeOnly("derived datatypes")
     nbytes = [check_count(c, argument) * itemsize(t) for c, t in zip(counts, types, strict=True)]
     displs = [check_count(d, argument) for d in displs]

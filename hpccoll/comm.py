@@ -2,25 +2,41 @@
 
 It shares the handle of the communicator it wraps - nothing is duplicated until the first
 collective that hpccoll serves itself - and passes everywhere an ``MPI.Intracomm`` does.
+Communicators made from it are ``hpccoll.Comm`` again; those with a topology are also
+``MPI.Cartcomm`` and so on, and keep the neighbour collectives of the MPI library. What was
+chosen with ``using`` is not inherited.
+
+    Comm --handle--> MPI communicator --attributes--> Life (freed?), State (private duplicate)
+
+Garbage collection never frees a communicator; ``Free`` does, for all its wrappers.
 """
 
 from __future__ import annotations
 
+import weakref
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 from mpi4py import MPI
 
 from hpccoll import config
-from hpccoll.blocking import Blocking
+from hpccoll.calls import collective_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.objects import Objects
+from hpccoll.persistent import Persistent
+from hpccoll.private import existing
+from hpccoll.request import PROGRESS
 from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
 from hpccoll.tune.choose import Choice
+from hpccoll.tune.describe import describe
 
 
-class Comm(Blocking, MPI.Intracomm):
+class Comm(Objects, Persistent, MPI.Intracomm):
     """A communicator with proved, chosen and explained collectives.
+
+    A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
+    of the subclass for it.
 
     Args:
         comm: an intracommunicator; the handle is shared, not duplicated.
@@ -31,12 +47,23 @@ class Comm(Blocking, MPI.Intracomm):
         ArgumentError: malformed topology or environment variable.
     """
 
+    #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
+    _kind: int | None = None
+    _life: Life | None = None
+
     def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None):
         if comm is not None and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
-        self = super().__new__(cls, comm)
+        null = comm is None or comm == MPI.COMM_NULL
+        if cls is Comm:
+            cls = next((ours for native, ours in KINDS if isinstance(comm, native)), Comm)
+        elif cls._kind is not None and not null and comm.Get_topology() != cls._kind:
+            raise CommunicatorError(f"the communicator has not the topology of a {cls.__name__}")
+        self = MPI.Intracomm.__new__(cls, comm)
         self._config = config.load()
         self._shapes = {}
+        if not null:
+            self._life = Life.of(self)
         if topology is not None:
             self._layout = Topology.parse(topology, self.Get_size())
         return self
@@ -47,35 +74,203 @@ class Comm(Blocking, MPI.Intracomm):
         self._check_alive()
         return self._private().layout()
 
+    def explain(self, collective: str, nbytes: int) -> str:
+        """Tell what would run for so many bytes, what else could, and why; collective."""
+        wish, environment = self._wishes.get(collective), False
+        if wish is None and collective in self._config.algorithm:
+            wish, environment = Choice(*self._config.algorithm[collective]), True
+        return describe(collective, nbytes, self.Get_size(), wish, environment, self.topology)
+
     @contextmanager
     def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[Comm]:
         """Choose algorithms inside a ``with`` block, on every rank alike.
 
         Args:
             segment_bytes: bytes of one block that travel as one message.
-            algorithms: a choice per collective: a name of ``hpccoll.algorithms()``,
-                ``"native"``, ``"auto"``, ``(name, {"k": 4})``, a builder
-                ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
+            algorithms: a choice per collective (``allgather``), or for one of its methods only
+                (``allgatherv``, ``iallgather``, ``allgather_init``): a name of
+                ``hpccoll.algorithms()``, ``"native"``, ``"auto"``, ``(name, {"k": 4})``, a
+                builder ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
 
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
         """
-        wishes = {name: _wish(name, choice, segment_bytes) for name, choice in algorithms.items()}
-        before = self._wishes, self._shapes
-        self._wishes = {**self._wishes, **wishes}
-        self._shapes = {}
+        wishes = {name: _choice(name, choice, segment_bytes) for name, choice in algorithms.items()}
+        before, shapes = self._wishes, self._shapes
+        self._wishes, self._shapes = {**before, **wishes}, {}
         try:
             yield self
         finally:
-            self._wishes, self._shapes = before
+            self._wishes = before
+            self._shapes = shapes if self._life is None or not self._life.freed else {}
 
 
-def _wish(collective: str, choice: Any, segment_bytes: int) -> Choice:
+    # -- communicators from this one ---------------------------------------------------------
+    def Create(self, group: MPI.Group) -> Comm:
+        """Create a communicator of a group of this one's ranks."""
+        return wrap(super().Create(group))
+
+    def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
+        """Create a communicator of a group; only its members call."""
+        return wrap(super().Create_group(group, tag))
+
+    @classmethod
+    def Create_from_group(cls, group: MPI.Group, stringtag: str = "org.mpi4py",
+                          info: MPI.Info = MPI.INFO_NULL,
+                          errhandler: MPI.Errhandler | None = None) -> Comm:
+        """Create a communicator of a group, without a parent."""
+        return wrap(super().Create_from_group(group, stringtag, info, errhandler))
+
+    def Split(self, color: int = 0, key: int = 0) -> Comm:
+        """Split into one communicator per color; null where it is ``MPI.UNDEFINED``."""
+        return wrap(super().Split(color, key))
+
+    def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
+        """Split by what ranks share, such as a node."""
+        return wrap(super().Split_type(split_type, key, info))
+
+    def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None,
+                    reorder: bool = False) -> Cart:
+        """Create a communicator with a Cartesian topology."""
+        return wrap(super().Create_cart(dims, periods, reorder))
+
+    def Create_graph(self, index: Sequence[int], edges: Sequence[int],
+                     reorder: bool = False) -> Graph:
+        """Create a communicator with a graph topology."""
+        return wrap(super().Create_graph(index, edges, reorder))
+
+    def Create_dist_graph_adjacent(self, sources: Sequence[int], destinations: Sequence[int],
+                                   sourceweights: Sequence[int] | None = None,
+                                   destweights: Sequence[int] | None = None,
+                                   info: MPI.Info = MPI.INFO_NULL,
+                                   reorder: bool = False) -> Distgraph:
+        """Create a communicator with a graph topology, each rank naming its neighbours."""
+        return wrap(super().Create_dist_graph_adjacent(
+            sources, destinations, sourceweights, destweights, info, reorder))
+
+    def Create_dist_graph(self, sources: Sequence[int], degrees: Sequence[int],
+                          destinations: Sequence[int], weights: Sequence[int] | None = None,
+                          info: MPI.Info = MPI.INFO_NULL, reorder: bool = False) -> Distgraph:
+        """Create a communicator with a graph topology, any rank naming any edges."""
+        return wrap(super().Create_dist_graph(
+            sources, degrees, destinations, weights, info, reorder))
+
+    def Shrink(self) -> Comm:
+        """Create a communicator without the failed ranks."""
+        return wrap(super().Shrink())
+
+    @classmethod
+    def fromhandle(cls, handle: int) -> MPI.Comm:
+        """Wrap an MPI handle."""
+        return wrap(super().fromhandle(handle))
+
+    @classmethod
+    def fromint(cls, arg: int) -> MPI.Comm:
+        """Wrap a handle of MPI's standard ABI."""
+        return wrap(super().fromint(arg))
+
+    @classmethod
+    def f2py(cls, arg: int) -> MPI.Comm:
+        """Wrap a Fortran handle."""
+        return wrap(super().f2py(arg))
+
+    # -- the end -----------------------------------------------------------------------------
+    def Free(self) -> None:
+        """Free the communicator and what hpccoll keeps for it, when its collectives are over."""
+        self._finish()
+        super().Free()
+
+    def Disconnect(self) -> None:
+        """Free the communicator when all its communication is over."""
+        self._finish()
+        super().Disconnect()
+
+    def _finish(self) -> None:
+        self._check_alive()
+        state = existing(self)
+        if state is not None:
+            PROGRESS.finish(state)
+
+    def _check_alive(self) -> None:
+        # Dup and its like make instances before they have a handle, so this may be the first look.
+        if self != MPI.COMM_NULL and self._life is None:
+            self._life = Life.of(self)
+        if self == MPI.COMM_NULL or self._life.freed:
+            raise CommunicatorError("the communicator is null or was freed; "
+                                    "make a new hpccoll.Comm")
+
+
+class Cart(Comm, MPI.Cartcomm):
+    """A communicator with a Cartesian topology."""
+
+    _kind = MPI.CART
+
+    def Sub(self, remain_dims: Sequence[bool]) -> Cart:
+        """Create the communicators of a subgrid."""
+        return wrap(super().Sub(remain_dims))
+
+
+class Graph(Comm, MPI.Graphcomm):
+    """A communicator with a graph topology."""
+
+    _kind = MPI.GRAPH
+
+
+class Distgraph(Comm, MPI.Distgraphcomm):
+    """A communicator with a distributed graph topology."""
+
+    _kind = MPI.DIST_GRAPH
+
+
+#: Kinds of communicators with a topology: mpi4py's class and ours.
+KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
+
+
+def wrap(comm: MPI.Comm) -> MPI.Comm:
+    """An intracommunicator as ``hpccoll.Comm``; an intercommunicator as it is."""
+    return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
+
+
+class Life:
+    """Whether a communicator was freed: an attribute of it, shared by all its wrappers.
+
+    After it, the handles in other wrappers are stale, and may even name a new communicator.
+    """
+
+    _keyvals: list[int] = []
+
+    def __init__(self):
+        self.freed = False
+        self.wrappers: dict[int, weakref.ref] = {}
+
+    @classmethod
+    def of(cls, comm: Comm) -> Life:
+        """The life of a communicator; the wrapper is told when it ends."""
+        if not cls._keyvals:
+            cls._keyvals.append(MPI.Comm.Create_keyval(delete_fn=lambda comm, key, life: life.end()))
+        life = comm.Get_attr(cls._keyvals[0])
+        if life is None:
+            life = cls()
+            comm.Set_attr(cls._keyvals[0], life)
+        number = id(comm)
+        life.wrappers[number] = weakref.ref(comm, lambda _: life.wrappers.pop(number, None))
+        return life
+
+    def end(self) -> None:
+        """Make every wrapper forget what it has learnt, so that it looks before its next call."""
+        self.freed = True
+        for reference in list(self.wrappers.values()):
+            comm = reference()
+            if comm is not None:
+                comm._shapes = {}
+
+
+def _choice(method: str, choice: Any, segment_bytes: int) -> Choice:
     name, params = choice if isinstance(choice, tuple) else (choice, {})
     if isinstance(name, str):
-        config.check_choice(collective, name)
+        config.check_choice(collective_of(method), name)
     elif not callable(name) and not isinstance(name, Schedule):
-        raise ArgumentTypeError(collective, f"expected an algorithm, got {choice!r}",
+        raise ArgumentTypeError(method, f"expected an algorithm, got {choice!r}",
                                 "pass a name, a builder or a Schedule")
     if isinstance(segment_bytes, bool) or not isinstance(segment_bytes, int) or segment_bytes < 0:
         raise ArgumentError("segment_bytes", f"expected a number of bytes, got {segment_bytes!r}")

@@ -26,6 +26,7 @@ class Config(NamedTuple):
     topology: Topology | None = None
     timeout: float = 300.0
     report: float = 30.0
+    shared_memory: bool = True
 
 
 class Setting(NamedTuple):
@@ -86,6 +87,13 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _yes_or_no(text: str) -> bool:
+    answers = {"yes": True, "no": False, "1": True, "0": False}
+    if text.lower() not in answers:
+        raise ValueError("must be 'yes' or 'no'")
+    return answers[text.lower()]
+
+
 #: Every environment variable.
 SETTINGS: dict[str, Setting] = {
     "HPCCOLL_ALGORITHM": Setting(
@@ -101,6 +109,9 @@ SETTINGS: dict[str, Setting] = {
         "timeout", _seconds, "seconds without progress until a collective fails; default 300"),
     "HPCCOLL_REPORT": Setting(
         "report", _seconds, "seconds without progress until a warning names the peers; default 30"),
+    "HPCCOLL_SHARED_MEMORY": Setting(
+        "shared_memory", _yes_or_no,
+        "'no' sends messages between ranks of one node through MPI as well; default 'yes'"),
 }
 
 

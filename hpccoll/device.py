@@ -37,6 +37,16 @@ def is_device(obj: Any) -> bool:
     return where is not None and int(where()[0]) != DLPACK_CPU
 
 
+@functools.lru_cache(maxsize=1)
+def is_served() -> bool:
+    """Tell whether device memory can be served here; without CuPy mpi4py gets it as it is."""
+    try:
+        importlib.import_module("cupy")
+    except ImportError:
+        return False
+    return True
+
+
 def borrow(obj: Any, argument: str, writable: bool
            ) -> tuple[Any, Any, Callable[[], None] | None]:
     """Flat array over a device object's memory, its namespace, and how to store results.
@@ -45,9 +55,9 @@ def borrow(obj: Any, argument: str, writable: bool
     elsewhere it is a host copy, and ``store()`` copies the result back.
 
     Raises:
-        BufferArgumentError: CuPy is missing, or the array is not contiguous.
+        BufferArgumentError: the array is not contiguous.
     """
-    cupy = _cupy(argument)
+    cupy = importlib.import_module("cupy")
     array = cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise BufferArgumentError(argument, "is not contiguous", "pass cupy.ascontiguousarray")
@@ -83,11 +93,3 @@ def mpi_moves_device_memory() -> bool:
                               capture_output=True, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
-
-
-def _cupy(argument: str) -> Any:
-    try:
-        return importlib.import_module("cupy")
-    except ImportError as error:
-        raise BufferArgumentError(argument, f"is device memory, but CuPy cannot be used: {error}",
-                                  "install hpccoll[cuda12] or hpccoll[cuda13]") from error

@@ -339,3 +339,46 @@ def shifted(extent: Extent, shift: int) -> Extent:
     if not shift or extent.buffer == TMP:
         return extent
     return Extent(extent.buffer, extent.offset + shift, extent.count)
+
+
+def consumers(phase: Phase) -> list[list[Local]] | None:
+    """The local steps that use each message of a phase, if messages can be used in place.
+
+    A transport that can read a message where it lies may run these steps on arrival, in this
+    order, instead of receiving the message first. That is safe when all local work of the
+    phase consumes messages, in the order of the messages, and writes nothing that a message
+    of the phase is sent from or received into.
+
+    Returns:
+        One list per message, or ``None`` where messages must be received first.
+    """
+    used: list[list[Local]] = [[] for _ in phase.messages]
+    last = 0
+    for step in phase.after:
+        owners = [i for i, (kind, _, extent) in enumerate(phase.messages)
+                  if kind == RECV and any(meets(o, extent) for o in step[1:] if o)]
+        if len(owners) != 1 or owners[0] < last:
+            return None
+        last, = owners
+        landing = phase.messages[last].extent
+        operands = [o for o in step[1:] if o]
+        mine = [o for o in operands if not within(o, landing)]
+        if len(mine) == len(operands) or len(operands) == 2 and not mine:
+            return None
+        if any(meets(extent, step.into) or kind == RECV and any(meets(extent, o) for o in mine)
+               for kind, _, extent in phase.messages):
+            return None
+        used[last].append(step)
+    return used
+
+
+def meets(one: Extent, other: Extent) -> bool:
+    """Tell whether two extents share an element."""
+    return (one.buffer == other.buffer and one.offset < other.offset + other.count
+            and other.offset < one.offset + one.count)
+
+
+def within(inner: Extent, outer: Extent) -> bool:
+    """Tell whether an extent lies inside another one."""
+    return (inner.buffer == outer.buffer and outer.offset <= inner.offset
+            and inner.offset + inner.count <= outer.offset + outer.count)

@@ -89,8 +89,9 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
         blocks: tells for a block key the pieces in which this rank plays that sub-rank.
         place: where the parent keeps the blocks of the sub-program's ``in`` and ``out``. If it
             names ``tmp``, the first scratch slot of each block lies there; all other scratch
-            slots become scratch of the result.
-        ranks: the parent's rank for every sub-rank; needed only for messages without blocks.
+            slots become scratch of the result. Buffers may be given the same place only if the
+            algorithm never needs a block in two of them at a time.
+        ranks: the parent's rank for every sub-rank, for messages without blocks.
     """
     memory, scratch = _memory({**keys, TMP: program.scratch}, blocks, place)
 
@@ -102,8 +103,9 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
         if step.kind not in (SEND, RECV):
             into, source = ([span for _, spans in parts(side) for span in spans]
                             for side in (step.spans, step.source))
-            for here, there in () if into == source else _paired(into, source):
-                yield step._replace(spans=(here,), source=(there,))
+            for here, there in _paired(into, source):
+                if here != there or step.kind != COPY:
+                    yield step._replace(spans=(here,), source=(there,))
         elif not step.spans:
             yield step._replace(peer=ranks[step.peer])
         else:
@@ -149,13 +151,14 @@ def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[
 
 def _paired(into: Sequence[Span], source: Sequence[Span]) -> list[tuple[Span, Span]]:
     """Pair the slots on both sides of a local step, as few and long spans as possible."""
+    if into == source:
+        return list(zip(into, source))
     pairs: list[tuple[Span, Span]] = []
     for here, there in zip(_single(into), _single(source), strict=True):
         if pairs and _follows(pairs[-1][0], here) and _follows(pairs[-1][1], there):
-            first = pairs.pop()
-            here, there = (joined(ends)[0] for ends in zip(first, (here, there)))
-        if here != there:
-            pairs.append((here, there))
+            first, begin = pairs.pop()
+            here, there = joined((first, here))[0], joined((begin, there))[0]
+        pairs.append((here, there))
     return pairs
 
 

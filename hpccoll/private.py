@@ -21,8 +21,11 @@ from mpi4py import MPI
 
 from hpccoll.config import Config
 from hpccoll.discover import discover
+from hpccoll.errors import RequestError
 from hpccoll.topology import Topology
 from hpccoll.transport.mpi import MpiEndpoint
+from hpccoll.transport.node import Node
+from hpccoll.transport.shared import SharedEndpoint
 
 #: Tags of blocking collectives; nonblocking ones use those from FIRST_TAG on, in turn.
 FIRST_TAG, TAGS_PER_CALL = 16, 8
@@ -38,9 +41,12 @@ class State:
     """Everything hpccoll keeps about one communicator on this rank."""
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
-        self.comm = user.Dup()
+        self.comm = MPI.Intracomm(user).Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
-        self.endpoint = MpiEndpoint(self.comm)
+        self.node = Node(self.comm) if config.shared_memory else None
+        remote = MpiEndpoint(self.comm)
+        self.endpoint = (SharedEndpoint(self.node, remote) if self.node and self.node.local
+                         else remote)
         self.rank, self.size = self.endpoint.rank, self.endpoint.size
         self.config, self.topology = config, topology
         self.choices = Kept(MOST_KEPT)
@@ -49,8 +55,9 @@ class State:
         self.abandoned: list[Any] = []
         self.freed = False
         self._scratch = numpy.empty(0, numpy.uint8)
-        self._calls = 0
-        self._turns = max((MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - FIRST_TAG) // TAGS_PER_CALL, 1)
+        # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
+        self._calls = self._lasting = 0
+        self._turns = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - FIRST_TAG) // TAGS_PER_CALL // 2
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Memory for one blocking call; the next blocking call gets the same memory."""
@@ -72,6 +79,18 @@ class State:
         self._calls = (self._calls + 1) % self._turns
         return FIRST_TAG + self._calls * TAGS_PER_CALL
 
+    def lasting_tag(self) -> int:
+        """The first tag of a persistent collective, never given out again.
+
+        Raises:
+            RequestError: there is none left.
+        """
+        if self._lasting == self._turns:
+            raise RequestError(f"{self.comm.Get_name()} has had {self._turns} persistent "
+                               "collectives; make a new communicator for more")
+        self._lasting += 1
+        return FIRST_TAG + (self._turns + self._lasting - 1) * TAGS_PER_CALL
+
     def abandon(self, execution: Any) -> None:
         """Keep an execution that failed half-way: its messages may still be in flight."""
         self.abandoned.append(execution)
@@ -83,6 +102,8 @@ class State:
         if not self.freed:
             self.freed = True
             self.prepared.clear()
+            if self.node is not None:
+                self.node.free()
             self.comm.Free()
 
 

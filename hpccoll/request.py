@@ -55,6 +55,8 @@ class Flight:
             execution.start()
         except BaseException as error:
             self._land(error)
+            self.quiet = True
+            self.token.Wait()
             raise
         if execution.done:
             self._land(None)
@@ -82,11 +84,12 @@ class Flight:
             self.lock.release()
 
     def wait(self) -> None:
-        """Move everything on until this flight is over.
+        """Move everything on until this flight is over, well or with an ``error``.
 
-        Raises:
-            CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
+        It is over, with a ``CollectiveTimeout``, when nothing moves for too long.
         """
+        if self.over:
+            return
         config = self.state.config
         watch, seen = Watch(self.execution, config.timeout, config.report), self.moves
         with PROGRESS.attended():
@@ -100,9 +103,9 @@ class Flight:
                         watch.idle()
             except BaseException as error:
                 with self.lock:
-                    if not self.over:
-                        self._land(error)
-                raise
+                    if self.over:
+                        raise
+                    self._land(error)
 
     def _land(self, error: BaseException | None) -> None:
         """Take the flight out of service and let MPI know."""
@@ -122,7 +125,7 @@ class Flight:
         store, self.store = self.store, None
         if store is not None:
             store()
-        self.buffers = None
+        self.buffers = self.execution = None
 
 
 class Progress:
@@ -163,10 +166,7 @@ class Progress:
     def finish(self, state: State) -> None:
         """Wait for all flights of a communicator; errors stay with their requests."""
         for flight in [f for f in self.flights if f.state is state]:
-            try:
-                flight.wait()
-            except Exception:
-                continue
+            flight.wait()
 
     @contextmanager
     def attended(self) -> Iterator[None]:
@@ -210,12 +210,8 @@ class Driven:
         Raises:
             CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
         """
-        if self._flight is not None and not self._flight.over:
-            try:
-                self._flight.wait()
-            except BaseException:
-                self._settle(super().Wait, status)
-                raise
+        if self._flight is not None:
+            self._flight.wait()
         return self._settle(super().Wait, status)
 
     def Test(self, status: MPI.Status | None = None) -> bool:
@@ -252,8 +248,6 @@ class Driven:
         if not flag:
             flight.quiet = False
             return flag
-        if not MPI.Request.__bool__(self):
-            self._flight = None
         if flight.error is not None:
             raise flight.error
         return flag
@@ -297,6 +291,8 @@ class Prequest(Driven, MPI.Prequest):
             raise RequestError("the request was freed")
         if self._active():
             raise RequestError("the request is active; wait for it before starting it again")
+        if self._flight is not None and self._flight.error is not None:
+            raise RequestError("its last run failed; free it and prepare a new one")
         if self._state.freed:
             raise CommunicatorError("the communicator of this request was freed")
         self._flight = Flight(self._state, *self._make())

@@ -15,10 +15,11 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from hpccoll.collective import TMP
 from hpccoll.errors import CollectiveTimeout
-from hpccoll.lower import Local, Phase, shifted
+from hpccoll.lower import Extent, Local, Phase, consumers, shifted, within
 from hpccoll.plan import Plan
 from hpccoll.reduce import Kernel
-from hpccoll.transport import Batch, Endpoint
+from hpccoll.schedule import RECV
+from hpccoll.transport import Batch, Endpoint, Posting
 
 #: Tests that fail before the processor is offered to others; the partner may need it.
 SPINS = 30
@@ -107,12 +108,35 @@ class Execution:
             extent = shifted(extent, lane.shift)
             return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
 
-        for before, messages, after in lane.program.phases:
-            postings = [(kind, peer, view(extent)) for kind, peer, extent in messages]
-            yield Bound(self.actions(before, view),
+        for phase in lane.program.phases:
+            uses, after = self.uses(phase, view)
+            postings = [Posting(kind, peer, view(extent), use)
+                        for (kind, peer, extent), use in zip(phase.messages, uses)]
+            yield Bound(self.actions(phase.before, view),
                         self.endpoint.batch(postings, self.tag + slot, self.repeated)
                         if postings else None,
                         self.actions(after, view))
+
+    def uses(self, phase: Phase, view: Callable) -> tuple[Sequence[Sequence], Sequence[Local]]:
+        """Local steps that can use messages in place, message by message, and those that cannot."""
+        senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
+        found = (consumers(phase) if phase.after and self.memory.synchronize is None
+                 and self.endpoint.direct(senders, self.tag) else None)
+        if found is None:
+            return [()] * len(phase.messages), phase.after
+        return [[self.use(step, message.extent, view) for step in steps]
+                for message, steps in zip(phase.messages, found)], ()
+
+    def use(self, step: Local, landing: Extent, view: Callable) -> tuple:
+        """A local step as a use of the message that would land in ``landing``."""
+        (function, operands), = self.actions([step], view)
+        if step.right is None:
+            place, arriving = 1, step.left
+        else:
+            place = 0 if within(step.left, landing) else 1
+            arriving = step.left if place == 0 else step.right
+        start = arriving.offset - landing.offset
+        return function, operands, place, start, start + arriving.count
 
     def actions(self, steps: Sequence[Local], view: Callable) -> list[Action]:
         copyto, kernel = self.memory.namespace.copyto, self.memory.kernel

@@ -110,7 +110,13 @@ def cases(schedule: Schedule, collective: Collective) -> Iterable[Case]:
 
 def prove(schedule: Schedule, collective: Collective, case: Case) -> Proof:
     """Prove one case; see :func:`verify`."""
-    programs = [lower_all(schedule, collective, rank, case) for rank in range(schedule.size)]
+    return prove_lanes(schedule, collective, case, [
+        lower_all(schedule, collective, rank, case) for rank in range(schedule.size)])
+
+
+def prove_lanes(schedule: Schedule, collective: Collective, case: Case,
+                programs: list[list[Lane]]) -> Proof:
+    """Prove lowered programs, a list of lanes for each rank, instead of the schedule's own."""
     machine = _Machine(schedule, collective, case, programs)
     machine.check_memory()
     machine.run()
@@ -259,6 +265,8 @@ class _Machine:
             for lane in programs:
                 for number, phase in enumerate(lane.program.phases):
                     self.check_phase(rank, number, phase.messages)
+                    for step in (*phase.before, *phase.after):
+                        self.check_local(rank, number, step)
                 if len(programs) > 1:
                     touched.append(self.touched(rank, lane))
             for i, (reads, writes) in enumerate(touched):
@@ -267,8 +275,7 @@ class _Machine:
                         raise self.fault("two segments use the same memory", rank)
 
     def check_phase(self, rank: int, number: int, messages: Sequence[Message]) -> None:
-        spans = sorted((e.buffer if e.buffer == TMP else self.region(rank, e.buffer),
-                        e.offset, e.offset + e.count, kind, step)
+        spans = sorted((self.region(rank, e.buffer), e.offset, e.offset + e.count, kind, step)
                        for step in messages for kind, _, e in [step] if e.count)
         furthest: dict[str, tuple] = {}
         for region, start, stop, kind, step in spans:
@@ -279,9 +286,20 @@ class _Machine:
                                      rank, number, step)
             furthest[region, kind] = max(furthest.get((region, kind), (0, step)), (stop, step))
 
+    def check_local(self, rank: int, number: int, step: Local) -> None:
+        """A local step works on memory of one size, and in place or apart, not in between."""
+        into = step.into
+        for operand in step[1:] if step.right else (step.left,):
+            if operand.count != into.count:
+                raise self.fault("has operands of different sizes", rank, number, step)
+            apart = abs(operand.offset - into.offset)
+            if 0 < apart < into.count and (self.region(rank, operand.buffer)
+                                           == self.region(rank, into.buffer)):
+                raise self.fault("overwrites a part of what it reads", rank, number, step)
+
     def region(self, rank: int, buffer: str) -> str:
-        shared = self.memory[rank]
-        return IN if shared.get(OUT) is shared.get(IN) else buffer
+        memory = self.memory[rank]
+        return IN if buffer == OUT and memory.get(OUT) is memory.get(IN) else buffer
 
     def touched(self, rank: int, lane: Lane) -> tuple[set, set]:
         reads, writes = set(), set()
@@ -430,12 +448,14 @@ class _Machine:
 
     def check_untouched(self, rank: int) -> None:
         """Input stays as it was; an output nobody asked for is not written."""
-        fresh = self.start(rank)
-        if not self.case.in_place and self.memory[rank].get(IN) != fresh.get(IN):
+        memory, fresh = self.memory[rank], self.start(rank)
+        # In place, the result may replace the input, but a root that scatters keeps its own.
+        kept = memory.get(IN) is not memory.get(OUT) or self.collective.in_place == "root"
+        if kept and memory.get(IN) != fresh.get(IN):
             raise self.fault("the input was overwritten", rank)
         wanted = self.collective.wanted(rank, self.size, self.schedule.root,
                                         self.schedule.nblocks)
-        if not wanted and self.memory[rank].get(OUT) != fresh.get(OUT):
+        if not wanted and memory.get(OUT) != fresh.get(OUT):
             raise self.fault("output was written that nobody asked for", rank)
 
     def check_knowledge(self) -> None:

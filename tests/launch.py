@@ -29,7 +29,7 @@ SIZES = (1, 2, 3, 4, 5, 8)
 FIRST_SIZES = (*SIZES, 7)
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
 LIMIT, TIMED_OUT = 300, 124
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
 #: What every rank starts, with a directory as $0: it keeps the ranks' outputs and files apart.
 RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ "$rank" = 0 ] || exec >"$0/rank$rank" 2>&1; '
         'exec "$@" --basetemp="$0/tmp$rank"')
@@ -51,11 +51,11 @@ def mpiexec(bin: Path) -> str | None:
 
 def settings(bin: Path) -> dict[str, str]:
     """Make the environment variables of a job that uses the programs in ``bin``."""
-    # A rank's own variables would make a new job believe that it is part of the old one.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(
-        ("HPCCOLL_", "PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDRA_"))}
-    # The tests start more ranks than there are cores; Open MPI wants to be asked for that.
+    inherited = {name: value for name, value in os.environ.items()
+                 if not name.startswith("HPCCOLL_")}
+    # More ranks than cores: one thread each, and Open MPI wants to be asked for it.
     made = {**inherited, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             "OMPI_MCA_mpi_yield_when_idle": "1"}

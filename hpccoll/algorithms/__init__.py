@@ -6,8 +6,10 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 from hpccoll.algorithms import (
     binary, bruck, chain, circulant, circulant_broadcast, dissemination, double_tree, doubling,
-    halving, knomial, linear, multiplying, neighbor, pairwise, pat, prefix, ring,
-    scatter_allgather, trees, window)
+    halving, hierarchy_alltoall, hierarchy_lanes, hierarchy_leader, hierarchy_rails, knomial,
+    linear, multiplying, neighbor, pairwise, pat, prefix, ring, scatter_allgather, trees, window)
+from hpccoll.algorithms.hierarchy import regular
+from hpccoll.algorithms.shares import nblocks, rooted_nblocks
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.schedule import Program, Schedule
@@ -45,8 +47,9 @@ class Algorithm(NamedTuple):
         uniform: needs blocks of one size.
         own_blocks: a rank other than the root handles only blocks of its own, so it need not
             know the sizes of others.
-        hierarchical: builds from a topology of at least two levels.
-        rounds, sent: closed forms in (size, **params), confirmed by every proof.
+        hierarchical: builds from a topology (a flat one will do).
+        rounds, sent: closed forms in (size or topology, **params), confirmed by every proof;
+            ``None`` where there is none, such as for unequal groups.
     """
 
     build: Callable[..., Program]
@@ -57,8 +60,8 @@ class Algorithm(NamedTuple):
     uniform: bool = False
     own_blocks: bool = False
     hierarchical: bool = False
-    rounds: Callable[..., int] | None = None
-    sent: Callable[..., int] | None = None
+    rounds: Callable[..., int | None] | None = None
+    sent: Callable[..., int | None] | None = None
 
 
 #: THE table. A name means the same idea in every collective.
@@ -93,6 +96,18 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "double_tree": Algorithm(
             double_tree.allreduce, blocks=lambda p: 2,
             rounds=lambda p: 2 * _ceil_log2(p), sent=lambda p: min(p, 4) * (p > 1)),
+        "leader": Algorithm(
+            hierarchy_leader.allreduce, rank_order=True, hierarchical=True,
+            rounds=lambda t: regular(t, lambda m: _floor_log2(m) + 2 * _folded(m),
+                                     lambda m: 2 * _floor_log2(m)),
+            sent=lambda t: regular(t, lambda m: _floor_log2(m) + _folded(m), _ceil_log2)),
+        "multi_leader": Algorithm(
+            hierarchy_rails.multi_leader, blocks=nblocks,
+            params={"leaders": 2}, hierarchical=True),
+        "rails": Algorithm(
+            hierarchy_rails.allreduce, blocks=nblocks, hierarchical=True,
+            rounds=lambda t: regular(t, lambda m: 2 * _ceil_log2(m)),
+            sent=lambda t: regular(t, lambda m: 2 * (t.size - 1), lambda m: 0)),
     },
     "reduce_scatter": {
         "ring": Algorithm(ring.reduce_scatter, rounds=lambda p: p - 1, sent=lambda p: p - 1),
@@ -108,6 +123,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=lambda p: _floor_log2(p) + _folded(p) + (p > 2)),
         "circulant": Algorithm(circulant.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
         "pat": Algorithm(pat.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
+        "leader": Algorithm(
+            hierarchy_leader.reduce_scatter, hierarchical=True,
+            rounds=lambda t: regular(t, _ceil_log2, lambda m: 2 * _floor_log2(m))),
+        "rails": Algorithm(
+            hierarchy_lanes.reduce_scatter, hierarchical=True,
+            rounds=lambda t: regular(t, _ceil_log2),
+            sent=lambda t: regular(t, lambda m: t.size - 1, lambda m: 0)),
     },
     "allgather": {
         "ring": Algorithm(ring.allgather, rounds=lambda p: p - 1, sent=lambda p: p - 1),
@@ -123,6 +145,15 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                            rounds=lambda p, k: len(bruck.powers(p, k)), sent=lambda p, k: p - 1),
         "circulant": Algorithm(circulant.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
         "pat": Algorithm(pat.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
+        "leader": Algorithm(
+            hierarchy_leader.allgather, hierarchical=True,
+            rounds=lambda t: regular(t, _ceil_log2, lambda m: 2 * _floor_log2(m)),
+            sent=lambda t: regular(t, lambda m: t.size - t.size // m,
+                                   lambda m: t.size * _ceil_log2(m))),
+        "rails": Algorithm(
+            hierarchy_lanes.allgather, hierarchical=True,
+            rounds=lambda t: regular(t, _ceil_log2),
+            sent=lambda t: regular(t, lambda m: t.size - 1, lambda m: 0)),
     },
     "alltoall": {
         "linear": Algorithm(pairwise.linear_alltoall,
@@ -135,6 +166,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                            rounds=lambda p, k: len(bruck.powers(p, k)), sent=bruck.alltoall_sent),
         "circulant": Algorithm(circulant.alltoall, uniform=True,
                                rounds=_ceil_log2, sent=circulant.alltoall_sent),
+        "leader": Algorithm(
+            hierarchy_alltoall.leader, uniform=True, hierarchical=True,
+            rounds=lambda t: regular(t, lambda m: m - 1, lambda m: 2 * _floor_log2(m))),
+        "two_phase": Algorithm(
+            hierarchy_alltoall.two_phase, uniform=True, hierarchical=True,
+            rounds=lambda t: regular(t, lambda m: m - 1),
+            sent=lambda t: regular(t, lambda m: t.size - t.size // m)),
     },
     "scan": {
         "linear": Algorithm(prefix.linear_scan, rank_order=True,
@@ -158,6 +196,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "recursive_doubling": Algorithm(
             doubling.barrier, rounds=lambda p: _floor_log2(p) + 2 * _folded(p)),
         "linear": Algorithm(linear.barrier, rounds=lambda p: 2 * (p > 1)),
+        "leader": Algorithm(
+            hierarchy_leader.barrier, hierarchical=True,
+            rounds=lambda t: regular(t, _ceil_log2, lambda m: 2 * _floor_log2(m))),
     },
     "bcast": {
         "linear": Algorithm(linear.bcast, rounds=lambda p: int(p > 1), sent=lambda p: p - 1),
@@ -176,6 +217,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "circulant": Algorithm(
             circulant_broadcast.bcast, blocks=lambda p, n: n, params={"n": 8},
             rounds=circulant_broadcast.rounds, sent=circulant_broadcast.rounds),
+        "leader": Algorithm(
+            hierarchy_leader.bcast, hierarchical=True,
+            rounds=lambda t: regular(t, _floor_log2), sent=lambda t: regular(t, _ceil_log2)),
+        "rails": Algorithm(
+            hierarchy_rails.bcast, blocks=rooted_nblocks, hierarchical=True,
+            rounds=lambda t: regular(t, _floor_log2,
+                                     lambda m: _floor_log2(m) + _ceil_log2(m))),
     },
     "reduce": {
         "linear": Algorithm(
@@ -196,6 +244,13 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "circulant": Algorithm(
             circulant_broadcast.reduce, blocks=lambda p, n: n, params={"n": 8},
             rounds=circulant_broadcast.rounds, sent=lambda p, n: n * (p > 1)),
+        "leader": Algorithm(
+            hierarchy_leader.reduce, rank_order=True, hierarchical=True,
+            rounds=lambda t: regular(t, _floor_log2), sent=lambda t: int(t.size > 1)),
+        "rails": Algorithm(
+            hierarchy_rails.reduce, blocks=rooted_nblocks, hierarchical=True,
+            rounds=lambda t: regular(t, _floor_log2,
+                                     lambda m: _floor_log2(m) + _ceil_log2(m))),
     },
     "gather": {
         "linear": Algorithm(linear.gather, own_blocks=True,

@@ -60,7 +60,7 @@ def levels(topology: Topology, rank: int) -> list[Level]:
     found: list[Level] = []
     tree, start = topology.tree, 0
     while tree != 1:
-        trees = tree if isinstance(tree, tuple) else (1,) * tree
+        trees = split(tree)
         groups = tuple(range(start + g.start, start + g.stop) for g in Topology(tree).groups())
         mine = next(i for i, group in enumerate(groups) if rank in group)
         if len(groups) > 1:
@@ -69,19 +69,27 @@ def levels(topology: Topology, rank: int) -> list[Level]:
     return found or [Level((1,), (range(1),), 0)]
 
 
-def radices(topology: Topology) -> list[int] | None:
-    """Number of groups at every level of :func:`levels`; ``None`` where ranks differ in it.
+def split(tree: Group) -> tuple[Group, ...]:
+    """The groups that a group consists of; single ranks at the lowest level."""
+    return tree if isinstance(tree, tuple) else (1,) * tree
 
-    >>> radices(Topology.parse("4x2x8")), radices(Topology.parse("2,3"))
-    ([4, 2, 8], None)
+
+def regular(topology: Topology, across: Callable[[int], int],
+            within: Callable[[int], int] | None = None) -> int | None:
+    """Sum a closed form over the levels' numbers of groups; ``None`` where groups differ.
+
+    >>> regular(Topology.parse("4x2x8"), lambda m: 100 * m, lambda m: m)
+    410
     """
-    tree, found = topology.tree, []
-    while isinstance(tree, tuple):
-        if len(set(tree)) > 1:
+    tree, numbers = topology.tree, []
+    while tree != 1:
+        trees = split(tree)
+        if len(set(trees)) > 1:
             return None
-        found.append(len(tree))
-        tree = tree[0]
-    return [radix for radix in (*found, tree) if radix > 1]
+        numbers += [len(trees)] if len(trees) > 1 else []
+        tree = trees[0]
+    top, *inner = numbers or [1]
+    return across(top) + sum(map(within or across, inner))
 
 
 def exchange(collective: str, build: Callable[..., Program], level: Level,

@@ -6,19 +6,23 @@ group's size, so this suits small messages, where the number of messages counts.
 is the root where the root is in it, elsewhere its first rank. Groups are ranges of ranks, and
 the flat pieces keep rank order, so reductions to a root and to all keep it too.
 Source: MPICH (smp), Open MPI HAN, UCC; any number of levels: Open MPI XHC.
-Rounds, for levels of m0 (outermost), m1, ... groups, L = floor(log2): bcast and reduce sum of
-L(m); allreduce 2 sum of L(m1), L(m2), ... plus recursive doubling's for m0.
+Rounds, for p = m0 x m1 x ... ranks, m0 the number of the largest groups, L = floor(log2): bcast
+and reduce sum of L(m); allreduce those of recursive doubling on m0, and 2L(m) for every other
+level; allgather, reduce-scatter and barrier the same with ceil(log2 m0). Sent: bcast n a child,
+of which a root has sum of ceil(log2 m); reduce n; allgather n(m0-1)/m0 and n ceil(log2 m) for
+every other level.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Callable
 
 from hpccoll.algorithms import circulant, dissemination, doubling, fan, knomial, trees
-from hpccoll.algorithms.hierarchy import (
-    WORK, Level, among, inside, levels, radices, reduce_scatter as scatter_sums, started)
-from hpccoll.collective import IN, OUT, TMP
-from hpccoll.passes import concatenate, embed, runs
+from hpccoll.algorithms.hierarchy import WORK, Level, among, inside, levels, started
+from hpccoll.algorithms.hierarchy import reduce_scatter as flat_reduce_scatter
+from hpccoll.collective import IN, OUT
+from hpccoll.passes import Place, concatenate, embed
 from hpccoll.schedule import Program, at, copy
 from hpccoll.topology import Topology
 
@@ -64,15 +68,15 @@ def reduce_scatter(rank: int, topology: Topology) -> Program:
     top, *inner = levels(topology, rank)
     home, everything = inside(WORK), [range(topology.size)]
 
-    def result(level: Level, buffer: str):
-        """Where a rank is on its own, its block is the result."""
+    def result(level: Level, buffer: str) -> dict[str, Place]:
+        """Where a rank is on its own, what a flat algorithm leaves there is the result."""
         alone = len(level.groups[level.mine]) == 1
         return {**home, buffer: lambda keys: (at(OUT, 0),)} if alone else home
 
     return started(WORK, concatenate(
         *(among("reduce", knomial.reduce, level, rank, everything, home)
           for level in reversed(inner)),
-        among("allgather", scatter_sums, top, rank, top.groups, result(top, IN)),
+        among("allgather", flat_reduce_scatter, top, rank, top.groups, result(top, IN)),
         *(among("scatter", knomial.scatter, level, rank, level.groups, result(level, OUT))
           for level in inner)), topology.size)
 
@@ -81,11 +85,11 @@ def barrier(rank: int, topology: Topology) -> Program:
     """Tokens go up to the leaders, which run a dissemination barrier and release their groups."""
     top, *inner = levels(topology, rank)
 
-    def tokens(level: Level, build) -> Program:
+    def tokens(level: Level, build: Callable[[int, int], Program]) -> Program:
         leaders = level.leaders()
         if rank not in leaders:
             return Program(())
-        return embed(build(level.mine, len(leaders)), {}, None, {}, leaders)
+        return embed(build(level.mine, len(leaders)), {}, lambda key: (), {}, leaders)
 
     return concatenate(*(tokens(level, _arrive) for level in reversed(inner)),
                        tokens(top, partial(dissemination.barrier, k=2)),
@@ -98,5 +102,3 @@ def _arrive(rank: int, size: int) -> Program:
 
 def _leave(rank: int, size: int) -> Program:
     return Program(tuple(fan.fan_out(trees.knomial(rank, size, 0))))
-
-

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from hpccoll import calls
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.bench.cases import BASES, Case
+from hpccoll.bench.cases import Case
 from hpccoll.bench.memory import Memory
+from hpccoll.calls import METHODS
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.tune.choose import Choice, choose, objection
@@ -77,18 +79,30 @@ def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) ->
     Raises:
         ArgumentError: names the candidate, and what could be asked for instead.
     """
-    bases = [BASES[c] for c in collectives]
+    bases = dict.fromkeys(METHODS[c] for c in collectives)
     for candidate in wanted:
         if candidate.name in (NATIVE, AUTO, ALL):
             continue
-        fitting = [b for b in bases if candidate.name in ALGORITHMS[b]]
+        fitting = [base for base in bases if candidate.name in ALGORITHMS[base]]
         if not fitting:
-            raise ArgumentError("--algorithm", f"{bases[0]} has no algorithm {candidate.name!r}",
-                                "choose from " + ", ".join([NATIVE, AUTO, ALL,
-                                                            *ALGORITHMS[bases[0]]]))
+            names = dict.fromkeys(name for base in bases for name in ALGORITHMS[base])
+            raise ArgumentError("--algorithm", f"{', '.join(bases)}: no algorithm "
+                                               f"{candidate.name!r}",
+                                f"choose from {', '.join([NATIVE, AUTO, ALL, *names])}")
         for base in fitting:
-            # A bad parameter is found out here, before anything is measured.
             schedule(base, candidate.name, size, **dict(candidate.params))
+
+
+def expand(wanted: Sequence[Candidate], collective: str, hierarchical: bool,
+           large: bool) -> list[Candidate]:
+    """Put names in the place of ``all``, and of nothing, for messages large or small."""
+    base = METHODS[collective]
+    if not wanted:
+        return [Candidate(name) for name in (NATIVE, AUTO, *PICKS[base][large])]
+    every = [Candidate(name) for name, entry in ALGORITHMS[base].items()
+             if hierarchical or not entry.hierarchical]
+    named = [every if c.name == ALL else [c] for c in wanted]
+    return list(dict.fromkeys(chain.from_iterable(named)))
 
 
 def select(wanted: Sequence[Candidate], case: Case, memory: Memory,
@@ -99,27 +113,11 @@ def select(wanted: Sequence[Candidate], case: Case, memory: Memory,
         wanted: what the user asked for; empty for the default.
         case, memory: the call that is to be served.
         hierarchical: whether ``all`` means hierarchical algorithms too.
-
-    Raises:
-        ArgumentError: nothing is left.
     """
-    base = BASES[case.collective]
-    if not wanted:
-        names = [NATIVE, AUTO, *PICKS[base][case.nbytes >= LARGE]]
-        wanted = [Candidate(name) for name in names]
-    elif any(c.name == ALL for c in wanted):
-        every = [Candidate(name) for name, entry in ALGORITHMS[base].items()
-                 if hierarchical or not entry.hierarchical]
-        wanted = list(dict.fromkeys([*(c for c in wanted if c.name != ALL), *every]))
+    named = expand(wanted, case.collective, hierarchical, case.nbytes >= LARGE)
     call = _call(case, memory)
-    refused = {c.label: problem for c in wanted if (problem := _objection(c, call, case))}
-    serving = [c for c in wanted if c.label not in refused]
-    if not serving:
-        label, problem = next(iter(refused.items()))
-        raise ArgumentError("--algorithm", f"{label} cannot serve {case.collective} of "
-                                           f"{case.dtype} ({case.op}): {problem}",
-                            f"add another candidate, such as {NATIVE}")
-    return serving, refused
+    refused = {c.label: problem for c in named if (problem := _objection(c, call, case))}
+    return [c for c in named if c.label not in refused], refused
 
 
 def serves(candidate: Candidate, case: Case, memory: Memory,
@@ -127,7 +125,7 @@ def serves(candidate: Candidate, case: Case, memory: Memory,
     """The algorithm that runs; for ``auto``, what it chooses under the environment's wishes."""
     if candidate.name != AUTO:
         return candidate.label
-    wish = wishes.get(BASES[case.collective])
+    wish = wishes.get(METHODS[case.collective])
     choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True)
     return Candidate(choice.algorithm, tuple(choice.params.items())).label
 

@@ -13,26 +13,19 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import numpy
 from mpi4py import MPI
-from mpi4py.util import dtlib
 
+from hpccoll.calls import METHODS
 from hpccoll.collective import COLLECTIVES, IN, OUT, Collective, Wanted
 from hpccoll.errors import ArgumentError
 from hpccoll.ops import OPERATORS
 from hpccoll.reduce import check_op
 
-#: Every blocking collective of MPI -> what its algorithms are registered under.
-BASES = {
-    "allreduce": "allreduce", "bcast": "bcast", "reduce": "reduce",
-    "allgather": "allgather", "allgatherv": "allgather", "gather": "gather", "gatherv": "gather",
-    "scatter": "scatter", "scatterv": "scatter", "alltoall": "alltoall", "alltoallv": "alltoall",
-    "alltoallw": "alltoall", "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_block": "reduce_scatter", "scan": "scan", "exscan": "exscan",
-    "barrier": "barrier",
-}
 #: Collectives whose blocks may differ in size.
 UNEVEN = ("allgatherv", "gatherv", "scatterv", "alltoallv", "alltoallw", "reduce_scatter")
 #: Collectives of blocks for which OSU's size is nevertheless the whole vector.
 WHOLE = ("reduce_scatter", "reduce_scatter_block")
+#: Sizes in bytes where none are given.
+SMALLEST, LARGEST = 8, 16 << 20
 #: Weights of the blocks of an uneven case, in turn.
 WEIGHTS = (1, 2, 3)
 
@@ -61,7 +54,7 @@ class Case(NamedTuple):
     @property
     def rule(self) -> Collective:
         """What must hold before and after."""
-        return COLLECTIVES[BASES[self.collective]]
+        return COLLECTIVES[METHODS[self.collective]]
 
     @property
     def count(self) -> int:
@@ -96,14 +89,14 @@ def make(collective: str, size: int, nbytes: int, dtype: numpy.dtype, op: str = 
     """Make the case nearest to a size; no block of equal blocks is empty.
 
     Args:
-        collective: a key of ``BASES``.
+        collective: a method's name in lower case.
         size: ranks of the communicator.
         nbytes: bytes of the larger buffer; with ``osu``, of the message as OSU reckons it.
         dtype, op, root, in_place: as for the call; ``op`` is ignored where nothing is reduced.
         uneven: blocks of different sizes where the collective takes them.
         osu: how ``nbytes`` is meant.
     """
-    rule = COLLECTIVES[BASES[collective]]
+    rule = COLLECTIVES[METHODS[collective]]
     elements = max(nbytes // dtype.itemsize, 1)
     if rule.payload in ("none", "vector"):
         counts = [elements] * (rule.payload == "vector")
@@ -136,19 +129,22 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
     osu = {"mpi_char": "int8", "mpi_int": "int32", "mpi_float": "float32"}
     try:
         dtype = numpy.dtype(osu.get(text.lower(), text))
-        known = dtlib.from_numpy_dtype(dtype)
+        if mpi_type(dtype) == MPI.DATATYPE_NULL or dtype.kind not in "biufc":
+            raise ValueError("not a type of numbers that this MPI library has")
     except (TypeError, ValueError) as error:
-        raise ArgumentError("--dtype", f"{text!r} is no type that MPI knows",
+        raise ArgumentError("--dtype", f"cannot use {text!r}",
                             "give a NumPy name such as float32, int64 or complex128") from error
-    if dtype.kind not in "biufc" or known == MPI.DATATYPE_NULL:
-        raise ArgumentError("--dtype", f"{text!r} is not a type of numbers",
-                            "give a NumPy name such as float32, int64 or complex128")
     if op is not None:
         if op not in OPERATORS or OPERATORS[op].pairs:
             raise ArgumentError("--op", f"{op!r} is unknown", "choose from "
                                 + ", ".join(o.name for o in OPERATORS.values() if not o.pairs))
         check_op(getattr(MPI, op.upper()), dtype, "--op")
     return dtype
+
+
+def mpi_type(dtype: numpy.dtype) -> MPI.Datatype:
+    """The MPI type of an element; one that MPI defines, not a duplicate of it."""
+    return MPI.Datatype.fromcode(dtype.char)
 
 
 def parse_sizes(text: str, step: int) -> list[int]:
@@ -161,11 +157,10 @@ def parse_sizes(text: str, step: int) -> list[int]:
         ArgumentError: malformed, or a range that runs backwards.
     """
     low, colon, high = text.partition(":")
-    last = _nbytes(high if colon else low) if (high or not colon) else 16 << 20
-    first = _nbytes(low) if colon and low else min(8, last)
-    if not 0 < first <= last:
-        raise ArgumentError("-m", f"cannot use {text!r}: sizes run from 1 byte upwards",
-                            "write it like 8:16M")
+    last = parse_nbytes("-m", high if colon else low) if (high or not colon) else LARGEST
+    first = parse_nbytes("-m", low) if colon and low else min(SMALLEST, last)
+    if first > last:
+        raise ArgumentError("-m", f"{text!r} runs backwards", "write it like 8:16M")
     sizes = []
     while first < last:
         sizes.append(first)
@@ -173,11 +168,16 @@ def parse_sizes(text: str, step: int) -> list[int]:
     return [*sizes, last]
 
 
-def _nbytes(text: str) -> int:
+def parse_nbytes(option: str, text: str) -> int:
+    """Read a number of bytes, in bytes or with K, M, G.
+
+    Raises:
+        ArgumentError: malformed, or zero.
+    """
     scale = {"k": 10, "m": 20, "g": 30}.get(text[-1:].lower(), 0)
     digits = text[:-1] if scale else text
-    if not digits.isdecimal():
-        raise ArgumentError("-m", f"cannot read {text!r}", "write sizes like 8, 64K, 16M, 1G")
+    if not digits.isdecimal() or not int(digits):
+        raise ArgumentError(option, f"cannot read {text!r}", "write sizes like 8, 64K, 16M, 1G")
     return int(digits) << scale
 
 
@@ -207,7 +207,7 @@ def _typed(case: Case, array: Any, counts: Sequence[int]) -> Any:
     if not isinstance(array, numpy.ndarray):
         return array
     displs = [d * case.dtype.itemsize for d in _displacements(counts)]
-    return [array, (list(counts), displs), [dtlib.from_numpy_dtype(case.dtype)] * len(counts)]
+    return [array, (list(counts), displs), [mpi_type(case.dtype)] * len(counts)]
 
 
 def _displacements(counts: Sequence[int]) -> Iterator[int]:

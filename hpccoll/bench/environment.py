@@ -18,6 +18,9 @@ from hpccoll import __version__
 
 #: Environment variables that steer MPI libraries, transports and hpccoll.
 PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
+#: Variables that launchers set by themselves.
+LAUNCHER = ("OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir",
+            "OMPI_MCA_num_procs")
 THREADS = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",
            MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple"}
 
@@ -39,7 +42,8 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
         "command": shlex.join(["hpccoll", *sys.argv[1:]]),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
-        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(PREFIXES)},
+        "variables": {k: v for k, v in sorted(os.environ.items())
+                      if k.startswith(PREFIXES) and k not in LAUNCHER},
     }
 
 

@@ -21,9 +21,10 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.bench.candidates import Candidate, serves
-from hpccoll.bench.cases import BASES, Case
+from hpccoll.bench.cases import Case
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.results import Result
+from hpccoll.calls import METHODS
 from hpccoll.comm import Comm
 from hpccoll.config import AUTO, NATIVE, load
 from hpccoll.topology import Topology
@@ -79,7 +80,7 @@ class World:
         if candidate.name == AUTO:
             yield getattr(comm, name)
             return
-        wish = {BASES[collective]: (candidate.name, dict(candidate.params))}
+        wish = {METHODS[collective]: (candidate.name, dict(candidate.params))}
         with comm.using(segment_bytes=self.settings.segment_bytes, **wish):
             yield getattr(comm, name)
 
@@ -115,17 +116,16 @@ class Runner:
             times.append(perf_counter() - start)
         return times
 
-    def check(self, iteration: int) -> float:
-        """Run once on each set of buffers, with fresh data, and check everything."""
-        longest = 0.0
-        for memory in self.memories:
+    def check(self, occasion: int) -> float:
+        """Run once on each set of buffers, on fresh data; check everything; the first time."""
+        fresh = list(enumerate(self.memories, occasion * len(self.memories)))
+        for iteration, memory in fresh:
             memory.refill(iteration)
-        for _ in self.memories:
-            longest = max(longest, *self.run(1))
-        for memory in self.memories:
+        times = self.run(len(self.memories))
+        for iteration, memory in fresh:
             self.wrong += memory.wrong(iteration)
             self.changed += memory.changed(iteration)
-        return longest
+        return times[0]
 
     def result(self) -> Result | None:
         """Bring the ranks' results together; ``None`` on all ranks but 0."""
@@ -162,7 +162,7 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
         runners = [Runner(world, case, c, stack.enter_context(world.method(c, case.collective)),
                           memories) for c in candidates]
         for runner in runners:
-            runner.first = runner.check(iteration=1)
+            runner.first = runner.check(occasion=0)
             runner.run(warmup)
         collecting = gc.isenabled()
         gc.disable()
@@ -172,7 +172,7 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
             if collecting:
                 gc.enable()
         for runner in runners:
-            runner.check(iteration=2)
+            runner.check(occasion=1)
         results = [runner.result() for runner in runners]
     return [result for result in results if result is not None]
 

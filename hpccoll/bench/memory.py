@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from hpccoll.bench import data
 from hpccoll.bench.cases import Case, arguments
+from hpccoll.testing import exact
 
 
 class Memory:
@@ -53,7 +54,7 @@ class Memory:
     def refill(self, iteration: int) -> None:
         """Poison the output and write the input of an iteration."""
         if isinstance(self.recv, numpy.ndarray):
-            self.recv.view("u1")[...] = data.POISON
+            exact.poison(self.recv)
         start = 0
         for block in self.given:
             count = self.case.counts[block]
@@ -89,7 +90,7 @@ class Memory:
         for block in self.given:
             count = self.case.counts[block]
             found += data.wrong(self.source[start:start + count],
-                                self._contribution(block, iteration), True)
+                                self._contribution(block, iteration), self.case.op is None)
             start += count
         return found
 

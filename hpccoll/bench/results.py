@@ -7,7 +7,7 @@ from typing import Iterable, NamedTuple, Sequence
 
 import numpy
 
-from hpccoll.bench.cases import BASES
+from hpccoll.calls import METHODS
 from hpccoll.config import NATIVE
 
 
@@ -80,7 +80,7 @@ class Result(NamedTuple):
 
 def bus_factor(collective: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it."""
-    base = BASES[collective]
+    base = METHODS[collective]
     if base == "allreduce":
         return 2 * (ranks - 1) / ranks
     if base in ("allgather", "reduce_scatter", "alltoall", "gather", "scatter"):

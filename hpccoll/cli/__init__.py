@@ -36,7 +36,8 @@ class Commands(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("hpccoll"):
                 raise
-            raise HpccollError(f"{name} needs {error.name}, which is not installed") from error
+            raise HpccollError(f"{name} needs {error.name}, which is not installed; "
+                               "get it with: pip install 'hpccoll[cli]'") from error
 
     def format_commands(self, context: click.Context,
                         formatter: click.HelpFormatter) -> None:

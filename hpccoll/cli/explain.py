@@ -22,7 +22,8 @@ from hpccoll.explain import as_json, as_text, draw
               help="A parameter of the algorithm, such as k=4; repeatable.")
 @click.option("--nbytes", type=click.IntRange(min=0),
               help="Bytes of a rank's vector, or of all its blocks together: costs in bytes.")
-@click.option("--json", "json_path", metavar="FILE", help="Write JSON instead of text; - is stdout.")
+@click.option("--json", "json_path", metavar="FILE",
+              help="Write JSON instead of text; - is standard output.")
 @click.option("--draw", "picture_path", metavar="FILE",
               help="Draw instead of text; the suffix names the format: png, svg, pdf.")
 def command(collective, algorithm, size, topology, root, params, nbytes, json_path, picture_path):

@@ -15,6 +15,7 @@ import os
 import runpy
 import sys
 import threading
+from importlib.machinery import SourceFileLoader
 from pkgutil import get_importer
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -141,16 +142,26 @@ def execute(kind: str, name: str, *arguments: str) -> None:
     """Run a script (``kind`` is empty), a module (``-m``) or code (``-c``) as Python does."""
     if kind == "-c":
         _start("", "-c", *arguments)
-        main = sys.modules["__main__"] = ModuleType("__main__")
-        exec(compile(name, "<string>", "exec", dont_inherit=True), main.__dict__)
+        _run(name, "<string>")
     elif kind == "-m":
         _start(os.getcwd(), name, *arguments)
         runpy.run_module(name, run_name="__main__", alter_sys=True)
+    elif get_importer(name) is not None:  # a directory or an archive, with a __main__.py
+        _start(None, name, *arguments)
+        # Absolute, because runpy puts it on the path, and the program may change directory.
+        runpy.run_path(os.path.abspath(name), run_name="__main__")
     else:
-        # A directory or an archive goes on the path itself; runpy sees to that.
-        is_file = get_importer(name) is None
-        _start(os.path.dirname(os.path.realpath(name)) if is_file else None, name, *arguments)
-        runpy.run_path(name, run_name="__main__")
+        _start(os.path.dirname(os.path.realpath(name)), name, *arguments)
+        path = os.path.abspath(name)
+        loader = SourceFileLoader("__main__", path)
+        _run(loader.get_data(path), path, __file__=path, __loader__=loader, __cached__=None)
+
+
+def _run(source: str | bytes, path: str, **attributes: Any) -> None:
+    """Run source text as ``__main__``, which stays for threads and exit handlers."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    vars(main).update(attributes)
+    exec(compile(source, path, "exec", dont_inherit=True), vars(main))
 
 
 def _start(place: str | None, *argv: str) -> None:

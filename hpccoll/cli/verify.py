@@ -37,7 +37,7 @@ from hpccoll.verify import Proof, cases, prove, verify
 SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "2x2x2x2",
           "3,5,4", "1,7", "5,1,2", "(2,3),(4)", "(1,2),(3,1),(2)", "2x(3,2)")
 #: Values that parameters are proved with, beside their default.
-SAMPLES = {"k": (2, 3, 4), "n": (1, 3, 8), "batch": (1, 3, 8)}
+SAMPLES = {"k": (2, 3, 4), "n": (1, 3, 8), "batch": (1, 3, 8), "leaders": (1, 2, 3)}
 #: Up to this many ranks every combination of roots and parameters is proved.
 COMBINED = 16
 #: Up to this many ranks every schedule is proved for all kinds of block sizes.

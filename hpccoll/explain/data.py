@@ -14,6 +14,7 @@ def as_json(schedule: Schedule) -> dict:
     """
     line = timeline(schedule)
     found = facts(schedule, line)
+    programs = zip(schedule.programs(), line.finish)
     return {
         "format": 1,
         "title": schedule.title,
@@ -34,7 +35,7 @@ def as_json(schedule: Schedule) -> dict:
         "programs": [{"rank": rank, "scratch": list(program.scratch),
                       "rounds": [[_step(s) for s in steps] for steps in program.rounds],
                       "finish": finish}
-                     for rank, (program, finish) in enumerate(zip(schedule.programs(), line.finish))],
+                     for rank, (program, finish) in enumerate(programs)],
     }
 
 

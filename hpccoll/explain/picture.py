@@ -180,7 +180,8 @@ class _Sheet:
                 line(*((x - along[1] * aside, y + along[0] * aside) for x, y in (start, stop)),
                      colour, share if stripes else share * 0.6)
             shade = stripes[0] if len(set(stripes)) == 1 else INK if stripes else SOFT
-            axes.plot(*start, "o", ms=144 * min(max(DOT, 0.6 * width), 0.05), color=shade, mew=0, zorder=4)
+            dot = min(max(DOT, 0.6 * width), 0.05)
+            axes.plot(*start, "o", ms=144 * dot, color=shade, mew=0, zorder=4)
             if message.side:
                 self.plus(axes, end, shade)
             else:
@@ -222,7 +223,8 @@ class _Sheet:
                           ha="center", va="center")
             x += cell
         if self.blocks > NAMED:
-            for edge, name, side in ((start + 0.06, 0, "left"), (x - 0.06, self.blocks - 1, "right")):
+            ends = (start + 0.06, 0, "left"), (x - 0.06, self.blocks - 1, "right")
+            for edge, name, side in ends:
                 axes.text(edge, y, name, size=7.5, color="white", weight="bold", ha=side,
                           va="center")
         kinds = {bool(m.side) for m in messages}

@@ -68,14 +68,16 @@ def per_rank(schedule: Schedule) -> int:
 
 def _costs(schedule: Schedule, found: Facts, nbytes: int | None) -> Iterator[str]:
     def blocks(number: int) -> str:
-        text = _count(number, "block")
-        return text if nbytes is None else f"{text} ({size_text(number * nbytes / per_rank(schedule))})"
+        if nbytes is None:
+            return _count(number, "block")
+        return f"{_count(number, 'block')} ({size_text(number * nbytes / per_rank(schedule))})"
 
     yield "Cost"
     yield f"  rounds      {found.rounds}, the longest chain of dependent messages"
     yield f"  messages    {found.all_messages} in all, at most {found.messages} from one rank"
     if schedule.collective.payload != "none":
-        yield f"  sent        {blocks(found.all_sent)} in all, at most {blocks(found.sent)} by one rank"
+        most, total = blocks(found.sent), blocks(found.all_sent)
+        yield f"  sent        {total} in all, at most {most} by one rank"
         yield "  scratch     " + (f"at most {blocks(found.scratch)} on a rank" if found.scratch
                                   else "none")
     yield ""
@@ -88,12 +90,13 @@ def _costs(schedule: Schedule, found: Facts, nbytes: int | None) -> Iterator[str
     if schedule.collective.reduces:
         yield "  rank order  " + ("kept: the operator need not commute" if found.proof.rank_order
                                   else "not kept: for operators that commute")
+    if schedule.collective.name == "allreduce":
         yield "  replicas    " + ("all ranks get the same bits" if found.proof.replicas_identical
-                                  else "ranks may differ in the last bits of floating-point results")
+                                  else "floating-point results may differ between ranks")
 
 
 def _claims(schedule: Schedule) -> Iterator[str]:
-    yield f"Cost (closed forms; messages are replayed up to {REPLAYED} ranks only)"
+    yield f"Cost (closed forms; who talks to whom is told up to {REPLAYED} ranks)"
     yield f"  rounds      {'unknown' if schedule.rounds is None else schedule.rounds}"
     yield ("  sent        " + ("unknown" if schedule.sent is None else
                                f"at most {_count(schedule.sent, 'block')} by one rank"))
@@ -188,9 +191,10 @@ def _programs(schedule: Schedule, line: Timeline) -> Iterator[str]:
         program = schedule.program(rank)
         yield f"  rank {rank}" + (f", scratch for {_count(len(program.scratch), 'block')}"
                                   if len(program.scratch) else "")
+        finish = line.finish[rank]
         rounds = [_round(steps, *times) for steps, *times
-                  in zip(program.rounds, line.finish[rank], [0, *line.finish[rank]])]
-        rounds += ["    never finishes"] * (len(rounds) < len(program.rounds))
+                  in zip(program.rounds, finish, [0, *finish]) if steps]
+        rounds += ["    never finishes"] * (len(finish) < len(program.rounds))
         if schedule.size > LISTED and len(rounds) > 8:
             rounds[5:-2] = [f"    ... {len(rounds) - 7} rounds like these ..."]
         yield from rounds
@@ -213,7 +217,9 @@ def _sentence(step: Step) -> str:
         return f"reduce into {here} from {step.peer} ({order})"
     if step.kind == RECV:
         return f"receive {here} from {step.peer}" if here else f"await {step.peer}"
-    return f"copy {there} to {here}" if step.kind == COPY else f"reduce {there} into {here} ({order})"
+    if step.kind == COPY:
+        return f"copy {there} to {here}"
+    return f"reduce {there} into {here} ({order})"
 
 
 def _columns(words: list[str], width: int = 100) -> Iterator[str]:

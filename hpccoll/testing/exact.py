@@ -215,9 +215,9 @@ def wrong(found: numpy.ndarray, expected: numpy.ndarray, bitwise: bool = False) 
     """Number of elements that differ; ``bitwise`` tells zeros and NaNs of other bits apart."""
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return max(found.size, expected.size, 1)
-    def raw(array):
-        return numpy.ascontiguousarray(array).view(numpy.uint8).reshape(array.size, -1)
-    differs = (raw(found) != raw(expected)).any(axis=1)
+    raw = [numpy.ascontiguousarray(array).view(numpy.uint8).reshape(array.size, array.itemsize)
+           for array in (found, expected)]
+    differs = (raw[0] != raw[1]).any(axis=1)
     if not bitwise:
         differs &= found != expected
     return int(differs.sum())

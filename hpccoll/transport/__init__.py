@@ -7,10 +7,25 @@ between two ranks with one tag arrive in the order in which they were started.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Sequence
+from typing import Any, Callable, NamedTuple, Protocol, Sequence
 
-#: One prepared message: (``send`` or ``recv``, peer, contiguous array).
-Posting = tuple[str, int, Any]
+
+class Posting(NamedTuple):
+    """One message to prepare.
+
+    Attributes:
+        kind: ``send`` or ``recv``.
+        peer: the other rank.
+        array: contiguous memory sent from or received into.
+        uses: what to do with a received message instead of leaving it in ``array``, for
+            endpoints that read messages in place: (function, operands, place, start, stop) -
+            ``function(*operands)`` with ``message[start:stop]`` put into ``operands[place]``.
+    """
+
+    kind: str
+    peer: int
+    array: Any
+    uses: Sequence[tuple[Callable, tuple, int, int, int]] = ()
 
 
 class Batch(Protocol):
@@ -31,6 +46,9 @@ class Endpoint(Protocol):
 
     rank: int
     size: int
+
+    def direct(self, peers: Sequence[int], tag: int) -> bool:
+        """Tell whether messages from these ranks can be used in place (``Posting.uses``)."""
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
         """Prepare messages; ``repeated`` says that the batch will be started many times.

@@ -37,6 +37,10 @@ class LoopbackEndpoint:
     def __init__(self, world: Loopback, rank: int):
         self.world, self.rank, self.size = world, rank, world.size
 
+    def direct(self, peers: Sequence[int], tag: int) -> bool:
+        """Loopback delivers into the receiver's memory, never in place."""
+        return False
+
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> LoopbackBatch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return LoopbackBatch(self, postings, tag)
@@ -50,9 +54,9 @@ class LoopbackBatch:
         self.pending: list[_Posted] = []
 
     def start(self) -> None:
-        self.pending = [_Posted(kind, array) for kind, _, array in self.postings]
+        self.pending = [_Posted(kind, array) for kind, _, array, _ in self.postings]
         world, rank = self.endpoint.world, self.endpoint.rank
-        for (kind, peer, array), posted in zip(self.postings, self.pending):
+        for (kind, peer, array, _), posted in zip(self.postings, self.pending):
             sending = kind == SEND
             if not sending:
                 spoil(array)

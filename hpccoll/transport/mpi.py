@@ -23,6 +23,10 @@ class MpiEndpoint:
     def __init__(self, comm: MPI.Intracomm):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
 
+    def direct(self, peers: Sequence[int], tag: int) -> bool:
+        """MPI delivers into the receiver's memory, never in place."""
+        return False
+
     def batch(self, postings: Sequence[Posting], tag: int,
               repeated: bool) -> PersistentBatch | SingleBatch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
@@ -34,7 +38,7 @@ class SingleBatch:
 
     def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
         self.comm, self.tag = comm, tag
-        self.postings = [(kind == SEND, peer, wire(array)) for kind, peer, array in postings]
+        self.postings = [(kind == SEND, peer, wire(array)) for kind, peer, array, _ in postings]
         self.requests: list[MPI.Request] = []
 
     def start(self) -> None:
@@ -69,7 +73,7 @@ class PersistentBatch:
 
     def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
         self.requests = [(comm.Send_init if kind == SEND else comm.Recv_init)(
-            wire(array), peer, tag) for kind, peer, array in postings]
+            wire(array), peer, tag) for kind, peer, array, _ in postings]
 
     def start(self) -> None:
         _startall(self.requests)

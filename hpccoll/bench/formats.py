@@ -1,0 +1,178 @@
+"""Output for programs: OSU's text form, CSV, and the JSON record with every single time."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any, Mapping, Sequence, TextIO
+
+import numpy
+
+from hpccoll import __version__
+from hpccoll.bench.cases import mpi_type
+from hpccoll.bench.report import Group
+from hpccoll.bench.results import Result, ratios
+
+#: Version of the JSON record; a change that breaks readers raises it.
+SCHEMA = 1
+PERCENTILES = (50, 90, 99)
+
+
+class Osu:
+    """The text form of OSU's latency tests; ReFrame's stock OSU checks read it.
+
+    Several candidates come one after the other, which their sizes must wait for.
+
+    Args:
+        file: where to write.
+        full: add minimum, maximum and iterations (``-f``).
+        validation: add the verdict (``-c``); everything is checked in any case.
+        tail: add percentiles (``-z``).
+    """
+
+    def __init__(self, file: TextIO, full: bool, validation: bool, tail: bool):
+        self.file, self.full, self.validation, self.tail = file, full, validation, tail
+        self.waiting: list[Group] = []
+        self.several = False
+        self.started = ""
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Nothing: OSU's checks know the comments they expect."""
+
+    def collective(self, name: str, labels: Sequence[str]) -> None:
+        """Write what is left of the collective before."""
+        self.flush()
+        self.several, self.started = len(labels) > 1, ""
+
+    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+        """Write a line, or keep it."""
+        if self.several:
+            self.waiting.append(results)
+        elif results:
+            self.write(results[0])
+
+    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Write what is left."""
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the kept lines, candidate by candidate."""
+        labels = dict.fromkeys(r.candidate for group in self.waiting for r in group)
+        for label in labels:
+            for result in (r for group in self.waiting for r in group if r.candidate == label):
+                self.write(result)
+        self.waiting = []
+
+    def write(self, result: Result) -> None:
+        """Write one line, and a head where a candidate begins."""
+        sized = result.count > 0
+        if self.started != result.candidate:
+            self.started = result.candidate
+            self.head(result, sized)
+        cells = [f"{result.message:<10}"] if sized else []
+        means = result.rank_means
+        cells += [_time(numpy.mean(means))]
+        if self.full:
+            cells += [_time(min(means)), _time(max(means)), f"{len(result.seconds):>12}"]
+        if self.validation:
+            cells += [f"{'Fail' if result.failures else 'Pass':>20}"]
+        if self.tail:
+            cells += [_time(result.percentile(p)) for p in PERCENTILES]
+        print("".join(cells), file=self.file, flush=True)
+
+    def head(self, result: Result, sized: bool) -> None:
+        """Write the comment lines of one candidate."""
+        title = result.collective.replace("_", " ").capitalize()
+        print(f"# hpccoll MPI {title} Latency Test v{__version__}, algorithm {result.candidate}",
+              file=self.file)
+        if sized:
+            name = mpi_type(numpy.dtype(result.dtype)).Get_name()
+            print(f"# Datatype: {name}.", file=self.file)
+        cells = [f"{'# Size' if sized else '#':<10}", f"{'Avg Latency(us)':>20}"]
+        if self.full:
+            cells += [f"{'Min Latency(us)':>20}", f"{'Max Latency(us)':>20}",
+                      f"{'Iterations':>12}"]
+        if self.validation:
+            cells += [f"{'Validation':>20}"]
+        if self.tail:
+            cells += [f"{f'P{p} Tail Lat(us)':>20}" for p in PERCENTILES]
+        print("".join(cells), file=self.file, flush=True)
+
+
+class Csv:
+    """One line per candidate and case; the first line names the columns."""
+
+    def __init__(self, file: TextIO):
+        self.file = file
+        self.writer: csv.DictWriter | None = None
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Nothing: the columns follow from the first result."""
+
+    def collective(self, name: str, labels: Sequence[str]) -> None:
+        """Nothing: the collective is a column."""
+
+    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+        """Write the lines of a case."""
+        for entry in entries(results):
+            row = {**{k: v for k, v in entry.items() if k not in ("seconds", "rank_means")}}
+            row = {**row, **row.pop("statistics")}
+            if self.writer is None:
+                self.writer = csv.DictWriter(self.file, list(row), lineterminator="\n")
+                self.writer.writeheader()
+            self.writer.writerow(row)
+        self.file.flush()
+
+    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Nothing more to write."""
+
+
+class Json:
+    """The record: environment, settings and raw series, so that anything can be recomputed."""
+
+    def __init__(self, file: TextIO, settings: Mapping[str, Any]):
+        self.file, self.settings = file, settings
+        self.environment: Mapping[str, Any] = {}
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Keep the environment for the record."""
+        self.environment = environment
+
+    def collective(self, name: str, labels: Sequence[str]) -> None:
+        """Nothing: the record is written at the end."""
+
+    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+        """Nothing: the record is written at the end."""
+
+    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Write the record."""
+        record = {
+            "schema": SCHEMA, "environment": self.environment, "settings": self.settings,
+            "synchronisation": "barrier before every iteration; time of the slowest rank",
+            "complete": not interrupted,
+            "results": [entry for group in groups for entry in entries(group)],
+        }
+        json.dump(record, self.file, indent=1)
+        self.file.write("\n")
+        self.file.flush()
+
+
+def entries(group: Group) -> list[dict[str, Any]]:
+    """The results of a case as plain data; seconds, and bytes per second."""
+    found = ratios(group)
+    return [{**result._asdict(), "statistics": statistics(result, found.get(result.candidate))}
+            for result in group]
+
+
+def statistics(result: Result, ratio: float | None) -> dict[str, Any]:
+    """What a series says; ``ratio`` and the median are what to compare by."""
+    return {
+        "iterations": len(result.seconds), "min": min(result.seconds), "mean": result.mean,
+        **{f"p{p}": result.percentile(p) for p in PERCENTILES}, "max": max(result.seconds),
+        "cv": result.variation, "algbw": result.algorithm_bandwidth(result.mean),
+        "busbw": result.bus_bandwidth(result.mean), "ratio": ratio,
+    }
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:20.2f}"

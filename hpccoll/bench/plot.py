@@ -1,0 +1,180 @@
+"""The picture: for every collective, the ratio to native and the bus bandwidth, over size."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping, Sequence
+
+from hpccoll.bench.environment import library
+from hpccoll.bench.report import Group
+from hpccoll.bench.results import Result, ratios
+from hpccoll.config import NATIVE
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
+
+#: Colours above and below a ratio of 1.
+BETTER, WORSE = "#e8f4ea", "#fbecea"
+#: Marks and dashes, changed when the colours are used up.
+MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
+#: Inches of one panel, and of what stands above and below.
+WIDTH, HEIGHT, ABOVE, BELOW = 6.0, 3.5, 1.15, 0.55
+#: Labels that fit on the size axis.
+LABELS = 16
+
+
+def check(path: str) -> None:
+    """Find out whether a picture can be drawn into a file.
+
+    Raises:
+        HpccollError: matplotlib is not installed.
+        ArgumentError: an unknown format, or a folder that cannot be written to.
+    """
+    formats = _figure(1, 1).canvas.get_supported_filetypes()
+    if path.rpartition(".")[2].lower() not in formats:
+        raise ArgumentError("--plot", f"{path!r} ends in no known format",
+                            f"choose from {', '.join(sorted(formats))}")
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise ArgumentError("--plot", f"cannot write {path!r}")
+
+
+def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> None:
+    """Draw the results into a file; the suffix names the format (png, svg, pdf)."""
+    rows: dict[str, list[Group]] = {}
+    for group in groups:
+        rows.setdefault(group[0].collective, []).append(group)
+    height = len(rows) * HEIGHT + ABOVE + BELOW
+    figure = _figure(2 * WIDTH, height)
+    panels = figure.subplots(len(rows), 2, squeeze=False)
+    figure.subplots_adjust(left=0.065, right=0.985, top=1 - (ABOVE + 0.3) / height,
+                           bottom=(BELOW + 0.1) / height, wspace=0.16,
+                           hspace=0.75 / (HEIGHT - 0.75))
+    labels = list(dict.fromkeys(r.candidate for group in groups for r in group))
+    styles = {label: _style(number, label) for number, label in enumerate(
+        sorted(labels, key=lambda label: label == NATIVE))}
+    for (name, row), (left, right) in zip(rows.items(), panels):
+        _ratio_panel(left, name, row, styles)
+        _bandwidth_panel(right, name, row, styles)
+    first = groups[0][0]
+    figure.text(0.065, 1 - 0.36 / height, _title(rows, first, environment), color=INK,
+                fontsize=15, fontweight="bold", va="center")
+    hosts = len(environment["hosts"])
+    figure.text(0.065, 1 - 0.66 / height, f"medians over iterations, {hosts} host"
+                f"{'s' * (hosts != 1)}, {environment['cpu']}, {environment['cores']} cores; "
+                f"mpi4py {environment['mpi4py']}, hpccoll {environment['hpccoll']}",
+                color=SOFT, fontsize=9.5, va="center")
+    lines = {line.get_label(): line for panel in panels.flat for line in panel.get_lines()
+             if line.get_label() in styles}
+    figure.legend([lines[label] for label in styles if label in lines],
+                  [label for label in styles if label in lines], loc="center left",
+                  bbox_to_anchor=(0.06, 1 - 0.95 / height), ncols=min(len(lines), 8),
+                  frameon=False, fontsize=10, handlelength=1.8, columnspacing=1.6,
+                  labelcolor=INK)
+    figure.savefig(path, dpi=150, facecolor="white")
+
+
+def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
+                 styles: Mapping[str, dict]) -> None:
+    """Native time over candidate's time; the native line is at 1."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for group in row:
+        for label, ratio in ratios(group).items():
+            series.setdefault(label, []).append((group[0].nbytes, ratio))
+    _dress(panel, row, f"{name}: speed relative to the host MPI")
+    points = [ratio for label in series for _, ratio in series[label]] or [1.0]
+    low, high = min(0.7, min(points) / 1.15), max(1.45, max(points) * 1.15)
+    panel.set_yscale("log", base=2)
+    panel.set_ylim(low, high)
+    panel.axhspan(1, high, color=BETTER, zorder=0, linewidth=0)
+    panel.axhspan(low, 1, color=WORSE, zorder=0, linewidth=0)
+    panel.axhline(1, color=SOFT, linewidth=1.6, zorder=1)
+    panel.yaxis.set_major_formatter(lambda value, position: f"{value:g}\N{MULTIPLICATION SIGN}")
+    for label, line in series.items():
+        if label != NATIVE:
+            panel.plot(*zip(*line), label=label, **styles[label])
+    panel.text(0.985, 0.96, "faster than native", transform=panel.transAxes, ha="right",
+               va="top", fontsize=9, color="#2e7d43", zorder=0.5)
+    panel.text(0.985, 0.04, "slower than native", transform=panel.transAxes, ha="right",
+               va="bottom", fontsize=9, color="#b0433a", zorder=0.5)
+    panel.set_ylabel("native time / time", color=INK)
+
+
+def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
+                     styles: Mapping[str, dict]) -> None:
+    """Bus bandwidth of the median iteration; of a barrier, its time."""
+    sized = row[0][0].nbytes > 0
+    _dress(panel, row, f"{name}: bus bandwidth" if sized else f"{name}: time")
+    series: dict[str, list[tuple[int, float]]] = {}
+    for result in (r for group in row for r in group):
+        value = (result.bus_bandwidth(result.median) / 1e9 if sized else result.median * 1e6)
+        series.setdefault(result.candidate, []).append((result.nbytes, value))
+    if any(value > 0 for line in series.values() for _, value in line):
+        panel.set_yscale("log")
+    panel.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    for label, line in series.items():
+        panel.plot(*zip(*line), label=label, **styles[label])
+    panel.set_ylabel("GB/s" if sized else "us", color=INK)
+
+
+def _dress(panel: Any, row: Sequence[Group], title: str) -> None:
+    """Axes common to both panels."""
+    panel.set_title(title, loc="left", fontsize=11, color=INK)
+    sizes = [group[0].nbytes for group in row]
+    if sizes[0]:
+        panel.set_xscale("log", base=2)
+        shown = _spaced(sizes)
+        panel.set_xticks(shown, [_size(nbytes) for nbytes in shown])
+        panel.set_xticks([], minor=True)
+        panel.set_xlabel("bytes", color=INK)
+    else:
+        panel.set_xticks([])
+    panel.margins(x=0.03)
+    panel.grid(axis="y", which="major", color=FAINT, linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.tick_params(which="both", colors=SOFT, labelsize=9, length=0)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def _style(number: int, label: str) -> dict[str, Any]:
+    if label == NATIVE:
+        return {"color": SOFT, "linewidth": 2.2, "marker": "o", "markersize": 3.5, "zorder": 2}
+    around = number // len(FEW)
+    return {"color": FEW[number % len(FEW)], "linewidth": 1.8, "markersize": 4.5, "zorder": 3,
+            "marker": MARKS[around % len(MARKS)], "linestyle": DASHES[around % len(DASHES)],
+            "markeredgecolor": "white", "markeredgewidth": 0.6}
+
+
+def _title(rows: Mapping[str, Any], first: Result, environment: Mapping[str, Any]) -> str:
+    what = next(iter(rows)) if len(rows) == 1 else f"{len(rows)} collectives"
+    kind = " ".join(filter(None, (first.dtype, first.op if len(rows) == 1 else None,
+                                  "in place" if first.in_place else None)))
+    ranks = environment["ranks"]
+    return (f"{what}, {kind}, on {ranks} rank{'s' * (ranks != 1)}: "
+            f"hpccoll and {library(environment['mpi'])}")
+
+
+def _size(nbytes: int) -> str:
+    for scale, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if nbytes >= 1 << scale:
+            return f"{nbytes / (1 << scale):.3g}{unit}"
+    return str(nbytes)
+
+
+def _spaced(sizes: Sequence[int]) -> list[int]:
+    """Sizes whose labels do not run into each other, the last one among them."""
+    least = (sizes[-1] / sizes[0]) ** (1 / LABELS)
+    shown = [sizes[-1]]
+    for nbytes in reversed(sizes):
+        if nbytes * least <= shown[-1]:
+            shown.append(nbytes)
+    return shown[::-1]
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise HpccollError("drawing needs matplotlib; "
+                           "install it with: pip install 'hpccoll[plot]'") from error
+    return Figure(figsize=(width, height))

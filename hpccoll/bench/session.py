@@ -1,0 +1,144 @@
+"""A benchmark from its options to its last report, on all ranks together."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.bench import candidates as choosing
+from hpccoll.bench.cases import Case, make
+from hpccoll.bench.environment import record
+from hpccoll.bench.measure import Settings, World, measure
+from hpccoll.bench.memory import Memory
+from hpccoll.bench.report import Group, Report
+from hpccoll.config import NATIVE, load
+from hpccoll.errors import ArgumentError
+from hpccoll.topology import Topology
+
+
+class Options(NamedTuple):
+    """What to measure, on every rank alike; see the command line for the meaning."""
+
+    collectives: Sequence[str]
+    sizes: Sequence[int]
+    dtype: numpy.dtype
+    op: str = "sum"
+    root: int = 0
+    in_place: bool = False
+    uneven: bool = False
+    osu: bool = False
+    wanted: Sequence[choosing.Candidate] = ()
+    settings: Settings = Settings()
+
+    def as_data(self) -> dict[str, Any]:
+        """The options for the record."""
+        settings = self.settings._asdict()
+        return {**self._asdict(), "dtype": self.dtype.name,
+                "wanted": [c.label for c in self.wanted],
+                "settings": {**settings, "topology": _text(self.settings.topology)}}
+
+
+class Outcome(NamedTuple):
+    """How it ended; groups and environment are on rank 0."""
+
+    groups: list[Group]
+    environment: dict[str, Any] | None
+    failures: int
+    interrupted: bool
+
+
+def check(options: Options, size: int) -> None:
+    """Find out what cannot work before anything is sent; the same on every rank.
+
+    Raises:
+        ArgumentError: names the option, or the environment variable.
+    """
+    load()
+    if not 0 <= options.root < size:
+        raise ArgumentError("--root", f"{options.root} is not a rank of 0..{size - 1}")
+    if options.settings.topology is not None:
+        Topology.parse(options.settings.topology, size)
+    choosing.check(options.wanted, options.collectives, size)
+    refused: dict[str, str] = {}
+    for name in options.collectives:
+        case = next(cases(options, name, size))
+        chosen, problems = choosing.select(options.wanted, case, Memory(case, 0),
+                                           options.settings.topology is not None)
+        if chosen:
+            return
+        refused.update(problems)
+    problems = "; ".join(f"{label} cannot serve: {why}" for label, why in refused.items())
+    raise ArgumentError("--algorithm", problems, f"add another candidate, such as {NATIVE}")
+
+
+def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
+    """The cases of one collective: one per size, each once."""
+    seen = set()
+    for nbytes in options.sizes:
+        case = make(collective, size, nbytes, options.dtype, options.op, options.root,
+                    options.in_place, options.uneven, options.osu)
+        if case.counts not in seen:
+            seen.add(case.counts)
+            yield case
+
+
+def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
+        stopped: Callable[[], bool] = lambda: False,
+        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
+    """Measure everything; collective.
+
+    Args:
+        comm: the ranks.
+        options: what to measure; checked already.
+        reports: are told the course on rank 0.
+        stopped: tells on rank 0 that it shall end early.
+        progress: is told on rank 0 what is measured and which part of everything is done.
+    """
+    world = World(comm, options.settings)
+    groups: list[Group] = []
+    environment = record(comm, _text(options.settings.topology))
+    listeners = list(reports) if environment is not None else []
+    for report in listeners:
+        report.begin(environment)
+    plans = [(name, list(cases(options, name, world.size))) for name in options.collectives]
+    total, done, ended = sum(len(planned) for _, planned in plans), 0, False
+    hierarchical = options.settings.topology is not None
+    for name, planned in plans:
+        if not ended:
+            labels = _labels(options, name, hierarchical)
+            for report in listeners:
+                report.collective(name, labels)
+        for case in planned:
+            ended = ended or world.control.bcast(stopped())
+            if ended:
+                break
+            memories = [Memory(case, world.rank) for _ in range(options.settings.rotate)]
+            chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
+
+            def tell(part: float) -> None:
+                progress(f"{case.collective} {case.nbytes}", (done + part) / total)
+
+            results = measure(world, case, chosen, memories, stopped, tell) if chosen else []
+            done += 1
+            if results:
+                groups.append(results)
+            for report in listeners:
+                report.group(results, refused)
+    interrupted = world.control.bcast(ended or stopped())
+    for report in listeners:
+        report.end(groups, interrupted)
+    failures = world.control.bcast(sum(r.failures for group in groups for r in group))
+    world.free()
+    return Outcome(groups, environment, failures, interrupted)
+
+
+def _labels(options: Options, name: str, hierarchical: bool) -> list[str]:
+    both = [choosing.expand(options.wanted, name, hierarchical, large)
+            for large in (False, True)]
+    return list(dict.fromkeys(c.label for named in both for c in named))
+
+
+def _text(topology: Topology | None) -> str | None:
+    return None if topology is None else str(topology)

@@ -1,0 +1,255 @@
+"""``hpccoll bench``: measure collectives on real ranks, side by side with the host MPI's.
+
+Every rank runs this command with the same options, so every rank finds the same mistake in
+them; rank 0 alone says so. Exit status: 0, 1 when a result was wrong, 2 for bad options, 130
+when interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from contextlib import ExitStack, contextmanager
+from time import monotonic
+from typing import Any, Callable, Iterator, TextIO
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from hpccoll.collective import COLLECTIVES
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.topology import Topology
+
+#: Exit statuses.
+BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
+#: Seconds between two looks of the progress bar.
+REFRESH = 0.2
+
+
+class Ranked(click.Command):
+    """A command of many ranks: rank 0 alone complains, in one line."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            complain(error.format_message())
+            raise click.exceptions.Exit(BAD_OPTIONS) from error
+
+
+@click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("collectives", nargs=-1, required=True, metavar="COLLECTIVE...")
+@click.option("--algorithm", default="", metavar="NAMES",
+              help="Candidates: native, auto, algorithms such as ring or knomial:k=8, or all. "
+                   "Default: native, auto and one or two of hpccoll's for the size.")
+@click.option("-m", "--sizes", default="8:16M", show_default=True, metavar="[MIN:]MAX",
+              help="Bytes of a rank's larger buffer; with --format osu, of a block.")
+@click.option("--step", type=click.IntRange(min=2), metavar="N",
+              help="Factor between sizes. Default: 4, or 2 with --format osu.")
+@click.option("-T", "--dtype", default="float32", show_default=True, help="NumPy type.")
+@click.option("--op", default="sum", show_default=True, help="Reduction operator.")
+@click.option("--root", type=int, default=0, show_default=True, help="Root of rooted collectives.")
+@click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE.")
+@click.option("--uneven", is_flag=True, help="Blocks of 1:2:3 where the collective takes them.")
+@click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
+              help="Iterations not measured. Default: 5 for each set of buffers.")
+@click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
+              help="Iterations measured. Default: 10 to 1000, by --seconds.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=0.25,
+              show_default=True, help="Time for each candidate and size.")
+@click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+              help="Sets of buffers that iterations use in turn.")
+@click.option("--segment-bytes", metavar="BYTES",
+              help="Bytes of a block that travel as one message, for named algorithms.")
+@click.option("--topology", metavar="LAYOUT", help="Layout to pretend, such as 2x4.")
+@click.option("--format", "form", type=click.Choice(["table", "osu", "csv", "json"]),
+              default="table", show_default=True, help="Form of the output.")
+@click.option("-f", "--full", is_flag=True, help="More columns: extremes, iterations.")
+@click.option("-c", "--validate", is_flag=True,
+              help="With --format osu, show the verdict; all results are checked anyway.")
+@click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
+@click.option("--json", "json_path", metavar="FILE", help="Write a record with every single time.")
+@click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
+def command(collectives: tuple[str, ...], form: str, json_path: str | None,
+            plot_path: str | None, full: bool, validate: bool, tail: bool, **given: Any) -> None:
+    """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
+
+    \b
+    mpiexec -n 4 python -m hpccoll bench allreduce
+    mpiexec -n 4 python -m hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial:k=8
+    mpiexec -n 4 python -m hpccoll bench all --json record.json --plot picture.png
+    """
+    from mpi4py import MPI
+
+    from hpccoll.bench import plot, session
+
+    comm = MPI.COMM_WORLD
+    with ExitStack() as stack:
+        try:
+            options = _options(collectives, osu=form == "osu", **given)
+            session.check(options, comm.Get_size())
+            file = _outputs(comm, stack, json_path, plot_path)
+        except HpccollError as error:
+            complain(str(error))
+            sys.exit(BAD_OPTIONS)
+        try:
+            reports, progress = [], _silent
+            if comm.Get_rank() == 0:
+                console, bar = _screen(form)
+                reports = _reports(form, full, validate, tail, console, options, file)
+                progress = _shown(stack.enter_context(bar))
+            outcome = session.run(comm, options, reports, stack.enter_context(_stoppable()),
+                                  progress)
+            if plot_path is not None and outcome.groups:
+                plot.draw(outcome.groups, outcome.environment, plot_path)
+        except Exception:
+            # A rank that fails alone must not leave the others waiting for it.
+            if comm.Get_size() == 1:
+                raise
+            traceback.print_exc()
+            sys.stderr.flush()
+            comm.Abort(WRONG)
+            os._exit(WRONG)
+    sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
+
+
+def complain(message: str) -> None:
+    """Say what is wrong in one line, on rank 0 alone."""
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        click.echo(f"hpccoll: bench: {' '.join(message.split())}", err=True)
+
+
+def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
+             step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
+             warmup: int | None, iterations: int | None, seconds: float, rotate: int,
+             segment_bytes: str | None, topology: str | None) -> Any:
+    """The options as values.
+
+    Raises:
+        ArgumentError: one of them makes no sense.
+    """
+    from hpccoll.bench import candidates, cases
+    from hpccoll.bench.measure import Settings
+    from hpccoll.bench.session import Options
+    from hpccoll.calls import METHODS
+
+    for name in collectives:
+        if name not in (*METHODS, "all"):
+            raise ArgumentError("collective", f"{name!r} is unknown",
+                                f"choose from {', '.join(METHODS)}, all")
+    chosen = dict.fromkeys(METHODS if "all" in collectives else collectives)
+    reduces = any(COLLECTIVES[METHODS[name]].reduces for name in chosen)
+    segment = cases.parse_nbytes("--segment-bytes", segment_bytes) if segment_bytes else 0
+    wanted = candidates.parse(algorithm or ("auto" if osu else ""))
+    return Options(
+        tuple(chosen), cases.parse_sizes(sizes, step or (2 if osu else 4)),
+        cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
+        Settings(warmup, iterations, seconds, rotate, segment,
+                 None if topology is None else Topology.parse(topology)))
+
+
+def _outputs(comm: Any, stack: ExitStack, json_path: str | None,
+             plot_path: str | None) -> TextIO | None:
+    """Open what rank 0 will write, before anything is measured.
+
+    Raises:
+        HpccollError: it cannot be written; on every rank.
+    """
+    from hpccoll.bench import plot
+
+    file, problem = None, ""
+    if comm.Get_rank() == 0:
+        try:
+            if plot_path is not None:
+                plot.check(plot_path)
+            if json_path is not None:
+                file = stack.enter_context(open(json_path, "w", encoding="utf-8"))
+        except OSError as error:
+            problem = f"cannot write {error.filename!r}: {error.strerror}"
+        except HpccollError as error:
+            problem = str(error)
+    problem = comm.bcast(problem)
+    if problem:
+        raise HpccollError(problem)
+    return file
+
+
+def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
+             file: TextIO | None) -> list:
+    """The reports that rank 0 writes."""
+    from hpccoll.bench import formats
+    from hpccoll.bench.report import Table
+
+    if form == "table":
+        made = [Table(console, full)]
+    elif form == "osu":
+        made = [formats.Osu(sys.stdout, full, validate, tail)]
+    elif form == "csv":
+        made = [formats.Csv(sys.stdout)]
+    else:
+        made = [formats.Json(sys.stdout, options.as_data())]
+    return made + [formats.Json(file, options.as_data())] * (file is not None)
+
+
+def _screen(form: str) -> tuple[Console, Progress]:
+    """The console for the table, and a progress bar that shows on terminals only.
+
+    Where output and errors share a terminal they share the console too, so that the bar gives
+    way to the lines of the table; lines of other forms know no console, and get no bar there.
+    """
+    from hpccoll.bench.terminal import on_terminal
+
+    output, errors = on_terminal(1), on_terminal(2)
+    console = Console(file=sys.stdout, force_terminal=_forced() or output, highlight=False)
+    beside = console if output else Console(stderr=True, force_terminal=errors)
+    # Refreshed between repetitions, never by a thread, which would disturb the measurement.
+    bar = Progress(TextColumn("measuring"), BarColumn(), TaskProgressColumn(),
+                   TimeElapsedColumn(), TextColumn("{task.description}"), console=beside,
+                   transient=True, auto_refresh=False, redirect_stdout=False,
+                   redirect_stderr=False, disable=not errors or output and form != "table")
+    return console, bar
+
+
+def _forced() -> bool:
+    return os.environ.get("FORCE_COLOR", "") != ""
+
+
+def _shown(bar: Progress) -> Callable[[str, float], None]:
+    task, last = bar.add_task("", total=1.0), 0.0
+
+    def show(name: str, part: float) -> None:
+        nonlocal last
+        bar.update(task, completed=part, description=name)
+        if not bar.disable and monotonic() - last > REFRESH:
+            last = monotonic()
+            bar.refresh()
+
+    return show
+
+
+def _silent(name: str, part: float) -> None:
+    """Progress on the other ranks."""
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], bool]]:
+    """End in good order on the first Ctrl-C, so that all ranks stop together; at once on the
+    second."""
+    signals, caught = (signal.SIGINT, signal.SIGTERM), []
+
+    def note(number: int, frame: Any) -> None:
+        caught.append(number)
+        for each in signals:
+            signal.signal(each, signal.SIG_DFL)
+
+    before = {each: signal.signal(each, note) for each in signals}
+    try:
+        yield lambda: bool(caught)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

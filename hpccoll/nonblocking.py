@@ -1,0 +1,150 @@
+"""The nonblocking upper-case collectives of mpi4py.
+
+Without a wish the MPI library serves them, whose progress needs no help from Python. A wish -
+``comm.using(iallreduce="ring")``, ``comm.using(allreduce="ring")``, ``HPCCOLL_ALGORITHM`` -
+makes hpccoll run them; see :mod:`hpccoll.request` for how they progress.
+
+The first such call on a communicator is collective and waits for the other ranks, because it
+makes the private communicator; later ones only post messages. Where the MPI library was not
+initialised with ``MPI.THREAD_MULTIPLE``, the library serves all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from mpi4py import MPI
+
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.blocking import Blocking
+from hpccoll.buffers import is_staged
+from hpccoll.calls import Call
+from hpccoll.config import AUTO, NATIVE
+from hpccoll.engine import plan_for, prepare
+from hpccoll.errors import ArgumentError, BufferArgumentError
+from hpccoll.request import Flight, Request
+from hpccoll.tune.choose import Choice, choose
+
+
+class Nonblocking(Blocking):
+    """Mixin: the 17 nonblocking collectives."""
+
+    def Ibarrier(self) -> MPI.Request:
+        """Begin to wait until every rank has entered the barrier."""
+        return self._begin("barrier", super().Ibarrier)
+
+    def Ibcast(self, buf: Any, root: int = 0) -> MPI.Request:
+        """Begin to send the root's buffer to every rank."""
+        return self._begin("bcast", super().Ibcast, buf, root)
+
+    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+                root: int = 0) -> MPI.Request:
+        """Begin to combine every rank's buffer at the root."""
+        return self._begin("reduce", super().Ireduce, sendbuf, recvbuf, op, root)
+
+    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
+        """Begin to combine every rank's buffer on every rank."""
+        return self._begin("allreduce", super().Iallreduce, sendbuf, recvbuf, op)
+
+    def Iscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
+        """Begin to combine the buffers of ranks 0 to this one."""
+        return self._begin("scan", super().Iscan, sendbuf, recvbuf, op)
+
+    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
+        """Begin to combine the buffers of the ranks before this one."""
+        return self._begin("exscan", super().Iexscan, sendbuf, recvbuf, op)
+
+    def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any,
+                              op: MPI.Op = MPI.SUM) -> MPI.Request:
+        """Begin to combine every rank's buffer, one of p equal blocks to each rank."""
+        return self._begin("reduce_scatter_block", super().Ireduce_scatter_block, sendbuf,
+                           recvbuf, op)
+
+    def Ireduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
+                        op: MPI.Op = MPI.SUM) -> MPI.Request:
+        """Begin to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
+        return self._begin("reduce_scatter", super().Ireduce_scatter, sendbuf, recvbuf,
+                           recvcounts, op)
+
+    def Iallgather(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+        """Begin to collect one equal block from every rank on every rank."""
+        return self._begin("allgather", super().Iallgather, sendbuf, recvbuf)
+
+    def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+        """Begin to collect one block of any size from every rank on every rank."""
+        return self._begin("allgatherv", super().Iallgatherv, sendbuf, recvbuf)
+
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+        """Begin to collect one equal block from every rank at the root."""
+        return self._begin("gather", super().Igather, sendbuf, recvbuf, root)
+
+    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+        """Begin to collect one block of any size from every rank at the root."""
+        return self._begin("gatherv", super().Igatherv, sendbuf, recvbuf, root)
+
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+        """Begin to deal the root's buffer out in equal blocks."""
+        return self._begin("scatter", super().Iscatter, sendbuf, recvbuf, root)
+
+    def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+        """Begin to deal the root's buffer out in blocks of any size."""
+        return self._begin("scatterv", super().Iscatterv, sendbuf, recvbuf, root)
+
+    def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+        """Begin to send one equal block from every rank to every rank."""
+        return self._begin("alltoall", super().Ialltoall, sendbuf, recvbuf)
+
+    def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+        """Begin to send one block of any size from every rank to every rank."""
+        return self._begin("alltoallv", super().Ialltoallv, sendbuf, recvbuf)
+
+    def Ialltoallw(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+        """Begin to send one block of any size and type from every rank to every rank."""
+        return self._begin("alltoallw", super().Ialltoallw, sendbuf, recvbuf)
+
+    # -- how they are served -----------------------------------------------------------------
+    def _begin(self, name: str, native: Callable, *args: Any) -> MPI.Request:
+        """Check the arguments, and begin ours, if it was wished for, or the native one."""
+        call = self._resolve(name, *args)
+        choice = call and self._wished(call, f"i{name}")
+        if choice is None:
+            refuse_staged(name, args)
+            return native(*args)
+        state = self._private()
+        plan = plan_for(state, call, choice)
+        execution = prepare(state, call, plan, state.next_tag(), own_scratch=True)
+        return Request(Flight(state, execution, call, call.sink and call.sink.store))
+
+    def _wished(self, call: Call, method: str) -> Choice | None:
+        """What the user wants to run a call that may not wait; ``None`` for native.
+
+        Raises:
+            ArgumentError: ``comm.using`` asked for what cannot serve the call.
+        """
+        wish, from_environment = self._wish(call, method, call.name)
+        if wish is None or MPI.Query_thread() < MPI.THREAD_MULTIPLE or (
+                isinstance(wish.algorithm, str) and wish.algorithm in (AUTO, NATIVE)):
+            return None
+        choice = choose(call, self.Get_size(), wish, from_environment)
+        if choice.is_native:
+            return None
+        if method.startswith("i") and call.learn is not None and not (
+                isinstance(choice.algorithm, str)
+                and ALGORITHMS[call.collective][choice.algorithm].own_blocks):
+            if from_environment:
+                return None
+            raise ArgumentError("algorithm", f"{choice.algorithm} cannot serve this {method}: only "
+                                             "the root knows all counts, and asking it would wait",
+                                f"choose linear, '{AUTO}' or '{NATIVE}'")
+        return choice
+
+
+def refuse_staged(name: str, args: tuple) -> None:
+    """Raise for device memory that the MPI library would have to move and cannot.
+
+    Raises:
+        BufferArgumentError: the remedy is to let hpccoll run the collective.
+    """
+    if any(map(is_staged, args)):
+        raise BufferArgumentError("buffer", "is device memory, and this MPI library cannot move it",
+                                  f"choose an algorithm, as in comm.using({name}=...)")

@@ -1,0 +1,3 @@
+"""placeholder under construction"""
+class Objects:
+    pass

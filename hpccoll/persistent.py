@@ -1,0 +1,143 @@
+"""The persistent upper-case collectives of mpi4py.
+
+Without a wish the MPI library serves them; see :mod:`hpccoll.nonblocking` for wishes. Ours are
+prepared once, down to MPI's own persistent messages, and may be started in another order on
+every rank, as MPI allows. Making one may wait for the other ranks; starting one never does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.buffers import is_in_place, is_staged
+from hpccoll.calls import Call
+from hpccoll.engine import plan_for, prepare
+from hpccoll.nonblocking import Nonblocking, refuse_staged
+from hpccoll.private import State
+from hpccoll.request import Prequest
+from hpccoll.tune.choose import Choice
+
+Info = MPI.Info
+
+
+class Persistent(Nonblocking):
+    """Mixin: the 17 persistent collectives."""
+
+    def Barrier_init(self, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare a barrier."""
+        return self._prepare("barrier", super().Barrier_init, info)
+
+    def Bcast_init(self, buf: Any, root: int = 0, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to send the root's buffer to every rank."""
+        return self._prepare("bcast", super().Bcast_init, info, buf, root)
+
+    def Reduce_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0,
+                    info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to combine every rank's buffer at the root."""
+        return self._prepare("reduce", super().Reduce_init, info, sendbuf, recvbuf, op, root)
+
+    def Allreduce_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to combine every rank's buffer on every rank."""
+        return self._prepare("allreduce", super().Allreduce_init, info, sendbuf, recvbuf, op)
+
+    def Scan_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+                  info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to combine the buffers of ranks 0 to this one."""
+        return self._prepare("scan", super().Scan_init, info, sendbuf, recvbuf, op)
+
+    def Exscan_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+                    info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to combine the buffers of the ranks before this one."""
+        return self._prepare("exscan", super().Exscan_init, info, sendbuf, recvbuf, op)
+
+    def Reduce_scatter_block_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+                                  info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to combine every rank's buffer, one of p equal blocks to each rank."""
+        return self._prepare("reduce_scatter_block", super().Reduce_scatter_block_init, info,
+                             sendbuf, recvbuf, op)
+
+    def Reduce_scatter_init(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
+                            op: MPI.Op = MPI.SUM, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
+        return self._prepare("reduce_scatter", super().Reduce_scatter_init, info, sendbuf,
+                             recvbuf, recvcounts, op)
+
+    def Allgather_init(self, sendbuf: Any, recvbuf: Any,
+                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to collect one equal block from every rank on every rank."""
+        return self._prepare("allgather", super().Allgather_init, info, sendbuf, recvbuf)
+
+    def Allgatherv_init(self, sendbuf: Any, recvbuf: Any,
+                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to collect one block of any size from every rank on every rank."""
+        return self._prepare("allgatherv", super().Allgatherv_init, info, sendbuf, recvbuf)
+
+    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+                    info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to collect one equal block from every rank at the root."""
+        return self._prepare("gather", super().Gather_init, info, sendbuf, recvbuf, root)
+
+    def Gatherv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+                     info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to collect one block of any size from every rank at the root."""
+        return self._prepare("gatherv", super().Gatherv_init, info, sendbuf, recvbuf, root)
+
+    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+                     info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to deal the root's buffer out in equal blocks."""
+        return self._prepare("scatter", super().Scatter_init, info, sendbuf, recvbuf, root)
+
+    def Scatterv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+                      info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to deal the root's buffer out in blocks of any size."""
+        return self._prepare("scatterv", super().Scatterv_init, info, sendbuf, recvbuf, root)
+
+    def Alltoall_init(self, sendbuf: Any, recvbuf: Any,
+                      info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to send one equal block from every rank to every rank."""
+        return self._prepare("alltoall", super().Alltoall_init, info, sendbuf, recvbuf)
+
+    def Alltoallv_init(self, sendbuf: Any, recvbuf: Any,
+                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to send one block of any size from every rank to every rank."""
+        return self._prepare("alltoallv", super().Alltoallv_init, info, sendbuf, recvbuf)
+
+    def Alltoallw_init(self, sendbuf: Any, recvbuf: Any,
+                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+        """Prepare to send one block of any size and type from every rank to every rank."""
+        return self._prepare("alltoallw", super().Alltoallw_init, info, sendbuf, recvbuf)
+
+    # -- how they are served -----------------------------------------------------------------
+    def _prepare(self, name: str, native: Callable, info: Info, *args: Any) -> MPI.Prequest:
+        """Check the arguments, and prepare ours, if it was wished for, or the native one."""
+        call = self._resolve(name, *args)
+        choice = call and self._wished(call, f"{name}_init")
+        if choice is None:
+            refuse_staged(name, args)
+            return native(*args, info=info)
+        # Its input is a copy, which has to be taken again at every start.
+        copied = any(map(is_staged, args)) or (
+            call.collective == "alltoall" and is_in_place(args[0]))
+        return _request(self._private(), call, choice,
+                        (lambda: self._resolve(name, *args)) if copied else None)
+
+
+def _request(state: State, call: Call, choice: Choice,
+             again: Callable[[], Call] | None) -> Prequest:
+    """The request of a call; ``again``, if given, makes the call anew for every start."""
+    plan, tag = plan_for(state, call, choice), state.lasting_tag()
+
+    def fresh() -> tuple:
+        new = again()
+        return prepare(state, new, plan, tag, own_scratch=True), new, new.sink and new.sink.store
+
+    if again is not None:
+        return Prequest(state, fresh, lambda: None)
+
+    on_host = (call.sink or call.source) is None or (call.sink or call.source).namespace is numpy
+    execution = prepare(state, call, plan, tag, repeated=on_host, own_scratch=True)
+    return Prequest(state, lambda: (execution, call, None), execution.free)

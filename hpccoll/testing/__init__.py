@@ -1,0 +1,36 @@
+"""Test tools: exact data, a world of loopback ranks, mutants of schedules, a device double.
+
+They are part of the package so that other codes can check their own schedules with them.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
+from hpccoll.collective import COLLECTIVES
+from hpccoll.schedule import Schedule
+from hpccoll.topology import Topology
+
+
+def layouts(size: int) -> list[Topology]:
+    """Layouts of so many ranks: even and ragged groups, two and three levels.
+
+    >>> print(*layouts(6), sep="  ")
+    2x3  1,5  2x(1,2)
+    """
+    half = size // 2
+    texts = [f"{half},{size - half}", f"1,{size - 1}",
+             f"({half // 2},{half - half // 2}),({(size - half) // 2},{-(-(size - half) // 2)})"]
+    valid = texts[:(size > 1) + (size > 2) + (size > 3)] or [str(size)]
+    return list(dict.fromkeys(Topology.parse(text) for text in valid))
+
+
+def every(size: int, roots: range | None = None) -> Iterator[tuple[Algorithm, Schedule]]:
+    """Every algorithm of the table for so many ranks: with every root and several layouts."""
+    for collective, table in ALGORITHMS.items():
+        rooted = COLLECTIVES[collective].rooted
+        for name, entry in table.items():
+            for root in (range(size) if roots is None else roots) if rooted else (0,):
+                for layout in layouts(size) if entry.hierarchical else (None,):
+                    yield entry, schedule(collective, name, size, root=root, topology=layout)

@@ -1,0 +1,241 @@
+"""How strong is the proof? Mutants of lowered programs, judged by proof and by running them.
+
+A mutant is one rank's lowered program (or two ranks' programs, for a message and its partner)
+with one small change. :func:`hpccoll.verify.prove_lanes` gives a verdict on it, and
+:mod:`hpccoll.testing.truth` finds out the truth by running it. The proof may neither accept a
+wrong mutant nor reject a right one.
+
+    python -m hpccoll.testing.mutate [most ranks [most mutants of a schedule]]
+
+judges the mutants of every algorithm of the table and prints what it found. All mutants up to
+5 ranks are 1.5 million, which takes an hour or two; 100 of each schedule take minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from itertools import chain, islice
+from typing import Callable, Iterator, NamedTuple, Sequence
+
+from hpccoll.collective import IN, OUT, TMP
+from hpccoll.errors import ProofError
+from hpccoll.lower import Extent, Lane, Local, Lowered, Message, Phase
+from hpccoll.schedule import RECV, SEND, Schedule
+from hpccoll.testing import every
+from hpccoll.testing.truth import Truth, Verdict
+from hpccoll.verify import Case, cases, lower_all, prove_lanes
+
+Programs = list  # of list[Lane], one per rank
+
+
+class Mutant(NamedTuple):
+    """What was changed, and the programs of all ranks after the change."""
+
+    kind: str
+    where: str
+    programs: Programs
+
+
+class Findings(NamedTuple):
+    """What a suite found.
+
+    Attributes:
+        mutants: how many mutants of each kind there were.
+        wrong: how many of them do not do what was promised.
+        disagreements: those on which proof and truth differ; none, in a sound proof.
+    """
+
+    mutants: Counter
+    wrong: Counter
+    disagreements: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"{kind:14} {count:8} mutants {self.wrong[kind]:8} wrong"
+                 for kind, count in sorted(self.mutants.items())]
+        return "\n".join([*lines, f"{'all':14} {self.mutants.total():8} mutants "
+                                  f"{self.wrong.total():8} wrong",
+                          f"{len(self.disagreements)} on which proof and truth disagree",
+                          *self.disagreements])
+
+
+def suite(sizes: Sequence[int], most: int | None = None) -> Findings:
+    """Judge the mutants of every algorithm of the table.
+
+    Args:
+        sizes: numbers of ranks.
+        most: mutants of one schedule and choice of block sizes, evenly spread; all if omitted.
+    """
+    found = Findings(Counter(), Counter(), [])
+    for size in sizes:
+        for _, schedule in every(size):
+            for case in chosen(schedule):
+                judge(schedule, case, found, most)
+    return found
+
+
+def chosen(schedule: Schedule) -> list[Case]:
+    """Choices of block sizes to mutate: one each, uneven, in segments, and in place."""
+    found = list(cases(schedule, schedule.collective))
+    picked = [found[0], *[c for c in found if c.segment or c.in_place]]
+    return picked + [c for c in found[1:] if not (c.segment or c.in_place)][-1:]
+
+
+def judge(schedule: Schedule, case: Case, found: Findings, most: int | None = None) -> None:
+    """Compare proof and truth on the mutants of one schedule and choice of block sizes."""
+    programs = [lower_all(schedule, schedule.collective, rank, case)
+                for rank in range(schedule.size)]
+    truth = Truth(schedule, case)
+    total = sum(1 for _ in mutants(programs)) if most else 0
+    stride = max(-(-total // most), 1) if most else 1
+    # Another start each time, so that the sample does not prefer the first ranks.
+    picked = islice(mutants(programs), found.mutants.total() % stride, None, stride)
+    for mutant in chain([Mutant("unchanged", "", programs)], picked):
+        proved, true = proof(schedule, case, mutant.programs), truth.verdict(mutant.programs)
+        found.mutants[mutant.kind] += 1
+        found.wrong[mutant.kind] += not true.right
+        if proved[:3] != true[:3] if true.right else proved.right:
+            found.disagreements.append(
+                f"{schedule.title}, {mutant.kind} {mutant.where}, "
+                f"{'in place' if case.in_place else 'apart'}: proof {proved}, truth {true}")
+
+
+def proof(schedule: Schedule, case: Case, programs: Programs) -> Verdict:
+    """The proof's verdict on lowered programs."""
+    try:
+        found = prove_lanes(schedule, schedule.collective, case, programs)
+    except ProofError as error:
+        return Verdict(False, False, False, error.problem)
+    return Verdict(True, found.rank_order, found.replicas_identical)
+
+
+def mutants(programs: Programs) -> Iterator[Mutant]:
+    """Every mutant of the programs of all ranks, one change each."""
+    for rank, lanes in enumerate(programs):
+        for number, lane in enumerate(lanes):
+            for kind, where, phases in _programs(lane.program, rank, len(programs)):
+                yield Mutant(kind, f"rank {rank} lane {number} {where}", _put(
+                    programs, rank, number, lane._replace(program=lane.program._replace(
+                        phases=phases))))
+            if number:
+                swapped = _put(programs, rank, number, lanes[number - 1])
+                yield Mutant("retag", f"rank {rank} lanes {number - 1}, {number}",
+                             _put(swapped, rank, number - 1, lane))
+                yield Mutant("shift", f"rank {rank} lane {number}",
+                             _put(programs, rank, number, lane._replace(shift=lane.shift + 1)))
+    yield from _pairs(programs)
+
+
+def _put(programs: Programs, rank: int, number: int, lane: Lane) -> Programs:
+    lanes = [*programs[rank][:number], lane, *programs[rank][number + 1:]]
+    return [*programs[:rank], lanes, *programs[rank + 1:]]
+
+
+def _programs(program: Lowered, rank: int, size: int) -> Iterator[tuple[str, str, tuple]]:
+    """(kind, where, phases) of every mutant of one lowered program."""
+    phases = program.phases
+    for buffer in (IN, OUT, TMP):
+        yield "scribble", f"end {buffer}", (*phases, Phase((), (), (
+            Local(Extent(buffer, 0, 1), Extent(buffer, 1, 1)),)))
+    for i, phase in enumerate(phases):
+        rest = phases[:i], phases[i + 1:]
+        here = f"phase {i}"
+        yield "drop", here, rest[0] + rest[1]
+        yield "duplicate", here, (*rest[0], phase, phase, *rest[1])
+        if len(phase.messages) > 1:
+            first, *others = phase.messages
+            yield "split", here, (*rest[0], Phase(phase.before, (first,), ()),
+                                  Phase((), tuple(others), phase.after), *rest[1])
+        if i:
+            last, rest = phases[i - 1], (phases[:i - 1], phases[i + 1:])
+            yield "swap", here, (*rest[0], phase, last, *rest[1])
+            yield "merge", here, (*rest[0], Phase(*map(tuple.__add__, last, phase)), *rest[1])
+            rest = phases[:i], phases[i + 1:]
+        for field, change in (("before", _locals), ("messages", _messages), ("after", _locals)):
+            for kind, where, steps in change(getattr(phase, field), rank, size):
+                yield kind, f"{here} {field} {where}", (
+                    *rest[0], phase._replace(**{field: steps}), *rest[1])
+
+
+def _steps(steps: tuple, change: Callable[[object], Iterator[tuple[str, tuple]]]
+           ) -> Iterator[tuple[str, str, tuple]]:
+    for j, step in enumerate(steps):
+        for kind, changed in (("drop", ()), ("duplicate", (step, step)), *change(step)):
+            yield kind, f"{j} '{step}'", (*steps[:j], *changed, *steps[j + 1:])
+        if j:
+            yield "reorder", f"{j} '{step}'", (*steps[:j - 1], step, steps[j - 1], *steps[j + 1:])
+
+
+def _messages(steps: Sequence[Message], rank: int, size: int):
+    def change(step: Message):
+        for peer in {(step.peer + 1) % size, (step.peer + 2) % size, size} - {step.peer}:
+            yield "redirect", (step._replace(peer=peer),)
+        yield "turn", (step._replace(kind=SEND if step.kind == RECV else RECV),)
+        for kind, extent in _extents(step.extent):
+            yield kind, (step._replace(extent=extent),)
+    return _steps(steps, change)
+
+
+def _locals(steps: Sequence[Local], rank: int, size: int):
+    def change(step: Local):
+        into, left, right = step
+        if right is not None:
+            yield "swap operands", (Local(into, right, left),)
+            yield "double reduce", (step, Local(into, left, into))
+            yield "forget", (Local(into, left),)
+            yield "forget", (Local(into, right),)
+        for field in ("into", "left", "right"):
+            for kind, extent in _extents(getattr(step, field)) if getattr(step, field) else ():
+                yield kind, (step._replace(**{field: extent}),)
+        for by in (-1, 1):
+            yield "resize", (Local(*(e and e._replace(count=e.count + by) for e in step)),)
+    return _steps(steps, change)
+
+
+def _extents(extent: Extent) -> Iterator[tuple[str, Extent]]:
+    buffer, offset, count = extent
+    for other in {IN, OUT, TMP} - {buffer}:
+        yield "alias", Extent(other, offset, count)
+    for by in (-1, 1):
+        yield "shift", Extent(buffer, offset + by, count)
+        if count + by >= 0:
+            yield "shrink" if by < 0 else "grow", Extent(buffer, offset, count + by)
+
+
+def _pairs(programs: Programs) -> Iterator[Mutant]:
+    """Mutants in which a message and its partner change alike: they still fit together."""
+    sites: dict[tuple, dict[str, list]] = {}
+    for rank, lanes in enumerate(programs):
+        for number, lane in enumerate(lanes):
+            for i, phase in enumerate(lane.program.phases):
+                for j, (kind, peer, extent) in enumerate(phase.messages):
+                    pair = (rank, peer) if kind == SEND else (peer, rank)
+                    sites.setdefault((*pair, number), {SEND: [], RECV: []})[kind].append((i, j))
+    for (source, sink, number), ends in sites.items():
+        for out, into in zip(ends[SEND], ends[RECV]):
+            for kind, change in (("drop both", lambda e: None),
+                                 ("shrink both", lambda e: e._replace(count=max(e.count - 1, 0))),
+                                 ("shift both", lambda e: e._replace(offset=e.offset + 1))):
+                changed = _edit(programs, source, number, *out, change)
+                yield Mutant(kind, f"{source} to {sink} lane {number} phase {out[0]}",
+                             _edit(changed, sink, number, *into, change))
+
+
+def _edit(programs: Programs, rank: int, number: int, i: int, j: int,
+          change: Callable[[Extent], Extent | None]) -> Programs:
+    lane = programs[rank][number]
+    phase = lane.program.phases[i]
+    message, extent = phase.messages[j], change(phase.messages[j].extent)
+    messages = (*phase.messages[:j], *([message._replace(extent=extent)] if extent else ()),
+                *phase.messages[j + 1:])
+    phases = (*lane.program.phases[:i], phase._replace(messages=messages),
+              *lane.program.phases[i + 1:])
+    return _put(programs, rank, number, lane._replace(
+        program=lane.program._replace(phases=phases)))
+
+
+if __name__ == "__main__":
+    ranks, *most = map(int, sys.argv[1:] or ["5"])
+    outcome = suite(range(1, ranks + 1), *most)
+    print(outcome)
+    sys.exit(bool(outcome.disagreements))

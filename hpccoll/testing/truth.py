@@ -1,0 +1,228 @@
+"""What lowered programs really do, found out by running them; the yardstick for proofs.
+
+Nothing here knows how a proof works. Programs run as real executions on loopback, on numbers,
+in several random orders, with data read at the earliest and at the latest moment, and the
+results are compared with what MPI says they are. Three choices of operator and data tell
+
+* whether the promise is kept for operators that commute: sums modulo 2**64 of random numbers;
+* whether contributions are combined in rank order: affine maps, which do not commute;
+* whether all ranks get the same bits: an operator that is not associative.
+
+What may go wrong in no run of ours is looked up in the programs: memory that does not exist,
+and memory that is written by one message of a round, or one segment, and used by another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import NamedTuple, Sequence
+
+import numpy
+
+from hpccoll.collective import IN, OUT, TMP
+from hpccoll.errors import MessageSizeError
+from hpccoll.lower import Extent, Lane, Phase, shifted
+from hpccoll.plan import Plan
+from hpccoll.run import Execution
+from hpccoll.schedule import RECV, SEND, Schedule
+from hpccoll.testing.exact import Guarded
+from hpccoll.testing.world import Problem, Seat, Stalled, interleave
+from hpccoll.transport.loopback import Loopback, LoopbackBatch
+from hpccoll.verify import Case
+
+#: (seed, data read at the post): how often a program runs before it is believed.
+RUNS = ((0, False), (1, True), (2, False))
+
+
+class Verdict(NamedTuple):
+    """What holds of the programs of all ranks.
+
+    Attributes:
+        right: the promise is kept, for operators that commute.
+        rank_order: it is kept for other operators too.
+        identical: all ranks get the same bits, whatever the operator.
+        why: what is wrong, if anything.
+    """
+
+    right: bool
+    rank_order: bool = True
+    identical: bool = True
+    why: str = ""
+
+
+class Truth:
+    """Finds out what programs of one collective, on given block sizes, do."""
+
+    def __init__(self, schedule: Schedule, case: Case):
+        self.schedule, self.case = schedule, case
+        sizes = [case.size_of(key) for key in range(case.keys)]
+        collective = schedule.collective
+        if collective.payload == "none":
+            sizes = []
+        self.looked_at: dict[int, list[Lane]] = {}
+        self.seats = {}
+        for op, dtype in (("sum", "u8"), ("affine", "c16")):
+            problem = Problem(collective, schedule.size, sizes, schedule.root, op, dtype)
+            self.seats[op] = [Seat(schedule, problem, rank, case.in_place, 0, case.segment)
+                              for rank in range(schedule.size)]
+
+    def verdict(self, programs: Sequence[list[Lane]]) -> Verdict:
+        """Run the programs of all ranks and say what holds."""
+        why = self.forbidden(programs)
+        for seed, eager in RUNS:
+            why = why or self.run("sum", programs, seed, eager)
+        if not why and self.schedule.collective.payload == "none":
+            why = self.leaves_early(programs)
+        if why:
+            return Verdict(False, False, False, why)
+        if not self.schedule.collective.reduces:
+            return Verdict(True)
+        ordered = not any(self.run("affine", programs, *how) for how in RUNS[:2])
+        identical = True
+        if self.schedule.collective.name == "allreduce":
+            self.run("sum", programs, 0, False, scrambled)
+            results = [seat.memory[OUT].array for seat in self.seats["sum"]]
+            identical = all(numpy.array_equal(results[0], other) for other in results)
+        return Verdict(True, ordered, identical)
+
+    # -- what may be used --------------------------------------------------------------------
+    def forbidden(self, programs: Sequence[list[Lane]]) -> str:
+        """The first use of memory or ranks that is wrong whatever happens; else empty."""
+        for rank, lanes in enumerate(programs):
+            # Most mutants share most ranks' programs: those are looked at once.
+            if self.looked_at.get(rank) is lanes:
+                continue
+            uses = [Use(self.sizes(rank, lane), self.seats["sum"][rank].shared) for lane in lanes]
+            for lane, use in zip(lanes, uses):
+                for phase in lane.program.phases:
+                    problem = use.phase(phase, lane.shift, rank, self.schedule.size)
+                    if problem:
+                        return f"rank {rank}: {problem}"
+            for one, other in combinations(uses, 2):
+                if one.disturbs(other) or other.disturbs(one):
+                    return f"rank {rank}: two segments use the same memory"
+            self.looked_at.setdefault(rank, lanes)
+        return ""
+
+    def sizes(self, rank: int, lane: Lane) -> dict[str, int]:
+        """Elements of the buffers that a rank has; shared memory is called ``out``."""
+        seat, name = self.seats["sum"][rank], self.schedule.collective.name
+        found = {TMP: lane.program.scratch}
+        if seat.wanted or name in ("bcast", "exscan"):
+            found[OUT] = seat.memory[OUT].array.size
+        if seat.given and name != "bcast" and not seat.shared:
+            found[IN] = seat.memory[IN].array.size
+        return found
+
+    # -- what happens ------------------------------------------------------------------------
+    def run(self, op: str, programs: Sequence[list[Lane]], seed: int, eager: bool,
+            kernel=None) -> str:
+        """Run once; return the first thing that is wrong."""
+        world, seats = Loopback(self.schedule.size, eager), self.seats[op]
+        executions = [self.execution(seat, lanes, world.endpoint(seat.rank), kernel)
+                      for seat, lanes in zip(seats, programs)]
+        for seat in seats:
+            seat.fill()
+        try:
+            interleave(executions, seed)
+        except (Stalled, MessageSizeError) as error:
+            return str(error)
+        return next((fault for seat in seats for fault in seat.faults()), "")
+
+    def execution(self, seat: Seat, lanes: list[Lane], endpoint, kernel=None) -> Execution:
+        """An execution in which all segments are in flight at once."""
+        seat.plan = Plan(self.schedule, tuple(lanes), len(lanes),
+                         max(lane.program.scratch for lane in lanes), 0)
+        if seat.scratch.array.size < seat.plan.depth * seat.plan.scratch:
+            seat.scratch = Guarded(seat.plan.depth * seat.plan.scratch, seat.problem.dtype)
+        return seat.execution(endpoint, kernel=kernel)
+
+    def leaves_early(self, programs: Sequence[list[Lane]]) -> str:
+        """Which rank may leave a barrier that another one has not entered; empty if none may."""
+        for late in range(self.schedule.size):
+            world = Loopback(self.schedule.size)
+            others = [seat for seat in self.seats["sum"] if seat.rank != late]
+            executions = [self.execution(seat, programs[seat.rank],
+                                         Buffering(world.endpoint(seat.rank)))
+                          for seat in others]
+            try:
+                interleave(executions, late)
+                waiting: set[int] = set()
+            except Stalled as stalled:
+                waiting = set(stalled.waiting)
+            for seat in others:
+                if seat.rank not in waiting:
+                    return f"rank {seat.rank} leaves the barrier before rank {late} enters it"
+        return ""
+
+
+class Use:
+    """What one segment of one rank reads and writes, one bit for each element of a buffer."""
+
+    def __init__(self, sizes: dict[str, int], shared: bool):
+        self.sizes, self.shared = sizes, shared
+        self.reads, self.writes = Counter(), Counter()
+
+    def phase(self, phase: Phase, shift: int, rank: int, size: int) -> str:
+        """Note what a phase uses; return what is wrong with that, if anything."""
+        flying: list[tuple[str, str, int]] = []
+        for kind, peer, extent in phase.messages:
+            buffer, area = self.area(extent, shift)
+            if peer == rank or not 0 <= peer < size:
+                return f"{peer} is no other rank"
+            if area < 0:
+                return f"{extent} does not exist"
+            if any(buffer == other and area & used and RECV in (kind, what)
+                   for what, other, used in flying):
+                return "two messages of a round use the same memory"
+            flying.append((kind, buffer, area))
+            (self.writes if kind == RECV else self.reads)[buffer] |= area
+        for step in (*phase.before, *phase.after):
+            (into, area), *operands = (self.area(e, shift) for e in step if e is not None)
+            if area < 0 or any(other < 0 for _, other in operands):
+                return f"'{step}' uses memory that does not exist"
+            self.writes[into] |= area
+            for buffer, other in operands:
+                self.reads[buffer] |= other
+                if other.bit_count() != area.bit_count():
+                    return f"'{step}' has operands of different sizes"
+                if buffer == into and other != area and other & area:
+                    return f"'{step}' overwrites a part of what it reads"
+        return ""
+
+    def area(self, extent: Extent, shift: int) -> tuple[str, int]:
+        """The buffer and the bits of an extent; -1 for memory that does not exist."""
+        buffer, start, count = shifted(extent, shift)
+        buffer = OUT if buffer == IN and self.shared else buffer
+        if buffer not in self.sizes or not 0 <= start <= start + count <= self.sizes[buffer]:
+            return buffer, -1
+        return buffer, ((1 << count) - 1) << start
+
+    def disturbs(self, other: Use) -> bool:
+        """Tell whether this segment writes what another one, running at once, uses."""
+        return any(self.writes[b] & (other.reads[b] | other.writes[b])
+                   for b in (IN, OUT))
+
+
+class Buffering:
+    """A loopback endpoint whose sends complete at once, as those of small messages may."""
+
+    def __init__(self, endpoint):
+        self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
+
+    def batch(self, postings, tag: int, repeated: bool) -> LoopbackBatch:
+        """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
+        return _Buffered(self.endpoint, postings, tag)
+
+
+class _Buffered(LoopbackBatch):
+    def test(self) -> bool:
+        return all(posted.done or posted.kind == SEND for posted in self.pending)
+
+
+def scrambled(left, right, into) -> None:
+    """An operator that commutes and is not associative: results tell how they were grouped."""
+    mixed = left + right
+    mixed ^= mixed >> numpy.uint64(29)
+    into[...] = mixed * numpy.uint64(0x9E3779B97F4A7C15)

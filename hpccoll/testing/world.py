@@ -1,0 +1,255 @@
+"""A world of p loopback ranks in one process, run under a seeded scheduler and checked.
+
+    problem (sizes, data) + schedule --> p plans --> p executions --interleaved--> what is wrong
+
+The plans, the executions and the memory layouts are those of real runs; only the transport
+is :mod:`hpccoll.transport.loopback`. Ranks advance in a random order that depends on nothing
+but the seed, so a failure can be had again. Everything a rank must not touch is checked: its
+input, the gaps between blocks, and guard zones around every buffer.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+
+import numpy
+
+from hpccoll import plan as plans
+from hpccoll.collective import IN, OUT, Collective
+from hpccoll.errors import HpccollError, MessageSizeError
+from hpccoll.run import Execution, Memory
+from hpccoll.schedule import Schedule
+from hpccoll.testing.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
+from hpccoll.transport.loopback import Loopback
+
+
+class Stalled(HpccollError, RuntimeError):
+    """No rank of a world can go on.
+
+    Attributes:
+        waiting: for every rank that is not done: its round, and the ranks it waits for.
+    """
+
+    def __init__(self, waiting: dict[int, tuple[int, tuple[int, ...]]]):
+        self.waiting = waiting
+        super().__init__("stalled: " + "; ".join(
+            f"rank {rank} in round {number} waits for {', '.join(map(str, peers)) or 'nobody'}"
+            for rank, (number, peers) in sorted(waiting.items())))
+
+
+class Problem(NamedTuple):
+    """One collective call of all ranks: sizes, data, and what must come out.
+
+    Attributes:
+        collective: what is called.
+        size: number of ranks.
+        sizes: elements: one number for vectors, one per rank for blocks, one per (source,
+            destination) for pairs, source by source.
+        root, op, dtype: arguments of the call, as far as it has them.
+        seed: another one gives other data.
+    """
+
+    collective: Collective
+    size: int
+    sizes: Sequence[int] = ()
+    root: int = 0
+    op: str = "sum"
+    dtype: Any = "i8"
+    seed: int = 0
+
+    def given(self, rank: int) -> list[numpy.ndarray]:
+        """Blocks of a rank's input; for a broadcast, of the root's only buffer."""
+        name, size, root, sizes = self.collective.name, self.size, self.root, self.sizes
+        if self.collective.reduces:
+            whole = inputs(self.op, self.dtype, rank, size, sum(sizes), self.seed)
+            return self._cut(whole)
+        if name in ("allgather", "gather"):
+            return [self._moved(rank, sizes[rank])]
+        if name == "alltoall":
+            return [self._moved(rank, sizes[rank * size + to], to) for to in range(size)]
+        if rank == root and name in ("bcast", "scatter"):
+            return [self._moved(root, count, to) for to, count in enumerate(sizes)]
+        return []
+
+    def wanted(self, rank: int) -> list[numpy.ndarray]:
+        """Blocks that a rank must hold afterwards."""
+        name, size, root, sizes = self.collective.name, self.size, self.root, self.sizes
+        if self.collective.reduces:
+            ranks = {"scan": range(rank + 1), "exscan": range(rank)}.get(name, range(size))
+            if not ranks or name == "reduce" and rank != root:
+                return []
+            blocks = self._cut(reduced(self.op, self.dtype, ranks, size, sum(sizes), self.seed))
+            return [blocks[rank]] if name == "reduce_scatter" else blocks
+        if name == "allgather" or name == "gather" and rank == root:
+            return [self._moved(source, sizes[source]) for source in range(size)]
+        if name == "alltoall":
+            return [self._moved(frm, sizes[frm * size + rank], rank) for frm in range(size)]
+        if name == "bcast":
+            return self.given(root)
+        return [self.given(root)[rank]] if name == "scatter" else []
+
+    def _moved(self, source: int, count: int, to: int = 0) -> numpy.ndarray:
+        return moved(self.dtype, source, count, self.seed, to)
+
+    def _cut(self, whole: numpy.ndarray) -> list[numpy.ndarray]:
+        stops = numpy.cumsum([0, *self.sizes])
+        return [whole[a:b] for a, b in zip(stops, stops[1:])]
+
+
+class Seat:
+    """One rank's memory and plan for a problem.
+
+    Args:
+        in_place: ``MPI.IN_PLACE`` on every rank where the collective has it.
+        gap: unused elements around the blocks, which then lie in reverse order where
+            the call has displacements.
+        segment: elements of a block per segment; 0 for whole blocks.
+    """
+
+    def __init__(self, schedule: Schedule, problem: Problem, rank: int, in_place: bool = False,
+                 gap: int = 0, segment: int = 0):
+        self.problem, self.rank = problem, rank
+        self.given, self.wanted = problem.given(rank), problem.wanted(rank)
+        collective = problem.collective
+        self.shared = bool(in_place and collective.in_place
+                           and (not collective.rooted or rank == problem.root))
+        reverse = gap > 0 and collective.payload in ("blocks", "pairs") and not collective.reduces
+        results = self.wanted or (self.given if collective.name == "exscan" else [])
+        self.inputs, source = spread(map(len, self.given), gap, reverse)
+        self.outputs, sink = spread(map(len, results), gap, reverse)
+        if self.shared and collective.in_place == "own":
+            self.inputs = [self.outputs[rank]]
+        elif self.shared and collective.in_place == "root":
+            self.outputs = [self.inputs[rank]]
+        if collective.name == "bcast" or self.shared:
+            memory = Guarded(max(source, sink), problem.dtype)
+            self.memory = {IN: memory, OUT: memory}
+        else:
+            self.memory = {IN: Guarded(source, problem.dtype), OUT: Guarded(sink, problem.dtype)}
+        layout, longest = self.layout(schedule, gap, reverse)
+        self.plan = plans.make(schedule, rank, layout, longest, segment)
+        self.scratch = Guarded(self.plan.depth * self.plan.scratch, problem.dtype)
+
+    def layout(self, schedule: Schedule, gap: int, reverse: bool):
+        """The layout that the library makes of a call with these arguments."""
+        problem, rank, size = self.problem, self.rank, self.problem.size
+        if problem.collective.payload in ("none", "vector"):
+            return plans.vector_layout(schedule, rank, sum(problem.sizes), self.shared, (gap, gap))
+        if problem.collective.payload == "pairs":
+            sent = problem.sizes[rank * size:(rank + 1) * size]
+            return plans.pair_layout(sent, problem.sizes[rank::size], self.inputs, self.outputs)
+        displs = spread(problem.sizes, gap, reverse)[0] if reverse else None
+        return plans.block_layout(schedule, rank, problem.sizes, self.shared, displs,
+                                  0 if reverse else gap, gap)
+
+    def execution(self, endpoint, repeated: bool = False, kernel: Callable | None = None
+                  ) -> Execution:
+        """This rank's execution, ready to start."""
+        arrays = {name: memory.array for name, memory in self.memory.items()}
+        return Execution(self.plan, endpoint, Memory(
+            arrays, self.scratch.array, kernel or kernel_of(self.problem.op), numpy), 0, repeated)
+
+    def fill(self) -> None:
+        """Poison all memory, put the input in place, and note what must not change."""
+        for memory in (*self.memory.values(), self.scratch):
+            poison(memory.array)
+        source = self.memory[IN].array
+        for start, block in zip(self.inputs, self.given):
+            source[start:start + len(block)] = block
+        self.before = {name: memory.array.copy() for name, memory in self.memory.items()}
+
+    def faults(self) -> Iterator[str]:
+        """Everything that is wrong after the run."""
+        bitwise, sink = not self.problem.collective.reduces, self.memory[OUT].array
+        expected = self.before[OUT]
+        for number, (start, block) in enumerate(zip(self.outputs, self.wanted)):
+            count = wrong(sink[start:start + len(block)], block, bitwise)
+            if count:
+                yield (f"rank {self.rank}: {count} of {len(block)} elements of block {number} "
+                       "are wrong")
+            expected[start:start + len(block)] = sink[start:start + len(block)]
+        # What a reduce-scatter in place leaves behind its result is nobody's business.
+        front = self.shared and self.problem.collective.in_place == "front"
+        if not front and wrong(sink, expected, bitwise=True):
+            yield f"rank {self.rank}: output was written that nobody asked for"
+        if self.memory[IN] is not self.memory[OUT] and wrong(
+                self.memory[IN].array, self.before[IN], bitwise=True):
+            yield f"rank {self.rank}: the input was overwritten"
+        for name, memory in (*self.memory.items(), ("scratch", self.scratch)):
+            if memory.broken():
+                yield f"rank {self.rank}: memory {memory.broken()} {name} was overwritten"
+
+
+def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: int = 0,
+        segment: int = 0, seed: int = 0, eager: bool = False, repeats: int = 1) -> list[str]:
+    """Run a schedule on a problem; return what is wrong, nothing if all is right.
+
+    Args:
+        in_place, gap, segment: see :class:`Seat`.
+        seed: decides in which order ranks advance.
+        eager: sent data is read when it is posted, instead of when the receiver is there.
+        repeats: prepare once and run so many times, on fresh memory contents.
+    """
+    world = Loopback(problem.size, eager)
+    seats = [Seat(schedule, problem, rank, in_place, gap, segment)
+             for rank in range(problem.size)]
+    executions = [seat.execution(world.endpoint(seat.rank), repeats > 1) for seat in seats]
+    for turn in range(repeats):
+        for seat in seats:
+            seat.fill()
+        try:
+            interleave(executions, seed + turn)
+        except (Stalled, MessageSizeError) as error:
+            return [str(error)]
+        found = [fault for seat in seats for fault in seat.faults()]
+        if found:
+            return found
+    left = {pair for pair, queue in world.queues.items() if queue}
+    return [f"messages left over: {sorted(left)}"] if left else []
+
+
+def interleave(executions: Iterable[Execution], seed: int = 0) -> None:
+    """Start executions at random moments and advance them in random order to the end.
+
+    Raises:
+        Stalled: none of them can go on; names the ranks.
+    """
+    turns, waiting, running = random.Random(seed), list(executions), []
+    while waiting or running:
+        moved = False
+        if waiting and (not running or turns.random() < 0.5):
+            running.append(waiting.pop(turns.randrange(len(waiting))))
+            running[-1].start()
+            moved = True
+        turns.shuffle(running)
+        for execution in running:
+            moved |= execution.progress()
+        running = [execution for execution in running if not execution.done]
+        if running and not moved and not waiting:
+            raise Stalled({e.endpoint.rank: e.pending() for e in running})
+
+
+def spread(counts: Iterable[int], gap: int, reverse: bool) -> tuple[list[int], int]:
+    """Displacements of blocks with gaps, packed or in reverse order; elements in all.
+
+    >>> spread([2, 3], 1, True)
+    ([5, 1], 8)
+    """
+    counts = list(counts)
+    displs, offset = [0] * len(counts), gap
+    for index in (reversed if reverse else iter)(range(len(counts))):
+        displs[index] = offset
+        offset += counts[index] + (gap if reverse else 0)
+    return displs, offset + (0 if reverse else gap)
+
+
+def kernel_of(op: str) -> Callable:
+    """A kernel ``(left, right, into)`` for an operator of :mod:`hpccoll.testing.exact`."""
+    meaning = MEANING[op]
+    if isinstance(meaning, numpy.ufunc):
+        return meaning
+
+    def apply(left, right, into):
+        into[...] = meaning(left, right)
+    return apply

@@ -1,0 +1,41 @@
+"""Every example runs as its header says, and says itself whether its answer is right."""
+
+import re
+import sys
+
+import pytest
+from launch import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+#: Plain mpi4py programs: hpccoll comes in from outside, by ``hpccoll run``.
+UNCHANGED = [path for path in EXAMPLES
+             if not re.search(r"^(import|from) hpccoll", path.read_text(), re.MULTILINE)]
+
+
+def test_there_are_examples_of_both_kinds():
+    assert len(EXAMPLES) >= 5
+    assert 0 < len(UNCHANGED) < len(EXAMPLES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 3, 4])
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(job, path, ranks):
+    status, output = job(ranks, sys.executable, path)
+    assert status == 0, output
+    assert f"{ranks} ranks" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", UNCHANGED, ids=lambda path: path.stem)
+def test_unchanged_program_on_hpccoll(job, path):
+    status, output = job(3, sys.executable, "-m", "hpccoll", "run", path)
+    assert status == 0, output
+    assert "3 ranks" in output
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_can_be_read_at_a_glance(path):
+    lines = path.read_text().splitlines()
+    assert len(lines) < 80
+    assert max(map(len, lines)) <= 100

@@ -1,0 +1,107 @@
+"""``hpccoll run`` as a process: like Python for the program, an abort for the job."""
+
+import shutil
+import sys
+
+import pytest
+
+RUN = sys.executable, "-m", "hpccoll", "run"
+#: Prints what a program can see of the way it was started.
+MIRROR = """
+import __main__, sys
+print(sys.argv[1:], sys.path[0], __name__, globals().get("__file__"), __package__,
+      __spec__ and __spec__.name, vars(__main__) is globals(), "mpi4py.MPI" in sys.modules)
+"""
+#: Rank 1 fails in the way named by the argument while the others wait for it.
+FAILING = """
+import sys, threading
+from mpi4py import MPI
+import hpccoll, hpccoll.cli.run
+comm, how = MPI.COMM_WORLD, sys.argv[1]
+if comm.rank == 1 and how == "exception":
+    raise RuntimeError("rank 1 is lost")
+if comm.rank == 1 and how == "our own exception":
+    hpccoll.schedule("allreduce", "no such name", 2)
+if comm.rank == 1 and how == "interrupt":
+    raise KeyboardInterrupt
+if comm.rank == 1 and how == "status":
+    sys.exit(7)
+if comm.rank == 1 and how == "message":
+    sys.exit("no input")
+if comm.rank == 1 and how == "stuck thread":
+    hpccoll.cli.run.GRACE = 0.5
+    threading.Thread(target=threading.Event().wait).start()
+    raise RuntimeError("rank 1 is lost")
+comm.Barrier()
+"""
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """One program as a script, behind a link, as a package and as an archive."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "script.py").write_text(MIRROR)
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "__main__.py").write_text(MIRROR)
+    (tmp_path / "links" / "link.py").symlink_to(tmp_path / "script.py")
+    shutil.make_archive(str(tmp_path / "archive"), "zip", tmp_path / "package")
+    return tmp_path
+
+
+@pytest.mark.parametrize("program", [
+    ("script.py", "-h", "--topology", "2"), ("links/link.py",), ("-m", "script", "-m", "x"),
+    ("-m", "package", "--help"), ("package", "a"), ("archive.zip", "--", "a"),
+    ("-c", MIRROR, "-a"), ("nothing_here.py",), ("-m", "nothing_here")], ids=lambda p: p[-1])
+def test_program_is_started_as_python_starts_it(capture, programs, program):
+    expected = capture(sys.executable, *program, cwd=programs)
+    found = capture(*RUN, *program, cwd=programs)
+    assert bool(found[0]) == bool(expected[0])
+    if not expected[0]:
+        assert found == expected
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ((), "Missing argument"),
+    (("-m",), "-m needs a module to run"),
+    (("--no-such-option", "script.py"), "No such option '--no-such-option'"),
+    (("--algorithm", "allreduce=nothing", "script.py"), "choose from ring"),
+    (("--algorithm", "nothing=ring", "script.py"), "choose from barrier"),
+    (("--topology", "2x", "-c", "from mpi4py import MPI"), "topology"),
+    (("--topology", "7x9", "-c", "from mpi4py import MPI"), "describes 63 ranks")])
+def test_wrong_use_is_explained(capture, programs, arguments, message):
+    status, output = capture(*RUN, *arguments, cwd=programs)
+    assert status != 0
+    assert message in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how, status, message", [
+    ("exception", 1, "RuntimeError: rank 1 is lost"),
+    ("our own exception", 1, "allreduce has no algorithm 'no such name'"),
+    ("interrupt", 130, "KeyboardInterrupt"),
+    ("status", 7, ""),
+    ("message", 1, "no input"),
+    ("stuck thread", 1, "RuntimeError: rank 1 is lost")])
+def test_failing_rank_ends_the_job(job, tmp_path, how, status, message):
+    (tmp_path / "failing.py").write_text(FAILING)
+    found, output = job(3, *RUN, tmp_path / "failing.py", how, seconds=30)
+    assert found == status, output
+    assert message in output
+    assert "hpccoll/cli/" not in output  # the traceback begins in the program
+
+
+@pytest.mark.slow
+def test_program_may_start_mpi_itself(job, tmp_path):
+    (tmp_path / "late.py").write_text(
+        "import mpi4py; mpi4py.rc.initialize = False\n"
+        "from mpi4py import MPI\n"
+        "import hpccoll\n"
+        "assert not MPI.Is_initialized()\n"
+        "MPI.Init()\n"
+        "assert type(MPI.COMM_WORLD) is hpccoll.Comm\n"
+        "assert str(MPI.COMM_WORLD.topology) == '2x1'\n"
+        "assert MPI.COMM_WORLD.allreduce(1) == 2\n"
+        "MPI.Finalize()\n")
+    status, output = job(2, *RUN, "--topology", "2x1", tmp_path / "late.py")
+    assert status == 0, output

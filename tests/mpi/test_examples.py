@@ -1,0 +1,18 @@
+"""Every example gives the right answer at this number of ranks, on hpccoll's collectives."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path, monkeypatch):
+    monkeypatch.setattr(MPI, "COMM_WORLD", hpccoll.Comm(MPI.COMM_WORLD))
+    runpy.run_path(str(path), run_name="__main__")  # a wrong answer leaves by SystemExit

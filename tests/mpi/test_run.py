@@ -1,0 +1,83 @@
+"""``hpccoll run`` on real ranks: what an unchanged program finds, and that it still works."""
+
+import copyreg
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.cli.run import command
+
+pytestmark = pytest.mark.mpi
+EVERY_COLLECTIVE = Path(__file__).with_name("every_collective.py")
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run a program in this process, as the command does; put everything back afterwards."""
+    for name in ("COMM_WORLD", "COMM_SELF"):
+        monkeypatch.setattr(MPI, name, getattr(MPI, name))
+    monkeypatch.setattr(sys, "argv", ["hpccoll"])
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setitem(copyreg.dispatch_table, hpccoll.Comm, None)
+    monkeypatch.setenv("HPCCOLL_ALGORITHM", os.environ.get("HPCCOLL_ALGORITHM", ""))
+    return lambda *arguments: command.main(map(str, arguments), standalone_mode=False)
+
+
+def test_predefined_communicators_are_ours(run):
+    run("-c", """
+import copy, pickle
+from mpi4py import MPI
+from mpi4py.MPI import COMM_SELF, COMM_WORLD
+import hpccoll
+for comm in COMM_SELF, COMM_WORLD:
+    assert type(comm) is hpccoll.Comm
+    assert pickle.loads(pickle.dumps(comm)) is comm
+    assert copy.deepcopy(comm) is comm
+assert MPI.COMM_WORLD is COMM_WORLD and MPI.COMM_SELF is COMM_SELF
+assert MPI.Comm.Compare(COMM_SELF, MPI.COMM_SELF) == MPI.IDENT
+for comm in COMM_WORLD.Dup(), COMM_WORLD.Split(COMM_WORLD.rank % 2):
+    assert type(comm) is hpccoll.Comm
+    comm.Free()
+""")
+
+
+def test_algorithms_win_over_those_of_the_environment(run, monkeypatch):
+    monkeypatch.setenv("HPCCOLL_ALGORITHM", "bcast=binomial;allreduce=linear")
+    run("--algorithm", "allreduce=ring", "--algorithm", "reduce=knomial,k=3", "-c", """
+from hpccoll import config
+assert config.load().algorithm == {"bcast": ("binomial", {}), "allreduce": ("ring", {}),
+                                   "reduce": ("knomial", {"k": 3})}
+""")
+
+
+def test_arguments_belong_to_the_program(run, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nassert sys.argv[1:] == ['--topology', '2', '-h'], sys.argv\n")
+    run(program, "--topology", "2", "-h")
+
+
+def test_exit_with_success_is_not_a_failure(run):
+    with pytest.raises(SystemExit) as stop:
+        run("-c", "import sys; sys.exit(0)")
+    assert stop.value.code == 0
+
+
+def test_every_collective_natively():
+    """The program below tells right from wrong; here it meets the MPI library alone."""
+    exec(compile(EVERY_COLLECTIVE.read_text(), EVERY_COLLECTIVE, "exec"), {"__name__": "native"})
+
+
+def test_every_collective(run):
+    run(EVERY_COLLECTIVE)
+
+
+def test_every_collective_by_other_algorithms(run):
+    run("--algorithm", "allreduce=recursive_doubling;reduce=binomial;bcast=scatter_ring",
+        "--algorithm", "allgather=circulant;alltoall=pairwise;scan=linear;exscan=linear",
+        "--algorithm", "gather=binomial;scatter=binomial;reduce_scatter=circulant;barrier=tree",
+        EVERY_COLLECTIVE)
