@@ -65,10 +65,15 @@ class Phase(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """One rank's phases, and the elements of scratch they need."""
+    """One rank's phases, and the elements of scratch they need.
+
+    Scratch from ``landing`` on is space where messages land or are packed: what is there is
+    used in the same phase and never again.
+    """
 
     phases: tuple[Phase, ...]
     scratch: int
+    landing: int
 
 
 class Layout(NamedTuple):
@@ -117,7 +122,7 @@ def lower(program: Program, layout: Layout) -> Lowered:
     leftover = lowering.settle()
     if leftover:
         phases.append(Phase((), (), tuple(leftover)))
-    return Lowered(tuple(p for p in phases if any(p)), lowering.scratch)
+    return Lowered(tuple(p for p in phases if any(p)), lowering.scratch, lowering.base)
 
 
 class _Lowering:
@@ -341,13 +346,16 @@ def shifted(extent: Extent, shift: int) -> Extent:
     return Extent(extent.buffer, extent.offset + shift, extent.count)
 
 
-def consumers(phase: Phase) -> list[list[Local]] | None:
+def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
     """The local steps that use each message of a phase, if messages can be used in place.
 
     A transport that can read a message where it lies may run these steps on arrival, in this
     order, instead of receiving the message first. That is safe when all local work of the
-    phase consumes messages, in the order of the messages, and writes nothing that a message
-    of the phase is sent from or received into.
+    phase consumes messages, in the order of the messages, from landing space that nobody looks
+    at later, and writes nothing that a message of the phase is sent from or received into.
+
+    Args:
+        space: where landing space begins, see :class:`Lowered`.
 
     Returns:
         One list per message, or ``None`` where messages must be received first.
@@ -361,6 +369,8 @@ def consumers(phase: Phase) -> list[list[Local]] | None:
             return None
         last, = owners
         landing = phase.messages[last].extent
+        if landing.buffer != TMP or landing.offset < space:
+            return None
         operands = [o for o in step[1:] if o]
         mine = [o for o in operands if not within(o, landing)]
         if len(mine) == len(operands) or len(operands) == 2 and not mine:

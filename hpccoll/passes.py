@@ -117,7 +117,7 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
                     yield step._replace(peer=peer, spans=joined(spans))
 
     return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
-                         for steps in program.rounds), scratch)
+                         for steps in program.rounds), tuple(scratch))
 
 
 def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[Piece]],

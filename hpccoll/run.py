@@ -109,7 +109,7 @@ class Execution:
             return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
 
         for phase in lane.program.phases:
-            uses, after = self.uses(phase, view)
+            uses, after = self.uses(phase, lane.program.landing, view)
             postings = [Posting(kind, peer, view(extent), use)
                         for (kind, peer, extent), use in zip(phase.messages, uses)]
             yield Bound(self.actions(phase.before, view),
@@ -117,10 +117,11 @@ class Execution:
                         if postings else None,
                         self.actions(after, view))
 
-    def uses(self, phase: Phase, view: Callable) -> tuple[Sequence[Sequence], Sequence[Local]]:
+    def uses(self, phase: Phase, landing: int, view: Callable
+             ) -> tuple[Sequence[Sequence], Sequence[Local]]:
         """Local steps that can use messages in place, message by message, and those that cannot."""
         senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
-        found = (consumers(phase) if phase.after and self.memory.synchronize is None
+        found = (consumers(phase, landing) if phase.after and self.memory.synchronize is None
                  and self.endpoint.direct(senders, self.tag) else None)
         if found is None:
             return [()] * len(phase.messages), phase.after

@@ -126,7 +126,8 @@ def among(collective: str, build: Callable[..., Program], level: Level, rank: in
 def reduce_scatter(rank: int, size: int) -> Program:
     """Reduce-scatter in place: the circulant allgather backwards.
 
-    Contributions are in ``out``, and the rank's own block is written to ``in``.
+    Its slots are those of the allgather: contributions are in ``out``, and the rank's own block
+    is written to ``in``.
     """
     return reverse(circulant.allgather(rank, size))
 

@@ -36,7 +36,7 @@ class Case(NamedTuple):
     Attributes:
         collective: the method's name in lower case.
         size, root: ranks of the communicator, and the root.
-        counts: elements of each block: one for a vector, one per rank, or per pair of ranks.
+        counts: elements of the blocks of one buffer: one for a vector, else one per rank.
         dtype, op: element type; name of the operator, or ``None``.
         in_place: pass ``MPI.IN_PLACE`` where the collective takes it.
         message: bytes by OSU's reckoning.
@@ -58,16 +58,23 @@ class Case(NamedTuple):
 
     @property
     def count(self) -> int:
-        """Elements of the larger buffer of the rank with most."""
-        if self.rule.payload != "pairs":
-            return sum(self.counts)
-        rows = numpy.reshape(self.counts, (self.size, self.size))
-        return int(max(rows.sum(0).max(), rows.sum(1).max()))
+        """Elements of a rank's larger buffer."""
+        return sum(self.counts)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the larger buffer of the rank with most."""
+        """Bytes of a rank's larger buffer."""
         return self.count * self.dtype.itemsize
+
+    def extent(self, block: int) -> int:
+        """Elements of a block.
+
+        Between two ranks both directions are equal, as in place needs it, and every rank sends
+        and receives blocks of all the sizes.
+        """
+        if self.rule.payload == "pairs":
+            return self.counts[sum(divmod(block, self.size)) % self.size]
+        return self.counts[block]
 
     def given(self, rank: int) -> list[int]:
         """Blocks of a rank's input buffer; the broadcast buffer of the root counts as one."""
@@ -104,20 +111,14 @@ def make(collective: str, size: int, nbytes: int, dtype: numpy.dtype, op: str = 
     else:
         blocked = osu and collective not in WHOLE
         each = elements if blocked else max(elements // size, 1)
-        counts = [each] * (size if rule.payload == "blocks" else size * size)
+        counts = [each] * size
         if uneven and collective in UNEVEN:
-            counts = _spread(counts, size)
+            mean = sum(WEIGHTS) / len(WEIGHTS)
+            counts = [round(each * WEIGHTS[i % len(WEIGHTS)] / mean) for i in range(size)]
         message = each * dtype.itemsize * (size if collective in WHOLE else 1)
     in_place = in_place and collective not in ("bcast", "barrier")
     return Case(collective, size, tuple(counts), dtype, op if rule.reduces else None,
                 root if rule.rooted else 0, in_place, message)
-
-
-def _spread(counts: Sequence[int], size: int) -> list[int]:
-    """Make equal counts unequal, near the same total; symmetric for pairs, as in place needs."""
-    mean = sum(WEIGHTS) / len(WEIGHTS)
-    return [round(count * WEIGHTS[(i // size + i % size) % len(WEIGHTS)] / mean)
-            for i, count in enumerate(counts)]
 
 
 def data_type(text: str, op: str | None = None) -> numpy.dtype:
@@ -219,9 +220,8 @@ def _displacements(counts: Sequence[int]) -> Iterator[int]:
 
 def _pairs(spec: Callable) -> Callable:
     def call(case, rank, send, recv):
-        size = case.size
-        return (spec(case, send, case.counts[rank * size:(rank + 1) * size]),
-                spec(case, recv, case.counts[rank::size]))
+        counts = [case.extent(rank * case.size + other) for other in range(case.size)]
+        return spec(case, send, counts), spec(case, recv, counts)
     return call
 
 

@@ -70,7 +70,7 @@ class Osu:
             self.started = result.candidate
             self.head(result, sized)
         cells = [f"{result.message:<10}"] if sized else []
-        means = result.rank_means
+        means = result.rank_mean_seconds
         cells += [_time(numpy.mean(means))]
         if self.full:
             cells += [_time(min(means)), _time(max(means)), f"{len(result.seconds):>12}"]
@@ -115,8 +115,9 @@ class Csv:
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
         """Write the lines of a case."""
         for entry in entries(results):
-            row = {**{k: v for k, v in entry.items() if k not in ("seconds", "rank_means")}}
-            row = {**row, **row.pop("statistics")}
+            row = {**entry, **entry["statistics"]}
+            for series in ("statistics", "seconds", "rank_mean_seconds"):
+                del row[series]
             if self.writer is None:
                 self.writer = csv.DictWriter(self.file, list(row), lineterminator="\n")
                 self.writer.writeheader()
@@ -158,7 +159,7 @@ class Json:
 
 
 def entries(group: Group) -> list[dict[str, Any]]:
-    """The results of a case as plain data; seconds, and bytes per second."""
+    """The results of a case as plain data."""
     found = ratios(group)
     return [{**result._asdict(), "statistics": statistics(result, found.get(result.candidate))}
             for result in group]
@@ -167,10 +168,12 @@ def entries(group: Group) -> list[dict[str, Any]]:
 def statistics(result: Result, ratio: float | None) -> dict[str, Any]:
     """What a series says; ``ratio`` and the median are what to compare by."""
     return {
-        "iterations": len(result.seconds), "min": min(result.seconds), "mean": result.mean,
-        **{f"p{p}": result.percentile(p) for p in PERCENTILES}, "max": max(result.seconds),
-        "cv": result.variation, "algbw": result.algorithm_bandwidth(result.mean),
-        "busbw": result.bus_bandwidth(result.mean), "ratio": ratio,
+        "iterations": len(result.seconds), "min_seconds": min(result.seconds),
+        "mean_seconds": result.mean,
+        **{f"p{p}_seconds": result.percentile(p) for p in PERCENTILES},
+        "max_seconds": max(result.seconds), "cv": result.variation,
+        "algbw_bytes_per_second": result.algorithm_bandwidth(result.mean),
+        "busbw_bytes_per_second": result.bus_bandwidth(result.mean), "ratio": ratio,
     }
 
 

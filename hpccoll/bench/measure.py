@@ -141,20 +141,20 @@ class Runner:
             case.collective, self.candidate.label,
             serves(self.candidate, case, self.memories[0], self.world.wishes), case.size,
             case.root if case.rule.rooted else None, case.nbytes, case.count, case.message,
-            case.dtype.name, case.op, case.in_place, max(first), tuple(map(float, slowest)),
-            means, sum(wrong), sum(changed))
+            case.dtype.name if case.count else None, case.op, case.in_place, max(first),
+            tuple(map(float, slowest)), means, sum(wrong), sum(changed))
 
 
 def measure(world: World, case: Case, candidates: Sequence[Candidate], memories: list[Memory],
             stopped: Callable[[], bool] = lambda: False,
-            progress: Callable[[float], None] = lambda part: None) -> list[Result]:
+            progress: Callable[[str, float], None] = lambda name, part: None) -> list[Result]:
     """Measure candidates on a case; the results are on rank 0, other ranks get none.
 
     Args:
         world: the communicators.
         case, candidates, memories: what to call, by which algorithms, on which buffers.
         stopped: tells on rank 0 that the measurement shall end early.
-        progress: is told which part of the case is done.
+        progress: is told the name of the case and which part of it is done.
     """
     settings = world.settings
     warmup = WARM * settings.rotate if settings.warmup is None else settings.warmup
@@ -178,7 +178,7 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
 
 
 def _repeat(world: World, runners: Sequence[Runner], stopped: Callable[[], bool],
-            progress: Callable[[float], None]) -> None:
+            progress: Callable[[str, float], None]) -> None:
     """Let the candidates take turns until rank 0 says that it is enough."""
     settings, done, repetition, start = world.settings, 0, 0, perf_counter()
     while True:
@@ -191,7 +191,8 @@ def _repeat(world: World, runners: Sequence[Runner], stopped: Callable[[], bool]
             runner = runners[(place + repetition) % len(runners)]
             runner.times += runner.run(batch)
         done, repetition = done + batch, repetition + 1
-        progress(done / settings.iterations if settings.iterations
+        progress(f"{runners[0].case.collective} {runners[0].case.nbytes}",
+                 done / settings.iterations if settings.iterations
                  else min(max(done / MOST, spent / settings.seconds), 1))
 
 

@@ -23,8 +23,8 @@ class Memory:
         self.case, self.rank = case, rank
         self.given = case.given(rank)
         self.wanted = case.wanted(rank)
-        inputs = sum(case.counts[b] for b in self.given)
-        outputs = sum(case.counts[w.block] for w in self.wanted)
+        inputs = sum(case.extent(b) for b in self.given)
+        outputs = sum(case.extent(w.block) for w in self.wanted)
         send: Any = None
         recv: Any = None
         if case.shares(rank):
@@ -57,7 +57,7 @@ class Memory:
             exact.poison(self.recv)
         start = 0
         for block in self.given:
-            count = self.case.counts[block]
+            count = self.case.extent(block)
             data.fill(self.source[start:start + count], self._contribution(block, iteration))
             start += count
         if self.restorable:
@@ -76,7 +76,7 @@ class Memory:
         """Count the wrong elements of the output."""
         case, found, start = self.case, 0, 0
         for block, ranks in self.wanted:
-            count = case.counts[block]
+            count = case.extent(block)
             expected = data.result(case.op, case.dtype, ranks, case.size, block, iteration, count)
             found += data.wrong(self.result[start:start + count], expected, case.op is None)
             start += count
@@ -88,7 +88,7 @@ class Memory:
             return 0
         found, start = 0, 0
         for block in self.given:
-            count = self.case.counts[block]
+            count = self.case.extent(block)
             found += data.wrong(self.source[start:start + count],
                                 self._contribution(block, iteration), self.case.op is None)
             start += count
@@ -97,7 +97,7 @@ class Memory:
     def _contribution(self, block: int, iteration: int) -> numpy.ndarray:
         case = self.case
         return data.contribution(case.op, case.dtype, self.rank, case.size, block, iteration,
-                                 case.counts[block])
+                                 case.extent(block))
 
 
 def _share(case: Case, rank: int, shared: numpy.ndarray, inputs: int,

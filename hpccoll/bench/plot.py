@@ -147,7 +147,7 @@ def _style(number: int, label: str) -> dict[str, Any]:
 
 def _title(rows: Mapping[str, Any], first: Result, environment: Mapping[str, Any]) -> str:
     what = next(iter(rows)) if len(rows) == 1 else f"{len(rows)} collectives"
-    kind = " ".join(filter(None, (first.dtype, first.op if len(rows) == 1 else None,
+    kind = " ".join(filter(None, (first.dtype or "", first.op if len(rows) == 1 else None,
                                   "in place" if first.in_place else None)))
     ranks = environment["ranks"]
     return (f"{what}, {kind}, on {ranks} rank{'s' * (ranks != 1)}: "

@@ -83,7 +83,7 @@ class Table:
     def line(self, result: Result, ratio: float | None, first: bool) -> Text:
         """One candidate's line; only the first of a group tells the case."""
         root = "-" if result.root is None else result.root
-        where = (f"{result.nbytes:>13} {result.count:>11} {result.dtype:>10} "
+        where = (f"{result.nbytes:>13} {result.count:>11} {result.dtype or '-':>10} "
                  f"{result.op or '-':>6} {root:>5}" if first else " " * 49)
         line = Text(f"{where} | {result.candidate:{self.width}} ")
         line.append(f"{_us(result.mean)} {result.algorithm_bandwidth(result.mean) / 1e9:8.3f} "

@@ -19,11 +19,11 @@ class Result(NamedTuple):
         serves: the algorithm that ran; differs from ``candidate`` for ``auto``.
         ranks, root: of the communicator; ``root`` is ``None`` where there is none.
         nbytes, count, message: size of the case, see :class:`hpccoll.bench.cases.Case`.
-        dtype, op: element type, and operator or ``None``.
+        dtype, op: element type and operator, ``None`` where there is none.
         in_place: whether ``MPI.IN_PLACE`` was passed.
-        first: seconds of the very first call, which makes schedules, plans and connections.
+        first_seconds: of the very first call, which makes schedules, plans and connections.
         seconds: for every iteration, the time of the slowest rank.
-        rank_means: for every rank, its own mean time.
+        rank_mean_seconds: for every rank, its own mean time.
         wrong: wrong elements of outputs, over all ranks and checked iterations.
         changed: elements of inputs that a call changed, likewise.
     """
@@ -36,12 +36,12 @@ class Result(NamedTuple):
     nbytes: int
     count: int
     message: int
-    dtype: str
+    dtype: str | None
     op: str | None
     in_place: bool
-    first: float
+    first_seconds: float
     seconds: tuple[float, ...]
-    rank_means: tuple[float, ...]
+    rank_mean_seconds: tuple[float, ...]
     wrong: int
     changed: int
 

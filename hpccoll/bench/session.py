@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import numpy
@@ -102,36 +103,38 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
     listeners = list(reports) if environment is not None else []
     for report in listeners:
         report.begin(environment)
-    plans = [(name, list(cases(options, name, world.size))) for name in options.collectives]
-    total, done, ended = sum(len(planned) for _, planned in plans), 0, False
+    planned = [(name, case) for name in options.collectives
+               for case in cases(options, name, world.size)]
     hierarchical = options.settings.topology is not None
-    for name, planned in plans:
-        if not ended:
-            labels = _labels(options, name, hierarchical)
+    latest, interrupted = "", False
+    for number, (name, case) in enumerate(planned):
+        interrupted = world.control.bcast(stopped())
+        if interrupted:
+            break
+        if name != latest:
+            labels, latest = _labels(options, name, hierarchical), name
             for report in listeners:
                 report.collective(name, labels)
-        for case in planned:
-            ended = ended or world.control.bcast(stopped())
-            if ended:
-                break
-            memories = [Memory(case, world.rank) for _ in range(options.settings.rotate)]
-            chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
-
-            def tell(part: float) -> None:
-                progress(f"{case.collective} {case.nbytes}", (done + part) / total)
-
-            results = measure(world, case, chosen, memories, stopped, tell) if chosen else []
-            done += 1
-            if results:
-                groups.append(results)
-            for report in listeners:
-                report.group(results, refused)
-    interrupted = world.control.bcast(ended or stopped())
+        memories = [Memory(case, world.rank) for _ in range(options.settings.rotate)]
+        chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
+        part = partial(_part, progress, number, len(planned))
+        results = measure(world, case, chosen, memories, stopped, part) if chosen else []
+        if results:
+            groups.append(results)
+        for report in listeners:
+            report.group(results, refused)
+    interrupted = world.control.bcast(interrupted or stopped())
     for report in listeners:
         report.end(groups, interrupted)
     failures = world.control.bcast(sum(r.failures for group in groups for r in group))
     world.free()
     return Outcome(groups, environment, failures, interrupted)
+
+
+def _part(progress: Callable[[str, float], None], number: int, total: int, name: str,
+          part: float) -> None:
+    """Tell which part of everything is done when a part of one case is."""
+    progress(name, (number + part) / total)
 
 
 def _labels(options: Options, name: str, hierarchical: bool) -> list[str]:

@@ -1,15 +1,55 @@
-"""Does what a rank writes end on a terminal? Launchers stand between.
+"""The terminal, if what a rank writes ends on one: colours and a progress bar.
 
-MPICH's launcher gives its ranks pipes and Open MPI's a pseudo-terminal, whatever their own
-output is, so the question goes up to the launcher that the user started.
+Launchers stand between. MPICH's gives its ranks pipes and Open MPI's a pseudo-terminal,
+whatever their own output is, so the question goes up to the launcher that the user started.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+from time import monotonic
+from typing import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 LAUNCHERS = ("mpiexec", "mpirun", "hydra_pmi_proxy", "prterun", "prted", "orterun", "orted")
+#: Seconds between two looks of the progress bar.
+REFRESH = 0.2
+
+
+def screen(table: bool) -> tuple[Console, Progress]:
+    """The console for the output, and a progress bar that shows on terminals only.
+
+    Where output and errors share a terminal they share the console too, so that the bar gives
+    way to the lines of the ``table``; lines of other forms know no console, and get no bar.
+    """
+    output, errors = on_terminal(1), on_terminal(2)
+    forced = output or os.environ.get("FORCE_COLOR", "") != ""
+    console = Console(file=sys.stdout, force_terminal=forced, highlight=False)
+    beside = console if output else Console(stderr=True, force_terminal=errors)
+    # Refreshed between repetitions, never by a thread, which would disturb the measurement.
+    bar = Progress(TextColumn("measuring"), BarColumn(), TaskProgressColumn(),
+                   TimeElapsedColumn(), TextColumn("{task.description}"), console=beside,
+                   transient=True, auto_refresh=False, redirect_stdout=False,
+                   redirect_stderr=False, disable=not errors or output and not table)
+    return console, bar
+
+
+def shown(bar: Progress) -> Callable[[str, float], None]:
+    """A function that shows on a bar what is measured and which part of everything is done."""
+    task, last = bar.add_task("", total=1.0), 0.0
+
+    def show(name: str, part: float) -> None:
+        nonlocal last
+        if not bar.disable and monotonic() - last > REFRESH:
+            last = monotonic()
+            bar.update(task, completed=part, description=name)
+            bar.refresh()
+
+    return show
 
 
 def on_terminal(descriptor: int) -> bool:

@@ -17,7 +17,6 @@ from typing import Any, Callable, Iterator, TextIO
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError
@@ -25,8 +24,8 @@ from hpccoll.topology import Topology
 
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
-#: Seconds between two looks of the progress bar.
-REFRESH = 0.2
+#: Seconds after the first Ctrl-C from when on another one means it.
+INSIST = 1.0
 
 
 class Ranked(click.Command):
@@ -82,12 +81,14 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
     mpiexec -n 4 python -m hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial:k=8
     mpiexec -n 4 python -m hpccoll bench all --json record.json --plot picture.png
     """
-    from mpi4py import MPI
-
-    from hpccoll.bench import plot, session
-
-    comm = MPI.COMM_WORLD
     with ExitStack() as stack:
+        # Before MPI starts: from then on no rank may end without the others.
+        stopped = stack.enter_context(_stoppable())
+        from mpi4py import MPI
+
+        from hpccoll.bench import plot, session, terminal
+
+        comm = MPI.COMM_WORLD
         try:
             options = _options(collectives, osu=form == "osu", **given)
             session.check(options, comm.Get_size())
@@ -98,11 +99,10 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
         try:
             reports, progress = [], _silent
             if comm.Get_rank() == 0:
-                console, bar = _screen(form)
+                console, bar = terminal.screen(form == "table")
                 reports = _reports(form, full, validate, tail, console, options, file)
-                progress = _shown(stack.enter_context(bar))
-            outcome = session.run(comm, options, reports, stack.enter_context(_stoppable()),
-                                  progress)
+                progress = terminal.shown(stack.enter_context(bar))
+            outcome = session.run(comm, options, reports, stopped, progress)
             if plot_path is not None and outcome.groups:
                 plot.draw(outcome.groups, outcome.environment, plot_path)
         except Exception:
@@ -196,58 +196,23 @@ def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console
     return made + [formats.Json(file, options.as_data())] * (file is not None)
 
 
-def _screen(form: str) -> tuple[Console, Progress]:
-    """The console for the table, and a progress bar that shows on terminals only.
-
-    Where output and errors share a terminal they share the console too, so that the bar gives
-    way to the lines of the table; lines of other forms know no console, and get no bar there.
-    """
-    from hpccoll.bench.terminal import on_terminal
-
-    output, errors = on_terminal(1), on_terminal(2)
-    console = Console(file=sys.stdout, force_terminal=_forced() or output, highlight=False)
-    beside = console if output else Console(stderr=True, force_terminal=errors)
-    # Refreshed between repetitions, never by a thread, which would disturb the measurement.
-    bar = Progress(TextColumn("measuring"), BarColumn(), TaskProgressColumn(),
-                   TimeElapsedColumn(), TextColumn("{task.description}"), console=beside,
-                   transient=True, auto_refresh=False, redirect_stdout=False,
-                   redirect_stderr=False, disable=not errors or output and form != "table")
-    return console, bar
-
-
-def _forced() -> bool:
-    return os.environ.get("FORCE_COLOR", "") != ""
-
-
-def _shown(bar: Progress) -> Callable[[str, float], None]:
-    task, last = bar.add_task("", total=1.0), 0.0
-
-    def show(name: str, part: float) -> None:
-        nonlocal last
-        bar.update(task, completed=part, description=name)
-        if not bar.disable and monotonic() - last > REFRESH:
-            last = monotonic()
-            bar.refresh()
-
-    return show
-
-
 def _silent(name: str, part: float) -> None:
     """Progress on the other ranks."""
 
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """End in good order on the first Ctrl-C, so that all ranks stop together; at once on the
-    second."""
-    signals, caught = (signal.SIGINT, signal.SIGTERM), []
+    """End in good order on Ctrl-C, so that all ranks stop together; at once on a later one."""
+    caught: list[float] = []
 
     def note(number: int, frame: Any) -> None:
-        caught.append(number)
-        for each in signals:
-            signal.signal(each, signal.SIG_DFL)
+        caught.append(monotonic())
+        # A terminal and a launcher both pass a Ctrl-C on, so the second may be the first.
+        if caught[-1] - caught[0] > INSIST:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    before = {each: signal.signal(each, note) for each in signals}
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(caught)
     finally:

@@ -1,8 +1,8 @@
 """What lowered programs really do, found out by running them; the yardstick for proofs.
 
 Nothing here knows how a proof works. Programs run as real executions on loopback, on numbers,
-in several random orders, with data read at the earliest and at the latest moment, and the
-results are compared with what MPI says they are. Three choices of operator and data tell
+in several random orders, with data read at the earliest and at the latest moment, received or
+used in place, and the results are compared with what MPI says they are. Three choices of operator and data tell
 
 * whether the promise is kept for operators that commute: sums modulo 2**64 of random numbers;
 * whether contributions are combined in rank order: affine maps, which do not commute;
@@ -26,13 +26,14 @@ from hpccoll.lower import Extent, Lane, Phase, shifted
 from hpccoll.plan import Plan
 from hpccoll.run import Execution
 from hpccoll.schedule import RECV, SEND, Schedule
+from hpccoll.testing.direct import Direct
 from hpccoll.testing.exact import Guarded
 from hpccoll.testing.world import Problem, Seat, Stalled, interleave
 from hpccoll.transport.loopback import Loopback, LoopbackBatch
 from hpccoll.verify import Case
 
-#: (seed, data read at the post): how often a program runs before it is believed.
-RUNS = ((0, False), (1, True), (2, False))
+#: (seed, data read at the post, used in place): the runs after which a program is believed.
+RUNS = ((0, False, False), (1, True, False), (2, False, True), (3, True, True))
 
 
 class Verdict(NamedTuple):
@@ -70,18 +71,18 @@ class Truth:
     def verdict(self, programs: Sequence[list[Lane]]) -> Verdict:
         """Run the programs of all ranks and say what holds."""
         why = self.forbidden(programs)
-        for seed, eager in RUNS:
-            why = why or self.run("sum", programs, seed, eager)
+        for how in RUNS:
+            why = why or self.run("sum", programs, *how)
         if not why and self.schedule.collective.payload == "none":
             why = self.leaves_early(programs)
         if why:
             return Verdict(False, False, False, why)
         if not self.schedule.collective.reduces:
             return Verdict(True)
-        ordered = not any(self.run("affine", programs, *how) for how in RUNS[:2])
+        ordered = not any(self.run("affine", programs, *how) for how in RUNS[1:3])
         identical = True
         if self.schedule.collective.name == "allreduce":
-            self.run("sum", programs, 0, False, scrambled)
+            self.run("sum", programs, *RUNS[0], scrambled)
             results = [seat.memory[OUT].array for seat in self.seats["sum"]]
             identical = all(numpy.array_equal(results[0], other) for other in results)
         return Verdict(True, ordered, identical)
@@ -117,9 +118,10 @@ class Truth:
 
     # -- what happens ------------------------------------------------------------------------
     def run(self, op: str, programs: Sequence[list[Lane]], seed: int, eager: bool,
-            kernel=None) -> str:
+            direct: bool, kernel=None) -> str:
         """Run once; return the first thing that is wrong."""
-        world, seats = Loopback(self.schedule.size, eager), self.seats[op]
+        world = (Direct if direct else Loopback)(self.schedule.size, eager)
+        seats = self.seats[op]
         executions = [self.execution(seat, lanes, world.endpoint(seat.rank), kernel)
                       for seat, lanes in zip(seats, programs)]
         for seat in seats:

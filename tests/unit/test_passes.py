@@ -50,7 +50,7 @@ def test_embedding_in_itself_changes_nothing(size):
 @pytest.mark.parametrize("cut", [lambda k: [2 * k, 2 * k + 1], lambda k: [k, k + 4],
                                  lambda k: range(8) if k == 2 else []])
 def test_ranks_and_blocks_can_be_mapped_at_will(players, cut):
-    """A ring of four on eight blocks: neighbours, far apart, or all in one and none in the others."""
+    """A ring of four on eight blocks: neighbours, far apart, or one with all, three with none."""
     def build(rank, size):
         me = players.index(rank)
         return embed(ring.allreduce(me, size), slots(ALLREDUCE, me, size, nblocks=size),
@@ -75,7 +75,7 @@ def test_scratch_with_a_place_needs_no_copies_and_no_memory():
     program = embed(ring.reduce_scatter(1, 3), {IN: range(3), OUT: (1,)},
                     lambda key: [Piece(range(3), [key])],
                     {IN: home(OUT), OUT: home(OUT), TMP: home(OUT)})
-    assert program.scratch == []
+    assert program.scratch == ()
     assert {step.kind for step in steps(program)} == {"send", "recv"}
 
 
@@ -83,7 +83,7 @@ def test_only_the_first_scratch_slot_of_a_block_gets_its_place():
     program = Program(((recv(1, at(TMP, 0), at(TMP, 1), at(TMP, 2)),),), (0, 0, 1))
     found = embed(program, {}, lambda key: [Piece((4, 5), [key + 6])], {TMP: home("work")})
     assert steps(found) == [recv(5, at("work", 6), at(TMP, 0), at("work", 7))]
-    assert found.scratch == [6]
+    assert found.scratch == (6,)
 
 
 def test_messages_split_between_the_ranks_that_play_the_peer():
