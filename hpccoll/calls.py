@@ -154,8 +154,9 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
         raise ArgumentError("recvcounts", f"{len(counts)} counts for {size} ranks")
     sink = resolve(recvbuf, "recvbuf", writable=True)
     source = sink if in_place else resolve(sendbuf, "sendbuf")
-    if not in_place and sink.count != counts[rank]:
-        raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts says {counts[rank]}")
+    expected = sum(counts) if in_place else counts[rank]
+    if sink.count != expected:
+        raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts says {expected}")
     _same(source, sink, sum(counts), op, "reduce_scatter")
     return _blocks("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
                    in_place=in_place)

@@ -71,6 +71,6 @@ def library(text: str) -> str:
     words = text.replace("Library", "").replace("(R)", "").split(",")[0].split()
     for position, word in enumerate(words):
         if word.lstrip("v")[:1].isdigit():
-            name = [w for w in words[:position] if w.lower() not in ("version:", "version")]
+            name = [w for w in words[:position] if w.lower() not in ("version:", "version", ":")]
             return " ".join([*name, word.lstrip("v")])
     return " ".join(words[:4])

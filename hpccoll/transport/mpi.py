@@ -57,7 +57,9 @@ class SingleBatch:
                 raise MessageSizeError(f"a message was longer than expected ({error}); "
                                        "ranks disagree on counts") from error
             raise
-        for (sending, peer, (buffer, nbytes, _)), status in zip(self.postings, self.statuses):
+        # A test after the last one finds nothing to wait for, and no status to mistake for news.
+        statuses, self.statuses, self.requests = self.statuses, [], []
+        for (sending, peer, (buffer, nbytes, _)), status in zip(self.postings, statuses):
             if not sending and status.Get_count(MPI.BYTE) != nbytes:
                 raise MessageSizeError(
                     f"rank {peer} sent {status.Get_count(MPI.BYTE)} bytes where rank "

@@ -139,7 +139,8 @@ class _Send:
 
     def post(self) -> None:
         channel, number = self.channel, self.number
-        if channel.taken[0] < number - 2:
+        # The one before may have found its descriptor in use a moment ago: keep the order.
+        if channel.line[0] < number - 1 or channel.taken[0] < number - 2:
             return
         kind, where = self.where
         if kind == SLOT:
@@ -182,18 +183,21 @@ class _Receive:
 
     def arrived(self) -> bool:
         """Tell whether the message can be read now."""
-        if self.channel.line[0] < self.number:
+        if self.aside:
+            return True  # its descriptor may be another message's by now
+        channel, entry = self.channel, 1 + 3 * (self.number & 1)
+        # Taking a message counts all before it as taken: their memory may be overwritten then.
+        if channel.line[0] < self.number or channel.taken[0] < self.number - 1:
             return False
         if self.request is not None:
             return self.request.test()
-        channel, entry = self.channel, 1 + 3 * (self.number & 1)
         channel.fence()
         self.kind, self.where, nbytes = channel.line[entry:entry + 3]
         if nbytes != self.nbytes:
             raise MessageSizeError(
                 f"rank {self.posting.peer} sent {nbytes} bytes where rank {self.endpoint.rank} "
                 f"expected {self.nbytes}; ranks disagree on counts")
-        if self.kind == MPI_MESSAGE and not self.aside:
+        if self.kind == MPI_MESSAGE:
             self.request = self.endpoint.remote.batch(
                 [Posting("recv", self.posting.peer, self.array)], channel.tag, False)
             self.request.start()

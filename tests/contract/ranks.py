@@ -1,0 +1,156 @@
+"""The ranks that transport rules run on: all of them in this process, or this one under MPI.
+
+A rule is a generator function ``rule(me, ...)`` of one rank, which yields whenever it waits.
+Loopback runs the rules of all ranks here, in turn; under ``mpiexec`` every process runs its own
+over MPI messages and over shared memory. Nobody waits for ever: a rule that is not at its end
+in time is a failure, not a hang.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NamedTuple
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.transport import Batch, Posting
+from hpccoll.transport.loopback import Loopback
+from hpccoll.transport.mpi import MpiEndpoint
+from hpccoll.transport.node import SLOT_BYTES, Node
+from hpccoll.transport.shared import SharedEndpoint
+
+#: Seconds until a rule has failed.
+PATIENCE = 40.0
+#: Registered memory of a rank, in bytes.
+REGISTERED = 2 << 20
+#: Name of a payload: elements of 8 bytes, and whether they lie in registered memory.
+PAYLOADS = {
+    "empty": (0, False), "small": (3, False), "slot": (SLOT_BYTES // 8, False),
+    "large": (25_000, False), "registered": (4_000, True)}
+#: Names of transports.
+LOOPBACK, EAGER = "loopback", "loopback, read at the post"
+SINGLE, PERSISTENT = "MPI", "MPI, persistent"
+SHARED, NO_READV, TWO_NODES = "shared", "shared, without readv", "shared, two nodes"
+ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES)
+FLAVOURS = [LOOPBACK, EAGER,
+            *(pytest.param(name, marks=pytest.mark.mpi(min_size=2)) for name in ON_MPI)]
+
+
+class Rank:
+    """One rank as a rule sees it."""
+
+    def __init__(self, endpoint: Any, repeated: bool, region: numpy.ndarray | None):
+        self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
+        self.repeated, self.region = repeated, region
+        self.forget()
+        self.others = [rank for rank in range(self.size) if rank != self.rank]
+
+    def forget(self) -> None:
+        """Give all memory back."""
+        # Whoever starts a batch keeps its memory alive; transports do not.
+        self.kept: list[numpy.ndarray] = []
+        self.used = 0
+
+    def memory(self, payload: str, fill: int = -1) -> numpy.ndarray:
+        """An array of the payload's size and kind, filled with a number."""
+        count, registered = PAYLOADS[payload]
+        if registered and self.region is not None:
+            start, self.used = self.used, self.used + count * 8
+            array = self.region[start:self.used].view(numpy.int64)
+        else:
+            array = numpy.empty(count, numpy.int64)
+        array[:] = fill
+        self.kept.append(array)
+        return array
+
+    def batch(self, *postings: Posting, tag: int = 0, repeated: bool | None = None) -> Batch:
+        """Prepare messages, as batches of the transport's kind or of the kind asked for."""
+        return self.endpoint.batch(
+            postings, tag, self.repeated if repeated is None else repeated)
+
+    def start(self, *postings: Posting, tag: int = 0) -> Batch:
+        """Prepare messages and start them."""
+        batch = self.batch(*postings, tag=tag)
+        batch.start()
+        return batch
+
+    def finish(self, *batches: Batch) -> Iterator[None]:
+        """Test batches in turn until all are done; free them."""
+        waiting = list(batches)
+        while waiting:
+            waiting = [batch for batch in waiting if not batch.test()]
+            yield
+        for batch in batches:
+            batch.free()
+
+
+class Ranks(NamedTuple):
+    """The ranks that run in this process."""
+
+    flavour: str
+    size: int
+    here: list[Rank]
+
+    def run(self, rule: Callable[..., Iterator[None]], *arguments: Any) -> None:
+        """Run a rule on every rank to its end.
+
+        Raises:
+            Failed: it is not there in time.
+        """
+        running = {}
+        for me in self.here:
+            me.forget()
+            running[me.rank] = rule(me, *arguments)
+        turns, deadline = random.Random(self.size), time.monotonic() + PATIENCE
+        while running:
+            for rank in turns.sample(list(running), len(running)):
+                if next(running[rank], running) is running:
+                    del running[rank]
+            if time.monotonic() > deadline:
+                where = {rank: rule.gi_frame.f_lineno for rank, rule in running.items()}
+                pytest.fail(f"{rule.__name__} waits in line {where} of {rule.__code__.co_filename}")
+            os.sched_yield()
+
+
+def send(peer: int, array: numpy.ndarray) -> Posting:
+    """A message to a rank."""
+    return Posting("send", peer, array)
+
+
+def recv(peer: int, array: numpy.ndarray, *uses: tuple) -> Posting:
+    """A message from a rank, and what to do with it."""
+    return Posting("recv", peer, array, uses)
+
+
+@contextmanager
+def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
+    """Make the ranks of one transport."""
+    if flavour in (LOOPBACK, EAGER):
+        if MPI.COMM_WORLD.Get_size() > 1:
+            pytest.skip("loopback has all its ranks in one process")
+        loopback = Loopback(4 if flavour == LOOPBACK else 3, flavour == EAGER)
+        yield Ranks(flavour, loopback.size, [Rank(loopback.endpoint(rank), False, None)
+                                             for rank in range(loopback.size)])
+        return
+    comm = MPI.COMM_WORLD.Dup()
+    endpoint, node, region = MpiEndpoint(comm), None, None
+    if flavour not in (SINGLE, PERSISTENT):
+        node = Node(comm)
+        if flavour == NO_READV:
+            node.readv = None
+        if flavour == TWO_NODES:
+            node.local = {rank: index for rank, index in node.local.items()
+                          if rank % 2 == endpoint.rank % 2}
+        endpoint = SharedEndpoint(node, endpoint)
+        region = node.allocate(REGISTERED).mine
+    yield Ranks(flavour, endpoint.size, [Rank(endpoint, flavour == PERSISTENT, region)])
+    # Freeing is collective: after a failure, other ranks may never come here.
+    if not session.testsfailed:
+        if node is not None:
+            node.free()
+        comm.Free()

@@ -1,0 +1,172 @@
+"""The benchmark on real ranks: every collective is right, what is wrong is found, all end alike."""
+
+import json
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner  # noqa: E402
+
+from hpccoll.algorithms import ALGORITHMS, Algorithm, ring  # noqa: E402
+from hpccoll.bench import candidates, session  # noqa: E402
+from hpccoll.bench.cases import UNEVEN, make  # noqa: E402
+from hpccoll.bench.measure import Settings  # noqa: E402
+from hpccoll.bench.memory import Memory  # noqa: E402
+from hpccoll.bench.session import Options  # noqa: E402
+from hpccoll.calls import METHODS  # noqa: E402
+from hpccoll.cli import main  # noqa: E402
+from hpccoll.schedule import Program  # noqa: E402
+
+pytestmark = pytest.mark.mpi
+WORLD = MPI.COMM_WORLD
+QUICK = Settings(warmup=2, iterations=2)
+
+
+class Course(list):
+    """A report that notes what it is told."""
+
+    def begin(self, environment):
+        self.append("begin")
+
+    def collective(self, name, labels):
+        self.append(name)
+
+    def group(self, results, refused):
+        self.append(len(results))
+
+    def end(self, groups, interrupted):
+        self.append("interrupted" if interrupted else "end")
+
+
+def measured(collectives, algorithm, sizes=(4, 5000 * WORLD.size), dtype="f4", **given):
+    options = Options(collectives, sizes, numpy.dtype(dtype),
+                      wanted=candidates.parse(algorithm), **{"settings": QUICK, **given})
+    session.check(options, WORLD.size)
+    return session.run(WORLD, options, [])
+
+
+def bench(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
+@pytest.mark.parametrize("collective", METHODS)
+def test_every_candidate_is_right(collective, in_place):
+    outcome = measured([collective], "native,auto,all", in_place=in_place, root=WORLD.size - 1)
+    assert outcome.failures == 0, [(r.candidate, r.nbytes, r.wrong, r.changed)
+                                   for group in outcome.groups for r in group if r.failures]
+    if WORLD.rank == 0:
+        assert {len(r.seconds) for group in outcome.groups for r in group} == {2}
+        assert {len(r.rank_mean_seconds) for group in outcome.groups for r in group} == {
+            WORLD.size}
+
+
+@pytest.mark.parametrize("collective", UNEVEN)
+def test_uneven_blocks(collective):
+    assert measured([collective], "native,auto,all", uneven=True).failures == 0
+
+
+@pytest.mark.parametrize("dtype, op", [("f2", "sum"), ("F", "prod"), ("?", "lxor"), ("i8", "band"),
+                                       ("d", "min")])
+def test_types_and_operators(dtype, op):
+    assert measured(["allreduce", "scan"], "native,all", dtype=dtype, op=op).failures == 0
+
+
+def test_several_buffers_segments_and_a_layout():
+    settings = QUICK._replace(rotate=3, segment_bytes=256)
+    assert measured(["allreduce", "bcast"], "ring,chain,auto", settings=settings).failures == 0
+    layout = session.Topology.parse(",".join("1" * WORLD.size), WORLD.size)
+    settings = QUICK._replace(topology=layout)
+    assert measured(["allreduce"], "all", settings=settings).failures == 0
+
+
+def idle(rank, size):
+    """Do nothing, and leave the output as it was."""
+    return Program(())
+
+
+def lossy(rank, size):
+    """A ring that forgets the last message."""
+    program = ring.allreduce(rank, size)
+    return Program(program.rounds[:-1], program.scratch)
+
+
+@pytest.mark.parametrize("broken", [idle, lossy])
+def test_what_is_wrong_is_found(monkeypatch, broken):
+    entry = Algorithm(broken, blocks=lambda p: p)
+    monkeypatch.setitem(ALGORITHMS["allreduce"], "broken", entry)
+    outcome = measured(["allreduce"], "native,broken", sizes=[4096])
+    if broken is idle or WORLD.size > 1:
+        # A ring without its last message lacks one of p blocks on every rank.
+        each = 1024 if broken is idle else 1024 // WORLD.size
+        assert outcome.failures >= 2 * each * WORLD.size - 2 * WORLD.size
+    if WORLD.rank == 0:
+        native, _ = outcome.groups[0]
+        assert native.failures == 0
+
+
+def test_a_changed_input_is_found(monkeypatch):
+    class Careless(Memory):
+        def wrong(self, iteration):
+            self.send[3] += 1
+            return super().wrong(iteration)
+
+    monkeypatch.setattr(session, "Memory", Careless)
+    outcome = measured(["allreduce"], "native", sizes=[64])
+    assert outcome.failures == 2 * WORLD.size
+    if WORLD.rank == 0:
+        (only,), = outcome.groups
+        assert (only.wrong, only.changed) == (0, 2 * WORLD.size)
+
+
+def test_all_ranks_stop_together():
+    """Rank 0 wants to stop after the first case; nobody waits for it in the second."""
+    course = Course()
+    options = Options(["allreduce", "bcast"], [8, 64], numpy.dtype("f4"), settings=QUICK)
+    outcome = session.run(WORLD, options, [course],
+                          stopped=lambda: WORLD.rank == 0 and 3 in course)
+    assert outcome.interrupted
+    if WORLD.rank == 0:
+        assert course == ["begin", "allreduce", 3, "interrupted"]
+    else:
+        assert course == []
+
+
+def test_rank_0_alone_writes(tmp_path):
+    path = str(tmp_path / "record.json")
+    ran = bench("allreduce", "alltoallv", "-m", "64", "-i", "3", "--json", path)
+    assert ran.exit_code == 0, ran.output
+    if WORLD.rank:
+        assert ran.output == ""
+        return
+    assert "wrong elements: 0" in ran.output
+    with open(path, encoding="utf-8") as file:
+        record = json.load(file)
+    assert record["environment"]["ranks"] == WORLD.size
+    assert sum(record["environment"]["hosts"].values()) == WORLD.size
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["allreduce", "-i", "x"],
+                                   ["bcast", "--root", str(WORLD.size)],
+                                   ["bcast", "--json", "/nonexistent/x"]])
+def test_rank_0_alone_complains(words):
+    ran = bench(*words)
+    assert ran.exit_code == 2
+    assert ran.stdout == ""
+    assert ran.stderr.count("\n") == (WORLD.rank == 0)
+
+
+def test_every_rank_knows_that_something_was_wrong(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", Algorithm(idle))
+    assert bench("allreduce", "-m", "8", "-i", "1", "--algorithm", "ring").exit_code == 1
+
+
+@pytest.mark.parametrize("collective", METHODS)
+def test_ranks_agree_on_the_candidates(collective):
+    case = make(collective, WORLD.size, 4096, numpy.dtype("f4"))
+    chosen = candidates.select(candidates.parse("all"), case, Memory(case, WORLD.rank), False)
+    assert len(set(map(str, WORLD.allgather(chosen)))) == 1

@@ -1,0 +1,408 @@
+"""The benchmark without a launcher: sizes, data, pace, statistics, forms, and its mistakes."""
+
+import csv
+import io
+import json
+import re
+
+import numpy
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+from rich.console import Console  # noqa: E402
+
+from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
+from hpccoll.bench import candidates, data, environment, formats, measure  # noqa: E402
+from hpccoll.bench import plot, report, results  # noqa: E402
+from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes  # noqa: E402
+from hpccoll.bench.memory import Memory  # noqa: E402
+from hpccoll.calls import METHODS  # noqa: E402
+from hpccoll.cli import main  # noqa: E402
+from hpccoll.errors import ArgumentError  # noqa: E402
+from hpccoll.ops import OPERATORS  # noqa: E402
+from hpccoll.reduce import UFUNCS  # noqa: E402
+from hpccoll.schedule import Program  # noqa: E402
+
+FLOAT = numpy.dtype("f4")
+ENVIRONMENT = {
+    "hpccoll": "0.1.0", "mpi": "MPICH Version: 5.0.2 MPICH Release date: x", "mpi4py": "4.1",
+    "numpy": "2.0", "python": "3.11", "thread_level": "multiple", "ranks": 4,
+    "hosts": {"a": 2, "b": 2}, "topology": None, "cpu": "CPU", "cores": 2,
+    "command": "hpccoll bench allreduce", "variables": {"UCX_TLS": "sm"}}
+
+
+def bench(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+def result(candidate, microseconds, nbytes=1024, collective="allreduce", **changes):
+    made = results.Result(
+        collective, candidate, candidate, 4, None, nbytes, nbytes // 4, nbytes, "float32", "sum",
+        False, 1e-3, tuple(n * 1e-6 for n in microseconds), (1e-6, 3e-6), 0, 0)
+    return made._replace(**changes)
+
+
+# -- cases ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("text, step, expected", [
+    ("8:128", 4, [8, 32, 128]), ("8:100", 4, [8, 32, 100]), ("1K:2K", 2, [1024, 2048]),
+    ("64", 2, [8, 16, 32, 64]), ("4", 2, [4]), ("8M:", 2, [8 << 20, 16 << 20]),
+    ("1g:1G", 2, [1 << 30])])
+def test_sizes(text, step, expected):
+    assert parse_sizes(text, step) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "9:8", "8:4:2", "-8", "8:1T", "1.5K"])
+def test_bad_sizes(text):
+    with pytest.raises(ArgumentError, match="-m"):
+        parse_sizes(text, 4)
+
+
+@pytest.mark.parametrize("collective", METHODS)
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_size_of_a_case(collective, size):
+    case = make(collective, size, 4096 * size, FLOAT)
+    assert case.nbytes == (0 if collective == "barrier" else 4096 * size)
+    assert case.count * 4 == case.nbytes
+    tiny = make(collective, size, 1, FLOAT)
+    assert all(tiny.counts)
+    if collective in UNEVEN and size > 2:
+        uneven = make(collective, size, 12 * size, FLOAT, uneven=True)
+        assert len(set(uneven.counts)) == 3
+
+
+@pytest.mark.parametrize("collective, expected", [
+    ("allreduce", 64), ("alltoall", 64), ("allgather", 64), ("gather", 64), ("reduce_scatter", 64)])
+def test_osu_means_the_message(collective, expected):
+    case = make(collective, 4, 64, FLOAT, osu=True)
+    assert case.message == expected
+    assert case.nbytes == 64 * (4 if collective in ("alltoall", "allgather", "gather") else 1)
+
+
+@pytest.mark.parametrize("collective", METHODS)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_blocks_fit_together(collective, in_place, uneven):
+    """What all ranks give of a block is what all ranks want of it."""
+    case = make(collective, 3, 600, FLOAT, root=1, in_place=in_place, uneven=uneven)
+    for rank in range(3):
+        memory = Memory(case, rank)
+        memory.refill(0)
+        assert memory.changed(0) == 0
+        assert memory.source.size == sum(case.extent(b) for b in case.given(rank))
+        assert memory.result.size == sum(case.extent(w.block) for w in case.wanted(rank))
+        for block, ranks in case.wanted(rank):
+            assert all(block in case.given(r) for r in ranks)
+
+
+def test_one_rank_of_every_collective():
+    """The arguments are what mpi4py takes, and a collective of one rank is right."""
+    for collective in METHODS:
+        for in_place in (False, True):
+            case = make(collective, 1, 20_000, FLOAT, in_place=in_place)
+            memory = Memory(case, 0)
+            memory.refill(7)
+            getattr(MPI.COMM_SELF, collective.capitalize())(
+                *arguments(case, 0, memory.send, memory.recv))
+            assert memory.wrong(7) == 0, collective
+            assert memory.changed(7) == 0, collective
+
+
+@pytest.mark.parametrize("text, op", [("nonsense", None), ("S4", None), ("O", None),
+                                      ("float32", "band"), ("float32", "plus"),
+                                      ("float32", "maxloc"), ("complex64", "max")])
+def test_bad_types(text, op):
+    with pytest.raises(ArgumentError):
+        data_type(text, op)
+
+
+def test_types():
+    assert data_type("float16", "sum") == "f2"
+    assert data_type("MPI_INT", "bxor") == "i4"
+
+
+# -- data -----------------------------------------------------------------------------------
+DTYPES = [numpy.dtype(code) for code in "efdgFDGbIq?"]
+
+
+DEFINED = [(o.name, d) for o in OPERATORS.values() for d in DTYPES if o.defined_on(d.kind)]
+
+
+@pytest.mark.parametrize("op, dtype", DEFINED)
+@pytest.mark.parametrize("size", [1, 3, 16])
+def test_any_order_gives_the_result(op, dtype, size):
+    kernel = getattr(numpy, UFUNCS[op])
+    parts = [data.contribution(op, dtype, r, size, 0, 5, 100) for r in range(size)]
+    numpy.random.default_rng(size).shuffle(parts)
+    total = parts[0]
+    for part in parts[1:]:
+        total = kernel(total, part).astype(dtype)
+    expected = data.result(op, dtype, range(size), size, 0, 5, 100)
+    assert data.wrong(total, expected, False) == 0
+    if op in ("sum", "bxor") and size > 1:  # a contribution that is lost shows everywhere
+        less = data.result(op, dtype, range(size - 1), size, 0, 5, 100)
+        assert data.wrong(less, expected, False) > 90
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, data.PERIOD - 1, data.PERIOD, 2 * data.PERIOD + 3])
+def test_wrong_elements_are_counted(dtype, count):
+    period = data.contribution(None, dtype, 1, 4, 2, 3, count)
+    array = numpy.empty(count, dtype)
+    data.fill(array, period)
+    assert data.wrong(array, period, True) == 0
+    if count:
+        for spoilt in {0, count // 2, count - 1}:
+            copy = array.copy()
+            copy[spoilt:spoilt + 1].view("u1")[0] ^= 1
+            assert data.wrong(copy, period, True) == 1
+
+
+def test_data_differs():
+    """Between ranks, blocks and iterations, so nothing stale or misplaced passes."""
+    made = {(r, b, i): data.contribution("sum", FLOAT, r, 4, b, i, 64).tobytes()
+            for r in range(4) for b in range(3) for i in range(3)}
+    made |= {("moved", r, b, i): data.contribution(None, FLOAT, r, 4, b, i, 64).tobytes()
+             for r in range(4) for b in range(3) for i in range(3)}
+    assert len(set(made.values())) == len(made)
+
+
+# -- candidates -----------------------------------------------------------------------------
+def test_candidates_are_read():
+    found = candidates.parse("native, auto,knomial:k=8 ")
+    assert [c.label for c in found] == ["native", "auto", "knomial:k=8"]
+    assert candidates.parse("") == []
+
+
+@pytest.mark.parametrize("text", ["nonsense", "ring,ring", "knomial:k", "knomial:k=x", "native:k=2",
+                                  "knomial:k=-1"])
+def test_bad_candidates(text):
+    with pytest.raises(ArgumentError, match="--algorithm"):
+        candidates.parse(text)
+
+
+def test_candidates_are_in_the_table():
+    assert set(candidates.PICKS) == set(ALGORITHMS)
+    for base, picks in candidates.PICKS.items():
+        assert all(name in ALGORITHMS[base] for names in picks for name in names)
+
+
+def test_candidates_that_cannot_serve_are_refused():
+    case = make("allreduce", 1, 64, FLOAT)
+    wanted = candidates.parse("all,chain,native")
+    chosen, refused = candidates.select(wanted, case, Memory(case, 0), False)
+    assert "ring" in [c.name for c in chosen]
+    assert set(refused) == {"window", "chain"}
+    exact = make("allreduce", 1, 64, numpy.dtype("i4"))
+    assert "window" not in candidates.select(wanted, exact, Memory(exact, 0), False)[1]
+
+
+# -- pace -----------------------------------------------------------------------------------
+def batches(settings, pace):
+    done, spent, found = 0, 0.0, []
+    while batch := measure.next_batch(settings, done, spent):
+        found.append(batch)
+        done += batch
+        spent += batch * pace(done)
+    return found, spent
+
+
+def test_pace_keeps_the_budget():
+    settings = measure.Settings(seconds=0.5)
+    found, spent = batches(settings, lambda done: 1e-5)
+    assert sum(found) == measure.MOST and len(found) >= measure.REPETITIONS
+    found, spent = batches(settings, lambda done: 1e-3)
+    assert 0.4 < spent < 0.6
+    found, spent = batches(settings, lambda done: 1.0)
+    assert sum(found) == measure.LEAST
+    # The first iteration was lucky, the others are slow.
+    found, spent = batches(settings, lambda done: 1e-6 if done < 2 else 0.05)
+    assert sum(found) <= 2 * measure.LEAST
+
+
+@pytest.mark.parametrize("iterations", [1, 7, 10, 1234])
+def test_pace_counts_iterations(iterations):
+    found, _ = batches(measure.Settings(iterations=iterations), lambda done: 100.0)
+    assert sum(found) == iterations
+    assert len(found) <= measure.REPETITIONS
+
+
+# -- results --------------------------------------------------------------------------------
+def test_statistics():
+    one = result("native", [4, 1, 2, 3, 90])
+    assert one.median == pytest.approx(3e-6)
+    assert one.mean == pytest.approx(20e-6)
+    assert one.algorithm_bandwidth(1e-3) == 1024e3
+    assert one.bus_bandwidth(1e-3) == 1.5 * 1024e3
+    assert results.ratios([one, result("ring", [6])]) == pytest.approx({"native": 1, "ring": 0.5})
+    groups = [[result("native", [4]), result("ring", [2])],
+              [result("native", [1]), result("ring", [8])]]
+    assert results.mean_ratios(groups)["ring"] == pytest.approx((0.5, 2))
+    assert results.ratios([result("ring", [1])]) == {}
+
+
+@pytest.mark.parametrize("collective, factor", [
+    ("allreduce", 1.5), ("allgatherv", 0.75), ("reduce_scatter_block", 0.75), ("alltoallw", 0.75),
+    ("gather", 0.75), ("scatterv", 0.75), ("bcast", 1), ("reduce", 1), ("scan", 1)])
+def test_bus_factors(collective, factor):
+    assert results.bus_factor(collective, 4) == factor
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("Open MPI v5.0.11, package: Open MPI user@host", "Open MPI 5.0.11"),
+    ("MPICH Version: 5.0.2 MPICH Release date: Fri", "MPICH 5.0.2"),
+    ("Intel(R) MPI Library 2021.18 for Linux* OS", "Intel MPI 2021.18"),
+    ("MVAPICH Version : 4.0 MVAPICH", "MVAPICH 4.0"), ("Something else", "Something else")])
+def test_library_names(text, expected):
+    assert environment.library(text) == expected
+
+
+# -- forms ----------------------------------------------------------------------------------
+def written(made, groups, interrupted=False):
+    made.begin(ENVIRONMENT)
+    made.collective("allreduce", ["native", "ring"])
+    for group in groups:
+        made.group(group, {"window": "a reason"})
+    made.end(groups, interrupted)
+
+
+def test_table_is_aligned():
+    output = io.StringIO()
+    groups = [[result("native", [4]), result("ring", [2e5], wrong=3)],
+              [result("native", [123456.7], nbytes=1 << 30), result("ring", [5e5], nbytes=1 << 30)]]
+    written(report.Table(Console(file=output), full=True), groups, interrupted=True)
+    lines = output.getvalue().splitlines()
+    rows = [line for line in lines if not line.startswith("#")]
+    head, = [line for line in lines if "candidate  " in line]
+    assert len({len(line) for line in (head, *rows)}) == 1
+    assert len({line.index("|") for line in (head, *rows)}) == 1
+    assert rows[1].split("|")[0].strip() == ""
+    assert "1073741824" in rows[2]
+    text = output.getvalue()
+    assert "\x1b" not in text
+    assert text.count("window is left out: a reason") == 1
+    assert "WRONG: allreduce ring" in text and "interrupted" in text
+    assert "UCX_TLS=sm" in text and "MPICH 5.0.2" in text
+
+
+def test_table_has_colours_on_terminals():
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, color_system="standard", highlight=False,
+                      _environ={})
+    written(report.Table(console), [[result("native", [4]), result("ring", [2]),
+                                     result("pat", [8]), result("linear", [4.1])]])
+    text = output.getvalue()
+    assert re.search(r"\x1b\[32m +2\.00\x1b", text)
+    assert re.search(r"\x1b\[31m +0\.50\x1b", text)
+    assert re.search(r"(?<!m)  0\.98 ", text)
+
+
+@pytest.mark.parametrize("labels", [["auto"], ["auto", "ring"]])
+def test_osu_is_what_reframe_reads(labels):
+    output = io.StringIO()
+    made = formats.Osu(output, full=True, validation=True, tail=True)
+    made.collective("allreduce", labels)
+    for nbytes in (8, 16):
+        made.group([result(label, [4, 6], nbytes=nbytes) for label in labels], {})
+    made.end([], False)
+    text = output.getvalue()
+    assert re.search(r"^8.*Pass", text, re.M)
+    assert re.search(r"^16\s+(\S+)", text, re.M)[1] == "2.00"
+    assert text.count("# Datatype: MPI_FLOAT.") == len(labels)
+    line = next(line for line in text.splitlines() if line.startswith("8 "))
+    assert line[:10].strip() == "8" and line[10:30].strip() == "2.00"
+    assert line[30:50].strip() == "1.00" and line[50:70].strip() == "3.00"
+    assert line[70:82].strip() == "2" and line[82:102].strip() == "Pass"
+    assert all(line.startswith(("#", "8 ", "16 ")) for line in text.splitlines())
+
+
+def test_osu_fails_on_wrong_elements():
+    output = io.StringIO()
+    made = formats.Osu(output, full=False, validation=True, tail=False)
+    made.collective("allreduce", ["auto"])
+    made.group([result("auto", [4], nbytes=8, changed=1)], {})
+    made.group([], {"ring": "a reason"})
+    assert re.search(r"^8 +2.00 +Fail$", output.getvalue(), re.M)
+
+
+def test_csv():
+    output = io.StringIO()
+    written(formats.Csv(output), [[result("native", [4]), result("ring", [2])]] * 2)
+    rows = list(csv.DictReader(io.StringIO(output.getvalue())))
+    assert [row["candidate"] for row in rows] == ["native", "ring"] * 2
+    assert float(rows[1]["ratio"]) == pytest.approx(2)
+    assert float(rows[1]["p50_seconds"]) == pytest.approx(2e-6)
+
+
+def test_json_keeps_every_time():
+    output = io.StringIO()
+    written(formats.Json(output, {"op": "sum"}), [[result("native", [4, 5, 6])]])
+    record = json.loads(output.getvalue())
+    assert record["schema"] == formats.SCHEMA
+    assert record["complete"] is True
+    entry, = record["results"]
+    statistics = entry.pop("statistics")
+    assert statistics["max_seconds"] == pytest.approx(6e-6)
+    entry["seconds"], entry["rank_mean_seconds"] = map(
+        tuple, (entry["seconds"], entry["rank_mean_seconds"]))
+    assert results.Result(**entry) == result("native", [4, 5, 6])
+
+
+def test_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    groups = [[result("native", [4 * n], nbytes=n), result("ring", [2], nbytes=n)]
+              for n in (8, 1024, 1 << 20)]
+    barrier = [[result("native", [4], nbytes=0, collective="barrier", dtype=None, op=None)]]
+    for name, drawn in (("one.png", groups), ("many.svg", groups + barrier),
+                        ("none.pdf", [[result("ring", [2])]])):
+        plot.check(str(tmp_path / name))
+        plot.draw(drawn, ENVIRONMENT, str(tmp_path / name))
+        assert (tmp_path / name).stat().st_size > 5000
+
+
+# -- the command ----------------------------------------------------------------------------
+def test_command_on_one_rank(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["hpccoll", "bench", "allreduce"])
+    ran = bench("allreduce", "-m", "8:64", "-i", "5", "--json", str(tmp_path / "record.json"))
+    assert ran.exit_code == 0, ran.output
+    assert "mpiexec -n 4 python -m hpccoll bench allreduce\n" in ran.output
+    assert "wrong elements: 0" in ran.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert {r["candidate"] for r in record["results"]} == {"native", "auto", "recursive_doubling"}
+    assert all(len(r["seconds"]) == 5 for r in record["results"])
+
+
+def test_wrong_results_are_found(monkeypatch):
+    idle = Algorithm(lambda rank, size: Program(()))
+    monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", idle)
+    ran = bench("allreduce", "-m", "64:64", "-i", "2", "--algorithm", "native,ring")
+    assert ran.exit_code == 1
+    assert "WRONG: allreduce ring (ring), 64 bytes: 32 wrong elements" in ran.output
+    assert "wrong elements: 32" in ran.output
+
+
+@pytest.mark.parametrize("words", [
+    ["nonsense"], [], ["allreduce", "--nonsense"], ["allreduce", "-i", "x"],
+    ["allreduce", "-m", "9:8"], ["allreduce", "--dtype", "S3"], ["allreduce", "--op", "plus"],
+    ["allreduce", "--algorithm", "bruck"], ["allreduce", "--algorithm", "window"],
+    ["bcast", "--algorithm", "knomial:z=1"], ["bcast", "--root", "9999"],
+    ["bcast", "--topology", "4096x2"], ["bcast", "--segment-bytes", "0"],
+    ["bcast", "--json", "/nonexistent/x"], ["bcast", "--plot", "/nonexistent/x.png"],
+    ["bcast", "--plot", "x.nonsense"], ["bcast", "--rotate", "0"], ["bcast", "--format", "x"]])
+def test_bad_options_are_one_line(words):
+    if "--plot" in words:
+        pytest.importorskip("matplotlib")
+    ran = bench(*words)
+    assert ran.exit_code == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("hpccoll: bench: ") and ran.stderr.count("\n") == 1
+
+
+def test_bad_environment_is_one_line(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_ALGORITHM", "nonsense")
+    ran = bench("bcast")
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("hpccoll: bench: HPCCOLL_ALGORITHM")
