@@ -133,3 +133,16 @@ def block_counts(count: int, nblocks: int) -> list[int]:
     """
     size, extra = divmod(count, nblocks)
     return [size + 1] * extra + [size] * (nblocks - extra)
+
+
+def slot_keys(collective: Collective, rank: int, size: int, root: int = 0,
+              nblocks: int = 1) -> dict[str, Sequence[int]]:
+    """The block key of every slot of a rank's ``in`` and ``out``."""
+    keys = dict(collective.given(rank, size, root, nblocks))
+    wanted = collective.wanted(rank, size, root, nblocks)
+    if wanted:
+        keys[OUT] = [w.block for w in wanted]
+    elif collective is EXSCAN:
+        # Rank 0 has a result buffer too; it is left alone.
+        keys[OUT] = range(nblocks)
+    return keys

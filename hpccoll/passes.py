@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import chain, zip_longest
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
-from hpccoll.collective import IN, OUT, TMP, Collective
+from hpccoll.collective import IN, OUT, TMP
 from hpccoll.errors import ScheduleError
 from hpccoll.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
 
@@ -32,14 +32,6 @@ class Piece(NamedTuple):
 
     ranks: Sequence[int]
     keys: Sequence[int]
-
-
-def slots(collective: Collective, rank: int, size: int, root: int = 0,
-          nblocks: int = 1) -> dict[str, Sequence[int]]:
-    """Tell the block key of every slot of a rank's ``in`` and ``out``."""
-    keys = dict(collective.given(rank, size, root, nblocks))
-    wanted = collective.wanted(rank, size, root, nblocks)
-    return {**keys, OUT: [w.block for w in wanted]} if wanted else keys
 
 
 def runs(buffer: str, numbers: Iterable[int]) -> tuple[Span, ...]:

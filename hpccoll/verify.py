@@ -20,10 +20,10 @@ from collections import deque
 from itertools import accumulate
 from typing import Callable, Iterable, NamedTuple, Sequence
 
-from hpccoll.collective import IN, OUT, TMP, Collective, block_counts
+from hpccoll.collective import IN, OUT, TMP, Collective, block_counts, slot_keys
 from hpccoll.errors import ProofError, ScheduleError
 from hpccoll.lower import (
-    Extent, Lane, Layout, Local, Message, alias, lanes, packed, shifted)
+    Extent, Lane, Layout, Local, Lowered, Message, alias, lanes, packed, shifted)
 from hpccoll.schedule import RECV, SEND, Schedule
 
 #: The symbol of memory nobody wrote.
@@ -101,7 +101,8 @@ def cases(schedule: Schedule, collective: Collective) -> Iterable[Case]:
         sizes = [lambda key: 0, lambda key: 3]
     else:
         sizes = [lambda key: (5 * key + 3) % 4, lambda key: 2 * (key == keys - 1)]
-    found = [one] + [Case(size_of, keys) for size_of in sizes] + [Case(lambda key: 3, keys, False, 2)]
+    found = [one, *(Case(size_of, keys) for size_of in sizes)]
+    found.append(Case(lambda key: 3, keys, segment=2))
     if collective.in_place:
         found += [one._replace(in_place=True), found[-1]._replace(in_place=True),
                   Case(sizes[0], keys, True)]
@@ -134,17 +135,6 @@ def lower_all(schedule: Schedule, collective: Collective, rank: int, case: Case)
         return lanes(schedule.program(rank), Layout(places, case.size_of), longest, case.segment)
     except ScheduleError as error:
         raise ProofError(str(error), schedule=schedule.title, rank=rank) from error
-
-
-def slot_keys(collective: Collective, rank: int, size: int, root: int, nblocks: int):
-    """Block key of every slot of ``in`` and ``out`` on one rank."""
-    keys = dict(collective.given(rank, size, root, nblocks))
-    wanted = collective.wanted(rank, size, root, nblocks)
-    if wanted:
-        keys[OUT] = [w.block for w in wanted]
-    if collective.name == "exscan" and not rank:
-        keys[OUT] = range(nblocks)
-    return keys
 
 
 class _Machine:

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from hpccoll.algorithms import circulant
-from hpccoll.collective import COLLECTIVES, IN, OUT, TMP
+from hpccoll.collective import COLLECTIVES, IN, OUT, TMP, slot_keys
 from hpccoll.passes import (
-    Piece, Place, allot, concatenate, embed, renamed, reverse, runs, slots)
+    Piece, Place, allot, concatenate, embed, renamed, reverse, runs)
 from hpccoll.schedule import SEND, Program, at, copy
 from hpccoll.topology import Group, Topology
 
@@ -102,7 +102,7 @@ def exchange(collective: str, build: Callable[..., Program], level: Level,
         root: the group that is the root of a rooted collective.
     """
     size, rooted = len(level.groups), () if root is None else (root,)
-    keys = slots(COLLECTIVES[collective], level.mine, size, *(rooted or (0,)), len(blocks))
+    keys = slot_keys(COLLECTIVES[collective], level.mine, size, *(rooted or (0,)), len(blocks))
     return embed(build(level.mine, size, *rooted), keys, blocks.__getitem__, place)
 
 

@@ -25,8 +25,8 @@ from typing import Sequence
 
 from hpccoll.algorithms import knomial, pairwise
 from hpccoll.algorithms.hierarchy import WORK, Level, among, levels
-from hpccoll.collective import ALLTOALL, IN, OUT
-from hpccoll.passes import Piece, Place, allot, concatenate, embed, joined, runs, slots
+from hpccoll.collective import ALLTOALL, IN, OUT, slot_keys
+from hpccoll.passes import Piece, Place, allot, concatenate, embed, joined, runs
 from hpccoll.schedule import Program, Span, at
 from hpccoll.topology import Topology
 
@@ -65,12 +65,12 @@ def two_phase(rank: int, topology: Topology) -> Program:
     def players(i: int) -> list[int]:
         return [g.start + i % len(g) for g in level.groups]
 
-    outer = embed(pairwise.alltoall(level.mine, count), slots(ALLTOALL, level.mine, count), across,
+    outer = embed(pairwise.alltoall(level.mine, count), slot_keys(ALLTOALL, level.mine, count), across,
                   {IN: given if width == 1 else between, OUT: wanted})
     if width == 1:
         return outer
     inner = embed(two_phase(index, Topology(level.trees[level.mine])),
-                  slots(ALLTOALL, index, width), inside, {IN: given, OUT: between})
+                  slot_keys(ALLTOALL, index, width), inside, {IN: given, OUT: between})
     return allot(concatenate(inner, outer), WORK, list(waiting))
 
 
@@ -106,7 +106,7 @@ def leader(rank: int, topology: Topology) -> Program:
                   {IN: columns, OUT: place(level)[1]}) for level in inner)
     exchanged = Program(())
     if rank in leaders:
-        exchanged = embed(pairwise.alltoall(top.mine, count), slots(ALLTOALL, top.mine, count),
+        exchanged = embed(pairwise.alltoall(top.mine, count), slot_keys(ALLTOALL, top.mine, count),
                           across, dict(zip((IN, OUT), place(top))))
     kept = (*sent_by(led, size), *received_by(led, size)) if len(led) > 1 else ()
     return allot(concatenate(*up, exchanged, *down), WORK, kept)

@@ -3,10 +3,11 @@
 import pytest
 
 from hpccoll.algorithms import chain, circulant, doubling, knomial, multiplying, ring, schedule
-from hpccoll.collective import ALLGATHER, ALLREDUCE, ALLTOALL, BCAST, IN, OUT, REDUCE, TMP
+from hpccoll.collective import (
+    ALLGATHER, ALLREDUCE, ALLTOALL, BCAST, IN, OUT, REDUCE, TMP, slot_keys)
 from hpccoll.errors import ProofError, ScheduleError
 from hpccoll.passes import (
-    Piece, allot, concatenate, delayed, embed, joined, parallel, renamed, reverse, runs, slots)
+    Piece, allot, concatenate, delayed, embed, joined, parallel, renamed, reverse, runs)
 from hpccoll.schedule import LEFT, Program, at, copy, recv, reduce, send
 from hpccoll.verify import verify
 
@@ -53,7 +54,7 @@ def test_ranks_and_blocks_can_be_mapped_at_will(players, cut):
     """A ring of four on eight blocks: neighbours, far apart, or one with all, three with none."""
     def build(rank, size):
         me = players.index(rank)
-        return embed(ring.allreduce(me, size), slots(ALLREDUCE, me, size, nblocks=size),
+        return embed(ring.allreduce(me, size), slot_keys(ALLREDUCE, me, size, nblocks=size),
                      lambda key: [Piece(players, cut(key))], {IN: home(IN), OUT: home(OUT)})
 
     verify(schedule("allreduce", build, 4, nblocks=8))
@@ -63,7 +64,7 @@ def test_ranks_and_blocks_can_be_mapped_at_will(players, cut):
 def test_scratch_without_a_place_stays_scratch(size):
     """Several scratch slots of one block, which consists of three: each gets three."""
     def build(rank, size):
-        return embed(multiplying.allreduce(rank, size, 4), slots(ALLREDUCE, rank, size),
+        return embed(multiplying.allreduce(rank, size, 4), slot_keys(ALLREDUCE, rank, size),
                      lambda key: [Piece(range(size), [0, 1, 2])],
                      {IN: home(IN), OUT: home(OUT)})
 
@@ -120,9 +121,9 @@ def test_copies_onto_themselves_vanish_but_reductions_stay():
 
 
 def test_slots_are_those_of_the_collective():
-    assert slots(BCAST, 1, 4, 2, 3) == {OUT: [0, 1, 2]}
-    assert {b: list(ks) for b, ks in slots(REDUCE, 1, 4, 2, 3).items()} == {IN: [0, 1, 2]}
-    assert {b: list(ks) for b, ks in slots(ALLTOALL, 1, 3).items()} == {
+    assert slot_keys(BCAST, 1, 4, 2, 3) == {OUT: [0, 1, 2]}
+    assert {b: list(ks) for b, ks in slot_keys(REDUCE, 1, 4, 2, 3).items()} == {IN: [0, 1, 2]}
+    assert {b: list(ks) for b, ks in slot_keys(ALLTOALL, 1, 3).items()} == {
         IN: [3, 4, 5], OUT: [1, 4, 7]}
 
 
@@ -130,7 +131,7 @@ def test_slots_are_those_of_the_collective():
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_reduce_then_bcast_is_allreduce(size):
     def build(rank, size):
-        up = embed(knomial.reduce(rank, size, 0), slots(REDUCE, rank, size),
+        up = embed(knomial.reduce(rank, size, 0), slot_keys(REDUCE, rank, size),
                    lambda key: [Piece(range(size), [key])], {IN: home(IN), OUT: home(OUT)})
         return concatenate(up, knomial.bcast(rank, size, 0))
 
@@ -162,7 +163,7 @@ def test_a_work_buffer_becomes_scratch_after_what_there_is():
 def both_ways(rank, size):
     """Two rings, one each way round, each with half of the blocks."""
     def half(me, players, cut):
-        return embed(ring.allreduce(me, size), slots(ALLREDUCE, me, size, nblocks=size),
+        return embed(ring.allreduce(me, size), slot_keys(ALLREDUCE, me, size, nblocks=size),
                      lambda key: [Piece(players, [cut(key)])], {IN: home(IN), OUT: home(OUT)})
 
     return parallel(half(rank, range(size), lambda key: key),
@@ -179,7 +180,7 @@ def crossing(rank, size, aligned):
     """Rank 2 sends one block through 1 to 0, and the other through 0 to 1."""
     def half(order, block):
         me = order.index(rank)
-        program = embed(chain.bcast(me, size, 0), slots(BCAST, me, size),
+        program = embed(chain.bcast(me, size, 0), slot_keys(BCAST, me, size),
                         lambda key: [Piece(order, [block])], {OUT: home(OUT)})
         return delayed(program, max(me - 1, 0) if aligned else 0)
 
@@ -243,5 +244,5 @@ def test_a_token_backwards_is_a_token():
 
 
 def test_allgather_slots_agree_with_the_program():
-    assert {b: list(ks) for b, ks in slots(ALLGATHER, 2, 4).items()} == {IN: [2],
+    assert {b: list(ks) for b, ks in slot_keys(ALLGATHER, 2, 4).items()} == {IN: [2],
                                                                          OUT: [0, 1, 2, 3]}
