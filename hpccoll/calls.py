@@ -74,7 +74,8 @@ class Call(NamedTuple):
     nbytes: int | None = 0
     uniform: bool = True
     key: tuple = ()
-    layout: Callable[[Schedule, int], tuple[Layout, int]] = lambda s, r: (Layout({}, lambda k: 0), 0)
+    layout: Callable[[Schedule, int], tuple[Layout, int]] = lambda schedule, rank: (
+        Layout({}, lambda key: 0), 0)
     shared: bool = True
     learn: Callable[[Sequence[int]], Call] | None = None
 

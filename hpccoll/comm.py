@@ -192,10 +192,11 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             PROGRESS.finish(state)
 
     def _check_alive(self) -> None:
-        # Dup and its like make instances before they have a handle, so this may be the first look.
-        if self != MPI.COMM_NULL and self._life is None:
-            self._life = Life.of(self)
-        if self == MPI.COMM_NULL or self._life.freed:
+        life = self._life
+        if life is None and self != MPI.COMM_NULL:
+            # Dup and its like make instances before they have a handle: this is the first look.
+            life = self._life = Life.of(self)
+        if life is None or life.freed:
             raise CommunicatorError("the communicator is null or was freed; "
                                     "make a new hpccoll.Comm")
 
@@ -247,7 +248,8 @@ class Life:
     def of(cls, comm: Comm) -> Life:
         """The life of a communicator; the wrapper is told when it ends."""
         if not cls._keyvals:
-            cls._keyvals.append(MPI.Comm.Create_keyval(delete_fn=lambda comm, key, life: life.end()))
+            cls._keyvals.append(MPI.Comm.Create_keyval(
+                delete_fn=lambda comm, key, life: life.end()))
         life = comm.Get_attr(cls._keyvals[0])
         if life is None:
             life = cls()

@@ -34,7 +34,8 @@ def plan_for(state: State, call: Call, choice: Choice) -> plans.Plan:
     if call.learn is not None and not _needs_own_count_only(call, choice):
         # Only the root knows the counts, and ranks on the way pass on blocks of others.
         call = call.learn(state.comm.bcast(call.key[0], call.root))
-    key = (call.name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes, call.root, call.in_place,
+    key = (call.name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes,
+           call.root, call.in_place,
            call.key, element_type(call.datatype) if call.datatype else None)
     made = state.choices.get(key)
     return made or state.choices.keep(key, _make(state, call, choice))

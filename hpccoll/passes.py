@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import chain, zip_longest
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
-from hpccoll.collective import IN, OUT, TMP
+from hpccoll.collective import IN, TMP
 from hpccoll.errors import ScheduleError
 from hpccoll.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
 

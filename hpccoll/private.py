@@ -52,6 +52,7 @@ class State:
         self.choices = Kept(MOST_KEPT)
         self.prepared = Kept(MOST_KEPT, discard=lambda execution: execution.free())
         self.seen = Kept(MOST_KEPT)
+        self.post: Any = None  # carries objects; made by the first lower-case reduction
         self.abandoned: list[Any] = []
         self.freed = False
         self._scratch = numpy.empty(0, numpy.uint8)
@@ -102,6 +103,8 @@ class State:
         if not self.freed:
             self.freed = True
             self.prepared.clear()
+            if self.post is not None:
+                self.post.free()
             if self.node is not None:
                 self.node.free()
             self.comm.Free()

@@ -65,7 +65,11 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     """The kernel of an operator on a dtype, for arrays of one namespace (NumPy, CuPy)."""
     operator = operator_of(op)
     if operator is not None and not operator.pairs:
-        return getattr(namespace, UFUNCS[operator.name])
+        ufunc = getattr(namespace, UFUNCS[operator.name])
+        if operator.name in ("max", "min"):
+            # NumPy deprecates a third positional operand of these two, and only these.
+            return lambda left, right, into: ufunc(left, right, out=into)
+        return ufunc
     return _reduce_local(op, datatype)
 
 

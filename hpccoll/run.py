@@ -148,6 +148,16 @@ class Execution:
             made.append((self.memory.synchronize, ()))
         return made
 
+    @property
+    def title(self) -> str:
+        """What runs, for messages to people."""
+        return self.plan.schedule.title
+
+    @property
+    def rank(self) -> int:
+        """The rank it runs on."""
+        return self.endpoint.rank
+
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
         for slot in self.slots:
@@ -252,9 +262,12 @@ def wait(execution: Execution, timeout: float, report: float) -> None:
 
 
 class Watch:
-    """Patience while nothing moves: spin, then yield, then warn, then fail."""
+    """Patience while nothing moves: spin, then yield, then warn, then fail.
 
-    def __init__(self, execution: Execution, timeout: float, report: float):
+    ``execution`` is one, or whatever has its ``title``, ``rank`` and ``pending``.
+    """
+
+    def __init__(self, execution: Any, timeout: float, report: float):
         self.execution, self.timeout, self.report = execution, timeout, report
         self.moved()
 
@@ -278,8 +291,7 @@ class Watch:
         if elapsed < min(self.report, self.timeout):
             return
         round_, peers = self.execution.pending()
-        title = self.execution.plan.schedule.title
-        rank = self.execution.endpoint.rank
+        title, rank = self.execution.title, self.execution.rank
         if elapsed >= self.timeout:
             raise CollectiveTimeout(title, rank, round_, peers, self.timeout)
         if not self.warned:

@@ -16,7 +16,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Callable, Iterator, NamedTuple, Sequence
 
-from hpccoll.collective import COLLECTIVES, IN, OUT, TMP, Collective
+from hpccoll.collective import COLLECTIVES, Collective
 from hpccoll.errors import ArgumentError
 from hpccoll.topology import Topology
 

@@ -212,18 +212,17 @@ class _Machine:
         return memory
 
     def share(self, memory: dict, rank: int) -> None:
-        """Give ``in`` and ``out`` the memory that ``MPI.IN_PLACE`` gives them."""
-        kind, held = self.collective.in_place, memory.get(IN, [])
+        """Leave the one memory that ``MPI.IN_PLACE`` leaves, under the name lowering uses."""
+        kind = self.collective.in_place
         if kind == "root":
             if rank == self.schedule.root:
-                memory[OUT] = memory[IN]
-            return
-        if OUT in memory:
+                del memory[OUT]
+        elif OUT in memory:
+            held = memory.pop(IN)
             start = sum(map(self.case.size_of, range(rank))) if kind == "own" else 0
             missing = start + len(held) - len(memory[OUT])
             memory[OUT] += [GARBAGE] * missing
             memory[OUT][start:start + len(held)] = held
-            memory[IN] = memory[OUT]
 
     def find(self, rank: int, segment: int, extent: Extent) -> tuple[list, Extent]:
         """The list an extent lies in, and the extent moved to its segment's place."""
@@ -258,23 +257,23 @@ class _Machine:
                     for step in (*phase.before, *phase.after):
                         self.check_local(rank, number, step)
                 if len(programs) > 1:
-                    touched.append(self.touched(rank, lane))
+                    touched.append(self.touched(lane))
             for i, (reads, writes) in enumerate(touched):
                 for others in touched[:i]:
                     if writes & (others[0] | others[1]) or others[1] & reads:
                         raise self.fault("two segments use the same memory", rank)
 
     def check_phase(self, rank: int, number: int, messages: Sequence[Message]) -> None:
-        spans = sorted((self.region(rank, e.buffer), e.offset, e.offset + e.count, kind, step)
+        spans = sorted((e.buffer, e.offset, e.offset + e.count, kind, step)
                        for step in messages for kind, _, e in [step] if e.count)
         furthest: dict[str, tuple] = {}
-        for region, start, stop, kind, step in spans:
+        for buffer, start, stop, kind, step in spans:
             for seen in (RECV, SEND):
-                end, other = furthest.get((region, seen), (0, None))
+                end, other = furthest.get((buffer, seen), (0, None))
                 if start < end and RECV in (kind, seen):
                     raise self.fault(f"uses memory that '{other}' of the same round is using",
                                      rank, number, step)
-            furthest[region, kind] = max(furthest.get((region, kind), (0, step)), (stop, step))
+            furthest[buffer, kind] = max(furthest.get((buffer, kind), (0, step)), (stop, step))
 
     def check_local(self, rank: int, number: int, step: Local) -> None:
         """A local step works on memory of one size, and in place or apart, not in between."""
@@ -283,29 +282,24 @@ class _Machine:
             if operand.count != into.count:
                 raise self.fault("has operands of different sizes", rank, number, step)
             apart = abs(operand.offset - into.offset)
-            if 0 < apart < into.count and (self.region(rank, operand.buffer)
-                                           == self.region(rank, into.buffer)):
+            if 0 < apart < into.count and operand.buffer == into.buffer:
                 raise self.fault("overwrites a part of what it reads", rank, number, step)
 
-    def region(self, rank: int, buffer: str) -> str:
-        memory = self.memory[rank]
-        return IN if buffer == OUT and memory.get(OUT) is memory.get(IN) else buffer
-
-    def touched(self, rank: int, lane: Lane) -> tuple[set, set]:
+    def touched(self, lane: Lane) -> tuple[set, set]:
         reads, writes = set(), set()
         for phase in lane.program.phases:
             for kind, _, extent in phase.messages:
-                self.mark(writes if kind == RECV else reads, rank, shifted(extent, lane.shift))
+                self.mark(writes if kind == RECV else reads, shifted(extent, lane.shift))
             for into, *operands in (*phase.before, *phase.after):
-                self.mark(writes, rank, shifted(into, lane.shift))
+                self.mark(writes, shifted(into, lane.shift))
                 for operand in filter(None, operands):
-                    self.mark(reads, rank, shifted(operand, lane.shift))
+                    self.mark(reads, shifted(operand, lane.shift))
         return reads, writes
 
-    def mark(self, cells: set, rank: int, extent: Extent) -> None:
-        if extent.buffer != TMP:
-            region = self.region(rank, extent.buffer)
-            cells.update((region, i) for i in range(extent.offset, extent.offset + extent.count))
+    def mark(self, cells: set, extent: Extent) -> None:
+        buffer, start, count = extent
+        if buffer != TMP:
+            cells.update((buffer, i) for i in range(start, start + count))
 
     # -- running ---------------------------------------------------------------------------
     def run(self) -> None:
@@ -337,6 +331,7 @@ class _Machine:
         if thread.done:
             return woken
         thread.started = True
+        self.forget(rank, segment)
         self.local(rank, segment, thread.phase.before)
         thread.open = list(thread.phase.messages)
         thread.knew = self.known[rank]
@@ -372,6 +367,11 @@ class _Machine:
                 woken.append((who, segment))
         return woken
 
+    def forget(self, rank: int, segment: int) -> None:
+        """Empty the landing space: a message used in place was never there."""
+        scratch, start = self.memory[rank][TMP, segment], self.programs[rank][segment].program.landing
+        scratch[start:] = [GARBAGE] * (len(scratch) - start)
+
     def local(self, rank: int, segment: int, steps: Sequence[Local]) -> None:
         for into, left, right in steps:
             symbols = self.read(rank, segment, left)
@@ -405,11 +405,12 @@ class _Machine:
 
     def results(self, rank: int):
         """Every wanted element: its place, symbol, block, index in the block, contributors."""
-        cell, memory = 0, self.memory[rank].get(OUT, [])
-        if self.case.in_place and self.collective.in_place == "root" and rank == self.schedule.root:
-            cell = sum(map(self.case.size_of, range(rank)))
-        for key, ranks in self.collective.wanted(rank, self.size, self.schedule.root,
-                                                 self.schedule.nblocks):
+        wanted = self.collective.wanted(rank, self.size, self.schedule.root,
+                                        self.schedule.nblocks)
+        cell, memory = 0, self.memory[rank].get(OUT)
+        if wanted and memory is None:  # a root that scatters in place
+            cell, memory = sum(map(self.case.size_of, range(rank))), self.memory[rank][IN]
+        for key, ranks in wanted:
             ranks = ranks if isinstance(ranks, range) else tuple(ranks)
             for element in range(self.case.size_of(key)):
                 yield cell, memory[cell], key, element, ranks
@@ -439,9 +440,7 @@ class _Machine:
     def check_untouched(self, rank: int) -> None:
         """Input stays as it was; an output nobody asked for is not written."""
         memory, fresh = self.memory[rank], self.start(rank)
-        # In place, the result may replace the input, but a root that scatters keeps its own.
-        kept = memory.get(IN) is not memory.get(OUT) or self.collective.in_place == "root"
-        if kept and memory.get(IN) != fresh.get(IN):
+        if memory.get(IN) != fresh.get(IN):
             raise self.fault("the input was overwritten", rank)
         wanted = self.collective.wanted(rank, self.size, self.schedule.root,
                                         self.schedule.nblocks)

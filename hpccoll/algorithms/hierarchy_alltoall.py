@@ -65,7 +65,8 @@ def two_phase(rank: int, topology: Topology) -> Program:
     def players(i: int) -> list[int]:
         return [g.start + i % len(g) for g in level.groups]
 
-    outer = embed(pairwise.alltoall(level.mine, count), slot_keys(ALLTOALL, level.mine, count), across,
+    outer = embed(pairwise.alltoall(level.mine, count),
+                  slot_keys(ALLTOALL, level.mine, count), across,
                   {IN: given if width == 1 else between, OUT: wanted})
     if width == 1:
         return outer

@@ -3,8 +3,8 @@
 A receiver that has been told what to do with a message (``Posting.uses``) does it on the
 sender's own memory, message by message from the front, and the sender's memory is its own again
 only after that. This is the other way in which plans may run, so it is proved by running, too.
-With ``eager=True`` messages leave their sender at once, and those that cannot be used yet are
-moved to where they would have been received.
+Messages that cannot be used for some time are moved to where they would have been received, and
+with ``eager=True`` at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from hpccoll.errors import MessageSizeError
 from hpccoll.schedule import SEND
 from hpccoll.transport import Posting
 from hpccoll.transport.loopback import Loopback, LoopbackEndpoint, spoil
+
+
+#: Tests after which messages further back are put aside.
+PATIENCE = 2
 
 
 class Direct(Loopback):
@@ -48,6 +52,7 @@ class DirectBatch:
         world, rank = self.endpoint.world, self.endpoint.rank
         self.mine = [_End(posting, world.eager) for posting in self.postings]
         self.waiting = [end for end in self.mine if end.posting.kind != SEND]
+        self.idle = PATIENCE if world.eager else 0
         for end in self.mine:
             sending, peer = end.posting.kind == SEND, end.posting.peer
             pair = (rank, peer, self.tag) if sending else (peer, rank, self.tag)
@@ -61,7 +66,8 @@ class DirectBatch:
     def test(self) -> bool:
         while self.waiting and self.waiting[0].partner:
             self.waiting.pop(0).use()
-        if self.endpoint.world.eager:
+        self.idle += 1
+        if self.idle > PATIENCE:
             for end in filter(lambda end: end.partner, self.waiting):
                 end.put_aside()
         return all(end.done for end in self.mine)

@@ -22,7 +22,7 @@ import numpy
 
 from hpccoll.collective import IN, OUT, TMP
 from hpccoll.errors import MessageSizeError
-from hpccoll.lower import Extent, Lane, Phase, shifted
+from hpccoll.lower import Extent, Lane, Local, Lowered, Phase, shifted
 from hpccoll.plan import Plan
 from hpccoll.run import Execution
 from hpccoll.schedule import RECV, SEND, Schedule
@@ -94,7 +94,7 @@ class Truth:
             # Most mutants share most ranks' programs: those are looked at once.
             if self.looked_at.get(rank) is lanes:
                 continue
-            uses = [Use(self.sizes(rank, lane), self.seats["sum"][rank].shared) for lane in lanes]
+            uses = [Use(self.sizes(rank, lane)) for lane in lanes]
             for lane, use in zip(lanes, uses):
                 for phase in lane.program.phases:
                     problem = use.phase(phase, lane.shift, rank, self.schedule.size)
@@ -107,12 +107,13 @@ class Truth:
         return ""
 
     def sizes(self, rank: int, lane: Lane) -> dict[str, int]:
-        """Elements of the buffers that a rank has; shared memory is called ``out``."""
+        """Elements of the buffers that a rank has; shared memory has one name only."""
         seat, name = self.seats["sum"][rank], self.schedule.collective.name
+        hidden = seat.shared and (OUT if name == "scatter" else IN)
         found = {TMP: lane.program.scratch}
-        if seat.wanted or name in ("bcast", "exscan"):
+        if (seat.wanted or name in ("bcast", "exscan")) and hidden != OUT:
             found[OUT] = seat.memory[OUT].array.size
-        if seat.given and name != "bcast" and not seat.shared:
+        if seat.given and name != "bcast" and hidden != IN:
             found[IN] = seat.memory[IN].array.size
         return found
 
@@ -134,6 +135,7 @@ class Truth:
 
     def execution(self, seat: Seat, lanes: list[Lane], endpoint, kernel=None) -> Execution:
         """An execution in which all segments are in flight at once."""
+        lanes = [lane._replace(program=forgetful(lane.program)) for lane in lanes]
         seat.plan = Plan(self.schedule, tuple(lanes), len(lanes),
                          max(lane.program.scratch for lane in lanes), 0)
         if seat.scratch.array.size < seat.plan.depth * seat.plan.scratch:
@@ -159,11 +161,21 @@ class Truth:
         return ""
 
 
+def forgetful(program: Lowered) -> Lowered:
+    """The same program, with garbage in the landing space at the start of every phase."""
+    space = program.scratch - program.landing
+    if not space:
+        return program
+    wipe = Local(Extent(TMP, program.landing, space), Extent(TMP, program.scratch, space))
+    return Lowered(tuple(phase._replace(before=(wipe, *phase.before))
+                         for phase in program.phases), program.scratch + space, program.landing)
+
+
 class Use:
     """What one segment of one rank reads and writes, one bit for each element of a buffer."""
 
-    def __init__(self, sizes: dict[str, int], shared: bool):
-        self.sizes, self.shared = sizes, shared
+    def __init__(self, sizes: dict[str, int]):
+        self.sizes = sizes
         self.reads, self.writes = Counter(), Counter()
 
     def phase(self, phase: Phase, shift: int, rank: int, size: int) -> str:
@@ -196,7 +208,6 @@ class Use:
     def area(self, extent: Extent, shift: int) -> tuple[str, int]:
         """The buffer and the bits of an extent; -1 for memory that does not exist."""
         buffer, start, count = shifted(extent, shift)
-        buffer = OUT if buffer == IN and self.shared else buffer
         if buffer not in self.sizes or not 0 <= start <= start + count <= self.sizes[buffer]:
             return buffer, -1
         return buffer, ((1 << count) - 1) << start
@@ -212,6 +223,10 @@ class Buffering:
 
     def __init__(self, endpoint):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
+
+    def direct(self, peers, tag: int) -> bool:
+        """Messages are not used in place."""
+        return False
 
     def batch(self, postings, tag: int, repeated: bool) -> LoopbackBatch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""

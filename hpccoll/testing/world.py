@@ -20,7 +20,7 @@ from hpccoll.collective import IN, OUT, Collective
 from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.run import Execution, Memory
 from hpccoll.schedule import Schedule
-from hpccoll.testing.direct import Direct
+from hpccoll.testing.direct import PATIENCE, Direct
 from hpccoll.testing.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
 from hpccoll.transport.loopback import Loopback
 
@@ -231,8 +231,8 @@ def interleave(executions: Iterable[Execution], seed: int = 0) -> None:
             moved |= execution.progress()
         running = [execution for execution in running if not execution.done]
         idle = 0 if moved or waiting else idle + 1
-        # A rank may use a message without going on itself; its sender goes on in the next turn.
-        if running and idle > 1:
+        # A rank may use a message, or put it aside, without going on: its sender does, later.
+        if running and idle > PATIENCE + 1:
             raise Stalled({e.endpoint.rank: e.pending() for e in running})
 
 

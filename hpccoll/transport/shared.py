@@ -28,7 +28,7 @@ import numpy
 from hpccoll.errors import MessageSizeError
 from hpccoll.schedule import SEND
 from hpccoll.transport import Posting
-from hpccoll.transport.node import CHANNELS, SLOT_BYTES, Node
+from hpccoll.transport.node import CHANNELS, Node
 
 SLOT, REGION, PRIVATE, MPI_MESSAGE = range(4)
 #: Tests without progress after which a message that cannot be used yet is moved out of the way.

@@ -42,7 +42,8 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
         made = schedule(collective, name, size, topology=topology if entry.hierarchical else None)
         lines.append(f"{name:24}{_text(made.rounds):>8}{_sent(made, nbytes):>14}   "
                      f"{objection(Choice(name), call, size) or 'yes'}")
-    lines.append(f"{NATIVE:24}{'?':>8}{'?':>14}   yes ({MPI.Get_library_version().split(',')[0].strip().splitlines()[0]})")
+    library = MPI.Get_library_version().splitlines()[0].split(",")[0]
+    lines.append(f"{NATIVE:24}{'?':>8}{'?':>14}   yes ({' '.join(library.split())})")
     if not chosen.is_native and size <= EXPLAINED:
         lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
     return "\n".join(lines) + "\n"

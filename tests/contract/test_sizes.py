@@ -1,32 +1,44 @@
-"""A message of another size than expected is an error that says so, on the receiver."""
+"""A message of another size than expected is an error that says so, on the receiver.
 
+Long messages that MPI carries are left out: where the receive is shorter, Open MPI 5.0 reports
+the truncation after it has written past the end of the buffer.
+"""
+
+import numpy
 import pytest
-from contract.ranks import PERSISTENT, recv, send
+from contract.ranks import PERSISTENT, SHARED, recv, send
 from hpccoll.errors import MessageSizeError
 
+#: Elements sent and expected.
+SIZES = [(3, 40), (40, 3), (0, 3), (3, 0)]
 
-@pytest.mark.parametrize("kinds", [("small", "slot"), ("slot", "small"), ("empty", "small"),
-                                   ("small", "empty"), ("registered", "slot")])
-def test_sizes_are_checked(fresh, kinds):
-    if fresh.flavour == PERSISTENT:
-        pytest.skip("persistent batches do not look at sizes: that would double their cost")
 
-    def rule(me):
-        if me.rank > 1:
-            return
-        if me.rank == 0:
-            batch = me.start(send(1, me.memory(kinds[0])))
-            for _ in range(200):
-                try:
-                    if batch.test():
-                        break
-                except MessageSizeError:
-                    break
-                yield
-            return
-        batch = me.start(recv(0, me.memory(kinds[1])))
+def mismatch(me, sent, expected):
+    """Rank 0 sends to rank 1, which notices; rank 0 may or may not, but it does not hang."""
+    array = numpy.zeros(sent if me.rank == 0 else expected)
+    if me.rank == 0:
+        batch = me.start(send(1, array))
+        for _ in range(200):
+            try:
+                batch.test()
+            except MessageSizeError:
+                return
+            yield
+    elif me.rank == 1:
+        batch = me.start(recv(0, array))
         with pytest.raises(MessageSizeError):
             while not batch.test():
                 yield
 
-    fresh.run(rule)
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_sizes_are_checked(fresh, sizes):
+    if fresh.flavour == PERSISTENT:
+        pytest.skip("persistent batches do not look at sizes: that would double their cost")
+    fresh.run(mismatch, *sizes)
+
+
+def test_long_messages_are_not_read_when_their_size_is_wrong(fresh):
+    if fresh.flavour != SHARED:
+        pytest.skip("only a channel knows the size before the message moves")
+    fresh.run(mismatch, 4000, 3)

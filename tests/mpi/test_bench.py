@@ -23,7 +23,8 @@ from hpccoll.schedule import Program  # noqa: E402
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
-QUICK = Settings(warmup=2, iterations=2)
+#: Four calls of every candidate: hpccoll serves the third from what it has prepared.
+QUICK = Settings(warmup=1, iterations=1)
 
 
 class Course(list):
@@ -60,7 +61,7 @@ def test_every_candidate_is_right(collective, in_place):
     assert outcome.failures == 0, [(r.candidate, r.nbytes, r.wrong, r.changed)
                                    for group in outcome.groups for r in group if r.failures]
     if WORLD.rank == 0:
-        assert {len(r.seconds) for group in outcome.groups for r in group} == {2}
+        assert {len(r.seconds) for group in outcome.groups for r in group} == {1}
         assert {len(r.rank_mean_seconds) for group in outcome.groups for r in group} == {
             WORLD.size}
 

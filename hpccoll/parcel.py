@@ -1,0 +1,157 @@
+"""Python objects as messages that describe themselves.
+
+A message is a frame of fixed size and, only for what does not fit into it, the rest after it:
+
+    [n | n bytes of pickle, n <= INLINE]           small objects
+    [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, failures
+
+Arrays travel as their bytes, everything else as mpi4py pickles it (``MPI.pickle``). A failure
+travels like any object, so that an exception on one rank reaches the ranks that wait for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.errors import HpccollError
+
+#: Bytes of a frame; some MPI libraries take much longer for more.
+FRAME = 128
+INLINE, LONG = FRAME - 1, 255
+PICKLED, ARRAY, SCALAR, FAILURE = range(4)
+#: The mark ``LONG``, kind, bytes of the description, bytes of the data.
+HEAD = struct.Struct("<BBBxq")
+#: Dtypes whose arrays travel as bytes: exactly NumPy's own native ones, by character.
+PLAIN = {char: numpy.dtype(char) for char in "?bBhHiIlLqQefdgFDG"}
+SCALARS = {dtype.type: char for char, dtype in PLAIN.items()}
+#: Types of which a copy is the same as the object itself.
+IMMUTABLE = {int, float, complex, bool, str, bytes, type(None), *SCALARS}
+
+_dumps, _loads = MPI.pickle.dumps, MPI.pickle.loads
+
+
+class Failure(NamedTuple):
+    """What a rank passes on instead of a result: the exception, and where it was raised."""
+
+    error: BaseException
+    rank: int
+
+    def throw(self, here: int) -> None:
+        """Raise the exception, on the rank ``here``."""
+        if self.rank == here:
+            raise self.error
+        raise self.error from HpccollError(f"raised on rank {self.rank}")
+
+
+#: Types that do not go as a plain pickle.
+SPECIAL = {numpy.ndarray, Failure, *SCALARS}
+
+
+def write(frame: bytearray, obj: Any, rank: int) -> tuple[Any, Failure | None]:
+    """Write an object into a frame; return the data that has to follow, and what failed."""
+    kind, failure, described = type(obj), None, b""
+    if kind not in SPECIAL:
+        try:
+            data = _dumps(obj)
+        except Exception as error:
+            obj, kind = Failure(error, rank), Failure
+        else:
+            nbytes = len(data)
+            if nbytes <= INLINE:
+                frame[0] = nbytes
+                frame[1:1 + nbytes] = data
+                return None, None
+            kind = PICKLED
+    if kind is Failure:
+        kind, failure, data = FAILURE, obj, _dumps_failure(obj)
+    elif kind is numpy.ndarray:
+        kind, described, data = _array(obj)
+    elif kind is not PICKLED:
+        kind, described, data = SCALAR, SCALARS[kind].encode(), obj.tobytes()
+    nbytes = data.nbytes if kind == ARRAY else len(data)
+    HEAD.pack_into(frame, 0, LONG, kind, len(described), nbytes)
+    start = HEAD.size + len(described)
+    frame[HEAD.size:start] = described
+    if start + nbytes > FRAME:
+        return data, failure
+    frame[start:start + nbytes] = data.tobytes() if kind == ARRAY else data
+    return None, failure
+
+
+def landing(frame: bytearray) -> Any:
+    """Memory for the data that follows a ``LONG`` frame; ``None`` if nothing follows."""
+    _, kind, described, nbytes = HEAD.unpack_from(frame)
+    if HEAD.size + described + nbytes <= FRAME:
+        return None
+    return _empty(frame, described) if kind == ARRAY else bytearray(nbytes)
+
+
+def read(frame: bytearray, data: Any, rank: int) -> Any:
+    """The object of a message; a failure, if it was one or cannot be unpickled."""
+    try:
+        if frame[0] != LONG:
+            return _loads(frame[1:1 + frame[0]])
+        _, kind, described, nbytes = HEAD.unpack_from(frame)
+        start = HEAD.size + described
+        inline = frame[start:start + nbytes] if data is None else data
+        if kind == ARRAY:
+            if data is None:
+                data = _empty(frame, described)
+                data.reshape(-1).view("u1")[...] = inline
+            return data
+        if kind == SCALAR:
+            return numpy.frombuffer(inline, chr(frame[HEAD.size]), 1)[0]
+        obj = _loads(inline)
+    except Exception as error:
+        return Failure(error, rank)
+    return _loads_failure(*obj) if kind == FAILURE else obj
+
+
+def is_plain(array: numpy.ndarray) -> bool:
+    """Tell whether an array can travel as bytes and arrive the same."""
+    return (array.flags.carray and 0 < array.ndim < 8
+            and PLAIN.get(array.dtype.char) is array.dtype)
+
+
+def fresh(obj: Any, rank: int) -> Any:
+    """A copy made as mpi4py makes it, by pickling; a failure where that fails."""
+    if type(obj) in IMMUTABLE or type(obj) is Failure:
+        return obj
+    if type(obj) is numpy.ndarray and is_plain(obj):
+        return obj.copy()
+    try:
+        return _loads(_dumps(obj))
+    except Exception as error:
+        return Failure(error, rank)
+
+
+def _array(array: numpy.ndarray) -> tuple[int, bytes, Any]:
+    if not is_plain(array):
+        return PICKLED, b"", _dumps(array)
+    return ARRAY, array.dtype.char.encode() + struct.pack(f"<{array.ndim}q", *array.shape), array
+
+
+def _empty(frame: bytearray, described: int) -> numpy.ndarray:
+    shape = struct.unpack_from(f"<{described // 8}q", frame, HEAD.size + 1)
+    return numpy.empty(shape, PLAIN[chr(frame[HEAD.size])])
+
+
+def _dumps_failure(failure: Failure) -> bytes:
+    try:
+        pickled = _dumps(failure.error)
+    except Exception:
+        pickled = None
+    return _dumps((pickled, f"{type(failure.error).__name__}: {failure.error}", failure.rank))
+
+
+def _loads_failure(pickled: bytes | None, text: str, rank: int) -> Failure:
+    try:
+        error = _loads(pickled)
+    except Exception:
+        error = None
+    # Some exceptions cannot be pickled, or do not come back as what they were.
+    return Failure(error if isinstance(error, Exception) else HpccollError(text), rank)
