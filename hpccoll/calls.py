@@ -16,6 +16,7 @@ from hpccoll.buffers import Buffer, NativeOnly, element_type, is_in_place, overl
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.lower import Layout
+from hpccoll.mpi_errors import RootError
 from hpccoll.reduce import check_op
 from hpccoll.schedule import Schedule
 
@@ -84,12 +85,12 @@ def check_root(root: Any, size: int) -> int:
     """Return the root if it is a rank of the communicator.
 
     Raises:
-        ArgumentError, ArgumentTypeError: it is not.
+        RootError, ArgumentTypeError: it is not.
     """
     if isinstance(root, bool) or not hasattr(root, "__index__"):
         raise ArgumentTypeError("root", f"expected a rank, got {root!r}")
     if not 0 <= root < size:
-        raise ArgumentError("root", f"{root} is not a rank of 0..{size - 1}")
+        raise RootError("root", f"{root} is not a rank of 0..{size - 1}")
     return int(root)
 
 

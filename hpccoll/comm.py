@@ -22,6 +22,7 @@ from mpi4py import MPI
 from hpccoll import config
 from hpccoll.calls import collective_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.mpi_errors import DeadCommunicatorError
 from hpccoll.objects import Objects
 from hpccoll.persistent import Persistent
 from hpccoll.private import existing
@@ -197,8 +198,8 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             # Dup and its like make instances before they have a handle: this is the first look.
             life = self._life = Life.of(self)
         if life is None or life.freed:
-            raise CommunicatorError("the communicator is null or was freed; "
-                                    "make a new hpccoll.Comm")
+            raise DeadCommunicatorError("the communicator is null or was freed; "
+                                        "make a new hpccoll.Comm")
 
 
 class Cart(Comm, MPI.Cartcomm):

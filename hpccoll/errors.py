@@ -36,10 +36,6 @@ class CommunicatorError(HpccollError, ValueError):
     """The communicator is null, was freed, or is of a kind that cannot be served."""
 
 
-class RequestError(HpccollError, RuntimeError):
-    """A request was used against MPI's rules: started while active, freed or cancelled."""
-
-
 class ScheduleError(HpccollError, ValueError):
     """A schedule or a builder is malformed: it names memory or ranks that do not exist."""
 

@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from hpccoll.config import Config
 from hpccoll.discover import discover
-from hpccoll.errors import RequestError
+from hpccoll.mpi_errors import RequestError
 from hpccoll.topology import Topology
 from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.node import Node

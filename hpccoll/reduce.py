@@ -13,6 +13,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentTypeError
+from hpccoll.mpi_errors import OperatorError
 from hpccoll.ops import OPERATORS, Operator
 
 #: ``kernel(left, right, into)``; ``into`` may be ``left`` or ``right`` itself.
@@ -36,7 +37,8 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
     """Raise unless the operator is an ``MPI.Op`` that exists for the element type.
 
     Raises:
-        ArgumentTypeError: names the operator, the type and the types it is defined on.
+        ArgumentTypeError: it is no operator.
+        OperatorError: names the operator, the type and the types it is defined on.
     """
     if not isinstance(op, MPI.Op):
         raise ArgumentTypeError("op", f"{collective} needs an MPI.Op, got {type(op).__name__}",
@@ -44,15 +46,15 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
     operator = operator_of(op)
     if operator is None:
         if op == MPI.OP_NULL or op in (MPI.REPLACE, MPI.NO_OP):
-            raise ArgumentTypeError("op", f"this operator cannot be used in {collective}")
+            raise OperatorError("op", f"this operator cannot be used in {collective}")
         return
     pair = dtype.names is not None
     if pair != operator.pairs or not (pair or operator.defined_on(dtype.kind)):
         names = {"b": "bool", "i": "signed", "u": "unsigned", "f": "floating", "c": "complex"}
         valid = "(value, index) pairs" if operator.pairs else ", ".join(
             names[kind] for kind in operator.kinds)
-        raise ArgumentTypeError("op", f"MPI.{operator.name.upper()} is not defined on {dtype}",
-                                f"it works on: {valid}")
+        raise OperatorError("op", f"MPI.{operator.name.upper()} is not defined on {dtype}",
+                            f"it works on: {valid}")
 
 
 def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:

@@ -25,7 +25,7 @@ from typing import Any, Callable, Iterator
 
 from mpi4py import MPI
 
-from hpccoll.errors import CommunicatorError, RequestError
+from hpccoll.mpi_errors import DeadCommunicatorError, RequestError
 from hpccoll.private import State
 from hpccoll.run import Execution, Watch
 
@@ -294,7 +294,7 @@ class Prequest(Driven, MPI.Prequest):
         if self._flight is not None and self._flight.error is not None:
             raise RequestError("its last run failed; free it and prepare a new one")
         if self._state.freed:
-            raise CommunicatorError("the communicator of this request was freed")
+            raise DeadCommunicatorError("the communicator of this request was freed")
         self._flight = Flight(self._state, *self._make())
         ctypes.memmove(MPI._addressof(self), MPI._addressof(self._flight.token),
                        MPI._sizeof(MPI.Request))

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 from hpccoll.bench.environment import library
 from hpccoll.bench.report import Group
-from hpccoll.bench.results import Result, ratios
+from hpccoll.bench.results import ratios
 from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
@@ -16,8 +16,10 @@ from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
 BETTER, WORSE = "#e8f4ea", "#fbecea"
 #: Marks and dashes, changed when the colours are used up.
 MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
-#: Inches of one panel, and of what stands above and below.
-WIDTH, HEIGHT, ABOVE, BELOW = 6.0, 3.5, 1.15, 0.55
+#: Inches of one panel, of what stands above and below, and of a line of the legend.
+WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
+#: Left margin, as a part of the whole; columns of the legend.
+LEFT, COLUMNS = 0.07, 6
 #: Labels that fit on the size axis.
 LABELS = 16
 
@@ -43,33 +45,32 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
     rows: dict[str, list[Group]] = {}
     for group in groups:
         rows.setdefault(group[0].collective, []).append(group)
-    height = len(rows) * HEIGHT + ABOVE + BELOW
-    figure = _figure(2 * WIDTH, height)
-    panels = figure.subplots(len(rows), 2, squeeze=False)
-    figure.subplots_adjust(left=0.065, right=0.985, top=1 - (ABOVE + 0.3) / height,
-                           bottom=(BELOW + 0.1) / height, wspace=0.16,
-                           hspace=0.75 / (HEIGHT - 0.75))
-    labels = list(dict.fromkeys(r.candidate for group in groups for r in group))
+    labels = dict.fromkeys(r.candidate for group in groups for r in group)
     styles = {label: _style(number, label) for number, label in enumerate(
         sorted(labels, key=lambda label: label == NATIVE))}
+    above = ABOVE + ENTRY * -(-len(styles) // COLUMNS)
+    height = len(rows) * HEIGHT + above + BELOW
+    figure = _figure(2 * WIDTH, height)
+    panels = figure.subplots(len(rows), 2, squeeze=False)
+    figure.subplots_adjust(left=LEFT, right=0.985, top=1 - (above + 0.3) / height,
+                           bottom=(BELOW + 0.1) / height, wspace=0.16,
+                           hspace=0.75 / (HEIGHT - 0.75))
     for (name, row), (left, right) in zip(rows.items(), panels):
         _ratio_panel(left, name, row, styles)
         _bandwidth_panel(right, name, row, styles)
-    first = groups[0][0]
-    figure.text(0.065, 1 - 0.36 / height, _title(rows, first, environment), color=INK,
+    figure.text(LEFT, 1 - 0.36 / height, _title(list(rows), groups, environment), color=INK,
                 fontsize=15, fontweight="bold", va="center")
     hosts = len(environment["hosts"])
-    figure.text(0.065, 1 - 0.66 / height, f"medians over iterations, {hosts} host"
+    figure.text(LEFT, 1 - 0.66 / height, f"medians over iterations, {hosts} host"
                 f"{'s' * (hosts != 1)}, {environment['cpu']}, {environment['cores']} cores; "
                 f"mpi4py {environment['mpi4py']}, hpccoll {environment['hpccoll']}",
                 color=SOFT, fontsize=9.5, va="center")
     lines = {line.get_label(): line for panel in panels.flat for line in panel.get_lines()
              if line.get_label() in styles}
-    figure.legend([lines[label] for label in styles if label in lines],
-                  [label for label in styles if label in lines], loc="center left",
-                  bbox_to_anchor=(0.06, 1 - 0.95 / height), ncols=min(len(lines), 8),
+    figure.legend([lines[label] for label in styles], list(styles), loc="upper left",
+                  bbox_to_anchor=(LEFT, 1 - (ABOVE - 0.07) / height), ncols=COLUMNS,
                   frameon=False, fontsize=10, handlelength=1.8, columnspacing=1.6,
-                  labelcolor=INK)
+                  borderaxespad=0, borderpad=0, labelcolor=INK)
     figure.savefig(path, dpi=150, facecolor="white")
 
 
@@ -93,9 +94,9 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
         if label != NATIVE:
             panel.plot(*zip(*line), label=label, **styles[label])
     panel.text(0.985, 0.96, "faster than native", transform=panel.transAxes, ha="right",
-               va="top", fontsize=9, color="#2e7d43", zorder=0.5)
+               va="top", fontsize=9, color="#2e7d43", zorder=1.5)
     panel.text(0.985, 0.04, "slower than native", transform=panel.transAxes, ha="right",
-               va="bottom", fontsize=9, color="#b0433a", zorder=0.5)
+               va="bottom", fontsize=9, color="#b0433a", zorder=1.5)
     panel.set_ylabel("native time / time", color=INK)
 
 
@@ -111,6 +112,7 @@ def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
     if any(value > 0 for line in series.values() for _, value in line):
         panel.set_yscale("log")
     panel.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    panel.yaxis.set_minor_formatter("")
     for label, line in series.items():
         panel.plot(*zip(*line), label=label, **styles[label])
     panel.set_ylabel("GB/s" if sized else "us", color=INK)
@@ -145,13 +147,17 @@ def _style(number: int, label: str) -> dict[str, Any]:
             "markeredgecolor": "white", "markeredgewidth": 0.6}
 
 
-def _title(rows: Mapping[str, Any], first: Result, environment: Mapping[str, Any]) -> str:
-    what = next(iter(rows)) if len(rows) == 1 else f"{len(rows)} collectives"
-    kind = " ".join(filter(None, (first.dtype or "", first.op if len(rows) == 1 else None,
-                                  "in place" if first.in_place else None)))
+def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[str, Any]) -> str:
+    """What was measured where."""
+    known = [group[0] for group in groups]
+    what = [names[0] if len(names) == 1 else f"{len(names)} collectives"]
+    kind = [r.dtype for r in known if r.dtype][:1]
+    kind += [r.op for r in known if r.op][:1]
+    kind += ["in place" for r in known if r.in_place][:1]
     ranks = environment["ranks"]
-    return (f"{what}, {kind}, on {ranks} rank{'s' * (ranks != 1)}: "
-            f"hpccoll and {library(environment['mpi'])}")
+    return (", ".join(what + [" ".join(kind)] * bool(kind))
+            + f", on {ranks} rank{'s' * (ranks != 1)}: hpccoll and "
+            + library(environment["mpi"]))
 
 
 def _size(nbytes: int) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hpccoll.bench.environment import library
 from hpccoll.bench.results import Result, mean_ratios, ratios
+from hpccoll.config import NATIVE
 
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
@@ -102,10 +103,15 @@ class Table:
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
         """Write the footer."""
         self.say("")
-        for candidate, (mean, cases) in mean_ratios(groups).items():
-            if candidate != "native":
-                self.say(f"geometric mean of the ratio: {candidate:{self.width}} {mean:6.2f} "
-                         f"over {cases} case{'s' * (cases != 1)}")
+        by_collective: dict[str, list[Group]] = {}
+        for group in groups:
+            by_collective.setdefault(group[0].collective, []).append(group)
+        for name, measured in by_collective.items():
+            means = [f"{candidate} {mean:.2f} ({cases})"
+                     for candidate, (mean, cases) in mean_ratios(measured).items()
+                     if candidate != NATIVE]
+            if means:
+                self.say(f"geometric mean of the ratio (cases), {name}: {', '.join(means)}")
         failures = [r for group in groups for r in group if r.failures]
         total = sum(r.failures for r in failures)
         self.say(f"wrong elements: {total}", "bold red" if total else "")

@@ -34,7 +34,8 @@ def test_the_proof_accepts_every_call(collective, data):
 @given(st.data())
 def test_running_gives_what_was_wanted(collective, data):
     call = data.draw(calls(collective))
-    ops = [("sum", "i8"), ("sum", "f4"), ("max", "f8")] + [("affine", "c16")] * call.entry.rank_order
+    ops = [("sum", "i8"), ("sum", "f4"), ("prod", "f8"), ("band", "u2")]
+    ops += [("affine", "c16")] * 4 if call.entry.rank_order else []
     op, dtype = data.draw(st.sampled_from(ops))
     assert not run(call.schedule, call.problem(op=op, dtype=dtype, seed=1), in_place=call.in_place,
                    segment=call.segment, **data.draw(st.fixed_dictionaries({

@@ -6,7 +6,7 @@ sender's memory or put aside into their landing space first, and sends that are 
 """
 
 import numpy
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpccoll.collective import IN, OUT, TMP
@@ -22,50 +22,51 @@ HELD = [Extent(buffer, start, WIDTH) for buffer in (IN, OUT, TMP)
         for start in range(0, SPACE, WIDTH)]
 
 
+def pieces(cells, count=None):
+    """Parts of cells; of a certain number of elements, if that is given."""
+    counts = st.integers(1, WIDTH) if count is None else st.just(count)
+    return st.tuples(st.sampled_from(cells), counts, st.integers(0, WIDTH)).map(
+        lambda made: Extent(made[0].buffer, made[0].offset + min(made[2], WIDTH - made[1]), made[1]))
+
+
 @st.composite
 def phases(draw):
     """Messages that do not meet, and local steps of which most use what arrives."""
     landings = draw(st.permutations(LANDING))
     held = draw(st.permutations([e for e in HELD if e.buffer != IN]))
-    messages = []
-    for _ in range(draw(st.integers(1, 3))):
-        cell = landings.pop() if draw(st.integers(0, 5)) else held.pop()
-        messages.append(Message(RECV, len(messages), cell))
-    free = [e for e in HELD if e not in [m.extent for m in messages]]
+    messages, taken = [], []
+    for peer in range(draw(st.integers(1, 3))):
+        taken.append(landings.pop() if draw(st.integers(0, 5)) else held.pop())
+        messages.append(Message(RECV, peer, draw(pieces(taken[-1:]))))
+    received = [message.extent for message in messages]
+    free = [cell for cell in HELD if cell not in taken]
     for _ in range(draw(st.integers(0, 2))):
         messages.insert(draw(st.integers(0, len(messages))),
-                        Message(SEND, 9, draw(st.sampled_from(free))))
-    received = [m.extent for m in messages if m.kind == RECV]
-    users = draw(st.lists(st.sampled_from(range(len(received))), max_size=4))
+                        Message(SEND, 9, draw(pieces(free))))
+    users = draw(st.lists(st.sampled_from(range(len(received))), min_size=1, max_size=4))
     after = []
     for user in sorted(users) if draw(st.integers(0, 5)) else users:
-        start = draw(st.integers(0, WIDTH - 1))
-        count = draw(st.integers(1, WIDTH - start))
-
-        def part(cells):
-            buffer, offset, _ = draw(st.sampled_from(cells))
-            return Extent(buffer, offset + start, count)
-
-        arriving = part([received[user]])
-        mine = part(free if draw(st.integers(0, 5)) else free + received)
-        into = part([e for e in (free if draw(st.integers(0, 5)) else free + received)
-                     if e.buffer != IN])
-        operands = draw(st.sampled_from([(arriving,), (arriving, mine), (mine, arriving)]))
-        after.append(Local(into, *operands))
+        landing = received[user]
+        count = draw(st.integers(1, landing.count))
+        start = landing.offset + draw(st.integers(0, landing.count - count))
+        arriving = Extent(landing.buffer, start, count)
+        mine = draw(pieces(free if draw(st.integers(0, 3)) else taken, count))
+        into = draw(pieces([cell for cell in (free if draw(st.integers(0, 5)) else HELD)
+                            if cell.buffer != IN], count))
+        after.append(Local(into, *draw(st.sampled_from(
+            [(arriving,), (arriving, mine), (mine, arriving)]))))
     return Phase((), tuple(messages), tuple(after))
 
 
-def carry_out(memory, step, arriving=None, landing=None):
-    """Run a local step; operands in the landing space are taken from what is arriving."""
-    def value(extent):
-        if arriving is not None and within(extent, landing):
-            start = extent.offset - landing.offset
-            return arriving[start:start + extent.count]
-        return memory[extent.buffer][extent.offset:extent.offset + extent.count].copy()
-
-    left = value(step.left)
-    result = left if step.right is None else 3 * left - 5 * value(step.right) + 1
-    memory[step.into.buffer][step.into.offset:step.into.offset + step.into.count] = result
+def carry_out(memory, step, message=None, landing=None):
+    """Run a local step; with a message, on that in place of the operand that lies in landing."""
+    operands = [cells(memory, extent).copy() for extent in step[1:] if extent]
+    if message is not None:
+        place = 0 if within(step.left, landing) else 1
+        start = step[1 + place].offset - landing.offset
+        operands[place] = message[start:start + step.into.count]
+    left, *right = operands
+    cells(memory, step.into)[:] = 3 * left - 5 * right[0] + 1 if right else left
 
 
 def cells(memory, extent):
@@ -88,14 +89,14 @@ def received_first(phase, arriving):
     return memory
 
 
-@settings(suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=300)
 @given(phases(), st.data())
 def test_any_order_of_arrival_gives_the_same_memory(phase, data):
     uses = consumers(phase, SPACE)
-    assume(uses is not None and phase.after)
+    assume(uses is not None)
     assert tuple(step for steps in uses for step in steps) == phase.after
     receives = [m for m in phase.messages if m.kind == RECV]
-    arriving = {m: numpy.arange(WIDTH) + 100_000 * (m.peer + 1) for m in receives}
+    arriving = {m: numpy.arange(m.extent.count) + 100_000 * (m.peer + 1) for m in receives}
     expected = received_first(phase, arriving)
 
     memory, fresh = start(), start()
@@ -118,14 +119,3 @@ def test_any_order_of_arrival_gives_the_same_memory(phase, data):
     assert not waiting
     for buffer in (IN, OUT, TMP):
         assert (memory[buffer][:SPACE] == expected[buffer][:SPACE]).all()
-
-
-@settings(max_examples=200)
-@given(phases())
-def test_many_of_these_phases_are_accepted(phase):
-    """The law above says nothing if there is nothing that it is about."""
-    if phase.after and consumers(phase, SPACE) is not None:
-        test_many_of_these_phases_are_accepted.found += 1
-
-
-test_many_of_these_phases_are_accepted.found = 0

@@ -1,0 +1,30 @@
+"""Tests on real ranks: ``mpiexec -n P python -m pytest --with-mpi tests/mpi`` on every rank.
+
+The other ranks cannot know that a test has failed on one, and would wait for it: a failure is
+shown, and ends the whole job.
+"""
+
+import sys
+
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    if report.failed and MPI.COMM_WORLD.Get_size() > 1:
+        sys.__stderr__.write(f"\n*** rank {MPI.COMM_WORLD.Get_rank()}: {report.nodeid} failed "
+                             f"({report.when})\n{report.longreprtext}\n{report.capstderr}\n")
+        sys.__stderr__.flush()
+        MPI.COMM_WORLD.Abort(1)
+
+
+@pytest.fixture
+def world():
+    """An ``hpccoll.Comm`` of all ranks, for one test."""
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
+    yield comm
+    if comm != MPI.COMM_NULL:
+        comm.Free()

@@ -1,0 +1,186 @@
+"""Every upper-case collective: three ways to call it, both ways to serve it, all kinds of data."""
+
+import numpy
+import pytest
+from mpi4py import MPI
+from mpi.cases import METHODS, cases, reductions
+
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.calls import METHODS as COLLECTIVE
+from hpccoll.errors import ArgumentError
+from hpccoll.ops import OPERATORS
+from hpccoll.testing import exact
+
+pytestmark = pytest.mark.mpi
+DTYPES = "?bBhHiIlLqQefdgFDG"
+
+
+def blocking(comm, case):
+    case.fill()
+    getattr(comm, case.method)(*case.args)
+    case.check()
+
+
+def nonblocking(comm, case):
+    case.fill()
+    request = getattr(comm, f"I{case.method.lower()}")(*case.args)
+    assert isinstance(request, MPI.Request)
+    request.Wait()
+    case.check()
+
+
+def persistent(comm, case):
+    request = getattr(comm, f"{case.method}_init")(*case.args)
+    assert isinstance(request, MPI.Prequest)
+    for _ in range(2):
+        case.fill()
+        request.Start()
+        request.Wait()
+        case.check()
+    request.Free()
+
+
+def serving(collective, index):
+    """Name of an algorithm for a collective, the last for -1."""
+    names = list(ALGORITHMS[collective])
+    return names[index % len(names)]
+
+
+@pytest.mark.parametrize("way", [blocking, nonblocking, persistent])
+@pytest.mark.parametrize("index", ["auto", "native", 0, -1])
+def test_every_method(world, way, index):
+    wishes = {collective: index if isinstance(index, str) else serving(collective, index)
+              for collective in ALGORITHMS}
+    seen = set()
+    with world.using(**wishes):
+        for root in {0, world.size - 1}:
+            for count in (0, 1, 5):
+                for case in cases(world.rank, world.size, "f8", count, root):
+                    # Some algorithms need equal blocks, and a gatherv of which only the root
+                    # knows all counts cannot ask for them without waiting.
+                    try:
+                        way(world, case)
+                    except ArgumentError as error:
+                        assert error.argument == "algorithm"
+                        assert case.method in ("Alltoallv", "Alltoallw", "Gatherv", "Scatterv")
+                    seen.add(case.method)
+    assert seen == set(METHODS)
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_every_algorithm(world, collective):
+    for name in ALGORITHMS[collective]:
+        with world.using(**{collective: name}):
+            for case in cases(world.rank, world.size, "i4", 40, world.size // 2):
+                if COLLECTIVE[case.method.lower()] == collective:
+                    case.title += f" {name}"
+                    try:
+                        blocking(world, case)
+                        blocking(world, case)
+                    except ArgumentError as error:
+                        assert error.argument == "algorithm"
+                        assert case.method in ("Alltoallv", "Alltoallw")
+
+
+@pytest.mark.parametrize("way", [blocking, nonblocking, persistent])
+def test_large_messages_go_in_segments(world, way):
+    with world.using(**{c: serving(c, 0) for c in ALGORITHMS}, segment_bytes=4096):
+        for case in cases(world.rank, world.size, "f4", 3001, 0):
+            way(world, case)
+
+
+@pytest.mark.parametrize("index", ["auto", 0])
+@pytest.mark.parametrize("op", [op for op in OPERATORS.values() if not op.pairs],
+                         ids=lambda op: op.name)
+def test_every_operator_on_every_type_it_is_defined_on(world, op, index):
+    wish = {c: index if isinstance(index, str) else serving(c, index)
+            for c in ("allreduce", "reduce", "scan", "exscan", "reduce_scatter")}
+    mpi_op = getattr(MPI, op.name.upper())
+    with world.using(**wish):
+        for dtype in map(numpy.dtype, DTYPES):
+            if op.defined_on(dtype.kind):
+                for case in reductions(world.rank, world.size, dtype, 7, 0, op.name, mpi_op):
+                    case.title += f" {dtype}"
+                    blocking(world, case)
+
+
+@pytest.mark.parametrize("index", ["auto", 0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type_is_moved_bit_by_bit(world, dtype, index):
+    wish = {c: index if isinstance(index, str) else serving(c, index) for c in ALGORITHMS}
+    with world.using(**wish):
+        for case in cases(world.rank, world.size, dtype, 3, 0, *(
+                ("land", MPI.LAND) if dtype == "?" else ())):
+            blocking(world, case)
+
+
+@pytest.mark.parametrize("index", ["auto", 0])
+@pytest.mark.parametrize("op", ["maxloc", "minloc"])
+def test_pairs_of_value_and_index(world, op, index):
+    wish = {c: index if isinstance(index, str) else serving(c, index)
+            for c in ("allreduce", "reduce", "scan", "exscan", "reduce_scatter")}
+    with world.using(**wish):
+        for kind, value in ((MPI.DOUBLE_INT, "f8"), (MPI.FLOAT_INT, "f4"), (MPI.TWOINT, "i4"),
+                            (MPI.LONG_INT, "i8"), (MPI.SHORT_INT, "i2")):
+            dtype = numpy.dtype([("value", value), ("index", "i4")], align=True)
+            assert dtype.itemsize == kind.Get_extent()[1]
+            given, out = exact.inputs(op, dtype, world.rank, world.size, 9), numpy.zeros(9, dtype)
+            wanted = exact.reduced(op, dtype, range(world.size), world.size, 9)
+            # NumPy has no code for such types, so mpi4py wants to be told.
+            world.Allreduce([given, kind], [out, kind], getattr(MPI, op.upper()))
+            assert (out == wanted).all(), (kind.Get_name(), out, wanted)
+
+
+def user_op(commute):
+    """Composition of affine maps as an operator: associative, and the order shows."""
+    def compose(left, right, datatype):
+        a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
+        b[...] = exact.affine(a, b)
+    return MPI.Op.Create(compose, commute=commute)
+
+
+@pytest.mark.parametrize("way", [blocking, nonblocking, persistent])
+def test_an_operator_that_does_not_commute(world, way):
+    op = user_op(False)
+    for collective in ("allreduce", "reduce", "scan", "exscan", "reduce_scatter"):
+        for name, entry in ALGORITHMS[collective].items():
+            with world.using(**{collective: name}):
+                for case in reductions(world.rank, world.size, "c16", 6, 0, "affine", op):
+                    if COLLECTIVE[case.method.lower()] != collective:
+                        continue
+                    case.title += f" {name}"
+                    if entry.rank_order:
+                        way(world, case)
+                    else:
+                        with pytest.raises(ArgumentError, match="rank order"):
+                            way(world, case)
+    op.Free()
+
+
+@pytest.mark.parametrize("index", ["auto", 0])
+def test_calls_that_repeat_see_new_data(world, index):
+    wish = {c: index if isinstance(index, str) else serving(c, index) for c in ALGORITHMS}
+    with world.using(**wish):
+        for case in cases(world.rank, world.size, "f8", 5, 0):
+            for _ in range(4):
+                blocking(world, case)
+            for array, values in case.inputs:
+                array[...] = numpy.negative(values)
+            if case.method in ("Allreduce", "Scan") and case.inputs:
+                getattr(world, case.method)(*case.args)
+                for made, wanted, _, checked in case.outputs:
+                    assert (made.array[checked] == -wanted[checked]).all(), case.title
+
+
+def test_the_environment_chooses_for_all_three_ways(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_ALGORITHM", ";".join(
+        f"{collective}={serving(collective, 1)}" for collective in ALGORITHMS))
+    comm = hpccoll.Comm(MPI.COMM_WORLD.Dup())
+    for way in (blocking, nonblocking, persistent):
+        for case in cases(comm.rank, comm.size, "f8", 4, 0):
+            way(comm, case)
+        request = comm.Iallreduce(numpy.ones(3), numpy.empty(3))
+        assert isinstance(request, hpccoll.request.Request)
+        request.Wait()
+    comm.Free()
