@@ -228,16 +228,18 @@ def run_prepared(execution: Execution, timeout: float, report: float) -> None:
             while not test():
                 spins -= 1
                 if spins < 0:
-                    _patiently(test, execution, timeout, report)
+                    _patiently(batch, execution, timeout, report)
                     break
         for function, operands in after:
             function(*operands)
 
 
-def _patiently(test: Callable[[], bool], execution: Execution, timeout: float,
-               report: float) -> None:
+def _patiently(batch: Batch, execution: Execution, timeout: float, report: float) -> None:
+    slot = _Slot(0)
+    slot.number = next(i for i, bound in enumerate(execution.kept[0]) if bound.batch is batch)
+    execution.slots = [slot]  # tells whom this rank waits for
     watch = Watch(execution, timeout, report)
-    while not test():
+    while not batch.test():
         watch.idle()
 
 

@@ -46,11 +46,13 @@ def phases(draw):
     users = draw(st.lists(st.sampled_from(range(len(received))), min_size=1, max_size=4))
     after = []
     for user in sorted(users) if draw(st.integers(0, 5)) else users:
-        landing = received[user]
+        landing, cell = received[user], taken[user:user + 1]
         count = draw(st.integers(1, landing.count))
         start = landing.offset + draw(st.integers(0, landing.count - count))
         arriving = Extent(landing.buffer, start, count)
-        mine = draw(pieces(free if draw(st.integers(0, 3)) else taken, count))
+        if not draw(st.integers(0, 9)):
+            arriving = draw(pieces(cell, count))
+        mine = draw(pieces(draw(st.sampled_from([free, free, free, taken, cell])), count))
         into = draw(pieces([cell for cell in (free if draw(st.integers(0, 5)) else HELD)
                             if cell.buffer != IN], count))
         after.append(Local(into, *draw(st.sampled_from(
@@ -89,7 +91,7 @@ def received_first(phase, arriving):
     return memory
 
 
-@settings(max_examples=300)
+@settings(max_examples=400)
 @given(phases(), st.data())
 def test_any_order_of_arrival_gives_the_same_memory(phase, data):
     uses = consumers(phase, SPACE)

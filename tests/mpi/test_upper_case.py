@@ -3,7 +3,7 @@
 import numpy
 import pytest
 from mpi4py import MPI
-from mpi.cases import METHODS, cases, reductions
+from mpi.cases import METHODS, cases, movements, reductions
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
@@ -99,7 +99,9 @@ def test_every_operator_on_every_type_it_is_defined_on(world, op, index):
     mpi_op = getattr(MPI, op.name.upper())
     with world.using(**wish):
         for dtype in map(numpy.dtype, DTYPES):
-            if op.defined_on(dtype.kind):
+            # These inputs overflow, which MPI leaves open; Open MPI sometimes saturates.
+            overflows = op.name in ("sum", "prod") and dtype.kind in "iu"
+            if op.defined_on(dtype.kind) and not (index == "auto" and overflows):
                 for case in reductions(world.rank, world.size, dtype, 7, 0, op.name, mpi_op):
                     case.title += f" {dtype}"
                     blocking(world, case)
@@ -110,8 +112,7 @@ def test_every_operator_on_every_type_it_is_defined_on(world, op, index):
 def test_every_type_is_moved_bit_by_bit(world, dtype, index):
     wish = {c: index if isinstance(index, str) else serving(c, index) for c in ALGORITHMS}
     with world.using(**wish):
-        for case in cases(world.rank, world.size, dtype, 3, 0, *(
-                ("land", MPI.LAND) if dtype == "?" else ())):
+        for case in movements(world.rank, world.size, dtype, 3, 0):
             blocking(world, case)
 
 

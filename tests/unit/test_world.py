@@ -200,10 +200,10 @@ def test_a_missing_rank_stalls_the_others():
 def test_small_tools():
     assert spread([2, 0, 3], 0, False) == ([0, 2, 2], 5)
     assert spread([2, 3], 2, False) == ([2, 4], 9)
-    assert spread([2, 0, 3], 1, True) == ([7, 5 + 0, 1], 10)
+    assert spread([2, 0, 3], 1, True) == ([6, 5, 1], 9)
     assert [str(t) for t in layouts(5)] == ["2,3", "1,4", "(2x1),(1,2)"]
     assert all(t.size == p and (p == 1 or t.depth > 1) for p in range(1, 20) for t in layouts(p))
     one, two = (inputs("affine", "c16", rank, 2, 3) for rank in (0, 1))
     into = numpy.zeros(3, "c16")
     kernel_of("affine")(one, two, into)
-    assert not wrong(into, affine(one, two)) and kernel_of("sum") is numpy.add
+    assert not wrong(into, affine(one, two))

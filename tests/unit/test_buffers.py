@@ -1,0 +1,176 @@
+"""Buffer specifications: every form mpi4py takes, and what is wrong with the others."""
+
+import array
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.buffers import (
+    PAIRS, NativeOnly, datatype_of, element_type, is_in_place, overlap, resolve, split)
+from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
+
+X = numpy.arange(12.0)
+
+
+def summary(buffer):
+    return buffer.datatype, buffer.counts, buffer.displs
+
+
+@pytest.mark.parametrize("spec, count, displ", [
+    (X, 12, 0), ([X, 5], 5, 0), ([X, MPI.DOUBLE], 12, 0), ([X, "d"], 12, 0),
+    ([X, 5, MPI.DOUBLE], 5, 0), ([X, None, MPI.DOUBLE], 12, 0), ([X, (5, 2)], 5, 2),
+    ([X, [5, 2]], 5, 2), ([X, (5, 2), MPI.DOUBLE], 5, 2), ([X, 5, 2, MPI.DOUBLE], 5, 2),
+    ((X, 5), 5, 0), ([X, 0], 0, 0), ([X, (None, 2), "d"], 10, 2), ([X, numpy.int64(5)], 5, 0),
+    ([X, (12, 0)], 12, 0), ([X, (0, 40)], 0, 40)])
+def test_one_block(spec, count, displ):
+    buffer = resolve(spec, "sendbuf")
+    assert summary(buffer) == (MPI.DOUBLE, [count], [displ])
+    assert numpy.shares_memory(buffer.array, X) and buffer.array.size == 12
+    assert buffer.count == count and buffer.namespace is numpy and buffer.store is None
+
+
+@pytest.mark.parametrize("spec, counts, displs", [
+    (X, [4, 4, 4], [0, 4, 8]), ([X, [1, 2, 3]], [1, 2, 3], [0, 1, 3]),
+    ([X, numpy.array([1, 2, 3])], [1, 2, 3], [0, 1, 3]), ([X, 2], [2, 2, 2], [0, 2, 4]),
+    ([X, ([1, 2, 3], [9, 0, 4])], [1, 2, 3], [9, 0, 4]),
+    ([X, ([1, 2, 3], None)], [1, 2, 3], [0, 1, 3]), ([X, (2, 4)], [2, 2, 2], [0, 4, 8]),
+    ([X, ([1, 2, 3], [9, 0, 4]), MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
+    ([X, [1, 2, 3], [9, 0, 4], MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
+    ([X, [1, 2, 3], None, "d"], [1, 2, 3], [0, 1, 3]), ([X, None, MPI.DOUBLE], [4] * 3, [0, 4, 8]),
+    ([X, "d"], [4, 4, 4], [0, 4, 8]), ([X, (1, 2, 3)[:0] or [0, 0, 12]], [0, 0, 12], [0, 0, 0])])
+def test_one_block_per_rank(spec, counts, displs):
+    assert summary(resolve(spec, "recvbuf", vector=True, blocks=3)) == (MPI.DOUBLE, counts, displs)
+
+
+def test_what_is_left_over_goes_to_the_first_ranks():
+    assert resolve(X[:11], "b", vector=True, blocks=3).counts == [4, 4, 3]
+
+
+def test_equal_blocks():
+    assert resolve(X, "b", blocks=3).counts == [12]
+    # A count that is given is the count of one block, as in MPI.
+    assert resolve([X, 2, MPI.DOUBLE], "b", blocks=3).counts == [6]
+    with pytest.raises(ArgumentError, match="b: 12 elements cannot be divided into 5 equal blocks"):
+        resolve(X, "b", blocks=5)
+    with pytest.raises(BufferArgumentError, match="15 elements at displacement 0 do not fit in 12"):
+        resolve([X, 5], "b", blocks=3)
+
+
+@pytest.mark.parametrize("memory, datatype, count", [
+    (bytearray(6), MPI.UNSIGNED_CHAR, 6), (memoryview(bytearray(6)), MPI.UNSIGNED_CHAR, 6),
+    (b"abc", MPI.UNSIGNED_CHAR, 3), (array.array("i", range(5)), MPI.INT, 5),
+    (numpy.zeros((3, 4), "f4"), MPI.FLOAT, 12), (numpy.zeros((3, 4), "f4", "F"), MPI.FLOAT, 12),
+    (numpy.zeros(3, "c16"), MPI.C_DOUBLE_COMPLEX, 3), (numpy.zeros((), "i8"), MPI.LONG, 1),
+    (numpy.zeros(0, "i8"), MPI.LONG, 0), (numpy.zeros(2, "?"), MPI.C_BOOL, 2)], ids=str)
+def test_kinds_of_memory(memory, datatype, count):
+    buffer = resolve(memory, "sendbuf")
+    assert (buffer.datatype, buffer.count) == (datatype, count)
+
+
+def test_fortran_order_is_the_same_memory():
+    matrix = numpy.arange(6.0).reshape(2, 3).T
+    assert list(resolve(matrix, "b").array) == list(range(6))
+    assert numpy.shares_memory(resolve(matrix, "b").array, matrix)
+
+
+def test_a_datatype_of_another_size_counts_its_own_elements():
+    buffer = resolve([X, MPI.BYTE], "b")
+    assert buffer.count == 96 and buffer.array.dtype == numpy.dtype("S1") or buffer.count == 96
+    assert resolve([bytearray(16), MPI.DOUBLE], "b").count == 2
+    assert resolve([bytearray(17), 2, MPI.DOUBLE], "b").count == 2
+    with pytest.raises(ArgumentError, match="17 bytes are no whole number of elements of 8 bytes"):
+        resolve([bytearray(17), MPI.DOUBLE], "b")
+
+
+@pytest.mark.parametrize("spec, vector", [
+    ([X], False), ([], False), ([X, 1, 2, MPI.DOUBLE, 5], False), ([X, (1, 2, 3)], False),
+    ([X, ([1], [2], [3])], True), (None, False), (MPI.BOTTOM, False), ([MPI.BOTTOM, 1, "d"], False),
+    ([X, 1, "no such code"], False), ([X, 1, 2.5], False), ("text", False), (5, False),
+    (object(), False), (numpy.array([None]), False), (numpy.zeros(3, ">f8"), False),
+    (numpy.ma.zeros(3), False), (numpy.zeros(3, "U4"), False),
+    ([X, MPI.DATATYPE_NULL], False)], ids=str)
+def test_what_only_mpi4py_can_judge(spec, vector):
+    with pytest.raises(NativeOnly):
+        resolve(spec, "b", vector=vector, blocks=3)
+
+
+def test_derived_datatypes_are_for_mpi():
+    pair = MPI.DOUBLE.Create_contiguous(2).Commit()
+    with pytest.raises(NativeOnly, match="derived"):
+        resolve([X, 6, pair], "b")
+    pair.Free()
+
+
+@pytest.mark.parametrize("spec, options, error, complaint", [
+    ([X, 13], {}, BufferArgumentError, "13 elements at displacement 0 do not fit in 12"),
+    ([X, (5, 8)], {}, BufferArgumentError, "5 elements at displacement 8 do not fit in 12"),
+    ([X, -1], {}, ArgumentError, "counts and displacements are not negative, got -1"),
+    ([X, (1, -1)], {}, ArgumentError, "not negative, got -1"),
+    ([X, 1.5], {}, ArgumentTypeError, "counts and displacements are integers, got 1.5"),
+    ([X, (1, 1.5)], {}, ArgumentTypeError, "integers, got 1.5"),
+    ([X, [1, 2]], dict(vector=True, blocks=3), ArgumentError, "2 counts or displacements for 3"),
+    ([X, [1, 2, -3]], dict(vector=True, blocks=3), ArgumentError, "not negative, got -3"),
+    ([X, [1, 2, "3"]], dict(vector=True, blocks=3), ArgumentTypeError, "integers, got '3'"),
+    ([X, ([1, 2, 3], [0, 1])], dict(vector=True, blocks=3), ArgumentError, "2 counts or displ"),
+    ([X, ([1, 2, 3], [0, 1, 10])], dict(vector=True, blocks=3), BufferArgumentError, "do not fit"),
+    ([X, [5, 5, 5]], dict(vector=True, blocks=3), BufferArgumentError, "do not fit"),
+    ([X, 1.5], dict(vector=True, blocks=3), ArgumentTypeError, "expected counts or displ"),
+    (X[::2], {}, BufferArgumentError, "is not contiguous; pass a contiguous copy"),
+    (b"abc", dict(writable=True), BufferArgumentError, "is read-only"),
+], ids=str)
+def test_malformed(spec, options, error, complaint):
+    with pytest.raises(error, match=f"^recvbuf: .*{complaint}") as caught:
+        resolve(spec, "recvbuf", **options)
+    assert caught.value.argument == "recvbuf"
+
+
+def test_read_only_memory_may_be_sent():
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    assert resolve(frozen, "sendbuf").count == 12
+    with pytest.raises(BufferArgumentError, match="recvbuf: is read-only"):
+        resolve(frozen, "recvbuf", writable=True)
+
+
+def test_in_place_in_all_its_forms():
+    assert is_in_place(MPI.IN_PLACE) and is_in_place(None)
+    assert not is_in_place(X) and not is_in_place([X, 3])
+
+
+def test_split():
+    assert split(X, False) == (X, None, None, None) or split(X, False)[0] is X
+    obj, *rest = split([X, (1, 2), "d"], False)
+    assert obj is X and rest == [1, 2, "d"]
+    assert split([X, [1, 2]], False)[1:] == (1, 2, None)
+    assert split([X, [1, 2]], True)[1:] == ([1, 2], None, None)
+
+
+def test_pair_types():
+    for pair in PAIRS:
+        assert datatype_of(element_type(pair)) == pair
+    made = numpy.zeros(3, [("value", "f8"), ("index", "i4")])
+    if made.dtype.itemsize == element_type(MPI.DOUBLE_INT).itemsize:
+        assert resolve(made, "b").datatype == MPI.DOUBLE_INT
+    aligned = numpy.zeros(3, numpy.dtype([("v", "f8"), ("i", "i4")], align=True))
+    assert resolve(aligned, "b").datatype == MPI.DOUBLE_INT
+    with pytest.raises(NativeOnly):
+        resolve(numpy.zeros(3, [("a", "f4"), ("b", "f4"), ("c", "f4")]), "b")
+
+
+def test_types_of_elements():
+    assert element_type(MPI.DOUBLE) == "f8" and element_type(MPI.INT32_T) == "i4"
+    assert element_type(MPI.DATATYPE_NULL) is None
+    freed = MPI.INT.Create_vector(2, 1, 2).Commit()
+    assert element_type(freed) is None
+    freed.Free()
+
+
+def test_overlap():
+    def at(count, displ):
+        return resolve([X, (count, displ)], "b")
+    assert overlap(at(4, 0), at(4, 3)) and not overlap(at(4, 0), at(4, 4))
+    assert not overlap(at(0, 3), at(12, 0))
+    assert not overlap(resolve(X, "b"), resolve(X.copy(), "b"))
+    gaps = resolve([X, ([2, 2], [0, 8])], "b", vector=True, blocks=2)
+    assert overlap(gaps, at(2, 4))  # the whole stretch counts, gaps included
