@@ -22,7 +22,7 @@ class Config(NamedTuple):
     """The settings of one communicator; see :data:`SETTINGS` for their meaning."""
 
     algorithm: Mapping[str, tuple[str, Mapping[str, int]]] = {}
-    segment_bytes: int = 256 << 10
+    segment_bytes: int = 0
     topology: Topology | None = None
     timeout: float = 300.0
     report: float = 30.0
@@ -101,7 +101,8 @@ SETTINGS: dict[str, Setting] = {
         "choice per collective, e.g. 'allreduce=ring;bcast=knomial,k=4;reduce=native'"),
     "HPCCOLL_SEGMENT_BYTES": Setting(
         "segment_bytes", _nbytes,
-        "bytes of one block that travel as one message, e.g. '256K'; default 256K"),
+        "bytes of one block that travel as one message, e.g. '256K'; default 256K, or 4M where "
+        "a node has more ranks than processors"),
     "HPCCOLL_TOPOLOGY": Setting(
         "topology", Topology.parse,
         "layout to assume for hierarchical algorithms, e.g. '2x4'; must sum to the size"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from mpi4py import MPI
 
 from hpccoll.topology import Topology
@@ -27,3 +29,17 @@ def discover(comm: MPI.Intracomm) -> Topology:
             return Topology(len(firsts))
         sizes[-1] += 1
     return Topology(sizes[0] if len(sizes) == 1 else tuple(sizes))
+
+
+def crowded(comm: MPI.Intracomm) -> bool:
+    """Tell whether some node has more ranks than processors for them; collective over ``comm``.
+
+    Processors are counted over the affinity masks of a node's ranks, so ranks bound to a core
+    each are not crowded. The answer is the same on every rank.
+    """
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    try:
+        masks = node.allgather(os.sched_getaffinity(0))
+    finally:
+        node.Free()
+    return bool(comm.allreduce(len(masks) > len(set().union(*masks)), MPI.LOR))

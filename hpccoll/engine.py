@@ -55,7 +55,7 @@ def _make(state: State, call: Call, choice: Choice) -> plans.Plan:
     if longest and not (call.in_place and call.collective == "reduce_scatter"
                         and not call.uniform):
         segment = plans.segment_elements(element_type(call.datatype).itemsize, longest,
-                                         choice.segment_bytes or state.config.segment_bytes,
+                                         choice.segment_bytes or state.segment_bytes,
                                          call.shared)
     return plans.make(schedule, state.rank, layout, longest, segment)
 

@@ -20,7 +20,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.config import Config
-from hpccoll.discover import discover
+from hpccoll.discover import crowded, discover
 from hpccoll.mpi_errors import RequestError
 from hpccoll.topology import Topology
 from hpccoll.transport.mpi import MpiEndpoint
@@ -31,6 +31,9 @@ from hpccoll.transport.shared import SharedEndpoint
 FIRST_TAG, TAGS_PER_CALL = 16, 8
 #: Scratch kept between calls, in bytes; larger needs are allocated for the call.
 KEPT_SCRATCH = 16 << 20
+#: Bytes of a block per message: what stays in a core's cache - or, where ranks share processors
+#: and every message may cost a turn of the scheduler, few large messages.
+CACHED_SEGMENT, CROWDED_SEGMENT = 256 << 10, 4 << 20
 #: Prepared calls kept per communicator.
 MOST_KEPT = 256
 
@@ -49,6 +52,8 @@ class State:
                          else remote)
         self.rank, self.size = self.endpoint.rank, self.endpoint.size
         self.config, self.topology = config, topology
+        self.segment_bytes = config.segment_bytes or (
+            CROWDED_SEGMENT if crowded(self.comm) else CACHED_SEGMENT)
         self.choices = Kept(MOST_KEPT)
         self.prepared = Kept(MOST_KEPT, discard=lambda execution: execution.free())
         self.seen = Kept(MOST_KEPT)

@@ -91,7 +91,7 @@ def received_first(phase, arriving):
     return memory
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(phases(), st.data())
 def test_any_order_of_arrival_gives_the_same_memory(phase, data):
     uses = consumers(phase, SPACE)

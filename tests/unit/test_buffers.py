@@ -38,7 +38,7 @@ def test_one_block(spec, count, displ):
     ([X, ([1, 2, 3], [9, 0, 4]), MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
     ([X, [1, 2, 3], [9, 0, 4], MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
     ([X, [1, 2, 3], None, "d"], [1, 2, 3], [0, 1, 3]), ([X, None, MPI.DOUBLE], [4] * 3, [0, 4, 8]),
-    ([X, "d"], [4, 4, 4], [0, 4, 8]), ([X, (1, 2, 3)[:0] or [0, 0, 12]], [0, 0, 12], [0, 0, 0])])
+    ([X, "d"], [4, 4, 4], [0, 4, 8]), ([X, [0, 0, 12]], [0, 0, 12], [0, 0, 0])])
 def test_one_block_per_rank(spec, counts, displs):
     assert summary(resolve(spec, "recvbuf", vector=True, blocks=3)) == (MPI.DOUBLE, counts, displs)
 
@@ -75,8 +75,7 @@ def test_fortran_order_is_the_same_memory():
 
 
 def test_a_datatype_of_another_size_counts_its_own_elements():
-    buffer = resolve([X, MPI.BYTE], "b")
-    assert buffer.count == 96 and buffer.array.dtype == numpy.dtype("S1") or buffer.count == 96
+    assert resolve([X, MPI.BYTE], "b").count == 96
     assert resolve([bytearray(16), MPI.DOUBLE], "b").count == 2
     assert resolve([bytearray(17), 2, MPI.DOUBLE], "b").count == 2
     with pytest.raises(ArgumentError, match="17 bytes are no whole number of elements of 8 bytes"):
@@ -139,9 +138,8 @@ def test_in_place_in_all_its_forms():
 
 
 def test_split():
-    assert split(X, False) == (X, None, None, None) or split(X, False)[0] is X
-    obj, *rest = split([X, (1, 2), "d"], False)
-    assert obj is X and rest == [1, 2, "d"]
+    for spec, rest in ((X, (None, None, None)), ([X, (1, 2), "d"], (1, 2, "d"))):
+        assert split(spec, False)[0] is X and split(spec, False)[1:] == rest
     assert split([X, [1, 2]], False)[1:] == (1, 2, None)
     assert split([X, [1, 2]], True)[1:] == ([1, 2], None, None)
 

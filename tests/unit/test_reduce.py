@@ -1,87 +1,99 @@
-"""Local reduction kernels against NumPy, and which operator exists on which type."""
+"""Reduction kernels against NumPy, for every operator and type, and every way to alias."""
 
-import numpy as np
+import numpy
 import pytest
 from mpi4py import MPI
 
+from hpccoll import reduce
 from hpccoll.buffers import PAIRS, datatype_of, element_type
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.ops import OPERATORS
-from hpccoll.reduce import check_op, is_exact, kernel, operator_of
+from hpccoll.testing.exact import inputs, reduced, wrong
 
-DTYPES = "?bBhHiIlLefdgFDG"
-MEANING = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
-           "land": np.logical_and, "lor": np.logical_or, "lxor": np.logical_xor,
-           "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
+PAIR = element_type(MPI.DOUBLE_INT)
+TYPES = [*map(numpy.dtype, "?bBhHiIlLefdgFDG"), *map(element_type, PAIRS)]
 
 
-def operator(name):
+def mpi(name):
     return getattr(MPI, name.upper())
 
 
-@pytest.mark.parametrize("name", MEANING)
-@pytest.mark.parametrize("code", DTYPES)
-def test_predefined_operators(name, code):
-    dtype = np.dtype(code)
-    if not OPERATORS[name].defined_on(dtype.kind):
-        with pytest.raises(ArgumentTypeError, match=f"MPI.{name.upper()} is not defined"):
-            check_op(operator(name), dtype, "allreduce")
-        return
-    check_op(operator(name), dtype, "allreduce")
-    left, right = np.array([0, 1, 1, 3, 2], dtype), np.array([0, 0, 1, 2, 2], dtype)
-    expected = MEANING[name](left, right).astype(dtype)
-    function = kernel(operator(name), dtype, datatype_of(dtype), np)
-    for into in (np.empty(5, dtype), left.copy(), right.copy()):
-        operands = [left, right]
-        function(*operands, into)
-        assert into.dtype == dtype and (into == expected).all()
+def valid(name, dtype):
+    return OPERATORS[name].pairs if dtype.names else OPERATORS[name].defined_on(dtype.kind)
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-def test_pairs_go_through_the_mpi_library(pair):
-    dtype = element_type(pair)
-    check_op(MPI.MAXLOC, dtype, "allreduce")
-    left, right = np.array([(1, 5), (7, 1)], dtype), np.array([(2, 3), (7, 0)], dtype)
-    into = np.empty(2, dtype)
-    kernel(MPI.MAXLOC, dtype, pair, np)(left, right, into)
-    assert into.tolist() == [(2, 3), (7, 0)]
-    with pytest.raises(ArgumentTypeError):
-        check_op(MPI.SUM, dtype, "allreduce")
-    with pytest.raises(ArgumentTypeError):
-        check_op(MPI.MAXLOC, np.dtype("f8"), "allreduce")
+CASES = [(name, dtype) for name in OPERATORS for dtype in TYPES if valid(name, dtype)]
 
 
-@pytest.mark.parametrize("target", ["apart", "left", "right", "left alias", "right alias"])
-def test_users_operators_keep_their_operands_apart(target):
-    def affine(here, there, datatype):
-        # (a, b) after (c, d) is (ac, ad + b): does not commute.
-        x = np.frombuffer(here, "i8").reshape(-1, 2)
-        y = np.frombuffer(there, "i8").reshape(-1, 2)
-        y[:] = np.column_stack([x[:, 0] * y[:, 0], x[:, 0] * y[:, 1] + x[:, 1]])
-
-    op = MPI.Op.Create(affine, commute=False)
-    try:
-        check_op(op, np.dtype("i8"), "scan")
-        assert operator_of(op) is None and not is_exact(op, np.dtype("i8"))
-        left, right = np.array([2, 3, 5, 7]), np.array([1, 4, 2, 6])
-        into = {"apart": np.empty(4, "i8"), "left": left, "right": right,
-                "left alias": left[:], "right alias": right[:]}[target]
-        expected = [2, 11, 10, 37]
-        kernel(op, np.dtype("i8"), MPI.INT64_T, np)(left, right, into)
-        assert into.tolist() == expected
-        if into.base is not left and into is not left:
-            assert left.tolist() == [2, 3, 5, 7]
-    finally:
-        op.Free()
+def operands(name, dtype, count=9):
+    return [inputs(name, dtype, rank, 2, count) for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("op", [None, "sum", sum, MPI.OP_NULL, MPI.REPLACE, MPI.NO_OP])
-def test_what_is_no_reduction_operator(op):
-    with pytest.raises(ArgumentTypeError, match="op"):
-        check_op(op, np.dtype("f8"), "reduce")
+@pytest.mark.parametrize("name, dtype", CASES, ids=str)
+def test_kernels_compute_what_the_operator_means(name, dtype):
+    reduce.check_op(mpi(name), dtype, "allreduce")
+    kernel = reduce.kernel(mpi(name), dtype, datatype_of(dtype), numpy)
+    expected = reduced(name, dtype, (0, 1), 2, 9)
+    for into in ("apart", "left", "right"):
+        left, right = operands(name, dtype)
+        target = {"apart": numpy.zeros_like(left), "left": left, "right": right}[into]
+        kernel(left, right, target)
+        assert not wrong(target, expected), into
+        for mine, rank in ((left, 0), (right, 1)):
+            assert mine is target or not wrong(mine, inputs(name, dtype, rank, 2, 9), True)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_a_users_operator_keeps_its_order(count):
+    def first_minus_twice_the_second(one, two, datatype):
+        left, right = (numpy.frombuffer(memory, "f8") for memory in (one, two))
+        right[...] = left - 2 * right
+
+    op = MPI.Op.Create(first_minus_twice_the_second, commute=False)
+    kernel = reduce.kernel(op, numpy.dtype("f8"), MPI.DOUBLE, numpy)
+    for into in ("apart", "left", "right", "view of right"):
+        left, right = numpy.arange(float(count)), numpy.arange(float(count)) + 5
+        expected = left - 2 * right
+        target = {"apart": numpy.zeros(count), "left": left, "right": right,
+                  "view of right": right[:]}[into]
+        kernel(left, right, target)
+        assert not wrong(target, expected), into
+    op.Free()
+
+
+def test_every_operator_is_known():
+    for name, operator in OPERATORS.items():
+        assert reduce.operator_of(mpi(name)) is operator
+    assert reduce.operator_of(MPI.REPLACE) is None
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_undefined_combinations_are_refused_by_name(name):
+    for dtype in TYPES:
+        if not valid(name, dtype):
+            with pytest.raises(ArgumentTypeError, match=f"op: MPI.{name.upper()} is not defined "
+                                                        "on .*; it works on: "):
+                reduce.check_op(mpi(name), dtype, "allreduce")
+
+
+@pytest.mark.parametrize("op, complaint", [
+    ("sum", "allreduce needs an MPI.Op, got str; make one with MPI.Op.Create"),
+    (None, "got NoneType"), (numpy.add, "got ufunc"),
+    (MPI.OP_NULL, "cannot be used in allreduce"), (MPI.REPLACE, "cannot be used in allreduce"),
+    (MPI.NO_OP, "cannot be used in allreduce")], ids=str)
+def test_what_is_no_operator(op, complaint):
+    with pytest.raises(ArgumentTypeError, match=complaint):
+        reduce.check_op(op, numpy.dtype("f8"), "allreduce")
+
+
+def test_a_users_operator_may_work_on_anything():
+    op = MPI.Op.Create(lambda one, two, datatype: None)
+    reduce.check_op(op, PAIR, "allreduce")
+    assert not reduce.is_exact(op, numpy.dtype("i4"))
+    op.Free()
 
 
 def test_exactness():
-    assert is_exact(MPI.SUM, np.dtype("i4")) and is_exact(MPI.LXOR, np.dtype("?"))
-    assert not is_exact(MPI.SUM, np.dtype("f4")) and not is_exact(MPI.MAX, np.dtype("f8"))
-    assert set(OPERATORS) == set(MEANING) | {"maxloc", "minloc"}
+    assert reduce.is_exact(MPI.SUM, numpy.dtype("i4")) and reduce.is_exact(MPI.LOR, numpy.dtype("?"))
+    assert not reduce.is_exact(MPI.SUM, numpy.dtype("f8"))
+    assert not reduce.is_exact(MPI.MAXLOC, PAIR)

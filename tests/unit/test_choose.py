@@ -1,0 +1,100 @@
+"""Choices: wishes that win, wishes that cannot, and rules all ranks follow alike."""
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll import calls
+from hpccoll.algorithms import schedule
+from hpccoll.collective import COLLECTIVES
+from hpccoll.errors import ArgumentError
+from hpccoll.tune.choose import RULES, Choice, choose, objection
+
+SIZE = 4
+SMALL, LARGE = numpy.zeros(8), numpy.zeros(1 << 20)
+
+
+def allreduce(array=LARGE, op=MPI.SUM):
+    return calls.allreduce(SIZE, 0, array, array.copy(), op)
+
+
+@pytest.fixture
+def left_only():
+    """An operator that does not commute."""
+    op = MPI.Op.Create(lambda one, two, datatype: None, commute=False)
+    yield op
+    op.Free()
+
+
+def test_rules_name_algorithms_that_exist_and_can_serve():
+    for collective, nbytes, name in RULES:
+        assert collective in COLLECTIVES and nbytes > 0
+        schedule(collective, name, 4)
+
+
+def test_without_wishes_rules_decide_by_size():
+    assert choose(allreduce(SMALL), SIZE, None, True).is_native
+    large = choose(allreduce(), SIZE, None, True)
+    assert not large.is_native and large.reason.startswith("rule: allreduce from ")
+    assert choose(allreduce(), 1, None, True).is_native
+
+
+def test_ranks_that_do_not_know_the_size_leave_it_to_mpi():
+    told = calls.gatherv(SIZE, 1, LARGE, None, 0)
+    assert told.nbytes is None and choose(told, SIZE, None, True).is_native
+
+
+def test_a_wish_wins():
+    for wish in (Choice("pat"), Choice("native"), Choice("recursive_multiplying", {"k": 3})):
+        assert choose(allreduce(SMALL), SIZE, wish, False) is wish
+    automatic = choose(allreduce(SMALL), SIZE, Choice("auto"), False)
+    assert automatic.is_native and automatic.reason.startswith("rule")
+
+
+def test_a_wish_that_cannot_serve_raises_or_gives_way(left_only):
+    call = allreduce(op=left_only)
+    with pytest.raises(ArgumentError, match="ring cannot serve this allreduce: it does not keep "
+                                            "rank order.*; choose one that can"):
+        choose(call, SIZE, Choice("ring"), False)
+    instead = choose(call, SIZE, Choice("ring"), True)
+    assert instead.is_native and "ring was asked for, but it does not keep" in instead.reason
+
+
+def test_rules_look_at_the_operator_too(left_only):
+    chosen = choose(allreduce(op=left_only), SIZE, None, True)
+    assert chosen.is_native or not objection(chosen, allreduce(op=left_only), SIZE)
+
+
+@pytest.mark.parametrize("name, array, op, fits", [
+    ("window", numpy.zeros(4), MPI.SUM, False), ("window", numpy.zeros(4, "i4"), MPI.SUM, True),
+    ("window", numpy.zeros(4, "i4"), MPI.MAX, True), ("ring", numpy.zeros(4), MPI.SUM, True)])
+def test_algorithms_whose_ranks_round_differently(name, array, op, fits):
+    problem = objection(Choice(name), allreduce(array, op), SIZE)
+    assert (problem == "") == fits and (fits or "may differ between ranks" in problem)
+
+
+def test_algorithms_for_blocks_of_one_size():
+    even = calls.alltoall(2, 0, numpy.zeros(4), numpy.zeros(4))
+    uneven = calls.alltoallv(2, 0, [numpy.zeros(4), [1, 3]], [numpy.zeros(4), [1, 3]])
+    assert objection(Choice("bruck"), even, 2) == ""
+    assert objection(Choice("bruck"), uneven, 2) == "it needs blocks of one size"
+    assert objection(Choice("pairwise"), uneven, 2) == ""
+
+
+@pytest.mark.parametrize("made, complaint", [
+    (("bcast", "binomial", 4), "it is a schedule for bcast"),
+    (("allreduce", "ring", 5), "it is for 5 ranks, the communicator has 4"),
+    (("allreduce", "ring", 4), "")])
+def test_finished_schedules_must_fit(made, complaint):
+    assert objection(Choice(schedule(*made)), allreduce(), SIZE) == complaint
+
+
+def test_finished_schedules_have_a_root():
+    call = calls.bcast(SIZE, 0, SMALL, 2)
+    assert objection(Choice(schedule("bcast", "binomial", 4, root=2)), call, SIZE) == ""
+    assert objection(Choice(schedule("bcast", "binomial", 4, root=1)), call, SIZE) == (
+        "it is for root 1, the call has root 2")
+
+
+def test_builders_are_taken_at_their_word_until_they_are_proved():
+    assert objection(Choice(lambda rank, size: None), allreduce(), SIZE) == ""
