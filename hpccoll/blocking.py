@@ -128,7 +128,7 @@ class Blocking:
         if choice is None or choice.is_native:
             if choice is not None:
                 self._remember(name, args, NATIVE_SHAPE)
-            _call_native(name, native, args)
+            _call_native(name, native, spelled(call, args))
             return
         state = self._private()
         plan = plan_for(state, call, choice)
@@ -228,6 +228,13 @@ class Blocking:
     def _check_alive(self) -> None:
         """Raise a ``CommunicatorError`` unless the communicator can be used."""
         raise NotImplementedError
+
+
+def spelled(call: calls.Call | None, args: tuple) -> tuple:
+    """The arguments as the MPI library wants them: one buffer given twice means in place."""
+    if call is not None and call.in_place and args[0] is args[1]:
+        return MPI.IN_PLACE, *args[1:]
+    return args
 
 
 def _call_native(name: str, native: Callable, args: tuple) -> None:

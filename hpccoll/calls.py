@@ -14,6 +14,7 @@ from mpi4py import MPI
 from hpccoll import plan
 from hpccoll.buffers import Buffer, NativeOnly, element_type, is_in_place, overlap, resolve
 from hpccoll.collective import COLLECTIVES
+from hpccoll.device import synchronizer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.lower import Layout
 from hpccoll.mpi_errors import RootError
@@ -370,7 +371,10 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 
 def _copied(sink: Buffer) -> Buffer:
     """A copy of the output as the input: an alltoall in place needs its data out of the way."""
-    return sink._replace(array=sink.array.copy(), store=None)
+    array, synchronize = sink.array.copy(), synchronizer(sink.namespace)
+    if synchronize is not None:
+        synchronize()  # the first messages leave without any work before them
+    return sink._replace(array=array, store=None)
 
 
 def _bytes(spec: Any, argument: str, size: int, writable: bool):

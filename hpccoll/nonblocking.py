@@ -16,7 +16,7 @@ from typing import Any, Callable
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.blocking import Blocking
+from hpccoll.blocking import Blocking, spelled
 from hpccoll.buffers import is_staged
 from hpccoll.calls import Call
 from hpccoll.config import AUTO, NATIVE
@@ -109,7 +109,7 @@ class Nonblocking(Blocking):
         choice = call and self._wished(call, f"i{name}")
         if choice is None:
             refuse_staged(name, args)
-            return native(*args)
+            return native(*spelled(call, args))
         state = self._private()
         plan = plan_for(state, call, choice)
         execution = prepare(state, call, plan, state.next_tag(), own_scratch=True)

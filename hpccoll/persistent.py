@@ -12,6 +12,7 @@ from typing import Any, Callable
 import numpy
 from mpi4py import MPI
 
+from hpccoll.blocking import spelled
 from hpccoll.buffers import is_in_place, is_staged
 from hpccoll.calls import Call
 from hpccoll.engine import plan_for, prepare
@@ -118,7 +119,7 @@ class Persistent(Nonblocking):
         choice = call and self._wished(call, f"{name}_init")
         if choice is None:
             refuse_staged(name, args)
-            return native(*args, info=info)
+            return native(*spelled(call, args), info=info)
         # Its input is a copy, which has to be taken again at every start.
         copied = any(map(is_staged, args)) or (
             call.collective == "alltoall" and is_in_place(args[0]))

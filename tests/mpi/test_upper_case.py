@@ -103,8 +103,9 @@ def test_every_operator_on_every_type_it_is_defined_on(world, op, index):
             overflows = op.name in ("sum", "prod") and dtype.kind in "iu"
             if op.defined_on(dtype.kind) and not (index == "auto" and overflows):
                 for case in reductions(world.rank, world.size, dtype, 7, 0, op.name, mpi_op):
-                    case.title += f" {dtype}"
-                    blocking(world, case)
+                    if case.method == "Allreduce" or dtype.char in "?bdF":
+                        case.title += f" {dtype}"
+                        blocking(world, case)
 
 
 @pytest.mark.parametrize("index", ["auto", 0])

@@ -1,7 +1,7 @@
 """The strength of the proof: on no mutant may it differ from what really happens.
 
-Here every schedule gets a few mutants of each choice of block sizes, others each time the tables
-change; ``python -m hpccoll.testing.mutate`` judges all of them.
+Here every schedule gets a few mutants of one choice of block sizes, others each time the table of
+algorithms changes; ``python -m hpccoll.testing.mutate`` judges all of them.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from hpccoll.testing.truth import Truth, Verdict
 from hpccoll.verify import lower_all
 
 
-@pytest.mark.parametrize("size, most", [(1, 3), (2, 5), (3, 4), (4, 2), (5, 1)])
+@pytest.mark.parametrize("size, most", [(1, 5), (2, 20), (3, 16), (4, 10), (5, 8)])
 def test_proof_and_truth_agree(size, most):
     found = suite([size], most)
     assert not found.disagreements, str(found)
@@ -85,8 +85,8 @@ TAKE = Local(Extent(OUT, 0, 1), Extent(IN, 0, 1))
 @pytest.mark.parametrize("program, why", [
     (lane(((), (Message("recv", 2, Extent(OUT, 0, 1)),), ())), "2 is no other rank"),
     (lane(((), (Message("recv", 1, Extent(OUT, 0, 1)),), ())), "1 is no other rank"),
-    (lane(((), (Message("recv", 0, Extent(OUT, 1, 1)),), ())), "out<1[+]1> does not exist"),
-    (lane(((), (Message("recv", 0, Extent(IN, 0, 1)),), ())), "in<0[+]1> does not exist"),
+    (lane(((), (Message("recv", 0, Extent(OUT, 1, 1)),), ())), "out<1+1> does not exist"),
+    (lane(((), (Message("recv", 0, Extent(IN, 0, 1)),), ())), "in<0+1> does not exist"),
     (lane(((), (Message("recv", 0, Extent(TMP, -1, 1)),), ()), scratch=2), "does not exist"),
     (lane(((), (Message("recv", 0, Extent(OUT, 0, 1)), Message("send", 0, Extent(OUT, 0, 1))), ())),
      "two messages of a round use the same memory"),
@@ -103,8 +103,7 @@ TAKE = Local(Extent(OUT, 0, 1), Extent(IN, 0, 1))
 ])
 def test_what_is_wrong_and_why(program, why):
     found = truth("bcast", "linear", 2, {1: program})
-    assert not found.right and pytest.raises(AssertionError, match=why, expected=None) if False \
-        else found.why and __import__("re").search(why, found.why)
+    assert not found.right and why in found.why
 
 
 def test_two_segments_may_not_meet():
