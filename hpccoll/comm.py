@@ -53,9 +53,9 @@ class Comm(Objects, Persistent, MPI.Intracomm):
     _life: Life | None = None
 
     def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None):
-        if comm is not None and not isinstance(comm, MPI.Intracomm):
+        null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
+        if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
-        null = comm is None or comm == MPI.COMM_NULL
         if cls is Comm:
             cls = next((ours for native, ours in KINDS if isinstance(comm, native)), Comm)
         elif cls._kind is not None and not null and comm.Get_topology() != cls._kind:

@@ -28,6 +28,9 @@ from hpccoll.schedule import Schedule
 from hpccoll.tune.choose import Choice
 from hpccoll.verify import verify
 
+#: Calls of so many bytes and less travel through MPI, also inside a node.
+SMALL_BYTES = 4 << 10
+
 
 def plan_for(state: State, call: Call, choice: Choice) -> plans.Plan:
     """The plan of a call, from the cache or made now."""
@@ -79,8 +82,12 @@ def prepare(state: State, call: Call, plan: plans.Plan, tag: int = 0,
     """Put a plan onto the memory of a call."""
     one = call.sink or call.source
     arrays: dict[str, Any] = {}
+    # Of small calls every rank knows that they are small. MPI's prepared requests then cost
+    # less than the bookkeeping of shared memory.
+    small = call.nbytes is not None and call.nbytes <= SMALL_BYTES
+    endpoint = state.remote if small else state.endpoint
     if one is None:
-        return Execution(plan, state.endpoint,
+        return Execution(plan, endpoint,
                          Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy),
                          tag, repeated)
     dtype, namespace = element_type(call.datatype), one.namespace
@@ -93,7 +100,7 @@ def prepare(state: State, call: Call, plan: plans.Plan, tag: int = 0,
         if buffer is not None:
             arrays[name] = unowned(buffer) if repeated else buffer.array
     reducer = kernel(call.op, dtype, call.datatype, namespace) if call.op is not None else None
-    return Execution(plan, state.endpoint,
+    return Execution(plan, endpoint,
                      Memory(arrays, scratch.view(dtype), reducer, namespace,
                             synchronizer(namespace)), tag, repeated)
 

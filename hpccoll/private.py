@@ -47,9 +47,9 @@ class State:
         self.comm = MPI.Intracomm(user).Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.node = Node(self.comm) if config.shared_memory else None
-        remote = MpiEndpoint(self.comm)
-        self.endpoint = (SharedEndpoint(self.node, remote) if self.node and self.node.local
-                         else remote)
+        self.remote = MpiEndpoint(self.comm)
+        self.endpoint = (SharedEndpoint(self.node, self.remote) if self.node and self.node.local
+                         else self.remote)
         self.rank, self.size = self.endpoint.rank, self.endpoint.size
         self.config, self.topology = config, topology
         self.segment_bytes = config.segment_bytes or (

@@ -369,7 +369,8 @@ class _Machine:
 
     def forget(self, rank: int, segment: int) -> None:
         """Empty the landing space: a message used in place was never there."""
-        scratch, start = self.memory[rank][TMP, segment], self.programs[rank][segment].program.landing
+        scratch = self.memory[rank][TMP, segment]
+        start = self.programs[rank][segment].program.landing
         scratch[start:] = [GARBAGE] * (len(scratch) - start)
 
     def local(self, rank: int, segment: int, steps: Sequence[Local]) -> None:

@@ -28,7 +28,7 @@ SIZES = (1, 2, 3, 4, 5, 8)
 #: A size for which one environment is enough: a prime larger than the others.
 FIRST_SIZES = (*SIZES, 7)
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
-LIMIT, TIMED_OUT = 300, 124
+LIMIT, TIMED_OUT = 900, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
 #: What every rank starts, with a directory as $0: it keeps the ranks' outputs and files apart.
 RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ "$rank" = 0 ] || exec >"$0/rank$rank" 2>&1; '

@@ -59,17 +59,18 @@ class Findings(NamedTuple):
                           *self.disagreements])
 
 
-def suite(sizes: Sequence[int], most: int | None = None) -> Findings:
+def suite(sizes: Sequence[int], most: int | None = None, roots: range | None = None) -> Findings:
     """Judge the mutants of every algorithm of the table.
 
     Args:
         sizes: numbers of ranks.
         most: mutants of one schedule, evenly spread and with one choice of block sizes, each
             schedule with the next one; all mutants with all of them if omitted.
+        roots: roots of rooted collectives; all if omitted.
     """
     found = Findings(Counter(), Counter(), [])
     for size in sizes:
-        for number, (_, schedule) in enumerate(every(size)):
+        for number, (_, schedule) in enumerate(every(size, roots)):
             picked = chosen(schedule)
             for case in [picked[number % len(picked)]] if most else picked:
                 judge(schedule, case, found, most)

@@ -2,7 +2,8 @@
 
 Nothing here knows how a proof works. Programs run as real executions on loopback, on numbers,
 in several random orders, with data read at the earliest and at the latest moment, received or
-used in place, and the results are compared with what MPI says they are. Three choices of operator and data tell
+used in place, and the results are compared with what MPI says they are. Three choices of
+operator and data tell
 
 * whether the promise is kept for operators that commute: sums modulo 2**64 of random numbers;
 * whether contributions are combined in rank order: affine maps, which do not commute;

@@ -23,10 +23,34 @@ from hpccoll.errors import ArgumentError
 from hpccoll.reduce import is_exact
 from hpccoll.schedule import Schedule
 
-#: (collective, from how many bytes, algorithm): the first row that fits wins.
-RULES: tuple[tuple[str, int, str], ...] = (
-    ("allreduce", 64 << 10, "ring"),
-    ("reduce_scatter", 64 << 10, "ring"),
+
+
+class Rule(NamedTuple):
+    """An algorithm, and the calls that it serves best.
+
+    Attributes:
+        nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
+        most_ranks: largest communicator; 0 for any.
+        block: fewest bytes that each rank's share must have.
+    """
+
+    collective: str
+    algorithm: str
+    nbytes: tuple[int, int]
+    most_ranks: int = 0
+    block: int = 0
+
+    def fits(self, call: Call, size: int) -> bool:
+        """Tell whether the rule speaks of a call."""
+        least, end = self.nbytes
+        return (call.collective == self.collective and least <= call.nbytes < (end or 1 << 62)
+                and not 0 < self.most_ranks < size and call.nbytes >= self.block * size)
+
+
+#: The first rule that fits wins; docs/performance.md has the measurements behind them.
+RULES = (
+    Rule("allreduce", "recursive_doubling", (64 << 10, 512 << 10), most_ranks=2),
+    Rule("allreduce", "ring", (4 << 20, 0), block=2 << 20),
 )
 
 
@@ -65,12 +89,18 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool)
                                          f"{call.name}: {problem}",
                             f"choose one that can, '{AUTO}' or '{NATIVE}'")
     if size > 1 and call.nbytes is not None:
-        for collective, nbytes, name in RULES:
-            choice = Choice(name, reason=f"rule: {collective} from {nbytes} bytes on")
-            if (collective == call.collective and call.nbytes >= nbytes
-                    and not objection(choice, call, size)):
+        for rule in RULES:
+            choice = Choice(rule.algorithm, reason=f"rule: {_words(rule)}")
+            if rule.fits(call, size) and not objection(choice, call, size):
                 return choice
-    return Choice(NATIVE, reason="rule: no row of hpccoll's table fits")
+    return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
+
+
+def _words(rule: Rule) -> str:
+    least, end = rule.nbytes
+    words = f"{rule.collective} from {least}" + (f" to {end}" if end else "") + " bytes"
+    words += f", up to {rule.most_ranks} ranks" if rule.most_ranks else ""
+    return words + (f", at least {rule.block} bytes a rank" if rule.block else "")
 
 
 def objection(choice: Choice, call: Call, size: int) -> str:

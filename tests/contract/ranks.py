@@ -18,6 +18,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+from hpccoll.testing.direct import Direct
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.loopback import Loopback
 from hpccoll.transport.mpi import MpiEndpoint
@@ -34,10 +35,11 @@ PAYLOADS = {
     "large": (25_000, False), "registered": (4_000, True)}
 #: Names of transports.
 LOOPBACK, EAGER = "loopback", "loopback, read at the post"
+DIRECT = "loopback, used in place"
 SINGLE, PERSISTENT = "MPI", "MPI, persistent"
 SHARED, NO_READV, TWO_NODES = "shared", "shared, without readv", "shared, two nodes"
 ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES)
-FLAVOURS = [LOOPBACK, EAGER,
+FLAVOURS = [LOOPBACK, EAGER, DIRECT,
             *(pytest.param(name, marks=pytest.mark.mpi(min_size=2)) for name in ON_MPI)]
 
 
@@ -130,10 +132,11 @@ def recv(peer: int, array: numpy.ndarray, *uses: tuple) -> Posting:
 @contextmanager
 def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     """Make the ranks of one transport."""
-    if flavour in (LOOPBACK, EAGER):
+    if flavour in (LOOPBACK, EAGER, DIRECT):
         if MPI.COMM_WORLD.Get_size() > 1:
             pytest.skip("loopback has all its ranks in one process")
-        loopback = Loopback(4 if flavour == LOOPBACK else 3, flavour == EAGER)
+        loopback = (Direct if flavour == DIRECT else Loopback)(
+            4 if flavour == LOOPBACK else 3, flavour == EAGER)
         yield Ranks(flavour, loopback.size, [Rank(loopback.endpoint(rank), False, None)
                                              for rank in range(loopback.size)])
         return

@@ -24,9 +24,11 @@ HELD = [Extent(buffer, start, WIDTH) for buffer in (IN, OUT, TMP)
 
 def pieces(cells, count=None):
     """Parts of cells; of a certain number of elements, if that is given."""
+    def cut(cell, count, start):
+        return Extent(cell.buffer, cell.offset + min(start, WIDTH - count), count)
+
     counts = st.integers(1, WIDTH) if count is None else st.just(count)
-    return st.tuples(st.sampled_from(cells), counts, st.integers(0, WIDTH)).map(
-        lambda made: Extent(made[0].buffer, made[0].offset + min(made[2], WIDTH - made[1]), made[1]))
+    return st.builds(cut, st.sampled_from(cells), counts, st.integers(0, WIDTH))
 
 
 @st.composite

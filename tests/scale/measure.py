@@ -1,12 +1,14 @@
 """How long proofs and programs take for many ranks: ``python tests/scale/measure.py``
 
 prints the tables that the documentation quotes. Processor time is what counts, so that other work
-on the machine does not; each proof runs in a process of its own, so that its memory is its own.
+on the machine counts little; each proof runs in a process of its own, so that its memory is its
+own.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -51,8 +53,8 @@ def prove(title: str) -> Proved:
     Raises:
         CalledProcessError: the proof failed.
     """
-    child = subprocess.run([sys.executable, __file__, title], check=True, capture_output=True,
-                           text=True, cwd=ROOT)
+    child = subprocess.run([sys.executable, __file__, title], check=True, text=True,
+                           stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)})
     return Proved(*json.loads(child.stdout))
 
 
@@ -60,8 +62,10 @@ def prove_here(title: str) -> Proved:
     """Prove a schedule in this process."""
     start = time.process_time()
     verify(made(title))
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Proved(time.process_time() - start, most / (1 << (20 if sys.platform == "darwin" else 10)))
+    most, unit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 1
+    if sys.platform == "linux":
+        unit = 1 << 10
+    return Proved(time.process_time() - start, most * unit / (1 << 20))
 
 
 def programs() -> list[tuple[str, str]]:
@@ -77,14 +81,21 @@ def many(collective: str, name: str) -> Schedule:
     return schedule(collective, name, MANY, root=root)
 
 
-def generate(big: Schedule, rank: int, times: int = 5) -> tuple[float, int]:
-    """Processor seconds that one rank's program takes, at best, and its number of steps."""
-    best = float("inf")
-    for _ in range(times):
-        start = time.process_time()
-        program = big.program(rank)
-        best = min(best, time.process_time() - start)
-    return best, sum(map(len, program.rounds))
+class Generated(NamedTuple):
+    """What one rank's program took: processor seconds; its steps, and the spans they name."""
+
+    seconds: float
+    steps: int
+    spans: int
+
+
+def generate(big: Schedule, rank: int) -> Generated:
+    """Generate one rank's program."""
+    start = time.process_time()
+    rounds = big.program(rank).rounds
+    seconds = time.process_time() - start
+    return Generated(seconds, sum(map(len, rounds)),
+                     sum(len(step.spans) + len(step.source) for steps in rounds for step in steps))
 
 
 def main() -> None:
@@ -93,11 +104,13 @@ def main() -> None:
     for title in PROVED:
         seconds, mebibytes = prove(title)
         print(f"{title:36} {seconds:8.2f} {mebibytes:6.0f}", flush=True)
-    print(f"\n{f'program of one of {MANY} ranks':36} {'ms':>8} {'steps':>6}")
+    print(f"\n{f'program of one of {MANY} ranks':36} {'ms':>8} {'steps':>6} {'spans':>6}")
     for collective, name in programs():
         big = many(collective, name)
-        seconds, steps = max(generate(big, rank) for rank in (0, MANY // 2, MANY - 1))
-        print(f"{collective + ' ' + name:36} {seconds * 1e3:8.2f} {steps:6}", flush=True)
+        # The rank with the most to do, and its best of five attempts.
+        rank = max((0, MANY // 2, MANY - 1), key=lambda rank: generate(big, rank).spans)
+        seconds, steps, spans = min(generate(big, rank) for _ in range(5))
+        print(f"{collective + ' ' + name:36} {seconds * 1e3:8.2f} {steps:6} {spans:6}", flush=True)
 
 
 if __name__ == "__main__":

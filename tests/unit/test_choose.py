@@ -6,9 +6,8 @@ from mpi4py import MPI
 
 from hpccoll import calls
 from hpccoll.algorithms import schedule
-from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError
-from hpccoll.tune.choose import RULES, Choice, choose, objection
+from hpccoll.tune.choose import RULES, Choice, Rule, choose, objection
 
 SIZE = 4
 SMALL, LARGE = numpy.zeros(8), numpy.zeros(1 << 20)
@@ -27,9 +26,24 @@ def left_only():
 
 
 def test_rules_name_algorithms_that_exist_and_can_serve():
-    for collective, nbytes, name in RULES:
-        assert collective in COLLECTIVES and nbytes > 0
-        schedule(collective, name, 4)
+    for rule in RULES:
+        assert rule.nbytes[0] > 0 and (not rule.nbytes[1] or rule.nbytes[0] < rule.nbytes[1])
+        schedule(rule.collective, rule.algorithm, 4)
+
+
+@pytest.mark.parametrize("nbytes, size, fits", [
+    (99, 2, False), (100, 2, True), (199, 2, True), (200, 2, False), (100, 3, False)])
+def test_a_rule_has_limits(nbytes, size, fits):
+    rule = Rule("allreduce", "ring", (100, 200), most_ranks=2)
+    call = calls.Call("allreduce", "allreduce", nbytes=nbytes)
+    assert rule.fits(call, size) is fits
+    assert not rule.fits(call._replace(collective="scan"), size)
+
+
+def test_a_rule_may_ask_for_large_shares():
+    rule = Rule("allreduce", "ring", (1, 0), block=10)
+    call = calls.Call("allreduce", "allreduce", nbytes=40)
+    assert rule.fits(call, 4) and not rule.fits(call, 5)
 
 
 def test_without_wishes_rules_decide_by_size():

@@ -65,12 +65,12 @@ def test_the_sum_is_the_real_sum(dtype):
                 sum(Fraction(float(part(p)[i])) for p in parts) for i in range(5)]
 
 
-@pytest.mark.parametrize("size", [2, 5, 37, 300])
+@pytest.mark.parametrize("size", [2, 5, 37, 150])
 @pytest.mark.parametrize("op", ["sum", "prod", "lxor", "bxor", "affine"])
 def test_lost_and_doubled_contributions_show(op, size):
     dtype = {"lxor": "?", "bxor": "u2", "affine": "c16"}.get(op, "f4")
     expected = reduced(op, dtype, range(size), size, 40)
-    for rank in {0, 1, size // 2, size - 1}:
+    for rank in {0, size // 2}:
         without = [r for r in range(size) if r != rank]
         assert wrong(reduced(op, dtype, without, size, 40), expected)
         # Twice is as good as never for the operators that cancel.

@@ -17,9 +17,10 @@ from hpccoll.testing.truth import Truth, Verdict
 from hpccoll.verify import lower_all
 
 
-@pytest.mark.parametrize("size, most", [(1, 5), (2, 20), (3, 16), (4, 10), (5, 8)])
-def test_proof_and_truth_agree(size, most):
-    found = suite([size], most)
+@pytest.mark.parametrize("size, most, roots", [
+    (1, 5, None), (2, 20, None), (3, 16, None), (4, 6, range(1, 2)), (5, 5, range(3, 4))])
+def test_proof_and_truth_agree(size, most, roots):
+    found = suite([size], most, roots)
     assert not found.disagreements, str(found)
     assert size == 1 or found.wrong.total() > found.mutants.total() / 3
 

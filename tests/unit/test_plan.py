@@ -52,7 +52,8 @@ def test_segments_are_evened_out_where_everyone_knows_the_longest(longest, items
 def test_vectors():
     made = schedule("allreduce", "ring", 3)
     layout, longest = plan.vector_layout(made, 0, 7, False, (10, 20))
-    assert layout.places == {IN: packed(IN, [3, 2, 2], base=10), OUT: packed(OUT, [3, 2, 2], base=20)}
+    assert layout.places == {IN: packed(IN, [3, 2, 2], base=10),
+                             OUT: packed(OUT, [3, 2, 2], base=20)}
     assert longest == 3 and [layout.scratch(key) for key in range(3)] == [3, 2, 2]
     shared, _ = plan.vector_layout(made, 0, 7, True, (20, 20))
     assert shared.places[IN] == shared.places[OUT]

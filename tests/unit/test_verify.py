@@ -257,7 +257,7 @@ def test_what_lands_is_gone_after_the_phase():
 # -- the table ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("size", range(1, 6))
 def test_every_algorithm_keeps_its_promises(size):
-    for entry, made in every(size):
+    for entry, made in every(size, None if size < 5 else range(3, 4)):
         proof = verify(made, commutative=not entry.rank_order)
         if made.collective.name == "allreduce" and not entry.exact_only:
             assert proof.replicas_identical, made.title

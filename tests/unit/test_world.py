@@ -39,7 +39,7 @@ def test_every_algorithm_gives_exact_results(size, how):
     options = RUNS[how]
     # In place, a reduce-scatter of uneven blocks cannot be cut into segments; see hpccoll.engine.
     front = bool(options.get("in_place") and options.get("segment"))
-    for entry, made in every(size):
+    for entry, made in every(size, None if size < 5 else range(2, 3)):
         uniform = front and made.collective.name == "reduce_scatter"
         assert not run(made, problem(made, entry, uniform), **options), made.title
 
@@ -67,7 +67,8 @@ def test_problems_say_what_mpi_says():
     assert same(posed("allreduce", [6]).given(2), [part[2]])
     assert same(posed("allreduce", [6]).wanted(2), [total])
     assert same(posed("reduce", [6]).wanted(1), [total]) and not posed("reduce", [6]).wanted(0)
-    assert same(posed("reduce_scatter", [1, 2, 3]).given(0), [part[0][:1], part[0][1:3], part[0][3:]])
+    assert same(posed("reduce_scatter", [1, 2, 3]).given(0),
+                [part[0][:1], part[0][1:3], part[0][3:]])
     assert same(posed("reduce_scatter", [1, 2, 3]).wanted(2), [total[3:]])
     assert same(posed("scan", [6]).wanted(1), [part[0] + part[1]])
     assert same(posed("exscan", [6]).wanted(2), [part[0] + part[1]])

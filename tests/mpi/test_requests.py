@@ -1,0 +1,355 @@
+"""Requests of ours: real handles, progress in the background, misuse that is loud."""
+
+import gc
+import os
+import time
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.errors import ArgumentError, CollectiveTimeout
+from hpccoll.mpi_errors import DeadCommunicatorError, RequestError
+from hpccoll.request import PROGRESS, Prequest, Request
+from hpccoll.testing.device import installed
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
+    MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="the MPI library serves all requests")]
+OURS = {collective: next(iter(table)) for collective, table in ALGORITHMS.items()}
+
+
+@pytest.fixture
+def comm(world):
+    with world.using(**OURS):
+        yield world
+    assert not PROGRESS.flights
+
+
+def summed(comm, count=4):
+    return comm.size * numpy.arange(count) + 10. * sum(range(comm.size))
+
+
+def mine(comm, count=4):
+    return numpy.arange(count) + 10. * comm.rank
+
+
+def test_who_serves(world):
+    given, out = mine(world), numpy.empty(4)
+    assert type(world.Iallreduce(given, out).Wait()) is bool
+    for wish, ours in (({}, False), ({"allreduce": "auto"}, False), ({"allreduce": "native"}, False),
+                       ({"iallreduce": "ring"}, True), ({"allreduce": "ring"}, True),
+                       ({"allreduce": "ring", "iallreduce": "native"}, False),
+                       ({"allreduce_init": "ring"}, False), ({"ibcast": "binomial"}, False)):
+        with world.using(**wish):
+            request = world.Iallreduce(given, out)
+        assert (type(request) is Request) == ours
+        request.Wait()
+        assert (out == summed(world)).all()
+    for wish, ours in (({}, False), ({"iallreduce": "ring"}, False),
+                       ({"allreduce_init": "ring"}, True), ({"allreduce": "ring"}, True)):
+        with world.using(**wish):
+            request = world.Allreduce_init(given, out)
+        assert (type(request) is Prequest) == ours
+        request.Free()
+
+
+@pytest.mark.parametrize("complete", [
+    lambda r: MPI.Request.Waitall(r), lambda r: MPI.Request.waitall(r),
+    lambda r: [MPI.Request.Waitany(r) for _ in r],
+    lambda r: [x for _ in r for x in MPI.Request.Waitsome(r) or ()],
+    lambda r: [time.sleep(0) for _ in iter(lambda: MPI.Request.Testall(r), True)],
+    lambda r: [x.Wait() for x in r], lambda r: [x.wait() for x in reversed(r)],
+    lambda r: [time.sleep(0) for x in r for _ in iter(x.Test, True)],
+    lambda r: [time.sleep(0) for x in r for _ in iter(lambda x=x: x.test()[0], True)],
+    lambda r: [x.Wait() for x in r if not any(time.sleep(0) for _ in iter(x.Get_status, True))],
+    lambda r: [x.Wait(MPI.Status()) for x in r]])
+def test_every_way_to_complete(comm, complete):
+    outs = [numpy.full(50_000, numpy.nan) for _ in range(4)]
+    requests = [comm.Iallreduce(mine(comm, 50_000) + i, out) for i, out in enumerate(outs)]
+    with comm.using(iallreduce="native"):
+        native = numpy.full(4, numpy.nan)
+        requests.insert(2, comm.Iallreduce(mine(comm), native))
+        requests.append(comm.Irecv(numpy.empty(1), MPI.PROC_NULL))
+    assert all(isinstance(request, MPI.Request) for request in requests)
+    complete(requests)
+    assert all(request == MPI.REQUEST_NULL for request in requests)
+    for request in requests:
+        request.Wait()  # of a request that is over returns at once
+        assert request.Test()
+    for i, out in enumerate(outs):
+        assert (out == summed(comm, 50_000) + comm.size * i).all()
+    assert (native == summed(comm)).all()
+
+
+def test_many_in_flight_are_waited_for_in_another_order_on_every_rank(comm):
+    outs = [numpy.full(1000, numpy.nan) for _ in range(12)]
+    requests = [comm.Iallreduce(mine(comm, 1000) + i, out) for i, out in enumerate(outs)]
+    barrier, scan = comm.Ibarrier(), numpy.empty(4)
+    scanned = comm.Iscan(mine(comm), scan)
+    order = numpy.random.default_rng(comm.rank).permutation(len(outs))
+    for i in order:
+        requests[i].Wait()
+        assert (outs[i] == summed(comm, 1000) + comm.size * i).all()
+    scanned.Wait()
+    barrier.Wait()
+    assert (scan == sum(numpy.arange(4) + 10. * r for r in range(comm.rank + 1))).all()
+
+
+def test_blocking_calls_between_start_and_wait(comm):
+    out, other = numpy.full(100_000, numpy.nan), numpy.full(3, float(comm.rank))
+    request = comm.Iallreduce(mine(comm, 100_000), out)
+    for root in range(comm.size):
+        other[:] = comm.rank
+        comm.Bcast(other, root)
+        assert (other == root).all()
+    assert comm.allreduce(1) == comm.size
+    comm.Barrier()
+    request.Wait()
+    assert (out == summed(comm, 100_000)).all()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_progress_needs_no_help(comm):
+    out = numpy.full(200_000, numpy.nan)
+    request = comm.Iallreduce(mine(comm, 200_000), out)
+    deadline = time.monotonic() + 60
+    while not request._flight.over and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert request._flight.over and (out == summed(comm, 200_000)).all()
+    request.Wait()
+
+
+def test_buffers_live_until_the_end(comm):
+    requests = [comm.Ibcast(numpy.full(30_000, float(i)), 0) for i in range(5)]
+    gathered = numpy.full(comm.size, numpy.nan)
+    requests.append(comm.Iallgather(numpy.full(1, float(comm.rank)), gathered))
+    gc.collect()
+    junk = [numpy.full(30_000, -1.) for _ in range(10)]
+    MPI.Request.Waitall(requests)
+    assert gathered.tolist() == list(range(comm.size)) and junk[0][0] == -1
+    assert all(r._flight.buffers is None for r in requests)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_wishes_that_would_have_to_wait_are_refused(world):
+    counts = [r % 3 for r in range(world.size)]
+    out = numpy.empty(sum(counts))
+    arguments = (numpy.full(counts[world.rank], 1. + world.rank),
+                 [out, counts] if world.rank == 0 else None)
+    with world.using(gather="binomial"):
+        with pytest.raises(ArgumentError, match="asking it would wait"):
+            world.Igatherv(*arguments)
+    with world.using(gather="linear"):
+        world.Igatherv(*arguments).Wait()
+    if world.rank == 0:
+        assert out.tolist() == [1. + r for r in range(world.size) for _ in range(counts[r])]
+
+
+def test_misuse_is_loud(comm):
+    request = comm.Iallreduce(mine(comm), numpy.empty(4))
+    for refuse in (request.Cancel, request.cancel):
+        with pytest.raises(RequestError, match="cannot be cancelled"):
+            refuse()
+    assert isinstance(RequestError("text"), MPI.Exception)
+    if not request._flight.over:
+        with pytest.raises(RequestError, match="under way"):
+            request.Free()
+    request.Wait()
+
+
+def waits(seconds, monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", str(seconds))
+    return hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("begin", [
+    lambda c: c.Iallreduce(mine(c), numpy.empty(4)).Wait(),
+    lambda c: start(c.Allreduce_init(mine(c), numpy.empty(4))).Wait()])
+def test_waiting_for_a_rank_that_does_not_come_ends(monkeypatch, begin):
+    comm = waits(0.2, monkeypatch)
+    with comm.using(**OURS):
+        comm.Barrier()
+        if comm.rank == 0:
+            with pytest.raises(CollectiveTimeout) as caught:
+                begin(comm)
+            assert caught.value.rank == 0 and caught.value.peers and caught.value.seconds == 0.2
+    assert not PROGRESS.flights
+    MPI.COMM_WORLD.Barrier()  # the communicator has messages on the way for good: not freed
+
+
+def start(request):
+    request.Start()
+    return request
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_request_that_failed_cannot_be_started_again(monkeypatch):
+    comm = waits(0.2, monkeypatch)
+    with comm.using(**OURS):
+        request = comm.Bcast_init(numpy.zeros(1), 0)
+        if comm.rank == 1:
+            with pytest.raises(CollectiveTimeout):
+                start(request).Wait()
+            assert request  # still to be freed
+            with pytest.raises(RequestError, match="last run failed"):
+                request.Start()
+    MPI.COMM_WORLD.Barrier()
+
+
+def test_errors_of_the_thread_reach_those_who_wait_for_all(comm, capfd):
+    request = comm.Iallreduce(mine(comm, 100_000), numpy.empty(100_000))
+    flight = request._flight
+    with flight.lock:
+        broken = not flight.over
+        if broken:
+            flight._land(RuntimeError("something broke"))
+    if broken:
+        with pytest.raises(MPI.Exception):
+            MPI.Request.Waitall([request])
+        assert "something broke" in capfd.readouterr().err
+        with pytest.raises(RuntimeError, match="something broke"):
+            request.Wait()
+    else:
+        request.Wait()
+    MPI.COMM_WORLD.Barrier()
+
+
+# -- persistent ------------------------------------------------------------------------------
+def test_a_persistent_request_sees_new_data_every_time(comm):
+    given, out = numpy.empty(3000), numpy.empty(3000)
+    requests = [comm.Allreduce_init(given, out), comm.Allreduce_init([given, 3000], [out, 3000])]
+    for request in requests:
+        assert request and request != MPI.REQUEST_NULL and isinstance(request, MPI.Prequest)
+        for i in range(5):
+            given[:], out[:] = mine(comm, 3000) + i, numpy.nan
+            request.Start()
+            (request.Wait, lambda: MPI.Request.Waitall([request]), request.wait)[i % 3]()
+            assert (out == summed(comm, 3000) + comm.size * i).all()
+            request.Wait()  # of an inactive one returns at once
+            assert request.Test()
+    for request in requests:
+        request.Free()
+        assert not request and request == MPI.REQUEST_NULL
+
+
+def test_requests_may_be_started_in_any_order(comm):
+    outs = [numpy.full(500, numpy.nan) for _ in range(6)]
+    requests = [comm.Allreduce_init(mine(comm, 500) + i, out) for i, out in enumerate(outs)]
+    for turn in range(3):
+        order = numpy.random.default_rng([comm.rank, turn]).permutation(len(outs))
+        for i in order:
+            outs[i][:] = numpy.nan
+            requests[i].Start()
+        MPI.Request.Waitall(requests)
+        for i, out in enumerate(outs):
+            assert (out == summed(comm, 500) + comm.size * i).all()
+    for request in requests:
+        request.Free()
+
+
+def test_alltoall_in_place_reads_its_input_at_every_start(comm):
+    both = numpy.empty(comm.size)
+    request = comm.Alltoall_init(MPI.IN_PLACE, both)
+    for i in range(3):
+        both[:] = 100. * comm.rank + numpy.arange(comm.size) + i
+        request.Start()
+        request.Wait()
+        assert (both == 100. * numpy.arange(comm.size) + comm.rank + i).all()
+    request.Free()
+
+
+def test_starting_all_raises_or_works_but_never_does_nothing(comm):
+    out = numpy.full(4, numpy.nan)
+    request = comm.Allreduce_init(mine(comm), out)
+    with pytest.raises(MPI.Exception) as caught:
+        MPI.Prequest.Startall([request])
+    assert caught.value.Get_error_class() == MPI.ERR_REQUEST
+    with comm.using(**dict.fromkeys(OURS, "native")):
+        native = comm.Bcast_init(numpy.zeros(1))
+    Prequest.Startall([request, native])
+    MPI.Request.Waitall([request, native])
+    assert (out == summed(comm)).all()
+    request.Free()
+    native.Free()
+
+
+def test_misuse_of_persistent_requests_is_loud(comm):
+    request = comm.Allreduce_init(mine(comm, 200_000), numpy.empty(200_000))
+    request.Start()
+    active = request._active()
+    if active:
+        for wrong in (request.Start, request.Free):
+            with pytest.raises(RequestError, match="is active"):
+                wrong()
+    request.Wait()
+    request.Free()
+    for wrong in (request.Start, request.Free):
+        with pytest.raises(RequestError, match="was freed"):
+            wrong()
+    request.free()
+
+
+def test_a_request_may_outlive_its_communicator(comm):
+    dup = comm.Dup()
+    with dup.using(**OURS):
+        request = dup.Allreduce_init(mine(comm), numpy.empty(4))
+        start(request).Wait()
+    dup.Free()
+    with pytest.raises(DeadCommunicatorError, match="communicator of this request"):
+        request.Start()
+    request.Free()
+
+
+def test_freeing_a_communicator_waits_for_its_collectives(comm):
+    dup, out = comm.Dup(), numpy.full(50_000, numpy.nan)
+    with dup.using(**OURS):
+        request = dup.Iallreduce(mine(comm, 50_000), out)
+    dup.Free()
+    assert not PROGRESS.flights
+    request.Wait()
+    assert (out == summed(comm, 50_000)).all()
+
+
+def test_persistent_tags_are_never_given_out_twice(comm):
+    comm.Barrier()
+    state = comm._private()
+    tags = [state.lasting_tag() for _ in range(3)] + [state.next_tag() for _ in range(3)]
+    assert len(set(tags)) == 6 and max(tags) < MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+    state._lasting = state._turns
+    with pytest.raises(RequestError, match="make a new communicator"):
+        state.lasting_tag()
+
+
+# -- device memory the MPI library cannot move -----------------------------------------------
+def test_staged_device_memory(world):
+    with installed(cuda_aware=False) as cupy:
+        given, out = cupy.asarray(mine(world)), cupy.asarray(numpy.zeros(4))
+        world.Allreduce(given, out)
+        assert (cupy.asnumpy(out) == summed(world)).all()
+        for name in ("Iallreduce", "Allreduce_init"):
+            with pytest.raises(ArgumentError, match="device memory"):
+                getattr(world, name)(given, out)
+        with world.using(**OURS):
+            for complete in (lambda r: r.Wait(), lambda r: MPI.Request.Waitall([r])):
+                out[...] = cupy.asarray(numpy.zeros(4))
+                complete(world.Iallreduce(given, out))
+                assert (cupy.asnumpy(out) == summed(world)).all()
+            request = world.Allreduce_init(given, out)
+            for i in range(2):
+                given[...] = cupy.asarray(mine(world) + i)
+                start(request).Wait()
+                assert (cupy.asnumpy(out) == summed(world) + world.size * i).all()
+            request.Free()
+
+
+def test_the_thread_sleeps_while_there_is_nothing_to_do(comm):
+    comm.Iallreduce(mine(comm, 100_000), numpy.empty(100_000)).Wait()
+    if PROGRESS.thread is not None:
+        time.sleep(0.01)
+        before = time.thread_time(), os.times()
+        time.sleep(0.05)
+        after = os.times()
+        assert after.user + after.system - before[1].user - before[1].system < 0.04
