@@ -39,7 +39,7 @@ def crowded(comm: MPI.Intracomm) -> bool:
     """
     node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
     try:
-        masks = node.allgather(os.sched_getaffinity(0))
+        masks = node.allgather(sorted(os.sched_getaffinity(0)))
     finally:
         node.Free()
     return bool(comm.allreduce(len(masks) > len(set().union(*masks)), MPI.LOR))

@@ -136,4 +136,5 @@ def main(environments: list[Path]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks are ended too
     sys.exit(main([Path(name).resolve() for name in sys.argv[1:]]))

@@ -13,7 +13,7 @@ from hpccoll.buffers import is_staged, resolve
 from hpccoll.collective import COLLECTIVES
 from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
-from hpccoll.private import Kept
+from hpccoll.private import CACHED_SEGMENT, Kept
 from hpccoll.run import Memory
 from hpccoll.testing.device import DeviceArray, DlpackArray, Wire, installed
 from hpccoll.testing.exact import wrong
@@ -48,9 +48,10 @@ def problem(name):
 
 def state(world, rank):
     """What the engine needs of a communicator."""
+    wire = Wire(world.endpoint(rank))
     return SimpleNamespace(
-        rank=rank, size=SIZE, endpoint=Wire(world.endpoint(rank)), choices=Kept(9),
-        config=Config(), scratch=lambda nbytes: numpy.empty(nbytes, "u1"),
+        rank=rank, size=SIZE, endpoint=wire, remote=wire, choices=Kept(9),
+        config=Config(), segment_bytes=CACHED_SEGMENT, scratch=lambda nbytes: numpy.empty(nbytes, "u1"),
         layout=lambda: Topology.parse("2x2"))
 
 

@@ -1,0 +1,228 @@
+"""Communicators made from ours are ours, share what they should, and end once."""
+
+import gc
+import pickle
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.comm import Cart, Distgraph, Graph
+from hpccoll.errors import CommunicatorError
+from hpccoll.private import existing
+
+pytestmark = pytest.mark.mpi
+
+
+def works(comm):
+    out = numpy.zeros(1)
+    comm.Allreduce(numpy.ones(1), out)
+    with comm.using(allreduce="ring"):
+        comm.Iallreduce(numpy.ones(1), out).Wait()
+    assert out == comm.size == comm.allreduce(1)
+
+
+MAKERS = {
+    "Dup": lambda c: c.Dup(), "Clone": lambda c: c.Clone(),
+    "Dup_with_info": lambda c: c.Dup_with_info(MPI.INFO_NULL),
+    "Split": lambda c: c.Split(c.rank % 2, -c.rank), "Create": lambda c: c.Create(c.group),
+    "Split_type": lambda c: c.Split_type(MPI.COMM_TYPE_SHARED),
+    "Create_group": lambda c: c.Create_group(c.group),
+    "Create_from_group": lambda c: c.Create_from_group(c.group)}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_children_are_ours(world, name):
+    with world.using(allreduce="linear"):
+        child = MAKERS[name](world)
+    assert type(child) is hpccoll.Comm and isinstance(child, MPI.Intracomm)
+    assert not child._wishes  # what was chosen is not inherited
+    works(child)
+    child.Free()
+    assert child == MPI.COMM_NULL
+    works(world)
+
+
+def test_nonblocking_duplicates(world):
+    for begin in (world.Idup, lambda: world.Idup_with_info(MPI.INFO_NULL)):
+        child, request = begin()
+        request.Wait()
+        assert type(child) is hpccoll.Comm
+        works(child)
+        child.Free()
+
+
+def test_being_left_out_gives_a_null_communicator_of_ours(world):
+    child = world.Split(MPI.UNDEFINED if world.rank else 0)
+    assert type(child) is hpccoll.Comm and (child == MPI.COMM_NULL) == (world.rank > 0)
+    if world.rank == 0:
+        child.Free()
+    grid = world.Create_cart([1])
+    assert type(grid) is Cart and (grid == MPI.COMM_NULL) == (world.rank > 0)
+    if world.rank == 0:
+        grid.Free()
+
+
+def test_cartesian(world):
+    grid = world.Create_cart([world.size, 1], periods=[True, False])
+    assert type(grid) is Cart
+    assert isinstance(grid, hpccoll.Comm) and isinstance(grid, MPI.Cartcomm)
+    assert grid.Get_coords(grid.rank) == [grid.rank, 0] and grid.Get_dim() == 2
+    before, after = grid.Shift(0, 1)
+    assert (before, after) == ((grid.rank - 1) % grid.size, (grid.rank + 1) % grid.size)
+    works(grid)
+    got = numpy.full(4, -1.)
+    grid.Neighbor_allgather(numpy.full(1, float(grid.rank)), got)
+    assert got[:2].tolist() == [before, after] and (got[2:] == -1).all()
+    grid.Ineighbor_alltoall(numpy.full(4, float(grid.rank)), got).Wait()
+    assert got[:2].tolist() == [before, after]
+    assert grid.neighbor_allgather(grid.rank)[:2] == [before, after]
+    line = grid.Sub([True, False])
+    copy = grid.Dup()
+    assert type(line) is Cart and type(copy) is Cart and copy.Get_dim() == 2
+    assert type(grid.Split(0)) is hpccoll.Comm and type(hpccoll.Comm(MPI.Cartcomm(grid))) is Cart
+    works(line)
+    works(copy)
+    for comm in (line, copy, grid):
+        comm.Free()
+
+
+def test_graphs(world):
+    rank, size = world.rank, world.size
+    ring = world.Create_dist_graph_adjacent([(rank - 1) % size], [(rank + 1) % size])
+    same = world.Create_dist_graph([rank], [1], [(rank + 1) % size])
+    graph = world.Create_graph(list(range(1, size + 1)), [(r + 1) % size for r in range(size)])
+    for comm, kind, native in ((ring, Distgraph, MPI.Distgraphcomm),
+                               (same, Distgraph, MPI.Distgraphcomm),
+                               (graph, Graph, MPI.Graphcomm)):
+        assert type(comm) is kind and isinstance(comm, native) and isinstance(comm, hpccoll.Comm)
+        works(comm)
+    got = numpy.zeros(1)
+    ring.Neighbor_alltoall(numpy.full(1, float(rank)), got)
+    assert got == (rank - 1) % size
+    for comm in (ring, same, graph):
+        comm.Free()
+
+
+def test_a_communicator_without_topology_has_no_neighbours(world):
+    with pytest.raises(AttributeError):
+        world.Neighbor_allgather(numpy.zeros(1), numpy.zeros(1))
+    with pytest.raises(CommunicatorError, match="topology of a Cart"):
+        Cart(world)
+    for wrong in (3, "world", MPI.GROUP_EMPTY):
+        with pytest.raises(CommunicatorError, match="expected an MPI.Intracomm"):
+            hpccoll.Comm(wrong)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_intercommunicators_stay_native(world):
+    half = world.Split(int(world.rank >= world.size // 2))
+    inter = half.Create_intercomm(0, world, world.size // 2 if half.rank == world.rank else 0)
+    assert type(inter) is MPI.Intercomm
+    merged = inter.Merge()
+    assert type(merged) is MPI.Intracomm
+    works(hpccoll.Comm(merged))
+    with pytest.raises(CommunicatorError):
+        hpccoll.Comm(inter)
+    for comm in (merged, inter, half):
+        comm.Free()
+
+
+def test_handles(world):
+    for other in (hpccoll.Comm.fromhandle(world.handle), hpccoll.Comm.f2py(world.py2f())):
+        assert type(other) is hpccoll.Comm and other == world
+        works(other)
+    grid = world.Create_cart([world.size])
+    assert type(hpccoll.Comm.fromhandle(grid.handle)) is Cart
+    grid.Free()
+
+
+def test_pickling():
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD))
+    again = pickle.loads(pickle.dumps(comm))
+    assert type(again) is hpccoll.Comm and again == MPI.COMM_WORLD
+    with pytest.raises(ValueError):
+        pickle.dumps(comm.Dup())
+
+
+def test_wrappers_share_the_private_communicator(world):
+    one, other = hpccoll.Comm(world), hpccoll.Comm(MPI.Intracomm(world))
+    works(one)
+    state = existing(one)
+    works(other)
+    assert existing(other) is state is one._private() is other._private()
+    dup = world.Dup()
+    assert existing(dup) is None  # not inherited
+    works(dup)
+    assert existing(dup) is not state
+    dup.Free()
+
+
+def test_the_private_communicator_is_freed_once_with_its_owner(world):
+    dup = world.Dup()
+    works(dup)
+    state, private = existing(dup), existing(dup).comm
+    other = hpccoll.Comm(dup)
+    MPI.Intracomm(dup).Free()  # behind our back
+    assert state.freed and private == MPI.COMM_NULL
+    state.free()
+    with pytest.raises(CommunicatorError):
+        other.Barrier()
+
+
+def test_freeing_what_must_not_be_freed():
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD))
+    works(comm)
+    with pytest.raises(MPI.Exception):
+        comm.Free()
+    works(comm)
+
+
+def test_garbage_collection_frees_nothing():
+    for _ in range(50):
+        works(hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD)))
+    gc.collect()
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD))
+    works(comm)
+    gc.collect()
+    assert len(comm._life.wrappers) < 10
+
+
+def test_a_new_communicator_under_an_old_handle_is_not_taken_for_the_old_one(world):
+    for _ in range(5):
+        dup = world.Dup()
+        stale = hpccoll.Comm(dup)
+        works(stale)
+        dup.Free()
+        fresh = world.Dup()
+        with pytest.raises(CommunicatorError):
+            stale.Allreduce(numpy.ones(1), numpy.zeros(1))
+        works(fresh)
+        fresh.Free()
+
+
+def test_a_class_of_a_users_own(world):
+    class Mine(hpccoll.Comm):
+        pass
+
+    mine = Mine(world)
+    assert type(mine) is Mine and type(mine.Dup()) is Mine and mine == world
+    works(mine)
+
+
+def test_explain_and_topology(world):
+    text = world.explain("allreduce", 4 << 20)
+    assert "allreduce" in text and "ring" in text and "native" in text
+    assert world.topology.size == world.size
+    flat = hpccoll.Comm(world.Dup(), topology=str(world.size))
+    assert flat.topology.size == world.size
+    flat.Free()
+
+
+def test_using_nests_and_is_over_at_the_end(world):
+    with world.using(bcast="binomial", segment_bytes=1 << 16):
+        with world.using(bcast="linear"):
+            assert world._wishes["bcast"].algorithm == "linear"
+        assert world._wishes["bcast"].algorithm == "binomial"
+    assert "bcast" not in world._wishes
