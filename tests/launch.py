@@ -3,7 +3,8 @@
 An environment is a virtual environment that holds one MPI. There are three kinds of stages:
 
 * what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
-* ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment;
+* ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment (for
+  more than four ranks those tests in which the number of ranks matters);
 * ``tests/doc``, whose tests launch ranks themselves, in every environment.
 
 On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
@@ -27,6 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SIZES = (1, 2, 3, 4, 5, 8)
 #: A size for which one environment is enough: a prime larger than the others.
 FIRST_SIZES = (*SIZES, 7)
+#: Up to so many ranks everything runs; beyond, where a processor serves several ranks and every
+#: message waits for its turn, what depends on the number of ranks: algorithms and transports.
+ALL_UP_TO = 4
+EVERYTHING = ("tests/mpi", "tests/contract")
+BY_SIZE = ("tests/mpi/test_upper_case.py", "tests/contract/test_messages.py")
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
 LIMIT, TIMED_OUT = 900, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
@@ -101,7 +107,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, str(logs),
                 # mpi4py's runner aborts the job when pytest returns a failure.
                 python, "-m", "mpi4py", *PYTEST, "-x", "-rfE", "--with-mpi",
-                "--timeout-method=thread", "tests/mpi", "tests/contract"], logs))
+                "--timeout-method=thread", *(EVERYTHING if size <= ALL_UP_TO else BY_SIZE)], logs))
         found.append(Stage(f"{environment.name}, documentation", bin, [
             python, *PYTEST, "tests/doc"]))
     return found
@@ -111,7 +117,7 @@ def show(stage: Stage) -> None:
     """Print the end of what the ranks behind rank 0 wrote."""
     for log in sorted(stage.logs.glob("rank*")) if stage.logs else ():
         lines = log.read_text(errors="replace").splitlines()
-        print(f"--- {stage.title}, {log.name}", *lines[-40:], sep="\n", flush=True)
+        print(f"--- {stage.title}, {log.name}", *lines[-150:], sep="\n", flush=True)
 
 
 def main(environments: list[Path]) -> int:
