@@ -73,10 +73,9 @@ def settings(bin: Path) -> dict[str, str]:
 def run(command: list[str], bin: Path, seconds: float = LIMIT, output: IO | None = None,
         cwd: Path = ROOT) -> int:
     """Run a command to its end or to the limit; return its status."""
-    # In a session of its own, so that whatever is left of it can be found and ended.
+    # In the caller's process group: what interrupts the caller ends the job too.
     process = subprocess.Popen(command, cwd=cwd, env=settings(bin), stdin=subprocess.DEVNULL,
-                               stdout=output, stderr=output and subprocess.STDOUT,
-                               start_new_session=True)
+                               stdout=output, stderr=output and subprocess.STDOUT)
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -87,7 +86,7 @@ def run(command: list[str], bin: Path, seconds: float = LIMIT, output: IO | None
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
                 process.wait()
 
 
