@@ -15,6 +15,8 @@ from hpccoll import calls
 from hpccoll.buffers import NativeOnly, is_staged, staged
 from hpccoll.config import Config
 from hpccoll.engine import plan_for, prepare
+from hpccoll.life import Life
+from hpccoll.mpi_errors import DeadCommunicatorError
 from hpccoll.private import State, state_of
 from hpccoll.run import drive, run_prepared
 from hpccoll.topology import Topology
@@ -39,6 +41,7 @@ class Blocking:
 
     # ``Dup`` and ``Clone`` make instances without calling ``__init__``, hence class defaults.
     _config: Config
+    _life: Life | None = None
     _state: State | None = None
     _layout: Topology | None = None
     _wishes: dict[str, Choice] = {}
@@ -227,7 +230,13 @@ class Blocking:
 
     def _check_alive(self) -> None:
         """Raise a ``CommunicatorError`` unless the communicator can be used."""
-        raise NotImplementedError
+        life = self._life
+        if life is None and self != MPI.COMM_NULL:
+            # Dup and its like make instances before they have a handle: this is the first look.
+            life = self._life = Life.of(self)
+        if life is None or life.freed:
+            raise DeadCommunicatorError("the communicator is null or was freed; "
+                                        "make a new hpccoll.Comm")
 
 
 def spelled(call: calls.Call | None, args: tuple) -> tuple:

@@ -13,7 +13,6 @@ Garbage collection never frees a communicator; ``Free`` does, for all its wrappe
 
 from __future__ import annotations
 
-import weakref
 from contextlib import contextmanager
 from typing import Any, Iterator, Sequence
 
@@ -22,7 +21,7 @@ from mpi4py import MPI
 from hpccoll import config
 from hpccoll.calls import collective_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.mpi_errors import DeadCommunicatorError
+from hpccoll.life import Life
 from hpccoll.objects import Objects
 from hpccoll.persistent import Persistent
 from hpccoll.private import existing
@@ -50,7 +49,6 @@ class Comm(Objects, Persistent, MPI.Intracomm):
 
     #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
     _kind: int | None = None
-    _life: Life | None = None
 
     def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None):
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
@@ -73,14 +71,20 @@ class Comm(Objects, Persistent, MPI.Intracomm):
     def topology(self) -> Topology:
         """Nodes and ranks of this communicator; the first look is collective."""
         self._check_alive()
-        return self._private().layout()
+        return self._private().topology
 
     def explain(self, collective: str, nbytes: int) -> str:
-        """Tell what would run for so many bytes, what else could, and why; collective."""
+        """Tell what would run for so many bytes, what else could, and why.
+
+        Any rank may ask alone. Before the first collective of ours, or the first look at
+        ``topology``, the nodes are unknown, and hierarchical algorithms are shown for one node.
+        """
         wish, environment = self._wishes.get(collective), False
         if wish is None and collective in self._config.algorithm:
             wish, environment = Choice(*self._config.algorithm[collective]), True
-        return describe(collective, nbytes, self.Get_size(), wish, environment, self.topology)
+        state = existing(self)
+        return describe(collective, nbytes, self.Get_size(), wish, environment,
+                        state.topology if state else self._layout)
 
     @contextmanager
     def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[Comm]:
@@ -192,15 +196,6 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         if state is not None:
             PROGRESS.finish(state)
 
-    def _check_alive(self) -> None:
-        life = self._life
-        if life is None and self != MPI.COMM_NULL:
-            # Dup and its like make instances before they have a handle: this is the first look.
-            life = self._life = Life.of(self)
-        if life is None or life.freed:
-            raise DeadCommunicatorError("the communicator is null or was freed; "
-                                        "make a new hpccoll.Comm")
-
 
 class Cart(Comm, MPI.Cartcomm):
     """A communicator with a Cartesian topology."""
@@ -231,41 +226,6 @@ KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgr
 def wrap(comm: MPI.Comm) -> MPI.Comm:
     """An intracommunicator as ``hpccoll.Comm``; an intercommunicator as it is."""
     return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
-
-
-class Life:
-    """Whether a communicator was freed: an attribute of it, shared by all its wrappers.
-
-    After it, the handles in other wrappers are stale, and may even name a new communicator.
-    """
-
-    _keyvals: list[int] = []
-
-    def __init__(self):
-        self.freed = False
-        self.wrappers: dict[int, weakref.ref] = {}
-
-    @classmethod
-    def of(cls, comm: Comm) -> Life:
-        """The life of a communicator; the wrapper is told when it ends."""
-        if not cls._keyvals:
-            cls._keyvals.append(MPI.Comm.Create_keyval(
-                delete_fn=lambda comm, key, life: life.end()))
-        life = comm.Get_attr(cls._keyvals[0])
-        if life is None:
-            life = cls()
-            comm.Set_attr(cls._keyvals[0], life)
-        number = id(comm)
-        life.wrappers[number] = weakref.ref(comm, lambda _: life.wrappers.pop(number, None))
-        return life
-
-    def end(self) -> None:
-        """Make every wrapper forget what it has learnt, so that it looks before its next call."""
-        self.freed = True
-        for reference in list(self.wrappers.values()):
-            comm = reference()
-            if comm is not None:
-                comm._shapes = {}
 
 
 def _choice(method: str, choice: Any, segment_bytes: int) -> Choice:

@@ -1,26 +1,50 @@
-"""The layout of a communicator, from communicator splits."""
+"""Where the ranks of a communicator are: nodes and processors, agreed on by all of them."""
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple, Sequence
 
 from mpi4py import MPI
 
 from hpccoll.topology import Topology
 
 
-def discover(comm: MPI.Intracomm) -> Topology:
-    """Nodes and their ranks, by ``Split_type(COMM_TYPE_SHARED)``; collective over ``comm``.
+class Place(NamedTuple):
+    """What a communicator's ranks know about their machine; the same on every rank.
+
+    Attributes:
+        topology: nodes and their ranks.
+        crowded: some node has more ranks than processors for them. Processors are counted over
+            the affinity masks of a node's ranks, so ranks bound to a core each are not crowded.
+    """
+
+    topology: Topology
+    crowded: bool
+
+
+def discover(comm: MPI.Intracomm, node: MPI.Intracomm) -> Place:
+    """Ask every rank once for its node; collective over ``comm``.
+
+    Args:
+        comm: the ranks to place.
+        node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``.
+    """
+    told = node.allgather((comm.Get_rank(), sorted(os.sched_getaffinity(0))))
+    processors = set().union(*(mask for _, mask in told))
+    answers = comm.allgather((told[0][0], len(told) > len(processors)))
+    return Place(nested([first for first, _ in answers]), any(crowd for _, crowd in answers))
+
+
+def nested(firsts: Sequence[int]) -> Topology:
+    """The topology of ranks whose nodes begin at these ranks.
 
     Ranks that are not numbered node by node have no representation as nested consecutive
     groups; their communicator counts as flat.
+
+    >>> print(nested([0, 0, 2, 2]), nested([0, 0, 0, 3]), nested([0, 1, 0, 1]))
+    2x2 3,1 4
     """
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
-    try:
-        first = node.bcast(comm.Get_rank())
-    finally:
-        node.Free()
-    firsts = comm.allgather(first)
     sizes: list[int] = []
     for rank, first in enumerate(firsts):
         if first == rank:
@@ -29,17 +53,3 @@ def discover(comm: MPI.Intracomm) -> Topology:
             return Topology(len(firsts))
         sizes[-1] += 1
     return Topology(sizes[0] if len(sizes) == 1 else tuple(sizes))
-
-
-def crowded(comm: MPI.Intracomm) -> bool:
-    """Tell whether some node has more ranks than processors for them; collective over ``comm``.
-
-    Processors are counted over the affinity masks of a node's ranks, so ranks bound to a core
-    each are not crowded. The answer is the same on every rank.
-    """
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
-    try:
-        masks = node.allgather(sorted(os.sched_getaffinity(0)))
-    finally:
-        node.Free()
-    return bool(comm.allreduce(len(masks) > len(set().union(*masks)), MPI.LOR))

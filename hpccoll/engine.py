@@ -71,7 +71,7 @@ def schedule_for(state: State, call: Call, choice: Choice) -> Schedule:
         hierarchical = (isinstance(choice.algorithm, str)
                         and ALGORITHMS[call.collective][choice.algorithm].hierarchical)
         made = make_schedule(call.collective, choice.algorithm, state.size, root=call.root,
-                             topology=state.layout() if hierarchical else None, **choice.params)
+                             topology=state.topology if hierarchical else None, **choice.params)
     if not isinstance(choice.algorithm, str):
         verify(made, commutative=call.op is None or bool(call.op.Is_commutative()))
     return made

@@ -20,7 +20,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.config import Config
-from hpccoll.discover import crowded, discover
+from hpccoll.discover import discover
 from hpccoll.mpi_errors import RequestError
 from hpccoll.topology import Topology
 from hpccoll.transport.mpi import MpiEndpoint
@@ -46,14 +46,20 @@ class State:
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
         self.comm = MPI.Intracomm(user).Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
-        self.node = Node(self.comm) if config.shared_memory else None
-        self.remote = MpiEndpoint(self.comm)
-        self.endpoint = (SharedEndpoint(self.node, self.remote) if self.node and self.node.local
-                         else self.remote)
-        self.rank, self.size = self.endpoint.rank, self.endpoint.size
-        self.config, self.topology = config, topology
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        found, crowded = discover(self.comm, near)
+        self.config, self.topology = config, topology or found
         self.segment_bytes = config.segment_bytes or (
-            CROWDED_SEGMENT if crowded(self.comm) else CACHED_SEGMENT)
+            CROWDED_SEGMENT if crowded else CACHED_SEGMENT)
+        self.remote = self.endpoint = MpiEndpoint(self.comm)
+        self.node = None
+        if config.shared_memory:
+            self.node = Node(self.comm, near)
+            if self.node.local:
+                self.endpoint = SharedEndpoint(self.node, self.remote)
+        else:
+            near.Free()
         self.choices = Kept(MOST_KEPT)
         self.prepared = Kept(MOST_KEPT, discard=lambda execution: execution.free())
         self.seen = Kept(MOST_KEPT)
@@ -73,12 +79,6 @@ class State:
             # Prepared calls hold views of the old memory and keep it alive while they need it.
             self._scratch = numpy.empty(max(nbytes, 64 << 10), numpy.uint8)
         return self._scratch[:nbytes]
-
-    def layout(self) -> Topology:
-        """The communicator's topology: given, or discovered now (collective)."""
-        if self.topology is None:
-            self.topology = discover(self.comm)
-        return self.topology
 
     def next_tag(self) -> int:
         """The first tag of the next nonblocking call; the same on every rank."""

@@ -52,12 +52,12 @@ class Node:
     """The ranks of a communicator that share memory with this one; making it is collective.
 
     Attributes:
-        comm: communicator of the node's ranks.
+        comm: communicator of the node's ranks, freed with this object.
         local: index in ``comm`` of every rank of the node, by rank in the communicator.
     """
 
-    def __init__(self, comm: MPI.Intracomm):
-        self.comm = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm):
+        self.comm = near
         size, mine = self.comm.Get_size(), self.comm.Get_rank()
         self.local = {rank: i for i, rank in enumerate(self.comm.allgather(comm.Get_rank()))
                       if i != mine}

@@ -143,7 +143,7 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     comm = MPI.COMM_WORLD.Dup()
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT):
-        node = Node(comm)
+        node = Node(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()))
         if flavour == NO_READV:
             node.readv = None
         if flavour == TWO_NODES:

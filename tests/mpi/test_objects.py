@@ -1,7 +1,6 @@
 """Lower-case methods: results exactly mpi4py's, and no rank left waiting when something fails."""
 
 import functools
-import os
 import pickle
 
 import numpy
@@ -43,14 +42,17 @@ class OneWay(Exception):
 
 
 def array(dtype, *shape):
-    return lambda r: (numpy.arange(numpy.prod(shape, dtype=int)).reshape(shape) + r + 1).astype(dtype)
+    numbers = numpy.arange(numpy.prod(shape, dtype=int)).reshape(shape)
+    return lambda r: (numbers + r + 1).astype(dtype)
 
 
 #: What rank r contributes.
 VALUES = {
     "int": lambda r: r - 3, "bool": lambda r: r % 2 == 0, "float": lambda r: 0.1 * (r + 1),
-    "huge int": lambda r: 10 ** 40 + r, "complex": lambda r: 1j ** r, "str": lambda r: "abc"[r % 3],
-    "long str": lambda r: "abc"[r % 3] * 5000, "bytes": lambda r: bytes([r]), "tuple": lambda r: (r,),
+    "huge int": lambda r: 10 ** 40 + r, "complex": lambda r: 1j ** r,
+    "str": lambda r: "abc"[r % 3],
+    "long str": lambda r: "abc"[r % 3] * 5000, "bytes": lambda r: bytes([r]),
+    "tuple": lambda r: (r,),
     "list": lambda r: [r, [r]], "Number": lambda r: Number(str(r)), "None": lambda r: None,
     "f8": array("f8", 5), "f4": array("f4", 2, 3), "f2": array("f2", 4), "i1": array("i1", 300),
     "?": lambda r: numpy.array([True, r % 2 == 0, False]), "c16": array("c16", 3),
@@ -60,10 +62,12 @@ VALUES = {
     "shapes that broadcast": lambda r: array("f8", 1 + 2 * (r % 2))(r),
     "types that differ": lambda r: array("f8" if r else "i4", 3)(r),
     "array and number": lambda r: array("f8", 3)(r) if r else 2.5,
-    "np.float64": lambda r: numpy.float64(0.1 * (r + 1)), "np.float32": lambda r: numpy.float32(r + .5),
+    "np.float64": lambda r: numpy.float64(0.1 * (r + 1)),
+    "np.float32": lambda r: numpy.float32(r + .5),
     "np.int8": lambda r: numpy.int8(r), "np.bool": lambda r: numpy.bool_(r % 2),
     "structured": lambda r: numpy.array([(r, 2.)], [("a", "i4"), ("b", "f8")]),
-    "objects": lambda r: numpy.array([r, "x"], object), "matrix of a subclass": lambda r: numpy.ma.array(
+    "objects": lambda r: numpy.array([r, "x"], object),
+    "matrix of a subclass": lambda r: numpy.ma.array(
         [1., 2.], mask=[r % 2, 0])}
 OPS = {"SUM": MPI.SUM, "PROD": MPI.PROD, "MAX": MPI.MAX, "MIN": MPI.MIN, "BAND": MPI.BAND,
        "BOR": MPI.BOR, "BXOR": MPI.BXOR, "LAND": MPI.LAND, "LOR": MPI.LOR, "MINLOC": MPI.MINLOC,

@@ -38,7 +38,8 @@ def mine(comm, count=4):
 def test_who_serves(world):
     given, out = mine(world), numpy.empty(4)
     assert type(world.Iallreduce(given, out).Wait()) is bool
-    for wish, ours in (({}, False), ({"allreduce": "auto"}, False), ({"allreduce": "native"}, False),
+    for wish, ours in (({}, False), ({"allreduce": "auto"}, False),
+                       ({"allreduce": "native"}, False),
                        ({"iallreduce": "ring"}, True), ({"allreduce": "ring"}, True),
                        ({"allreduce": "ring", "iallreduce": "native"}, False),
                        ({"allreduce_init": "ring"}, False), ({"ibcast": "binomial"}, False)):

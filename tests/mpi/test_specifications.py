@@ -30,7 +30,8 @@ def counting(comm, count=4):
 @pytest.mark.parametrize("form", [
     lambda b: b, lambda b: [b, 4], lambda b: (b, 4), lambda b: [b, D], lambda b: [b, "d"],
     lambda b: [b, (4, 0)], lambda b: [b, [4, 0]], lambda b: [b, 4, D], lambda b: [b, 4, "d"],
-    lambda b: [b, (4, 0), D], lambda b: [b, 4, 0, D], lambda b: [b, 4, None], lambda b: [b, None, D],
+    lambda b: [b, (4, 0), D], lambda b: [b, 4, 0, D], lambda b: [b, 4, None],
+    lambda b: [b, None, D],
     lambda b: [b, (4, None), None], lambda b: [b.reshape(2, 2), D], lambda b: b.reshape(2, 2).T,
     lambda b: memoryview(b), lambda b: [memoryview(b).cast("B"), 4, D],
     lambda b: [b, numpy.int64(4), D]])
@@ -304,6 +305,7 @@ def test_dead_communicators(world):
                      lambda c: c.allreduce(1), lambda c: c.topology, lambda c: c.Free()):
             with pytest.raises(CommunicatorError) as caught:
                 call(comm)
-            assert isinstance(caught.value, MPI.Exception) and isinstance(caught.value, HpccollError)
+            assert isinstance(caught.value, MPI.Exception)
+            assert isinstance(caught.value, HpccollError)
     wrapper.Barrier()
     assert wrapper == world

@@ -51,8 +51,8 @@ def state(world, rank):
     wire = Wire(world.endpoint(rank))
     return SimpleNamespace(
         rank=rank, size=SIZE, endpoint=wire, remote=wire, choices=Kept(9),
-        config=Config(), segment_bytes=CACHED_SEGMENT, scratch=lambda nbytes: numpy.empty(nbytes, "u1"),
-        layout=lambda: Topology.parse("2x2"))
+        config=Config(), segment_bytes=CACHED_SEGMENT, topology=Topology.parse("2x2"),
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"))
 
 
 def run(cupy, name, algorithm, call, segment_bytes=8, seed=0):
