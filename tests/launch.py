@@ -5,7 +5,8 @@ An environment is a virtual environment that holds one MPI. There are three kind
 * what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
 * ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment (for
   more than four ranks those tests in which the number of ranks matters);
-* ``tests/doc``, whose tests launch ranks themselves, in every environment.
+* ``tests/doc`` and ``tests/cluster``, whose tests launch ranks themselves, in every environment;
+  the latter on hosts and Slurm clusters of their own, which takes root and Debian's packages.
 
 On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
 first rank that fails aborts its whole job, so that nobody waits for it, and every stage has a
@@ -99,7 +100,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
         if first:
             found.append(Stage("no launcher", bin, [
                 python, *PYTEST, "--doctest-modules", "hpccoll", "tests",
-                "--ignore=tests/mpi", "--ignore=tests/doc"]))
+                "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/cluster"]))
         for size in FIRST_SIZES if first else SIZES:
             logs = scratch / f"{environment.name}-{size}"
             found.append(Stage(f"{environment.name}, {size} ranks", bin, [
@@ -109,6 +110,8 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 "--timeout-method=thread", *(EVERYTHING if size <= ALL_UP_TO else BY_SIZE)], logs))
         found.append(Stage(f"{environment.name}, documentation", bin, [
             python, *PYTEST, "tests/doc"]))
+        found.append(Stage(f"{environment.name}, several hosts", bin, [
+            python, *PYTEST, "tests/cluster"]))
     return found
 
 

@@ -1,0 +1,93 @@
+"""Real MPI over TCP between hosts of our own, and what is left of them afterwards."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import hosts as module
+import pytest
+from hosts import NETNS, Hosts
+
+HERE = Path(__file__).resolve().parent
+#: Seconds for a job; an MPI library that waits for a host in vain says so later than that.
+LONGEST = 60
+
+pytestmark = pytest.mark.skipif(bool(module.missing()), reason=module.missing())
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    found = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    if found is None:
+        pytest.skip("there is no mpiexec beside this Python")
+    return found
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four hosts; a job uses the first of them."""
+    with Hosts(4, "1gbit") as made:
+        yield made
+
+
+def run(hosts, launcher, ranks, *command, cyclic=False):
+    words, environment = hosts.job(launcher, ranks, *map(str, command), cyclic=cyclic)
+    environment["PYTHONPATH"] = str(HERE.parents[1])
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False,
+                          timeout=LONGEST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks, layout", [([2, 2], "2x2"), ([3, 1], "3,1"),
+                                           ([1, 1, 1, 1], "4x1")],
+                         ids=lambda value: str(value))
+def test_allreduce_is_right_and_the_layout_found(four, launcher, ranks, layout):
+    done = run(four, launcher, ranks, sys.executable, HERE / "program.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{sum(ranks)} ranks, layout {layout}, right" in done.stdout
+
+
+@pytest.mark.slow
+def test_ranks_dealt_out_across_hosts(four, launcher):
+    done = run(four, launcher, [2, 2], sys.executable, HERE / "program.py", cyclic=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith("right")
+
+
+@pytest.mark.slow
+def test_links_keep_their_rate(launcher):
+    """Four megabytes over 100 Mbit/s take a third of a second, whatever the MPI library."""
+    code = ("from mpi4py import MPI; import time; c = MPI.COMM_WORLD; b = bytearray(4 << 20);"
+            "c.Barrier(); t = time.time(); c.Bcast(b); c.Barrier();"
+            "print('seconds', time.time() - t) if c.rank == 0 else None")
+    with Hosts(2, "100mbit") as two:
+        done = run(two, launcher, [1, 1], sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    seconds = float(done.stdout.split("seconds")[1])
+    assert seconds > 0.8 * (4 << 20) * 8 / 100e6
+
+
+def test_nothing_is_left_of_hosts():
+    try:
+        with Hosts(2) as made:
+            assert namespaces() >= set(made.names)
+            left = subprocess.Popen(["ip", "netns", "exec", made.names[1], "sleep", "100"])
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert left.wait(10) != 0
+    assert not namespaces() & set(made.names)
+    assert not any((NETNS / name).exists() for name in made.names)
+
+
+def test_nothing_is_left_of_hosts_that_could_not_be_made():
+    hosts = Hosts(2, "nonsense")
+    with pytest.raises(RuntimeError, match="tc .*nonsense"):
+        hosts.__enter__()
+    assert not namespaces() & set(hosts.names)
+
+
+def namespaces():
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    return {line.split()[0] for line in listed.stdout.splitlines()}
