@@ -17,7 +17,9 @@ from hpccoll.errors import HpccollError
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
+    "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
     "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
+    "tune": ("hpccoll.cli.tune", "Measure what is fastest here, and write it down for auto."),
     "verify": ("hpccoll.cli.verify", "Prove algorithms correct, rank count by rank count."),
 }
 

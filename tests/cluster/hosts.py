@@ -89,7 +89,7 @@ class Hosts:
 
     def job(self, launcher: str, ranks: list[int], *command: str,
             cyclic: bool = False) -> tuple[list[str], dict[str, str]]:
-        """The command line and the environment that run ``command`` on ``ranks[n]`` ranks of host n.
+        """Command line and environment that run ``command`` on ``ranks[n]`` ranks of host n.
 
         Ranks are numbered host by host, or dealt out one after the other when ``cyclic``.
         """

@@ -1,0 +1,70 @@
+"""``hpccoll job``: a script for the batch system of a site, every line with its reason."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import click
+
+from hpccoll.errors import ArgumentError
+from hpccoll.jobs import SITES, Job, script
+from hpccoll.jobs.render import BENCH
+from hpccoll.jobs.sites import LAUNCH
+
+#: Time limits as batch systems write them: minutes, hours:minutes:seconds, days-hours:...
+_TIME = re.compile(r"\d+|(\d+-)?\d+:\d\d(:\d\d)?")
+
+
+@click.command("job", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option("--site", default="generic", show_default=True, metavar="NAME",
+              help="Kind of cluster; --list shows them.")
+@click.option("--list", "listed", is_flag=True, help="Show the known sites instead.")
+@click.option("--nodes", type=click.IntRange(min=1), default=2, show_default=True,
+              help="Number of nodes.")
+@click.option("--ppn", type=click.IntRange(min=1), default=None, help="Ranks of each node.")
+@click.option("--threads", type=click.IntRange(min=1), default=None,
+              help="Threads of each rank, each on a core. Default: the node's cores shared out.")
+@click.option("--gpus", type=click.IntRange(min=0), default=None, help="Devices of each node.")
+@click.option("--mpi", default="", metavar="NAME", help=f"MPI library: {', '.join(LAUNCH)}.")
+@click.option("--time", default="00:10:00", show_default=True, help="Limit, hours:minutes:seconds.")
+@click.option("--name", default="hpccoll", show_default=True, help="Name of the job.")
+@click.option("--account", default="", help="Who pays for the job.")
+@click.option("--partition", default="", help="Partition, or queue with PBS.")
+@click.option("--qos", default="", help="Quality of service.")
+@click.option("--activate", default="", metavar="FILE",
+              help="File to source for the Python environment, such as .venv/bin/activate.")
+@click.option("-o", "--output", default="-", metavar="FILE", help="Where to. Default: the screen.")
+def command(command_line, listed, output, ppn, threads, gpus, **given):
+    """Write a job script that runs COMMAND on every rank; one COMMAND word is read by the shell.
+
+    \b
+    hpccoll job --nodes 4 --ppn 32 -- python -m hpccoll run my_program.py
+    hpccoll job --site frontier --nodes 8 --account ABC123 -o job.sbatch -- python -m mpi4py x.py
+    hpccoll job --site gpu --gpus 8 --ppn 8 -- 'python train.py --log "$job.log"'
+    """
+    if listed:
+        width = max(map(len, SITES))
+        for name, site in SITES.items():
+            click.echo(f"{name:<{width}}  {site.title} [{site.scheduler}, {site.ppn} ranks per "
+                       f"node; facts from {site.source}]")
+        return
+    if not _TIME.fullmatch(given["time"]):
+        raise ArgumentError("--time", f"cannot read {given['time']!r}", "write it like 01:30:00")
+    for name in ("name", "account", "partition", "qos"):
+        if not re.fullmatch(r"[\w.@%+:-]*", given[name]):
+            raise ArgumentError(f"--{name}", f"cannot use {given[name]!r}",
+                                "letters, digits and . _ - only")
+    text = script(Job(ppn=ppn or 0, threads=threads or 0, gpus=-1 if gpus is None else gpus,
+                      command=_shell(command_line), **given))
+    try:
+        with click.open_file(output, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ArgumentError("--output", f"cannot write {output!r}: {error.strerror}") from error
+
+
+def _shell(words: tuple[str, ...]) -> str:
+    """What the shell is to run: text as it is, words so that they stay words."""
+    return BENCH if not words else words[0] if len(words) == 1 else shlex.join(words)

@@ -1,0 +1,9 @@
+"""Job scripts: what is known about sites, and scripts made from it.
+
+The files in ``jobs/`` at the top of the repository are scripts made here; a test says so.
+"""
+
+from hpccoll.jobs.render import TEMPLATES, Job, script
+from hpccoll.jobs.sites import SITES, find
+
+__all__ = ["SITES", "TEMPLATES", "Job", "find", "script"]

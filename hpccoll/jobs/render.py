@@ -1,0 +1,237 @@
+"""A job script as text: binding, launch and checks for a site, every line with its reason."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from dataclasses import dataclass, fields, replace
+
+from hpccoll.errors import ArgumentError
+from hpccoll.jobs.sites import LAUNCH, YOURS, Line, Site, find
+
+#: From this many nodes on, all ranks importing Python from one file system takes minutes.
+MANY_NODES = 128
+#: What is run when nothing else is said.
+BENCH = "python -m hpccoll bench allreduce"
+#: Where reasons begin, and where lines end.
+COLUMN, WIDTH = 44, 100
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job script is to do.
+
+    Attributes:
+        site: name of a site.
+        nodes, ppn: nodes, and ranks of each; ``ppn`` 0 means the site's own.
+        threads: threads of a rank; 0 means the node's cores shared out, or 1.
+        gpus: devices of a node; -1 means the site's own.
+        mpi: MPI library, ``""`` the site's own.
+        time: limit as the batch system writes it.
+        name: of the job, and of its output.
+        account, partition, qos: the user's; left to be filled in where a site wants them.
+        activate: file to source for the Python environment.
+        command: shell text of what every rank runs.
+    """
+
+    site: str = "generic"
+    nodes: int = 2
+    ppn: int = 0
+    threads: int = 0
+    gpus: int = -1
+    mpi: str = ""
+    time: str = "00:10:00"
+    name: str = "hpccoll"
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    activate: str = ""
+    command: str = BENCH
+
+
+#: Name in ``jobs/`` -> the script there.
+TEMPLATES = {
+    "cpu-mpich.sbatch": Job(),
+    "cpu-openmpi.sbatch": Job(mpi="openmpi"),
+    "gpu.sbatch": Job("gpu", command="python -m hpccoll run my_program.py"),
+    "cray.sbatch": Job("cray", command="python -m hpccoll run my_program.py"),
+    "hybrid.sbatch": Job(ppn=2, threads=8, command="python -m hpccoll run my_program.py"),
+    "tune.sbatch": Job(name="hpccoll-tune", time="01:00:00",
+                       command='python -m hpccoll tune -o "hpccoll-tune-$job.json"'),
+    "bench.sbatch": Job(name="hpccoll-bench", time="00:30:00", command=(
+        f'{BENCH} --json "hpccoll-bench-$job.json" --plot "hpccoll-bench-$job.png"')),
+    "cpu.pbs": Job("pbs"),
+}
+
+
+def script(job: Job) -> str:
+    """Write the script of a job.
+
+    Raises:
+        ArgumentError: unknown site or MPI library, or more than a node of the site has.
+    """
+    given, (site, job) = job, _completed(job)
+    batch = _pbs if site.scheduler == "pbs" else _slurm
+    head, before, launch, ranks = batch(site, job)
+    text = ["#!/bin/bash", f"# {job.nodes} nodes x {job.ppn} ranks on {site.title}.",
+            f"# Made with: {_made_with(given)}", f"# Facts from: {site.source}."]
+    if YOURS in "".join(line.text for line in head):
+        text += [f"# Fill in what says {YOURS}."]
+    for section in (head, before + _environment(site, job), launch, _run(job, ranks)):
+        text += ["", *_explained(section)]
+    return "\n".join([*text, ""])
+
+
+def _completed(job: Job) -> tuple[Site, Job]:
+    """The job with the site's values where it has none of its own."""
+    site = find(job.site)
+    if job.mpi and job.mpi not in LAUNCH:
+        raise ArgumentError("--mpi", f"{job.mpi!r} is unknown", f"choose from {', '.join(LAUNCH)}")
+    ppn = job.ppn or site.ppn
+    if site.cores and ppn * max(job.threads, 1) > site.cores:
+        raise ArgumentError("--ppn", f"{ppn} ranks of {max(job.threads, 1)} threads are more than "
+                                     f"the {site.cores} cores of a node of {job.site}")
+    if site.cpus and ppn > len(site.cpus):
+        raise ArgumentError("--ppn", f"{ppn} ranks are more than the {len(site.cpus)} parts of a "
+                                     f"node of {job.site}")
+    gpus = site.gpus if job.gpus < 0 else job.gpus
+    if gpus and not site.gpus:
+        raise ArgumentError("--gpus", f"{job.site} has none", "use --site gpu")
+    return site, replace(job, ppn=ppn, gpus=gpus, mpi=job.mpi or site.mpi,
+                         threads=job.threads or max(1, site.cores // ppn))
+
+
+def _made_with(job: Job) -> str:
+    """The command line that makes the script."""
+    plain, words = Job(), [f"--site {job.site}", f"--nodes {job.nodes}"]
+    for field in fields(Job):
+        value = getattr(job, field.name)
+        if field.name not in ("site", "nodes", "command") and value != getattr(plain, field.name):
+            words.append(f"--{field.name} {shlex.quote(str(value))}")
+    return f"hpccoll job {' '.join(words)} -- {shlex.quote(job.command)}"
+
+
+def _explained(lines: list[Line]) -> list[str]:
+    """Lines of a script with their reasons: beside them where there is room, or else above."""
+    text = []
+    for line in lines:
+        beside = f"{line.text:<{COLUMN}} # {line.why}"
+        if not line.why:
+            text += [line.text]
+        elif line.text and len(beside) <= WIDTH and not line.text.startswith("#PBS"):
+            text += [beside]  # PBS would read the reason as a part of the directive
+        else:
+            indent = line.text[:len(line.text) - len(line.text.lstrip())]
+            text += [*_comment(line.why, indent), *filter(None, [line.text])]
+    return text
+
+
+def _comment(why: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(why, WIDTH, initial_indent=f"{indent}# ", break_on_hyphens=False,
+                         subsequent_indent=f"{indent}# ", break_long_words=False)
+
+
+def _slurm(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], str]:
+    """Directives of Slurm, what comes first, the launch with ``srun``, the number of ranks."""
+    head = [
+        Line(f"--job-name={job.name}", "what squeue shows"),
+        Line("--output=%x-%j.out", "what the job prints, by name and number of the job"),
+        Line(f"--time={job.time}", "hours:minutes:seconds until Slurm ends the job"),
+        Line(f"--nodes={job.nodes}", "how many nodes"),
+        Line(f"--ntasks-per-node={job.ppn}", "how many ranks on each"),
+        Line(f"--cpus-per-task={job.threads * site.smt}",
+             "processors of each rank" + (f": {site.smt} to a core" if site.smt > 1 else "")),
+        *[Line(f"--gpus-per-node={job.gpus}", "devices of each node, for all its ranks")]
+        * (job.gpus > 0 and not any("per-task" in line.text for line in site.devices)),
+        *[Line(f"--{name}={getattr(job, name) or YOURS}", f"the {name} is yours to know")
+          for name in ("account", "partition", "qos") if getattr(job, name) or name in site.yours],
+        *site.directives]
+    plugin, why = LAUNCH[job.mpi]
+    options = [Line(f"--mpi={plugin}", why)]
+    if site.cpus:
+        masks = [f"{(1 << job.threads) - 1 << first:x}" for first in site.cpus[:job.ppn]]
+        options += [Line(f"--cpu-bind=mask_cpu:{','.join(masks)}",
+                         "the cores next to each rank's device, by the rank's number on its node")]
+    else:
+        options += [Line(f"--cpu-bind={site.cpu_bind.text}", site.cpu_bind.why)]
+    options += site.devices if job.gpus else ()
+    options += [Line("--kill-on-bad-exit=1", "when a rank fails, the others do not wait for it")]
+    before = [
+        Line(': "${SLURM_JOB_ID:?this is a job script: start it with sbatch}"',
+             "outside Slurm there are no nodes"),
+        Line("job=$SLURM_JOB_ID", "the number of the job, for names of files"),
+        Line("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
+             "since Slurm 22.05 srun does not take this from the job by itself")]
+    return ([Line(f"#SBATCH {line.text}", line.why) for line in head], before,
+            _launch("srun", options, site, job), '"$SLURM_NTASKS"')
+
+
+def _pbs(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], str]:
+    """Directives of PBS, what comes first, the launch with ``mpiexec``, the number of ranks."""
+    chunk = f"{job.nodes}:ncpus={job.ppn * job.threads}:mpiprocs={job.ppn}"
+    chunk += f":ngpus={job.gpus}" if job.gpus else ""
+    head = [
+        Line(f"-N {job.name}", "what qstat shows; the output goes to a file of this name"),
+        Line("-j oe", "one file for what the job prints"),
+        Line(f"-l walltime={job.time}", "hours:minutes:seconds until PBS ends the job"),
+        Line(f"-l select={chunk}", "how many nodes, and what each has to have"),
+        Line("-V", "the job has the environment of the shell that submits it"),
+        *[Line(f"-A {job.account or YOURS}", "the account is yours to know")]
+        * bool(job.account or "account" in site.yours),
+        *[Line(f"-q {job.partition or YOURS}", "the queue is yours to know")]
+        * bool(job.partition or "queue" in site.yours),
+        *site.directives]
+    options = [Line(f"-n {job.nodes * job.ppn}", "ranks of the job"),
+               Line(f"--ppn {job.ppn}", "ranks of each node"),
+               Line(f"--depth {job.threads} --cpu-bind depth",
+                    "every rank stays on its cores; with Open MPI write "
+                    f"--map-by ppr:{job.ppn}:node:pe={job.threads} for the last two")]
+    before = [
+        Line('cd "${PBS_O_WORKDIR:?this is a job script: start it with qsub}"',
+             "PBS starts jobs in the home directory"),
+        Line("job=${PBS_JOBID%%.*}", "the number of the job, for names of files")]
+    return ([Line(f"#PBS {line.text}", line.why) for line in head], before,
+            _launch("mpiexec", options, site, job), str(job.nodes * job.ppn))
+
+
+def _launch(program: str, options: list[Line], site: Site, job: Job) -> list[Line]:
+    """The array ``launch``: what stands before a command that every rank is to run."""
+    lines = [Line(f"launch=({program}", "what starts every rank"),
+             *(Line(f"    {line.text}", line.why) for line in options)]
+    variable, value, why = site.device
+    if variable and job.gpus:
+        value = value.format(gpus=job.gpus)
+        lines.append(Line(f"    bash -c 'export {variable}={value}; exec \"$@\"' rank", why))
+    return [*lines, Line(")", "")]
+
+
+def _environment(site: Site, job: Job) -> list[Line]:
+    """Shell before the launch: Python, threads, the site's variables."""
+    lines = [
+        Line("set -e", "a command that fails ends the job"),
+        Line(f"source {shlex.quote(job.activate)}", "the Python environment") if job.activate else
+        Line("", "the Python environment is the one that was active when the job was submitted; "
+                 "or write here: source .venv/bin/activate"),
+        Line(f"export OMP_NUM_THREADS={job.threads}", "threads of NumPy and of the program"),
+        *site.settings]
+    if job.gpus and job.ppn > job.gpus:
+        lines.append(Line("", "several ranks share a device: they take turns unless MPS runs on "
+                              "every node; your site's guide says how to start it"))
+    if job.nodes >= MANY_NODES:
+        lines.append(Line("", "at this many nodes copy the Python environment to each of them "
+                              "first (sbcast, or a container): thousands of ranks that import "
+                              "from one file system take minutes"))
+    return lines
+
+
+def _run(job: Job, ranks: str) -> list[Line]:
+    """The check before the program, and the program."""
+    return [
+        Line(f'if ! "${{launch[@]}}" python -m hpccoll doctor --ranks {ranks}; then',
+             "one job of all ranks, or as many jobs of one rank each? Stop unless all is well"),
+        Line('    echo "job $job stops: hpccoll doctor says above why" >&2', ""),
+        Line("    exit 1", ""),
+        Line("fi", ""),
+        Line("", "the program; under hpccoll run or python -m mpi4py an uncaught exception ends "
+                 "the whole job instead of leaving the other ranks waiting"),
+        Line(f'"${{launch[@]}}" {job.command}', "")]
