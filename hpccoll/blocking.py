@@ -21,6 +21,7 @@ from hpccoll.private import State, state_of
 from hpccoll.run import drive, run_prepared
 from hpccoll.topology import Topology
 from hpccoll.tune.choose import Choice, choose
+from hpccoll.tune.tuned import Tuned, load
 
 _address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
 
@@ -152,8 +153,17 @@ class Blocking:
 
     def _decide(self, name: str, *args: Any) -> tuple[calls.Call | None, Choice | None]:
         """Resolve a call and choose; ``(None, None)`` when only mpi4py can serve it."""
+        tuned = self._tuned()  # first: whatever a rank finds in its arguments, all ranks do it
         call = self._resolve(name, *args)
-        return call, call and choose(call, self.Get_size(), *self._wish(call, name))
+        return call, call and choose(call, self.Get_size(), *self._wish(call, name), tuned)
+
+    def _tuned(self) -> Tuned | None:
+        """Measured times, if there are any; the first call of a communicator looks for them."""
+        self._check_alive()
+        life = self._life
+        if life.tuned is None and self.Get_size() > 1:
+            life.tuned = load(self, self._config.tuning, self._private)
+        return life.tuned
 
     def _resolve(self, name: str, *args: Any) -> calls.Call | None:
         """Check the arguments of a call; ``None`` when only mpi4py can serve it."""

@@ -84,7 +84,8 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             wish, environment = Choice(*self._config.algorithm[collective]), True
         state = existing(self)
         return describe(collective, nbytes, self.Get_size(), wish, environment,
-                        state.topology if state else self._layout)
+                        state.topology if state else self._layout,
+                        self._life and self._life.tuned)
 
     @contextmanager
     def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[Comm]:

@@ -16,6 +16,10 @@ from hpccoll.topology import Topology
 
 #: What a user may choose besides an algorithm of the table.
 NATIVE, AUTO = "native", "auto"
+#: What ``HPCCOLL_TUNING`` may be besides a path.
+OFF, ONLINE = "off", "online"
+#: How much of a result's bits must not vary, from nothing to everything.
+DETERMINISM = ("none", "run", "size", "layout")
 
 
 class Config(NamedTuple):
@@ -27,6 +31,8 @@ class Config(NamedTuple):
     timeout: float = 300.0
     report: float = 30.0
     shared_memory: bool = True
+    tuning: str = ""
+    determinism: str = "none"
 
 
 class Setting(NamedTuple):
@@ -94,6 +100,21 @@ def _yes_or_no(text: str) -> bool:
     return answers[text.lower()]
 
 
+def _tuning(text: str) -> str:
+    if text not in (OFF, ONLINE) and os.sep not in text and not text.endswith(".json"):
+        raise ValueError(f"neither '{ONLINE}' nor '{OFF}', and a path holds a {os.sep} "
+                         "or ends with .json")
+    return text
+
+
+def check_determinism(text: str) -> str:
+    """Return the text if it is a class of determinism."""
+    if text not in DETERMINISM:
+        raise ArgumentError("determinism", f"{text!r} is unknown",
+                            f"choose from {', '.join(DETERMINISM)}")
+    return text
+
+
 #: Every environment variable.
 SETTINGS: dict[str, Setting] = {
     "HPCCOLL_ALGORITHM": Setting(
@@ -113,6 +134,14 @@ SETTINGS: dict[str, Setting] = {
     "HPCCOLL_SHARED_MEMORY": Setting(
         "shared_memory", _yes_or_no,
         "'no' sends messages between ranks of one node through MPI as well; default 'yes'"),
+    "HPCCOLL_TUNING": Setting(
+        "tuning", _tuning,
+        "table of measured times, e.g. './tuning.json'; 'online' tries candidates in the job "
+        "itself, 'off' does neither; default $XDG_CACHE_HOME/hpccoll/tuning.json if there is one"),
+    "HPCCOLL_DETERMINISM": Setting(
+        "determinism", check_determinism,
+        "bits of rounded results do not depend on the run ('run'), the message size either "
+        "('size'), nor the nodes ('layout'); default 'none'"),
 }
 
 

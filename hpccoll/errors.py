@@ -78,3 +78,17 @@ class CollectiveTimeout(HpccollError, TimeoutError):
 
 class MessageSizeError(HpccollError, RuntimeError):
     """A message arrived with another size than the schedule says: ranks disagree on counts."""
+
+
+class TuningError(HpccollError, ValueError):
+    """A tuning table cannot be used; the same error on every rank.
+
+    Attributes:
+        path: the file at fault.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, path: object, problem: str):
+        self.path, self.problem = str(path), problem
+        super().__init__(f"tuning table {self.path}: {problem}; make a new one with "
+                         "'hpccoll tune', or set HPCCOLL_TUNING=off")

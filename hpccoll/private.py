@@ -49,7 +49,7 @@ class State:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         found, crowded = discover(self.comm, near)
-        self.config, self.topology = config, topology or found
+        self.config, self.topology, self.crowded = config, topology or found, crowded
         self.segment_bytes = config.segment_bytes or (
             CROWDED_SEGMENT if crowded else CACHED_SEGMENT)
         self.remote = self.endpoint = MpiEndpoint(self.comm)

@@ -63,7 +63,8 @@ def settings(bin: Path) -> dict[str, str]:
     # More ranks than cores: one thread each, and Open MPI wants to be asked for it.
     made = {**inherited, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-            "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+            # What somebody once measured on this machine is no part of the tests.
+            "HPCCOLL_TUNING": "off", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             "OMPI_MCA_mpi_yield_when_idle": "1"}
     if os.geteuid() == 0:

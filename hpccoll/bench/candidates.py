@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Iterable, Mapping, NamedTuple, Sequence
+from typing import Iterable, Mapping, Sequence
 
 from hpccoll import calls
 from hpccoll.algorithms import ALGORITHMS, schedule
@@ -13,6 +13,8 @@ from hpccoll.calls import METHODS
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.tune.choose import Choice, choose, objection
+from hpccoll.tune.table import Candidate
+from hpccoll.tune.tuned import Tuned
 
 #: Stands for every algorithm that can serve.
 ALL = "all"
@@ -33,20 +35,8 @@ PICKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-class Candidate(NamedTuple):
-    """Something that can serve a collective: an algorithm's name and its parameters."""
-
-    name: str
-    params: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def label(self) -> str:
-        """How the user writes it."""
-        return ":".join([self.name, *(f"{k}={v}" for k, v in self.params)])
-
-
 def parse(text: str) -> list[Candidate]:
-    """Read ``native,auto,ring,knomial:k=8``; nothing for the default.
+    """Read ``native,auto,ring:segment=65536,knomial:k=8``; nothing for the default.
 
     Raises:
         ArgumentError: malformed, a name no collective knows, or one given twice.
@@ -55,18 +45,14 @@ def parse(text: str) -> list[Candidate]:
     found: list[Candidate] = []
     for entry in filter(None, map(str.strip, text.split(","))):
         name, *settings = entry.split(":")
+        candidate = Candidate.read(entry)
         if name not in known:
             raise ArgumentError("--algorithm", f"{name!r} is unknown",
                                 f"choose from {', '.join([NATIVE, AUTO, ALL])} and hpccoll's: "
                                 + ", ".join(sorted(known - {NATIVE, AUTO, ALL})))
-        params = {}
-        for setting in settings:
-            key, _, value = setting.partition("=")
-            if not key.isidentifier() or not value.isdecimal() or name in (NATIVE, AUTO, ALL):
-                raise ArgumentError("--algorithm", f"cannot read {entry!r}",
-                                    "write parameters of an algorithm like knomial:k=8")
-            params[key] = int(value)
-        candidate = Candidate(name, tuple(params.items()))
+        if candidate is None or settings and name in (NATIVE, AUTO, ALL):
+            raise ArgumentError("--algorithm", f"cannot read {entry!r}",
+                                "write parameters of an algorithm like knomial:k=8")
         if candidate in found:
             raise ArgumentError("--algorithm", f"{entry} is given twice")
         found.append(candidate)
@@ -120,14 +106,14 @@ def select(wanted: Sequence[Candidate], case: Case, memory: Memory,
     return [c for c in named if c.label not in refused], refused
 
 
-def serves(candidate: Candidate, case: Case, memory: Memory,
-           wishes: Mapping[str, tuple]) -> str:
+def serves(candidate: Candidate, case: Case, memory: Memory, wishes: Mapping[str, tuple],
+           tuned: Tuned | None = None) -> str:
     """The algorithm that runs; for ``auto``, what it chooses under the environment's wishes."""
     if candidate.name != AUTO:
         return candidate.label
     wish = wishes.get(METHODS[case.collective])
-    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True)
-    return Candidate(choice.algorithm, tuple(choice.params.items())).label
+    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True, tuned)
+    return Candidate(choice.algorithm, tuple(choice.params.items()), choice.segment_bytes).label
 
 
 def _call(case: Case, memory: Memory) -> calls.Call:

@@ -15,6 +15,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import __version__
+from hpccoll.tune.machine import cpu
 
 #: Environment variables that steer MPI libraries, transports and hpccoll.
 PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
@@ -45,32 +46,3 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
         "variables": {k: v for k, v in sorted(os.environ.items())
                       if k.startswith(PREFIXES) and k not in LAUNCHER},
     }
-
-
-def cpu() -> str:
-    """Model of the processor."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                if key.strip() == "model name":
-                    return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def library(text: str) -> str:
-    """Name and version of an MPI library out of its long version string.
-
-    >>> library("Open MPI v5.0.11, package: Open MPI root@host Distribution")
-    'Open MPI 5.0.11'
-    >>> library("MPICH Version: 5.0.2 MPICH Release date: Mon Jun 1 MPICH ABI: 17:2:5")
-    'MPICH 5.0.2'
-    """
-    words = text.replace("Library", "").replace("(R)", "").split(",")[0].split()
-    for position, word in enumerate(words):
-        if word.lstrip("v")[:1].isdigit():
-            name = [w for w in words[:position] if w.lower() not in ("version:", "version", ":")]
-            return " ".join([*name, word.lstrip("v")])
-    return " ".join(words[:4])

@@ -20,14 +20,17 @@ from typing import Callable, Iterator, NamedTuple, Sequence
 import numpy
 from mpi4py import MPI
 
-from hpccoll.bench.candidates import Candidate, serves
+from hpccoll.bench.candidates import serves
 from hpccoll.bench.cases import Case
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.results import Result
 from hpccoll.calls import METHODS
 from hpccoll.comm import Comm
 from hpccoll.config import AUTO, NATIVE, load
+from hpccoll.life import Life
 from hpccoll.topology import Topology
+from hpccoll.tune.table import Candidate
+from hpccoll.tune.tuned import Tuned
 
 #: Repetitions that the iterations of a case are spread over, about.
 REPETITIONS = 10
@@ -81,8 +84,14 @@ class World:
             yield getattr(comm, name)
             return
         wish = {METHODS[collective]: (candidate.name, dict(candidate.params))}
-        with comm.using(segment_bytes=self.settings.segment_bytes, **wish):
+        segment = candidate.segment_bytes or self.settings.segment_bytes
+        with comm.using(segment_bytes=segment, **wish):
             yield getattr(comm, name)
+
+    @property
+    def tuned(self) -> Tuned | None:
+        """The measured times that ``auto`` goes by, once it has run."""
+        return Life.of(Comm(self.measured)).tuned
 
     def free(self) -> None:
         """Free the communicators; collective."""
@@ -139,7 +148,8 @@ class Runner:
         means, first, wrong, changed = zip(*everyone)
         return Result(
             case.collective, self.candidate.label,
-            serves(self.candidate, case, self.memories[0], self.world.wishes), case.size,
+            serves(self.candidate, case, self.memories[0], self.world.wishes, self.world.tuned),
+            case.size,
             case.root if case.rule.rooted else None, case.nbytes, case.count, case.message,
             case.dtype.name if case.count else None, case.op, case.in_place, max(first),
             tuple(map(float, slowest)), means, sum(wrong), sum(changed))
@@ -147,7 +157,8 @@ class Runner:
 
 def measure(world: World, case: Case, candidates: Sequence[Candidate], memories: list[Memory],
             stopped: Callable[[], bool] = lambda: False,
-            progress: Callable[[str, float], None] = lambda name, part: None) -> list[Result]:
+            progress: Callable[[str, float], None] = lambda name, part: None,
+            settings: Settings | None = None) -> list[Result]:
     """Measure candidates on a case; the results are on rank 0, other ranks get none.
 
     Args:
@@ -155,8 +166,9 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
         case, candidates, memories: what to call, by which algorithms, on which buffers.
         stopped: tells on rank 0 that the measurement shall end early.
         progress: is told the name of the case and which part of it is done.
+        settings: the pace of this case; the world's if omitted.
     """
-    settings = world.settings
+    settings = settings or world.settings
     warmup = WARM * settings.rotate if settings.warmup is None else settings.warmup
     with ExitStack() as stack:
         runners = [Runner(world, case, c, stack.enter_context(world.method(c, case.collective)),
@@ -167,7 +179,7 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            _repeat(world, runners, stopped, progress)
+            _repeat(world, settings, runners, stopped, progress)
         finally:
             if collecting:
                 gc.enable()
@@ -177,10 +189,10 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
     return [result for result in results if result is not None]
 
 
-def _repeat(world: World, runners: Sequence[Runner], stopped: Callable[[], bool],
-            progress: Callable[[str, float], None]) -> None:
+def _repeat(world: World, settings: Settings, runners: Sequence[Runner],
+            stopped: Callable[[], bool], progress: Callable[[str, float], None]) -> None:
     """Let the candidates take turns until rank 0 says that it is enough."""
-    settings, done, repetition, start = world.settings, 0, 0, perf_counter()
+    done, repetition, start = 0, 0, perf_counter()
     while True:
         spent = (perf_counter() - start) / len(runners)
         batch = 0 if done and stopped() else next_batch(settings, done, spent)

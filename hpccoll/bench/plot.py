@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping, Sequence
 
-from hpccoll.bench.environment import library
 from hpccoll.bench.report import Group
 from hpccoll.bench.results import ratios
 from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
+from hpccoll.tune.machine import library
 
 #: Colours above and below a ratio of 1.
 BETTER, WORSE = "#e8f4ea", "#fbecea"

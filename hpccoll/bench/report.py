@@ -11,9 +11,9 @@ from typing import Any, Mapping, Protocol, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from hpccoll.bench.environment import library
 from hpccoll.bench.results import Result, mean_ratios, ratios
 from hpccoll.config import NATIVE
+from hpccoll.tune.machine import library
 
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.

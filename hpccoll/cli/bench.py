@@ -7,36 +7,18 @@ when interrupted.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import traceback
-from contextlib import ExitStack, contextmanager
-from time import monotonic
-from typing import Any, Callable, Iterator, TextIO
+from contextlib import ExitStack
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
 
+from hpccoll.cli.ranks import (
+    BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, complain, fall, silent, stoppable)
 from hpccoll.collective import COLLECTIVES
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors import ArgumentError, HpccollError, TuningError
 from hpccoll.topology import Topology
-
-#: Exit statuses.
-BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
-#: Seconds after the first Ctrl-C from when on another one means it.
-INSIST = 1.0
-
-
-class Ranked(click.Command):
-    """A command of many ranks: rank 0 alone complains, in one line."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **kwargs)
-        except click.UsageError as error:
-            complain(error.format_message())
-            raise click.exceptions.Exit(BAD_OPTIONS) from error
 
 
 @click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,7 +65,7 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
     """
     with ExitStack() as stack:
         # Before MPI starts: from then on no rank may end without the others.
-        stopped = stack.enter_context(_stoppable())
+        stopped = stack.enter_context(stoppable())
         from mpi4py import MPI
 
         from hpccoll.bench import plot, session, terminal
@@ -94,10 +76,10 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
             session.check(options, comm.Get_size())
             file = _outputs(comm, stack, json_path, plot_path)
         except HpccollError as error:
-            complain(str(error))
+            complain("bench", str(error))
             sys.exit(BAD_OPTIONS)
         try:
-            reports, progress = [], _silent
+            reports, progress = [], silent
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
                 reports = _reports(form, full, validate, tail, console, options, file)
@@ -105,23 +87,12 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
             outcome = session.run(comm, options, reports, stopped, progress)
             if plot_path is not None and outcome.groups:
                 plot.draw(outcome.groups, outcome.environment, plot_path)
-        except Exception:
-            # A rank that fails alone must not leave the others waiting for it.
-            if comm.Get_size() == 1:
-                raise
-            traceback.print_exc()
-            sys.stderr.flush()
-            comm.Abort(WRONG)
-            os._exit(WRONG)
+        except TuningError as error:
+            complain("bench", str(error))
+            sys.exit(BAD_OPTIONS)
+        except Exception as error:
+            fall(comm, error)
     sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
-
-
-def complain(message: str) -> None:
-    """Say what is wrong in one line, on rank 0 alone."""
-    from mpi4py import MPI
-
-    if MPI.COMM_WORLD.Get_rank() == 0:
-        click.echo(f"hpccoll: bench: {' '.join(message.split())}", err=True)
 
 
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
@@ -194,27 +165,3 @@ def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console
     else:
         made = [formats.Json(sys.stdout, options.as_data())]
     return made + [formats.Json(file, options.as_data())] * (file is not None)
-
-
-def _silent(name: str, part: float) -> None:
-    """Progress on the other ranks."""
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
-    """End in good order on Ctrl-C, so that all ranks stop together; at once on a later one."""
-    caught: list[float] = []
-
-    def note(number: int, frame: Any) -> None:
-        caught.append(monotonic())
-        # A terminal and a launcher both pass a Ctrl-C on, so the second may be the first.
-        if caught[-1] - caught[0] > INSIST:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-
-    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(caught)
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

@@ -6,7 +6,9 @@ bytes - so every rank makes the same choice without talking. What they say:
 * A choice made with ``comm.using`` or ``HPCCOLL_ALGORITHM`` wins wherever it can serve. Where
   it cannot (an order-changing algorithm and an operator that does not commute, say), the
   environment's choice gives way to ``native``, and ``using`` raises.
-* Otherwise small messages go to the MPI library (``native``), large reductions to ours.
+* Otherwise the fastest of what ``hpccoll tune`` has measured on machines like this.
+* Where nothing was measured, small messages go to the MPI library (``native``), large
+  reductions to ours.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.reduce import is_exact
 from hpccoll.schedule import Schedule
-
+from hpccoll.tune.tuned import Tuned
 
 
 class Rule(NamedTuple):
@@ -72,8 +74,15 @@ class Choice(NamedTuple):
         return isinstance(self.algorithm, str) and self.algorithm == NATIVE
 
 
-def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool) -> Choice:
-    """Choose for one call; ``wanted`` is the user's wish for this collective, if any.
+def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
+           tuned: Tuned | None = None) -> Choice:
+    """Choose for one call.
+
+    Args:
+        call, size: what is to be served, on how many ranks.
+        wanted: the user's wish for this collective, if any.
+        from_environment: it is the environment's.
+        tuned: measured times of this job, if there are any.
 
     Raises:
         ArgumentError: the wish cannot serve this call, and came from ``comm.using``.
@@ -89,11 +98,36 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool)
                                          f"{call.name}: {problem}",
                             f"choose one that can, '{AUTO}' or '{NATIVE}'")
     if size > 1 and call.nbytes is not None:
+        fastest = measured(call, size, tuned)
+        if fastest is not None:
+            return fastest
         for rule in RULES:
             choice = Choice(rule.algorithm, reason=f"rule: {_words(rule)}")
             if rule.fits(call, size) and not objection(choice, call, size):
                 return choice
     return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
+
+
+def measured(call: Call, size: int, tuned: Tuned | None) -> Choice | None:
+    """The fastest candidate that can serve a call; ``None`` where nothing was measured."""
+    if tuned is None:
+        return None
+    ranking = tuned.ranking(call.collective, call.op is None or commutes(call.op), call.nbytes)
+    for candidate, seconds in ranking:
+        choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
+                        f"measured: {duration(seconds)} in {tuned.source}")
+        if not objection(choice, call, size):
+            return choice
+    return None
+
+
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    >>> duration(1.25e-6), duration(0.01)
+    ('1.25 us', '10 ms')
+    """
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.4g} ms"
 
 
 def _words(rule: Rule) -> str:

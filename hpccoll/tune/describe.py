@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Mapping
 
 from mpi4py import MPI
@@ -14,15 +15,25 @@ from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
 from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
-from hpccoll.tune.choose import Choice, choose, objection
+from hpccoll.tune.choose import Choice, choose, duration, objection
+from hpccoll.tune.machine import library
+from hpccoll.tune.table import Candidate
+from hpccoll.tune.tuned import Tuned
 
 #: Up to this many ranks the chosen schedule is explained in full.
 EXPLAINED = 16
 
 
 def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
-             from_environment: bool, topology: Topology | None) -> str:
+             from_environment: bool, topology: Topology | None,
+             tuned: Tuned | None = None) -> str:
     """Explain the choice for a sum of float32 of ``nbytes`` bytes on ``size`` ranks.
+
+    Args:
+        collective, nbytes, size: the call.
+        wish, from_environment: what the user asked for, and where.
+        topology: layout for hierarchical algorithms.
+        tuned: measured times; ``None`` where nobody has looked for them yet.
 
     Raises:
         ArgumentError: unknown collective, or a size that makes no sense.
@@ -35,18 +46,38 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     reduces = COLLECTIVES[collective].reduces
     call = Call(collective, collective, datatype=MPI.FLOAT, op=MPI.SUM if reduces else None,
                 nbytes=nbytes)
-    chosen = choose(call, size, wish, from_environment)
-    lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})", "",
-             f"{'candidate':24}{'rounds':>8}{'sent':>14}   may it serve"]
-    for name, entry in ALGORITHMS[collective].items():
-        made = schedule(collective, name, size, topology=topology if entry.hierarchical else None)
-        lines.append(f"{name:24}{_text(made.rounds):>8}{_sent(made, nbytes):>14}   "
-                     f"{objection(Choice(name), call, size) or 'yes'}")
-    library = MPI.Get_library_version().splitlines()[0].split(",")[0]
-    lines.append(f"{NATIVE:24}{'?':>8}{'?':>14}   yes ({' '.join(library.split())})")
+    chosen = choose(call, size, wish, from_environment, tuned)
+    times = dict(tuned.ranking(collective, True, nbytes)) if tuned else {}
+    lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
+             f"measured times: {_source(tuned, bool(times))}", ""]
+    names = dict.fromkeys(map(Candidate, (*ALGORITHMS[collective], NATIVE)))
+    candidates = sorted({**names, **times}, key=lambda c: times.get(c, inf))
+    width = max(len(candidate.label) for candidate in candidates)
+    lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'measured':>12}   may it serve")
+    for candidate in candidates:
+        rounds, sent, verdict = "?", "?", f"yes ({library(MPI.Get_library_version())})"
+        if candidate.name != NATIVE:
+            choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
+            made = _schedule(choice, collective, size, topology)
+            rounds, sent = _text(made.rounds), _sent(made, nbytes)
+            verdict = objection(choice, call, size) or "yes"
+        seconds = times.get(candidate)
+        time = "-" if seconds is None else duration(seconds)
+        lines.append(f"{candidate.label:{width}}{rounds:>8}{sent:>12}{time:>12}   {verdict}")
     if not chosen.is_native and size <= EXPLAINED:
         lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
     return "\n".join(lines) + "\n"
+
+
+def _source(tuned: Tuned | None, measured: bool) -> str:
+    """Where times come from, or why there are none."""
+    if tuned is None:
+        return "looked for at the first collective"
+    if tuned.note:
+        return f"none; {tuned.source} is not used: {tuned.note}"
+    if not measured:
+        return "none; 'hpccoll tune' makes them"
+    return f"from {tuned.source}"
 
 
 def _schedule(choice: Choice, collective: str, size: int, topology: Topology | None) -> Schedule:

@@ -16,7 +16,7 @@ from mpi4py import MPI  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
-from hpccoll.bench import candidates, data, environment, formats, measure  # noqa: E402
+from hpccoll.bench import candidates, data, formats, measure  # noqa: E402
 from hpccoll.bench import plot, report, results  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
@@ -26,6 +26,7 @@ from hpccoll.errors import ArgumentError  # noqa: E402
 from hpccoll.ops import OPERATORS  # noqa: E402
 from hpccoll.reduce import UFUNCS  # noqa: E402
 from hpccoll.schedule import Program  # noqa: E402
+from hpccoll.tune import machine  # noqa: E402
 
 FLOAT = numpy.dtype("f4")
 ENVIRONMENT = {
@@ -257,7 +258,7 @@ def test_bus_factors(collective, factor):
     ("Intel(R) MPI Library 2021.18 for Linux* OS", "Intel MPI 2021.18"),
     ("MVAPICH Version : 4.0 MVAPICH", "MVAPICH 4.0"), ("Something else", "Something else")])
 def test_library_names(text, expected):
-    assert environment.library(text) == expected
+    assert machine.library(text) == expected
 
 
 # -- forms ----------------------------------------------------------------------------------

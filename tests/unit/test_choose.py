@@ -5,9 +5,13 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll import calls
-from hpccoll.algorithms import schedule
+from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.tune.choose import RULES, Choice, Rule, choose, objection
+from hpccoll.tune.describe import describe
+from hpccoll.tune.plausible import plausible
+from hpccoll.tune.table import Candidate
+from hpccoll.tune.tuned import Tuned
 
 SIZE = 4
 SMALL, LARGE = numpy.zeros(8), numpy.zeros(1 << 20)
@@ -112,3 +116,79 @@ def test_finished_schedules_have_a_root():
 
 def test_builders_are_taken_at_their_word_until_they_are_proved():
     assert objection(Choice(lambda rank, size: None), allreduce(), SIZE) == ""
+
+
+# -- measured times ------------------------------------------------------------------------
+NATIVE, RING, MULTIPLYING = Candidate("native"), Candidate("ring", (), 4096), Candidate(
+    "recursive_multiplying", (("k", 2),))
+
+
+def tuned(**times):
+    """Times in seconds of candidates for an allreduce of any size."""
+    candidates = {"native": NATIVE, "ring": RING, "multiplying": MULTIPLYING,
+                  "window": Candidate("window")}
+    return Tuned({("allreduce", True): ((8, {candidates[name]: seconds
+                                             for name, seconds in times.items()}),)}, "t.json")
+
+
+def test_the_fastest_measured_candidate_wins():
+    chosen = choose(allreduce(SMALL), SIZE, None, True, tuned(native=3e-6, ring=2e-6))
+    assert chosen == Choice("ring", {}, 4096, "measured: 2 us in t.json")
+    chosen = choose(allreduce(), SIZE, None, True, tuned(native=2, multiplying=1, ring=3))
+    assert chosen[:3] == ("recursive_multiplying", {"k": 2}, 0)
+    assert choose(allreduce(), SIZE, None, True, tuned(native=1, ring=2)).is_native
+
+
+def test_the_next_best_serves_where_the_best_cannot(left_only):
+    times = tuned(window=1, ring=2, multiplying=3, native=4)
+    assert choose(allreduce(), SIZE, None, True, times).algorithm == "ring"
+    assert choose(allreduce(op=left_only), SIZE, None, True, times).params == {"k": 2}
+    integers = allreduce(numpy.zeros(4, "i4"))
+    assert choose(integers, SIZE, None, True, times).algorithm == "window"
+
+
+def test_rules_decide_where_nothing_was_measured(left_only):
+    scan = calls.scan(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM)
+    assert choose(scan, SIZE, None, True, tuned(ring=1)).reason.startswith("rule")
+    assert choose(allreduce(op=left_only), SIZE, None, True, tuned(ring=1)).is_native
+    assert choose(allreduce(), SIZE, None, True, Tuned()).reason.startswith("rule")
+    assert choose(allreduce(), 1, None, True, tuned(ring=1)).is_native
+
+
+def test_a_wish_wins_over_measured_times():
+    wish = Choice("pat")
+    assert choose(allreduce(), SIZE, wish, False, tuned(ring=1)) is wish
+    assert choose(allreduce(), SIZE, Choice("auto"), False, tuned(ring=1)).algorithm == "ring"
+
+
+def test_the_explanation_shows_times_and_where_they_come_from():
+    def explained(times):
+        return describe("allreduce", 64, SIZE, None, False, None, times)
+
+    text = explained(tuned(ring=2e-6, native=3e-6))
+    assert text.startswith("allreduce, 64 bytes, 4 ranks: ring (measured: 2 us in t.json)\n"
+                           "measured times: from t.json\n")
+    lines = [line.split() for line in text.splitlines()[3:6]]
+    assert [line[0] for line in lines] == ["candidate", "ring:segment=4096", "native"]
+    assert lines[1][3:5] == ["2", "us"] and lines[2][3:5] == ["3", "us"]
+    assert "none; 'hpccoll tune' makes them" in explained(Tuned())
+    assert "looked for at the first collective" in explained(None)
+    assert "none; t.json is not used: it is for others" in explained(
+        Tuned(source="t.json", note="it is for others"))
+
+
+# -- what is worth trying ------------------------------------------------------------------
+@pytest.mark.parametrize("size, nbytes, names, missing", [
+    (2, 8, ("recursive_doubling", "ring", "linear"), ("leader",)),
+    (1024, 8, ("recursive_doubling",), ("ring", "leader")),
+    (64, 64 << 20, ("ring", "rabenseifner"), ("linear",))])
+def test_hopeless_algorithms_are_not_tried(size, nbytes, names, missing):
+    found = plausible("allreduce", size, nbytes)
+    assert set(names) <= set(found) and not set(missing) & set(found)
+
+
+def test_something_is_left_to_try():
+    for collective in ALGORITHMS:
+        for size in (2, 3, 8, 100):
+            assert plausible(collective, size, 0) and plausible(collective, size, 1 << 20)
+    assert "leader" in plausible("allreduce", 4, 8, hierarchical=True)

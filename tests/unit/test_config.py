@@ -24,7 +24,10 @@ def test_nothing_set_means_the_defaults():
     ("HPCCOLL_TOPOLOGY", "2x4", Topology((4, 4))),
     ("HPCCOLL_TIMEOUT", "12.5", 12.5), ("HPCCOLL_REPORT", "1e2", 100.0),
     ("HPCCOLL_SHARED_MEMORY", "no", False), ("HPCCOLL_SHARED_MEMORY", "YES", True),
-    ("HPCCOLL_SHARED_MEMORY", "0", False), ("HPCCOLL_SHARED_MEMORY", "1", True)])
+    ("HPCCOLL_SHARED_MEMORY", "0", False), ("HPCCOLL_SHARED_MEMORY", "1", True),
+    ("HPCCOLL_TUNING", "off", "off"), ("HPCCOLL_TUNING", "online", "online"),
+    ("HPCCOLL_TUNING", "./table", "./table"), ("HPCCOLL_TUNING", "here.json", "here.json"),
+    ("HPCCOLL_DETERMINISM", "run", "run"), ("HPCCOLL_DETERMINISM", "layout", "layout")])
 def test_well_written(variable, text, value):
     config = load({variable: text})
     assert getattr(config, SETTINGS[variable].field) == value
@@ -52,6 +55,8 @@ MALFORMED = [
     ("HPCCOLL_TIMEOUT", "soon", "cannot use 'soon'"),
     ("HPCCOLL_REPORT", "x", "cannot use 'x'"),
     ("HPCCOLL_SHARED_MEMORY", "maybe", "must be 'yes' or 'no'"),
+    ("HPCCOLL_TUNING", "onlin", "neither 'online' nor 'off', and a path holds a /"),
+    ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; choose from none, run, size, layout"),
 ]
 
 

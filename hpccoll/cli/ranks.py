@@ -1,0 +1,71 @@
+"""Commands that run on many ranks: rank 0 alone speaks, and all end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Callable, Iterator, NoReturn
+
+import click
+
+#: Exit statuses.
+BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
+#: Seconds after the first Ctrl-C from when on another one means it.
+INSIST = 1.0
+
+
+class Ranked(click.Command):
+    """A command of many ranks: rank 0 alone complains, in one line."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            complain(str(self.name), error.format_message())
+            raise click.exceptions.Exit(BAD_OPTIONS) from error
+
+
+def complain(command: str, message: str) -> None:
+    """Say what is wrong in one line, on rank 0 alone."""
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        click.echo(f"hpccoll: {command}: {' '.join(message.split())}", err=True)
+
+
+def fall(comm: Any, error: Exception) -> NoReturn:
+    """End all ranks because of an error on this one, which must not leave the others waiting."""
+    if comm.Get_size() == 1:
+        raise error
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    comm.Abort(WRONG)
+    os._exit(WRONG)
+
+
+def silent(name: str, part: float) -> None:
+    """Progress on the other ranks."""
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """End in good order on Ctrl-C, so that all ranks stop together; at once on a later one."""
+    caught: list[float] = []
+
+    def note(number: int, frame: Any) -> None:
+        caught.append(monotonic())
+        # A terminal and a launcher both pass a Ctrl-C on, so the second may be the first.
+        if caught[-1] - caught[0] > INSIST:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(caught)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

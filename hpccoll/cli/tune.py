@@ -1,0 +1,165 @@
+"""``hpccoll tune``: measure all candidates on this machine and write the table for ``auto``.
+
+The table is read before anything is measured, so that a broken one is found at once, and again
+right before it is written, so that what another job wrote meanwhile stays. Exit status: 0, 1
+when a result was wrong (that candidate is left out), 2 for bad options or an unusable table, 130
+when interrupted (nothing is written).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+import click
+from rich.console import Console
+
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.cli.options import names
+from hpccoll.cli.ranks import (
+    BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, complain, fall, silent, stoppable)
+from hpccoll.config import NATIVE, OFF, ONLINE
+from hpccoll.errors import ArgumentError, HpccollError
+
+#: Seconds for everything, quick and full.
+QUICK_SECONDS, SECONDS = 50.0, 600.0
+
+
+@click.command("tune", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--quick", is_flag=True, help="Under a minute: fewer sizes, no variants.")
+@click.option("-o", "--output", metavar="FILE",
+              help="The table; what it holds already stays. Default: the file that HPCCOLL_TUNING "
+                   "names, or where hpccoll looks by itself.")
+@click.option("--collective", "collectives", multiple=True, metavar="NAMES",
+              help="Collectives to measure. Default: all.")
+@click.option("-m", "--sizes", metavar="[MIN:]MAX",
+              help="Bytes of a rank's larger buffer. Default: 8:4M quick, 8:32M else.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True),
+              help=f"Time for everything, about. Default: {QUICK_SECONDS:g} quick, "
+                   f"{SECONDS:g} else.")
+def command(quick: bool, output: str | None, collectives: tuple[str, ...], sizes: str | None,
+            seconds: float | None) -> None:
+    """Measure every algorithm against the host MPI, and note the times for later jobs.
+
+    \b
+    mpiexec -n 4 python -m hpccoll tune --quick
+    mpiexec -n 64 python -m hpccoll tune --collective allreduce,bcast -o tuning.json
+    """
+    with ExitStack() as stack:
+        stopped = stack.enter_context(stoppable())
+        from mpi4py import MPI
+
+        from hpccoll.bench import survey, terminal
+
+        comm = MPI.COMM_WORLD
+        try:
+            plan = _plan(quick, collectives, sizes, seconds)
+            path = _path(output)
+            if comm.Get_size() == 1:
+                raise ArgumentError("tune", "there is nothing to choose on one rank",
+                                    "start it with mpiexec")
+            _agree(comm, lambda: _before(path))
+        except HpccollError as error:
+            complain("tune", str(error))
+            sys.exit(BAD_OPTIONS)
+        try:
+            console, progress = None, silent
+            if comm.Get_rank() == 0:
+                console, bar = terminal.screen(True)
+                progress = terminal.shown(stack.enter_context(bar))
+            outcome = survey.survey(comm, plan, stopped, progress)
+            if outcome.interrupted:
+                sys.exit(INTERRUPTED)
+            _agree(comm, lambda: _write(path, outcome.machine, outcome.curves))
+        except HpccollError as error:
+            complain("tune", str(error))
+            sys.exit(BAD_OPTIONS)
+        except Exception as error:
+            fall(comm, error)
+        stack.close()
+        if console is not None:
+            _show(console, outcome.machine, outcome.curves, path)
+            for name, count in outcome.failures.items():
+                complain("tune", f"{name} is left out: {count} wrong elements")
+    sys.exit(WRONG if outcome.failures else 0)
+
+
+def _plan(quick: bool, collectives: tuple[str, ...], sizes: str | None,
+          seconds: float | None) -> Any:
+    """What to measure.
+
+    Raises:
+        ArgumentError: an option makes no sense.
+    """
+    from hpccoll.bench import cases, survey
+
+    chosen = dict.fromkeys(names(collectives)) or ALGORITHMS
+    for name in chosen:
+        if name not in ALGORITHMS:
+            raise ArgumentError("--collective", f"{name!r} is unknown",
+                                f"choose from {', '.join(ALGORITHMS)}")
+    wanted = survey.QUICK if quick else survey.FULL
+    if sizes is not None:
+        wanted = cases.parse_sizes(sizes, 16 if quick else 4)
+    return survey.Plan(tuple(chosen), wanted,
+                       seconds or (QUICK_SECONDS if quick else SECONDS), not quick)
+
+
+def _path(output: str | None) -> str:
+    """The file to write.
+
+    Raises:
+        ArgumentError: the environment is malformed.
+    """
+    from hpccoll.config import load
+    from hpccoll.tune.tuned import default_path
+
+    setting = load().tuning
+    return output or (setting if setting not in ("", OFF, ONLINE) else default_path())
+
+
+def _agree(comm: Any, work: Any) -> None:
+    """Let rank 0 do something; what it raises is raised on every rank."""
+    problem = None
+    if comm.Get_rank() == 0:
+        try:
+            work()
+        except HpccollError as error:
+            problem = error
+    problem = comm.bcast(problem and str(problem))
+    if problem:
+        raise HpccollError(problem)
+
+
+def _before(path: str) -> dict:
+    """The table that is there already; empty if none is."""
+    from hpccoll.tune.table import read
+
+    return dict(read(path)) if os.path.lexists(path) else {}
+
+
+def _write(path: str, machine: Any, curves: Any) -> None:
+    from hpccoll.tune.table import merged, write
+
+    write(path, merged(_before(path), machine, curves))
+
+
+def _show(console: Console, machine: Any, curves: Any, path: str) -> None:
+    """The verdict: for every collective and size, what is fastest and how much."""
+    from hpccoll.tune.tuned import Tuned
+
+    tuned = Tuned(curves)
+    console.print(f"# {machine.mpi}, {machine.host}, {machine.ranks} ranks, "
+                  f"layout {machine.topology}", highlight=False, soft_wrap=True)
+    console.print(f"{'collective':16} {'size':>11}   {'fastest':34} {'time(us)':>10} "
+                  f"{'native':>10} {'ratio':>7}", style="bold", soft_wrap=True)
+    for (collective, commutes), curve in curves.items():
+        for nbytes, times in curve:
+            (best, seconds), *_ = tuned.ranking(collective, commutes, nbytes)
+            native = next((t for c, t in times.items() if c.name == NATIVE), None)
+            ratio = f"{native * 1e6:10.2f} {native / seconds:7.2f}" if native else ""
+            console.print(f"{collective:16} {nbytes:11}   {best.label:34} {seconds * 1e6:10.2f} "
+                          f"{ratio}", highlight=False, soft_wrap=True)
+    console.print(f"# written to {path}", highlight=False, soft_wrap=True)

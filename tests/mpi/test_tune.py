@@ -1,0 +1,234 @@
+"""Tuning on real ranks: one table for all, the same error for all, and what it changes."""
+
+import os
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner  # noqa: E402
+
+import hpccoll  # noqa: E402
+from hpccoll.bench import survey  # noqa: E402
+from hpccoll.cli import main  # noqa: E402
+from hpccoll.errors import TuningError  # noqa: E402
+from hpccoll.private import existing  # noqa: E402
+from hpccoll.tune.machine import here  # noqa: E402
+from hpccoll.tune.table import Candidate, read, render, sealed, write  # noqa: E402
+
+pytestmark = pytest.mark.mpi
+WORLD = MPI.COMM_WORLD
+alone = pytest.mark.skipif(WORLD.size == 1, reason="one rank has nothing to choose")
+NATIVE, RING = Candidate("native"), Candidate("ring")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file that all ranks know of."""
+    return WORLD.bcast(str(tmp_path / "table.json"))
+
+
+def machine():
+    """What the tests run on."""
+    comm = hpccoll.Comm(WORLD.Dup())
+    assert comm.topology.size == WORLD.size
+    state = existing(comm)
+    found = here(state.topology, state.crowded)
+    comm.Free()
+    return found
+
+
+def on_rank_0(work, *args):
+    if WORLD.rank == 0:
+        work(*args)
+    WORLD.Barrier()
+
+
+def put(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def tuned_comm(monkeypatch, setting):
+    monkeypatch.setenv("HPCCOLL_TUNING", setting)
+    return hpccoll.Comm(WORLD.Dup())
+
+
+def works(comm, count=1000):
+    data = numpy.arange(count, dtype="f4") + comm.rank
+    result = numpy.empty_like(data)
+    comm.Allreduce(data, result)
+    expected = numpy.arange(count) * comm.size + comm.size * (comm.size - 1) / 2
+    assert numpy.array_equal(result, expected.astype("f4"))
+
+
+def errors_of(comm, calls=2):
+    """What every rank is told; the same at every call."""
+    for _ in range(calls):
+        with pytest.raises(TuningError) as caught:
+            works(comm)
+        texts = WORLD.allgather(str(caught.value))
+        assert len(set(texts)) == 1
+    return texts[0]
+
+
+CURVES = {("allreduce", True): ((8, {NATIVE: 1.0, RING: 2.0}), (4000, {NATIVE: 2.0, RING: 1.0}))}
+
+
+@alone
+def test_a_table_decides(monkeypatch, path):
+    mine = machine()
+    on_rank_0(write, path, {mine: CURVES, mine._replace(ranks=mine.ranks + 1): {}})
+    comm = tuned_comm(monkeypatch, path)
+    assert "looked for at the first collective" in comm.explain("allreduce", 4000)
+    for _ in range(4):
+        works(comm)
+        works(comm, 2)
+    plans = [key[1] for key in existing(comm).choices]
+    assert plans == ["ring"]
+    text = comm.explain("allreduce", 4000)
+    assert f"ring (measured: 1000 ms in {path})" in text and f"from {path}" in text
+    # Another wrapper of the same communicator knows it too, and a wish wins.
+    with hpccoll.Comm(comm).using(allreduce="recursive_doubling") as other:
+        works(other)
+    assert "recursive_doubling" in [key[1] for key in existing(comm).choices]
+    comm.Free()
+
+
+@alone
+def test_a_table_for_others_is_not_used(monkeypatch, path):
+    mine = machine()
+    for changed, reason in (
+            (mine._replace(mpi="Another 1.0"), "measured elsewhere: mpi is 'Another 1.0' there"),
+            (mine._replace(ranks=mine.ranks + 1), f"no measurements for {mine.ranks} ranks"),
+            (mine._replace(crowded=not mine.crowded), "measured elsewhere: crowded is")):
+        on_rank_0(write, path, {changed: CURVES})
+        comm = tuned_comm(monkeypatch, path)
+        works(comm)
+        text = comm.explain("allreduce", 4000)
+        assert f"none; {path} is not used: it " in text and reason in text
+        assert "rule" in text.splitlines()[0]
+        comm.Free()
+        WORLD.Barrier()
+
+
+@alone
+def test_nothing_is_looked_for_when_tuning_is_off(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "hpccoll").mkdir()
+    put(tmp_path / "hpccoll" / "tuning.json", "broken")
+    comm = tuned_comm(monkeypatch, "off")
+    works(comm)
+    comm.Free()
+    monkeypatch.delenv("HPCCOLL_TUNING")
+    comm = hpccoll.Comm(WORLD.Dup())
+    assert "tuning.json: is damaged" in errors_of(comm)
+    comm.Free()
+
+
+@alone
+@pytest.mark.parametrize("abuse, reason", [
+    ("missing", "No such file"), ("directory", "is a directory"), ("empty", "is empty"),
+    ("cut off", "is damaged or cut off"), ("flipped", "checksum does not fit"),
+    ("algorithm", "unknown algorithm: allreduce 'rong'"), ("newer", "a newer hpccoll"),
+    ("nan", "no number: NaN"), ("negative", "not positive")])
+def test_every_abuse_is_the_same_error_on_all_ranks(monkeypatch, path, abuse, reason):
+    text = render({machine(): CURVES})
+    body = text[:text.index('"checksum"')]
+    texts = {"empty": "", "cut off": text[:-20], "flipped": text.replace("4000", "5000"),
+             "algorithm": sealed(body.replace("ring", "rong")),
+             "newer": sealed(body.replace('"format": 1', '"format": 2')),
+             "nan": sealed(body.replace('"ring": 1.0', '"ring": NaN')),
+             "negative": sealed(body.replace('"ring": 1.0', '"ring": -1.0'))}
+    if abuse in texts:
+        on_rank_0(put, path, texts[abuse])
+    elif abuse == "directory":
+        on_rank_0(os.mkdir, path)
+    comm = tuned_comm(monkeypatch, path)
+    told = errors_of(comm)
+    assert path in told and reason in told
+    # Once the file is mended, the communicator works.
+    if abuse in texts:
+        on_rank_0(put, path, text)
+        works(comm)
+    comm.Free()
+
+
+@alone
+def test_settings_that_differ_are_named(monkeypatch, path):
+    on_rank_0(write, path, {})
+    for first, last in ((path, "off"), ("off", path), (path, f"{path}2"), ("online", "off")):
+        comm = tuned_comm(monkeypatch, last if WORLD.rank == WORLD.size - 1 else first)
+        told = errors_of(comm, calls=1)
+        assert (f"HPCCOLL_TUNING differs between ranks: it is {first!r} on rank 0 and {last!r} on "
+                f"rank {WORLD.size - 1}") in told
+        comm.Free()
+
+
+def test_one_rank_needs_no_table(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TUNING", "/nonexistent.json")
+    comm = hpccoll.Comm(MPI.COMM_SELF.Dup())
+    works(comm)
+    comm.Free()
+
+
+def tune(*words):
+    return CliRunner().invoke(main, ["tune", *words])
+
+
+@alone
+def test_the_command_measures_writes_and_shows(monkeypatch, path):
+    def run(collectives):
+        ran = tune("--quick", "--collective", collectives, "-m", "64:1K", "--seconds", "0.2",
+                   "-o", path)
+        assert ran.exit_code == 0, ran.output
+        return ran
+
+    ran = run("allreduce,barrier")
+    if WORLD.rank:
+        assert ran.output == ""
+    else:
+        assert "allreduce" in ran.output and f"written to {path}" in ran.output
+    WORLD.Barrier()
+    run("bcast")
+    table = read(path)
+    assert list(table) == [machine()]
+    (curves,) = table.values()
+    assert {(kind, tuple(nbytes for nbytes, _ in curve)) for kind, curve in curves.items()} == {
+        (("allreduce", True), (64, 1024)), (("bcast", True), (64, 1024)),
+        (("barrier", True), (0,))}
+    for curve in curves.values():
+        for _, times in curve:
+            assert NATIVE in times and len(times) > 1
+    comm = tuned_comm(monkeypatch, path)
+    works(comm)
+    assert "(measured: " in comm.explain("allreduce", 64)
+    comm.Free()
+
+
+@alone
+def test_an_old_table_that_is_broken_is_not_overwritten(path):
+    on_rank_0(put, path, "precious")
+    ran = tune("--quick", "-o", path)
+    assert ran.exit_code == 2 and ran.stdout == ""
+    assert ("is damaged or cut off" in ran.stderr) == (WORLD.rank == 0)
+    with open(path, encoding="utf-8") as file:
+        assert file.read() == "precious"
+
+
+@pytest.mark.parametrize("words", [["--collective", "nonsense"], ["-m", "x"], ["--seconds", "0"],
+                                   ["nonsense"]])
+def test_rank_0_alone_complains(words):
+    ran = tune(*words)
+    assert ran.exit_code == 2 and ran.stdout == ""
+    assert ran.stderr.count("\n") == (WORLD.rank == 0)
+
+
+@alone
+def test_a_survey_that_is_stopped_ends_on_all_ranks():
+    plan = survey.Plan(("allreduce",), (8, 64), 1.0, False)
+    outcome = survey.survey(WORLD, plan, stopped=lambda: WORLD.rank == 0)
+    assert outcome.interrupted and outcome.curves == {}
