@@ -24,6 +24,9 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.reduce import is_exact
 from hpccoll.schedule import Schedule
+from hpccoll.tune.online import MOST, Trial, shape_of
+from hpccoll.tune.plausible import plausible
+from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
 
@@ -60,13 +63,15 @@ class Choice(NamedTuple):
     """An algorithm with its parameters, and the reason it was chosen.
 
     ``algorithm`` is a name of the table, ``native``, a builder, or a finished schedule;
-    ``segment_bytes`` is 0 where the configuration decides.
+    ``segment_bytes`` is 0 where the configuration decides; ``trial`` is the trial that this is a
+    part of, where candidates are tried in the job itself.
     """
 
     algorithm: Any
     params: Mapping[str, int] = {}
     segment_bytes: int = 0
     reason: str = ""
+    trial: Trial | None = None
 
     @property
     def is_native(self) -> bool:
@@ -98,6 +103,8 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
                                          f"{call.name}: {problem}",
                             f"choose one that can, '{AUTO}' or '{NATIVE}'")
     if size > 1 and call.nbytes is not None:
+        if tuned is not None and tuned.online:
+            return tried(call, size, tuned)
         fastest = measured(call, size, tuned)
         if fastest is not None:
             return fastest
@@ -119,6 +126,23 @@ def measured(call: Call, size: int, tuned: Tuned | None) -> Choice | None:
         if not objection(choice, call, size):
             return choice
     return None
+
+
+def tried(call: Call, size: int, tuned: Tuned) -> Choice:
+    """What online tuning has found to be fastest, or whose turn it is."""
+    key = shape_of(call)
+    trial = tuned.trials.get(key)
+    if trial is None:
+        names = plausible(call.collective, size, call.nbytes, tuned.hierarchical)
+        able = [name for name in names if not objection(Choice(name), call, size)]
+        trial = tuned.trials[key] = Trial(list(map(Candidate, (NATIVE, *able[:MOST]))))
+    if trial.verdict is None:
+        turn = f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"
+        return Choice(trial.candidates[trial.place[1]].name, reason=turn,
+                      trial=None if trial.running else trial)
+    return Choice(trial.verdict.name, reason=f"online: {duration(trial.seconds[trial.verdict])}, "
+                                             f"the best of {len(trial.candidates)}"
+                  if trial.seconds else "online: no other candidate")
 
 
 def duration(seconds: float) -> str:

@@ -17,6 +17,7 @@ from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
 from hpccoll.tune.choose import Choice, choose, duration, objection
 from hpccoll.tune.machine import library
+from hpccoll.tune.online import shape_of
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -47,7 +48,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     call = Call(collective, collective, datatype=MPI.FLOAT, op=MPI.SUM if reduces else None,
                 nbytes=nbytes)
     chosen = choose(call, size, wish, from_environment, tuned)
-    times = dict(tuned.ranking(collective, True, nbytes)) if tuned else {}
+    times = _times(call, tuned)
     lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
              f"measured times: {_source(tuned, bool(times))}", ""]
     names = dict.fromkeys(map(Candidate, (*ALGORITHMS[collective], NATIVE)))
@@ -69,12 +70,24 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     return "\n".join(lines) + "\n"
 
 
+def _times(call: Call, tuned: Tuned | None) -> Mapping[Candidate, float]:
+    """Measured times of the candidates for a call."""
+    if tuned is None:
+        return {}
+    if tuned.online:
+        trial = tuned.trials.get(shape_of(call))
+        return trial.seconds if trial else {}
+    return dict(tuned.ranking(call.collective, True, call.nbytes))
+
+
 def _source(tuned: Tuned | None, measured: bool) -> str:
     """Where times come from, or why there are none."""
     if tuned is None:
         return "looked for at the first collective"
     if tuned.note:
         return f"none; {tuned.source} is not used: {tuned.note}"
+    if tuned.online:
+        return "online, in this job" if measured else "online, not decided yet"
     if not measured:
         return "none; 'hpccoll tune' makes them"
     return f"from {tuned.source}"

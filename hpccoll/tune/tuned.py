@@ -38,12 +38,14 @@ class Tuned:
         source: the file they come from.
         note: why there are none, where a file was found.
         online: candidates are tried in the job itself.
+        hierarchical: there are several nodes, so algorithms for them are worth trying.
     """
 
     def __init__(self, curves: Curves | None = None, source: str = "", note: str = "",
-                 online: bool = False):
+                 online: bool = False, hierarchical: bool = False):
         self.curves: Curves = curves or {}
-        self.source, self.note, self.online = source, note, online
+        self.source, self.note = source, note
+        self.online, self.hierarchical = online, hierarchical
         self.trials: dict[tuple, Any] = {}
         self._rankings: dict[tuple[str, bool, int], Ranking] = {}
 
@@ -120,8 +122,10 @@ def load(comm: MPI.Intracomm, setting: str,
             f"{other!r} on rank {differs}"))
     if told.problem:
         raise TuningError(told.path, told.problem)
+    if setting == ONLINE:
+        return Tuned(online=True, hierarchical=place().topology.depth > 1)
     if not told.wanted:
-        return Tuned(note=told.note, source=told.path, online=setting == ONLINE)
+        return Tuned(note=told.note, source=told.path)
     state = place()
     machine = here(state.topology, state.crowded)
     curves, note = None, ""
