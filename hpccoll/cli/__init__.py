@@ -16,9 +16,11 @@ from hpccoll.errors import HpccollError
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``.
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
+    "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
     "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
+    "simulate": ("hpccoll.cli.simulate", "Time algorithms on a machine that is not there."),
     "tune": ("hpccoll.cli.tune", "Measure what is fastest here, and write it down for auto."),
     "verify": ("hpccoll.cli.verify", "Prove algorithms correct, rank count by rank count."),
 }

@@ -155,6 +155,8 @@ def _slurm(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], st
     else:
         options += [Line(f"--cpu-bind={site.cpu_bind.text}", site.cpu_bind.why)]
     options += site.devices if job.gpus else ()
+    if not any("--distribution" in line.text for line in site.directives):
+        options += [Line("--distribution=block", "number ranks node by node")]
     options += [Line("--kill-on-bad-exit=1", "when a rank fails, the others do not wait for it")]
     before = [
         Line(': "${SLURM_JOB_ID:?this is a job script: start it with sbatch}"',
@@ -232,6 +234,7 @@ def _run(job: Job, ranks: str) -> list[Line]:
         Line('    echo "job $job stops: hpccoll doctor says above why" >&2', ""),
         Line("    exit 1", ""),
         Line("fi", ""),
-        Line("", "the program; under hpccoll run or python -m mpi4py an uncaught exception ends "
-                 "the whole job instead of leaving the other ranks waiting"),
-        Line(f'"${{launch[@]}}" {job.command}', "")]
+        Line("", "the program, with what stands behind the script's name when it is submitted; "
+                 "under hpccoll run or python -m mpi4py an uncaught exception ends the whole job "
+                 "instead of leaving the other ranks waiting"),
+        Line(f'"${{launch[@]}}" {job.command} "$@"', "")]

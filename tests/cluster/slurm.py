@@ -26,8 +26,8 @@ from types import TracebackType
 #: Debian package -> a program of it.
 PROGRAMS = {"slurm-wlm": ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "scancel"),
             "munge": ("munged",), "util-linux": ("setpriv",)}
-#: Seconds to wait for daemons to come up, for a job to end, for a daemon to go.
-START, LONGEST, STOP = 30, 120, 10
+#: Seconds to wait for daemons to come up, for a job to end, for a daemon to go, for an answer.
+START, LONGEST, STOP, ANSWER = 30, 120, 10, 3
 
 CONFIGURATION = """\
 ClusterName=hpccoll
@@ -45,6 +45,7 @@ SelectTypeParameters=CR_Core
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
+KillWait=2
 SlurmdParameters=config_overrides
 StateSaveLocation={home}/state
 SlurmctldPidFile={home}/slurmctld.pid
@@ -108,10 +109,22 @@ class Slurm:
                               env={**self.environment(), **(environment or {})})
 
     def batch(self, *command: object, seconds: float = LONGEST, cwd: Path | None = None,
-              environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
-        """Run ``sbatch --wait`` with these arguments: its status is the job's."""
-        return self.call("sbatch", "--wait", *command, seconds=seconds, cwd=cwd,
-                         environment=environment)
+              environment: dict[str, str] | None = None) -> tuple[int, str]:
+        """Run ``sbatch`` with these arguments; return the job's status and its number.
+
+        Raises:
+            RuntimeError: the job was refused, or takes longer than ``seconds``.
+        """
+        done = self.call("sbatch", "--parsable", *command, cwd=cwd, environment=environment)
+        number, deadline = done.stdout.strip(), time.monotonic() + seconds
+        while number and time.monotonic() < deadline:  # sbatch --wait looks every ten seconds
+            words = dict(word.partition("=")[::2] for word in self.call(
+                "scontrol", "show", "job", number).stdout.split())
+            if words.get("EndTime") and words["JobState"] not in ("PENDING", "RUNNING",
+                                                                  "COMPLETING", "CONFIGURING"):
+                return int(words["ExitCode"].split(":")[0]), number
+            time.sleep(0.2)
+        raise RuntimeError(f"job {number or 'refused'}: {done.stderr}")
 
     def _start(self) -> None:
         home = self.home
@@ -143,8 +156,7 @@ class Slurm:
         self._daemon("slurmctld", "-D")
         for name in names:
             self._daemon("slurmd", "-D", "-N", name)
-        self._until(lambda: self.call("sinfo", "-h", "-t", "idle", "-o", "%D", seconds=10
-                                      ).stdout.strip() == str(self.nodes))
+        self._until(lambda: self._asked("sinfo", "-h", "-t", "idle", "-o", "%D") == str(self.nodes))
 
     def _daemon(self, *command: str) -> None:
         with open(self.home / f"output.{len(self._daemons)}", "wb") as output:
@@ -172,9 +184,10 @@ class Slurm:
     def _stop(self) -> None:
         """End jobs, then daemons in the opposite order of their start, then what is left."""
         if len(self._daemons) > 1:
-            self.call("scancel", "--quiet", *(f"--nodelist=n{n}" for n in range(self.nodes)),
-                      seconds=STOP)
-            self._jobs_gone()
+            self._asked("scancel", "--quiet", "--user=root")
+            deadline = time.monotonic() + STOP
+            while self._asked("squeue", "-h") and time.monotonic() < deadline:
+                time.sleep(0.2)
         for daemon in reversed(self._daemons):
             daemon.terminate()
             try:
@@ -186,12 +199,12 @@ class Slurm:
             os.kill(process, signal.SIGKILL)
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _jobs_gone(self) -> None:
-        deadline = time.monotonic() + STOP
-        while time.monotonic() < deadline:
-            if not self.call("squeue", "-h", seconds=STOP).stdout.strip():
-                return
-            time.sleep(0.2)
+    def _asked(self, *command: str) -> str:
+        """What a program says of the cluster; nothing while slurmctld does not answer."""
+        try:
+            return self.call(*command, seconds=ANSWER).stdout.strip()
+        except subprocess.TimeoutExpired:
+            return ""
 
     def processes(self) -> list[int]:
         """Processes on this machine that belong to the cluster, daemons, steps and tasks."""

@@ -117,8 +117,8 @@ def test_bad_options(words):
 def test_command_words_and_text(tmp_path):
     path = tmp_path / "job.sbatch"
     assert job("-o", str(path), "--", "python", "my program.py", "--x").exit_code == 0
-    assert path.read_text().endswith("\n\"${launch[@]}\" python 'my program.py' --x\n")
-    assert job("--", 'python x.py "$job"').stdout.endswith(' python x.py "$job"\n')
+    assert path.read_text().endswith("\n\"${launch[@]}\" python 'my program.py' --x \"$@\"\n")
+    assert job("--", 'python x.py "$job"').stdout.endswith(' python x.py "$job" "$@"\n')
 
 
 def test_list():

@@ -1,0 +1,84 @@
+"""``hpccoll doctor``: is this job what it is meant to be, and what to do where it is not.
+
+Runs under every launcher and alone. Exit status: 0 when nothing is wrong, 1 on an error (with
+``--strict`` on a warning too), 2 for bad options; the same on every rank.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from hpccoll.cli.ranks import WRONG, Ranked
+
+SCHEMA = "hpccoll-doctor-1"
+STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
+#: Columns where the output is no terminal.
+WIDTH = 100
+
+
+@click.command("doctor", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--ranks", type=click.IntRange(min=1), metavar="N",
+              help="Number of ranks the job should have: another one is an error.")
+@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON: findings and facts.")
+def command(ranks: int | None, strict: bool, as_json: bool) -> None:
+    """Examine this job: MPI library, launcher, layout, binding, memory, devices, settings.
+
+    \b
+    mpiexec -n 4 python -m hpccoll doctor
+    srun --mpi=pmi2 python -m hpccoll doctor --ranks "$SLURM_NTASKS"
+    """
+    from mpi4py import MPI
+
+    from hpccoll.doctor import examine, gather
+    from hpccoll.doctor.facts import own
+    from hpccoll.doctor.findings import ERROR, WARNING, world
+
+    mine, wrong = own(), (ERROR, WARNING) if strict else (ERROR,)
+    comm = MPI.COMM_WORLD
+    facts = [mine] * mine.size
+    found = list(world(facts, ranks or 0))
+    if not any(each.level == ERROR for each in found):
+        facts = gather(mine)
+        found = examine(facts, ranks or 0) if facts is not None else []
+    # Ranks that are alone would all say the same: the launcher's first one does.
+    if mine.rank == 0 and mine.launched[0] <= 0:
+        (_json if as_json else _text)(found, facts or [mine])
+    failed = comm.bcast(any(each.level in wrong for each in found))
+    sys.exit(WRONG if failed else 0)
+
+
+def _text(found: list[Any], facts: list[Any]) -> None:
+    """Findings as a table, and what they amount to."""
+    from hpccoll.bench.terminal import screen
+    from hpccoll.doctor.findings import ranks_text
+
+    console, _ = screen(True)
+    if not console.is_terminal:
+        console.width = WIDTH
+    table = Table.grid(padding=(0, 2))
+    for each in found:
+        what = Text(each.what)
+        if each.ranks and len(each.ranks) < len(facts):
+            what.append(f" ({ranks_text(each.ranks)})")
+        table.add_row(Text(each.level, style=STYLES[each.level]), each.topic, what)
+        if each.remedy:
+            table.add_row("", "", Text("-> " + each.remedy, style="bold"))
+    console.print(table)
+    counts = {level: sum(each.level == level for each in found) for level in STYLES}
+    said = [f"{number} {level}{'s' * (number != 1)}" for level, number in counts.items()
+            if number and level != "ok"]
+    console.print(", ".join(said) or "nothing to complain about")
+
+
+def _json(found: list[Any], facts: list[Any]) -> None:
+    click.echo(json.dumps({
+        "schema": SCHEMA, "ranks": len(facts),
+        "findings": [each._asdict() for each in found],
+        "facts": [vars(each) for each in facts]}, indent=1, default=dict))

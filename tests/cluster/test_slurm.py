@@ -1,0 +1,163 @@
+"""The shipped job scripts on a real Slurm cluster, and what goes wrong in real jobs."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import slurm as module
+from mpi4py import MPI
+from slurm import Slurm
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+MPICH = "Open MPI" not in MPI.Get_library_version()
+
+pytestmark = [pytest.mark.skipif(bool(module.missing()), reason=module.missing()),
+              pytest.mark.slow]
+#: What is behind a script's name goes to its program.
+QUICK = "-m", "1K:64K", "--seconds", "0.05"
+#: Open MPI's processes of two slurmd on one machine do not find each other.
+several_nodes = pytest.mark.skipif(not MPICH, reason="Slurm starts Open MPI on one node here")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes of two processors."""
+    with Slurm() as made:
+        yield made
+
+
+@pytest.fixture
+def batch(cluster, tmp_path):
+    """Run a job script in an empty directory; return status, number, and what it printed."""
+    def run(*words):
+        status, number = cluster.batch(*words, cwd=tmp_path, environment=settings())
+        output, = tmp_path.glob(f"*-{number}.out")
+        return status, number, output.read_text()
+
+    return run
+
+
+def settings(**variables):
+    return {"PATH": f"{BIN}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": str(ROOT),
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **variables}
+
+
+def srun(cluster, *words, **variables):
+    return cluster.call("srun", *words, environment=settings(OMP_NUM_THREADS="1", **variables))
+
+
+@several_nodes
+def test_the_generic_script_runs_the_bench_on_two_nodes(batch, tmp_path):
+    status, number, printed = batch(ROOT / "jobs" / "cpu-mpich.sbatch", *QUICK)
+    assert status == 0, printed
+    assert [path.name for path in tmp_path.iterdir()] == [f"hpccoll-{number}.out"]
+    assert re.search(r"ok +world +4 ranks, started by srun --mpi=pmi2", printed)
+    assert re.search(r"ok +layout +2x2 \(2 nodes, 2 ranks each\)", printed)
+    assert re.search(r"ok +binding", printed)
+    assert "wrong elements: 0" in printed and "# 4 ranks on " in printed
+
+
+@several_nodes
+def test_the_bench_script_leaves_a_table_and_plots(batch, tmp_path):
+    status, number, printed = batch(ROOT / "jobs" / "bench.sbatch", *QUICK)
+    assert status == 0, printed
+    record = json.loads((tmp_path / f"hpccoll-bench-{number}.json").read_text())
+    assert record["complete"] and record["environment"]["ranks"] == 4
+    assert record["environment"]["slurm_job"] == number
+    assert (tmp_path / f"hpccoll-bench-{number}.png").stat().st_size > 5000
+
+
+@several_nodes
+def test_nodes_given_to_sbatch_count(batch):
+    """The script holds no number of ranks of its own."""
+    status, _, printed = batch("--nodes=1", ROOT / "jobs" / "cpu-mpich.sbatch", *QUICK)
+    assert status == 0, printed
+    assert re.search(r"ok +world +2 ranks", printed)
+
+
+def test_a_wrong_plugin_is_found_before_the_program_runs(batch, tmp_path):
+    """The classic mistake: p jobs of one rank, each of which believes to be the whole."""
+    wrong = "none" if MPICH else "pmi2"
+    name = "cpu-mpich.sbatch" if MPICH else "cpu-openmpi.sbatch"
+    script = tmp_path / "job.sbatch"
+    script.write_text(re.sub(r"--mpi=\w+", f"--mpi={wrong}", (ROOT / "jobs" / name).read_text()))
+    status, _, printed = batch(script)
+    assert status != 0
+    said = " ".join(printed.split())
+    assert said.count("4 processes were started, and each of them is alone") == 1
+    assert f"start with srun --mpi={'pmi2' if MPICH else 'pmix'}" in said
+    assert "stops: hpccoll doctor says above why" in said
+    assert "bench" not in said.split("stops:")[1]
+
+
+@pytest.mark.skipif(MPICH, reason="for Open MPI")
+def test_open_mpi_starts_by_pmix(cluster):
+    done = srun(cluster, "-N1", "-n2", "--mpi=pmix", sys.executable, "-m", "hpccoll", "doctor",
+                "--ranks", 2)
+    if "can not load PMIx library" in done.stderr:
+        pytest.skip("Slurm's pmix plug-in needs Debian's package libpmix-dev")
+    assert re.search(r"world +2 ranks, started by srun --mpi=pmix", done.stdout) or (
+        "groups that share memory" in " ".join(done.stdout.split())), done.stdout + done.stderr
+
+
+@several_nodes
+def test_doctor_finds_ranks_dealt_out_over_nodes(cluster):
+    done = srun(cluster, "-N2", "-n4", "--mpi=pmi2", "--distribution=cyclic", sys.executable,
+                "-m", "hpccoll", "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ranks are not numbered node by node" in done.stdout
+
+
+@several_nodes
+def test_doctor_finds_more_ranks_than_processors(cluster):
+    done = srun(cluster, "-N2", "-n6", "--overcommit", "--mpi=pmi2", sys.executable, "-m",
+                "hpccoll", "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "more ranks than processors" in done.stdout
+
+
+@several_nodes
+def test_allreduce_is_right_with_a_ragged_layout(cluster):
+    done = srun(cluster, "-N2", "-n3", "--mpi=pmi2", sys.executable,
+                ROOT / "tests" / "cluster" / "program.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 ranks, layout 2,1, right" in done.stdout
+
+
+def test_a_script_outside_slurm_says_so(tmp_path):
+    done = subprocess.run(["bash", ROOT / "jobs" / "cpu-mpich.sbatch"], capture_output=True,
+                          text=True, cwd=tmp_path, check=False,
+                          env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode != 0
+    assert "this is a job script: start it with sbatch" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_left_of_a_cluster():
+    try:
+        with Slurm() as cluster:
+            cluster.call("sbatch", "-N2", "-o", "/dev/null", "--wrap", "srun sleep 100")
+            deadline = time.monotonic() + 20
+            while not cluster.call("squeue", "-h", "-s", "-o", "%N").stdout.strip():
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            assert len(cluster.processes()) > 4
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert cluster.processes() == []
+    assert not cluster.home.exists()
+
+
+def test_nothing_is_left_of_a_cluster_that_does_not_come_up(monkeypatch):
+    monkeypatch.setattr(module, "CONFIGURATION", module.CONFIGURATION + "Nonsense=yes\n")
+    cluster = Slurm()
+    with pytest.raises(RuntimeError, match="does not come up"):
+        cluster.__enter__()
+    assert cluster.processes() == []
+    assert not cluster.home.exists()
