@@ -24,6 +24,7 @@ from hpccoll.engine import plan_for, prepare
 from hpccoll.errors import ArgumentError, BufferArgumentError
 from hpccoll.request import Flight, Request
 from hpccoll.tune.choose import Choice, choose
+from hpccoll.tune.promises import binds, check_served
 
 
 class Nonblocking(Blocking):
@@ -106,6 +107,7 @@ class Nonblocking(Blocking):
     def _begin(self, name: str, native: Callable, *args: Any) -> MPI.Request:
         """Check the arguments, and begin ours, if it was wished for, or the native one."""
         call = self._resolve(name, *args)
+        check_served(call, f"i{name}", args, self._config.determinism)
         choice = call and self._wished(call, f"i{name}")
         if choice is None:
             refuse_staged(name, args)
@@ -119,13 +121,20 @@ class Nonblocking(Blocking):
         """What the user wants to run a call that may not wait; ``None`` for native.
 
         Raises:
-            ArgumentError: ``comm.using`` asked for what cannot serve the call.
+            ArgumentError: ``comm.using`` asked for what cannot serve the call, or a promise
+                cannot be kept.
         """
         wish, from_environment = self._wish(call, method, call.name)
-        if wish is None or MPI.Query_thread() < MPI.THREAD_MULTIPLE or (
-                isinstance(wish.algorithm, str) and wish.algorithm in (AUTO, NATIVE)):
+        determinism, able = self._config.determinism, MPI.Query_thread() >= MPI.THREAD_MULTIPLE
+        bound = self.Get_size() > 1 and binds(determinism, call)
+        if bound and not able:
+            raise ArgumentError("determinism", f"'{determinism}' cannot be kept in {method}: MPI "
+                                               "was initialised without MPI.THREAD_MULTIPLE",
+                                "ask mpi4py.rc for it, or call the blocking collective")
+        if not bound and (wish is None or not able or (
+                isinstance(wish.algorithm, str) and wish.algorithm in (AUTO, NATIVE))):
             return None
-        choice = choose(call, self.Get_size(), wish, from_environment)
+        choice = choose(call, self.Get_size(), wish, from_environment, None, determinism)
         if choice.is_native:
             return None
         if method.startswith("i") and call.learn is not None and not (

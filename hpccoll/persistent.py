@@ -20,6 +20,7 @@ from hpccoll.nonblocking import Nonblocking, refuse_staged
 from hpccoll.private import State
 from hpccoll.request import Prequest
 from hpccoll.tune.choose import Choice
+from hpccoll.tune.promises import check_served
 
 Info = MPI.Info
 
@@ -116,6 +117,7 @@ class Persistent(Nonblocking):
     def _prepare(self, name: str, native: Callable, info: Info, *args: Any) -> MPI.Prequest:
         """Check the arguments, and prepare ours, if it was wished for, or the native one."""
         call = self._resolve(name, *args)
+        check_served(call, f"{name}_init", args, self._config.determinism)
         choice = call and self._wished(call, f"{name}_init")
         if choice is None:
             refuse_staged(name, args)

@@ -9,6 +9,7 @@ bytes - so every rank makes the same choice without talking. What they say:
 * Otherwise the fastest of what ``hpccoll tune`` has measured on machines like this.
 * Where nothing was measured, small messages go to the MPI library (``native``), large
   reductions to ours.
+* A class of determinism leaves only what keeps its promise, see :mod:`hpccoll.tune.promises`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hpccoll.reduce import is_exact
 from hpccoll.schedule import Schedule
 from hpccoll.tune.online import MOST, Trial, shape_of
 from hpccoll.tune.plausible import plausible
+from hpccoll.tune.promises import NONE, binds, breach, inaccurate, steady
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -80,7 +82,7 @@ class Choice(NamedTuple):
 
 
 def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
-           tuned: Tuned | None = None) -> Choice:
+           tuned: Tuned | None = None, determinism: str = NONE) -> Choice:
     """Choose for one call.
 
     Args:
@@ -88,34 +90,55 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
         wanted: the user's wish for this collective, if any.
         from_environment: it is the environment's.
         tuned: measured times of this job, if there are any.
+        determinism: what the bits of the result must not depend on.
 
     Raises:
         ArgumentError: the wish cannot serve this call, and came from ``comm.using``.
     """
     if wanted is not None and not (isinstance(wanted.algorithm, str)
                                    and wanted.algorithm == AUTO):
-        problem = objection(wanted, call, size)
+        problem = obstacle(wanted, call, size, determinism)
         if not problem:
             return wanted
         if from_environment:
-            return Choice(NATIVE, reason=f"{wanted.algorithm} was asked for, but {problem}")
+            fallback = Choice(steady(call) if binds(determinism, call) else NATIVE)
+            return fallback._replace(reason=f"{wanted.algorithm} was asked for, but {problem}")
         raise ArgumentError("algorithm", f"{wanted.algorithm} cannot serve this "
                                          f"{call.name}: {problem}",
                             f"choose one that can, '{AUTO}' or '{NATIVE}'")
-    if size > 1 and call.nbytes is not None:
-        if tuned is not None and tuned.online:
-            return tried(call, size, tuned)
-        fastest = measured(call, size, tuned)
-        if fastest is not None:
-            return fastest
-        for rule in RULES:
-            choice = Choice(rule.algorithm, reason=f"rule: {_words(rule)}")
-            if rule.fits(call, size) and not objection(choice, call, size):
-                return choice
+    if size == 1 or call.nbytes is None:
+        return Choice(NATIVE, reason="one rank" if size == 1 else "not all ranks know the size")
+    bound = binds(determinism, call)
+    if tuned is not None and tuned.online and not bound:
+        return tried(call, size, tuned)
+    fastest = measured(call, size, tuned, determinism)
+    if fastest is not None:
+        return fastest
+    for rule in RULES:
+        choice = Choice(rule.algorithm, reason=f"rule: {_words(rule)}")
+        if rule.fits(call, size) and _suits(choice, call, size, determinism):
+            return choice
+    if bound:
+        return Choice(steady(call), reason=f"determinism '{determinism}'")
     return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
 
 
-def measured(call: Call, size: int, tuned: Tuned | None) -> Choice | None:
+def obstacle(choice: Choice, call: Call, size: int, determinism: str = NONE) -> str:
+    """Why a choice cannot serve a call, or would break a promise; empty when it may serve."""
+    problem = objection(choice, call, size)
+    if not problem and size > 1 and binds(determinism, call):
+        problem = breach(choice.algorithm, call, determinism)
+    return problem
+
+
+def _suits(choice: Choice, call: Call, size: int, determinism: str = NONE) -> bool:
+    """Tell whether a choice that nobody asked for by name may serve."""
+    return not (obstacle(choice, call, size, determinism)
+                or inaccurate(choice.algorithm, call, size))
+
+
+def measured(call: Call, size: int, tuned: Tuned | None, determinism: str = NONE
+             ) -> Choice | None:
     """The fastest candidate that can serve a call; ``None`` where nothing was measured."""
     if tuned is None:
         return None
@@ -123,7 +146,7 @@ def measured(call: Call, size: int, tuned: Tuned | None) -> Choice | None:
     for candidate, seconds in ranking:
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
                         f"measured: {duration(seconds)} in {tuned.source}")
-        if not objection(choice, call, size):
+        if _suits(choice, call, size, determinism):
             return choice
     return None
 
@@ -134,7 +157,7 @@ def tried(call: Call, size: int, tuned: Tuned) -> Choice:
     trial = tuned.trials.get(key)
     if trial is None:
         names = plausible(call.collective, size, call.nbytes, tuned.hierarchical)
-        able = [name for name in names if not objection(Choice(name), call, size)]
+        able = [name for name in names if _suits(Choice(name), call, size)]
         trial = tuned.trials[key] = Trial(list(map(Candidate, (NATIVE, *able[:MOST]))))
     if trial.verdict is None:
         turn = f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"

@@ -15,9 +15,10 @@ from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
 from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
-from hpccoll.tune.choose import Choice, choose, duration, objection
+from hpccoll.tune.choose import Choice, choose, duration, obstacle
 from hpccoll.tune.machine import library
 from hpccoll.tune.online import shape_of
+from hpccoll.tune.promises import NONE
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -27,7 +28,7 @@ EXPLAINED = 16
 
 def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
              from_environment: bool, topology: Topology | None,
-             tuned: Tuned | None = None) -> str:
+             tuned: Tuned | None = None, determinism: str = NONE) -> str:
     """Explain the choice for a sum of float32 of ``nbytes`` bytes on ``size`` ranks.
 
     Args:
@@ -35,6 +36,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
         wish, from_environment: what the user asked for, and where.
         topology: layout for hierarchical algorithms.
         tuned: measured times; ``None`` where nobody has looked for them yet.
+        determinism: what the bits of the result must not depend on.
 
     Raises:
         ArgumentError: unknown collective, or a size that makes no sense.
@@ -47,7 +49,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     reduces = COLLECTIVES[collective].reduces
     call = Call(collective, collective, datatype=MPI.FLOAT, op=MPI.SUM if reduces else None,
                 nbytes=nbytes)
-    chosen = choose(call, size, wish, from_environment, tuned)
+    chosen = choose(call, size, wish, from_environment, tuned, determinism)
     times = _times(call, tuned)
     lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
              f"measured times: {_source(tuned, bool(times))}", ""]
@@ -56,12 +58,12 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     width = max(len(candidate.label) for candidate in candidates)
     lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'measured':>12}   may it serve")
     for candidate in candidates:
-        rounds, sent, verdict = "?", "?", f"yes ({library(MPI.Get_library_version())})"
+        rounds, sent, yes = "?", "?", f"yes ({library(MPI.Get_library_version())})"
+        choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
         if candidate.name != NATIVE:
-            choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
             made = _schedule(choice, collective, size, topology)
-            rounds, sent = _text(made.rounds), _sent(made, nbytes)
-            verdict = objection(choice, call, size) or "yes"
+            rounds, sent, yes = _text(made.rounds), _sent(made, nbytes), "yes"
+        verdict = obstacle(choice, call, size, determinism) or yes
         seconds = times.get(candidate)
         time = "-" if seconds is None else duration(seconds)
         lines.append(f"{candidate.label:{width}}{rounds:>8}{sent:>12}{time:>12}   {verdict}")
