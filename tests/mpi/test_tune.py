@@ -12,10 +12,12 @@ pytest.importorskip("rich")
 from click.testing import CliRunner  # noqa: E402
 
 import hpccoll  # noqa: E402
+from hpccoll.algorithms import ALGORITHMS  # noqa: E402
 from hpccoll.bench import survey  # noqa: E402
 from hpccoll.cli import main  # noqa: E402
 from hpccoll.errors import TuningError  # noqa: E402
 from hpccoll.private import existing  # noqa: E402
+from hpccoll.schedule import Program  # noqa: E402
 from hpccoll.tune.machine import here  # noqa: E402
 from hpccoll.tune.table import Candidate, read, render, sealed, write  # noqa: E402
 
@@ -182,7 +184,7 @@ def tune(*words):
 @alone
 def test_the_command_measures_writes_and_shows(monkeypatch, path):
     def run(collectives):
-        ran = tune("--quick", "--collective", collectives, "-m", "64:1K", "--seconds", "0.2",
+        ran = tune("--quick", "--collective", collectives, "-m", "64:1K", "--seconds", "2",
                    "-o", path)
         assert ran.exit_code == 0, ran.output
         return ran
@@ -225,6 +227,36 @@ def test_rank_0_alone_complains(words):
     ran = tune(*words)
     assert ran.exit_code == 2 and ran.stdout == ""
     assert ran.stderr.count("\n") == (WORLD.rank == 0)
+
+
+@alone
+def test_a_survey_ends_when_its_time_is_spent():
+    plan = survey.Plan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
+    outcome = survey.survey(WORLD, plan)
+    assert not outcome.interrupted and outcome.curves == {} and outcome.failures == {}
+    assert outcome.machine == machine()
+
+
+@alone
+def test_candidates_that_are_wrong_are_left_out(monkeypatch):
+    broken = ALGORITHMS["allreduce"]["ring"]._replace(build=lambda rank, size: Program(()))
+    monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
+    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 1.0, False))
+    assert outcome.failures["allreduce ring"] > 0
+    if WORLD.rank == 0:
+        ((_, times),) = outcome.curves["allreduce", True]
+        assert NATIVE in times and RING not in times
+
+
+@alone
+def test_parameters_and_segments_are_tried_too():
+    plan = survey.Plan(("bcast",), (64, 2 << 20), 2.0, True)
+    outcome = survey.survey(WORLD, plan)
+    if WORLD.rank == 0:
+        (_, small), (_, large) = outcome.curves["bcast", True]
+        assert Candidate("knomial", (("k", 2),)) in small
+        assert any(candidate.segment_bytes for candidate in large)
+        assert not any(candidate.segment_bytes for candidate in small)
 
 
 @alone
