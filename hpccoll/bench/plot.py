@@ -31,7 +31,7 @@ def check(path: str) -> None:
         HpccollError: matplotlib is not installed.
         ArgumentError: an unknown format, or a folder that cannot be written to.
     """
-    formats = _figure(1, 1).canvas.get_supported_filetypes()
+    formats = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.rpartition(".")[2].lower() not in formats:
         raise ArgumentError("--plot", f"{path!r} ends in no known format",
                             f"choose from {', '.join(sorted(formats))}")
@@ -50,7 +50,7 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
         sorted(labels, key=lambda label: label == NATIVE))}
     above = ABOVE + ENTRY * -(-len(styles) // COLUMNS)
     height = len(rows) * HEIGHT + above + BELOW
-    figure = _figure(2 * WIDTH, height)
+    figure = new_figure(2 * WIDTH, height)
     panels = figure.subplots(len(rows), 2, squeeze=False)
     figure.subplots_adjust(left=LEFT, right=0.985, top=1 - (above + 0.3) / height,
                            bottom=(BELOW + 0.1) / height, wspace=0.16,
@@ -177,7 +177,12 @@ def _spaced(sizes: Sequence[int]) -> list[int]:
     return shown[::-1]
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure of so many inches.
+
+    Raises:
+        HpccollError: matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

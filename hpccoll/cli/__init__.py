@@ -21,6 +21,7 @@ COMMANDS = {
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
     "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
     "simulate": ("hpccoll.cli.simulate", "Time algorithms on a machine that is not there."),
+    "topo": ("hpccoll.cli.topo", "Show the machine: levels, ranks, what links cost."),
     "tune": ("hpccoll.cli.tune", "Measure what is fastest here, and write it down for auto."),
     "verify": ("hpccoll.cli.verify", "Prove algorithms correct, rank count by rank count."),
 }

@@ -1,0 +1,125 @@
+"""``hpccoll topo``: where the ranks are, as a tree, a picture or JSON, and what links cost.
+
+Exit status: 0, 2 for bad options and unusable files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from hpccoll.cli.ranks import BAD_OPTIONS, Ranked, complain, fall, silent
+from hpccoll.errors import ArgumentError, HpccollError
+
+SCHEMA = "hpccoll-topo-1"
+
+
+@click.command("topo", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--network", default="", metavar="FILE",
+              help="Switches, as in Slurm's topology.conf. Default: Slurm's variables.")
+@click.option("--measure/--no-measure", "measured", default=True, show_default=True,
+              help="Measure latency and bandwidth between ranks, pair by pair.")
+@click.option("--most", type=click.IntRange(min=2), default=32, show_default=True, metavar="N",
+              help="Ranks to measure; with more there are, some near and some far.")
+@click.option("--json", "json_path", metavar="FILE", help="Write JSON; - is standard output.")
+@click.option("--plot", "plot_path", metavar="FILE",
+              help="Draw levels and links; the suffix names the format: png, svg, pdf.")
+def command(network: str, measured: bool, most: int, json_path: str | None,
+            plot_path: str | None) -> None:
+    """Show the machine under this job: switches, nodes, sockets, NUMA groups, caches, ranks.
+
+    \b
+    mpiexec -n 4 python -m hpccoll topo
+    srun --mpi=pmi2 python -m hpccoll topo --plot machine.png --json machine.json
+    """
+    from mpi4py import MPI
+
+    from hpccoll import topo
+
+    comm, problem = MPI.COMM_WORLD, ""
+    with ExitStack() as stack:
+        file = None
+        try:
+            if comm.Get_rank() == 0:
+                file = _outputs(stack, json_path, plot_path)
+        except HpccollError as error:
+            problem = str(error)
+        problem = comm.bcast(problem)
+        try:
+            if problem:
+                raise HpccollError(problem)
+            machine = topo.survey(comm, network)
+        except HpccollError as error:
+            complain("topo", str(error))
+            sys.exit(BAD_OPTIONS)
+        try:
+            links = None
+            if measured and comm.Get_size() > 1:
+                links = _measured(comm, topo.chosen(comm.Get_size(), most), file is sys.stdout)
+            if comm.Get_rank() == 0:
+                _show(machine, links, file, plot_path)
+        except Exception as error:
+            # A rank that fails alone must not leave the others waiting for it.
+            fall(comm, error)
+
+
+def _outputs(stack: ExitStack, json_path: str | None, plot_path: str | None) -> Any:
+    """Open what will be written before anything is measured.
+
+    Raises:
+        HpccollError: it cannot be written.
+    """
+    from hpccoll.topo.picture import check
+
+    if plot_path is not None:
+        check(plot_path)
+    try:
+        if json_path is None or json_path == "-":
+            return json_path and sys.stdout
+        return stack.enter_context(open(json_path, "w", encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError("--json", f"cannot write {json_path!r}: {error.strerror}") from error
+
+
+def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:
+    """Measure, with a bar on terminals."""
+    from hpccoll.bench import terminal
+    from hpccoll.topo import measure
+
+    if comm.Get_rank() != 0:
+        return measure(comm, ranks, silent)
+    with terminal.screen(not quiet)[1] as bar:
+        return measure(comm, ranks, terminal.shown(bar))
+
+
+def _show(machine: Any, links: Any, file: Any, plot_path: str | None) -> None:
+    from mpi4py import MPI
+
+    from hpccoll import topo
+    from hpccoll.bench.terminal import screen
+    from hpccoll.tune.machine import cpu, library
+
+    if file is not sys.stdout:
+        console, _ = screen(True)
+        console.print(topo.tree(machine))
+        if links:
+            console.print(topo.table(machine, links))
+    if file:
+        record = {
+            "schema": SCHEMA, "topology": str(machine.layout.topology),
+            "levels": machine.layout.names,
+            "ranks": [{"rank": rank, "node": node, **here._asdict(), "processors": mask}
+                      for rank, (node, here, mask) in enumerate(zip(
+                          machine.nodes, machine.positions, machine.processors))],
+            "links": [{"ranks": pair, "level": machine.meet(*pair), "latency_seconds": seconds,
+                       "bytes_per_second": links.bandwidth[pair]}
+                      for pair, seconds in (links.latency.items() if links else ())]}
+        file.write(json.dumps(record, indent=1) + "\n")
+    if plot_path:
+        mpi = library(MPI.Get_library_version())
+        hosts = len({each.host for each in machine.positions})
+        topo.draw(machine, links, f"{mpi}, {hosts} node{'s' * (hosts != 1)}, {cpu()}", plot_path)

@@ -1,0 +1,80 @@
+"""Where every rank is: its node, processors, socket, NUMA group, cache and switches."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from mpi4py import MPI
+
+from hpccoll.errors import HpccollError
+from hpccoll.levels import NODE, Layout, Position, layout, parse_network, position
+
+
+class Machine(NamedTuple):
+    """A job's ranks on their machine; the same on every rank.
+
+    Attributes:
+        layout: nested groups of ranks, with all levels there are.
+        nodes: for every rank, the smallest rank of its node.
+        positions: of every rank.
+        processors: those that every rank may run on.
+    """
+
+    layout: Layout
+    nodes: tuple[int, ...]
+    positions: tuple[Position, ...]
+    processors: tuple[tuple[int, ...], ...]
+
+    def meet(self, a: int, b: int) -> str:
+        """The smallest level that holds both ranks; ``network`` is above all others."""
+        levels, ranks, found = iter(self.layout.names), self.layout.topology, "network"
+        if NODE not in self.layout.names and self.nodes[a] == self.nodes[b]:
+            found = NODE
+        while ranks.children:
+            for group, child in zip(ranks.groups(), ranks.children):
+                if a in group and b in group:
+                    a, b, ranks, found = a - group.start, b - group.start, child, next(levels)
+                    break
+            else:
+                return found
+        return found
+
+
+def survey(comm: MPI.Intracomm, network: str = "") -> Machine:
+    """Ask every rank where it is; collective over ``comm``.
+
+    Args:
+        network: file about switches, in the form of Slurm's ``topology.conf``; ``""`` for
+            what Slurm's variables say.
+
+    Raises:
+        HpccollError: the file is malformed, or lacks a node; on every rank.
+    """
+    near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    try:
+        node = near.bcast(comm.Get_rank())
+    finally:
+        near.Free()
+    text, problem = _read(network) if network and comm.Get_rank() == 0 else ("", "")
+    text, problem = comm.bcast((text, problem))
+    here, processors = None, tuple(sorted(os.sched_getaffinity(0)))
+    if not problem:
+        try:
+            here = position(processors, network=parse_network(text) if network else None)
+        except HpccollError as error:
+            problem = str(error)
+    told = comm.allgather((node, here, processors, problem))
+    problems = [each[3] for each in told if each[3]]
+    if problems:
+        raise HpccollError(problems[0])
+    nodes, positions, masks, _ = zip(*told)
+    return Machine(layout(nodes, positions), nodes, positions, masks)
+
+
+def _read(path: str) -> tuple[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(), ""
+    except (OSError, UnicodeDecodeError) as error:
+        return "", f"--network: cannot read {path!r}: {error}"

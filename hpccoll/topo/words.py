@@ -1,0 +1,78 @@
+"""A machine in words: the tree of its levels down to ranks, and what links cost at each."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from hpccoll.doctor.findings import ranks_text
+from hpccoll.levels import NODE, SWITCH
+from hpccoll.topo.links import Links
+from hpccoll.topo.survey import Machine
+from hpccoll.topology import Topology
+
+#: Ranks that a group names one by one; beyond, they are a range.
+FEW = 16
+
+
+def tree(machine: Machine) -> Tree:
+    """The levels as a tree; its leaves are ranks with the processors they may run on."""
+    layout = machine.layout
+    size = layout.topology.size
+    levels = " / ".join((*layout.names, "rank"))
+    root = Tree(Text.assemble((f"{size} rank{'s' * (size != 1)}", "bold"),
+                              f", layout {layout.topology} ({levels})"))
+    _grow(root, machine, layout.topology, 0, layout.names)
+    return root
+
+
+def _grow(branch: Tree, machine: Machine, topology: Topology, start: int,
+          names: tuple[str, ...]) -> None:
+    if not topology.children:
+        for line in _leaves(machine, start, topology.size):
+            branch.add(line)
+        return
+    switches = names.count(SWITCH)
+    for group, child in zip(topology.groups(), topology.children):
+        first = start + group.start
+        ranks = ranks_text(range(first, start + group.stop))
+        label = Text.assemble((name_of(machine, first, names[0], switches), "bold"), f"  {ranks}")
+        _grow(branch.add(label), machine, child, first, names[1:])
+
+
+def name_of(machine: Machine, rank: int, level: str, switches: int) -> str:
+    """What a group is called, by its first rank; ``switches`` levels of switches remain."""
+    here = machine.positions[rank]
+    if level == SWITCH:
+        return f"switch {here.switches[len(here.switches) - switches]}"
+    return f"node {here.host}" if level == NODE else f"{level} {getattr(here, level)}"
+
+
+def _leaves(machine: Machine, start: int, count: int) -> Iterator[str]:
+    """Ranks one by one, or in one line if they are many and alike."""
+    masks = [machine.processors[rank] for rank in range(start, start + count)]
+    if count > FEW and len(set(masks)) == 1:
+        yield f"{ranks_text(range(start, start + count))} on {_processors(masks[0])}"
+        return
+    for rank, mask in zip(range(start, start + count), masks):
+        yield f"rank {rank} on {_processors(mask)}"
+
+
+def _processors(mask: tuple[int, ...]) -> str:
+    return ranks_text(mask).replace("ranks", "processors").replace("rank", "processor")
+
+
+def table(machine: Machine, links: Links) -> Table:
+    """Latency and bandwidth of every level, the nearest first."""
+    made = Table("level", box=SIMPLE_HEAD)
+    for name in ("pairs", "latency (us)", "bandwidth (GB/s)"):
+        made.add_column(name, justify="right")
+    levels = sorted(links.levels(machine).items(), key=lambda item: item[1][0])
+    for level, (latency, bandwidth, pairs) in levels:
+        made.add_row(f"same {level}" if level != "network" else level, str(pairs),
+                     f"{latency * 1e6:.2f}", f"{bandwidth / 1e9:.2f}")
+    return made
