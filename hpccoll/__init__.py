@@ -9,11 +9,12 @@ from typing import Any
 
 from hpccoll.algorithms import algorithms, schedule
 from hpccoll.errors import HpccollError
+from hpccoll.simulate import simulate
 from hpccoll.topology import Topology
 from hpccoll.verify import verify
 
 __version__ = "0.1.0"
-__all__ = ["Comm", "HpccollError", "Topology", "algorithms", "schedule", "verify"]
+__all__ = ["Comm", "HpccollError", "Topology", "algorithms", "schedule", "simulate", "verify"]
 
 
 def __getattr__(name: str) -> Any:

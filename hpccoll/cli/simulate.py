@@ -1,0 +1,207 @@
+"""``hpccoll simulate``: how long collectives take on a machine that is not there.
+
+Exit status: 0, or 2 for bad options, a bad machine file, or a layout an algorithm cannot serve.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Iterator, NamedTuple
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hpccoll.algorithms import ALGORITHMS, find, schedule
+from hpccoll.cli.options import names, parameters
+from hpccoll.errors import ArgumentError
+from hpccoll.simulate import machines, picture, simulate
+from hpccoll.simulate.model import machine_as_data
+from hpccoll.simulate.report import Report, size_text, time_text
+from hpccoll.simulate.sizes import counts, nbytes
+from hpccoll.topology import Topology
+
+#: What is compared when no algorithm is named.
+USUAL = {
+    "allreduce": "ring,recursive_doubling,rabenseifner,circulant,rails",
+    "reduce_scatter": "ring,circulant,rails", "allgather": "ring,bruck,circulant,rails",
+    "alltoall": "pairwise,bruck,two_phase", "bcast": "binomial,scatter_allgather,leader,rails",
+    "reduce": "binomial,rabenseifner,leader,rails", "barrier": "dissemination,tree,leader",
+    "gather": "linear,binomial", "scatter": "linear,binomial",
+    "scan": "recursive_doubling,linear", "exscan": "recursive_doubling,linear"}
+#: Columns of the table where there is no terminal.
+WIDE = 150
+
+
+class Point(NamedTuple):
+    """One thing to simulate."""
+
+    nodes: int
+    nbytes: int
+    algorithm: str
+    params: dict[str, int]
+
+
+@click.command("simulate")
+@click.argument("collective", required=False)
+@click.option("--nodes", default="2", show_default=True, metavar="LIST",
+              help="Numbers of nodes: 64, or 2,4,12, or 2:4096 for doubling ones.")
+@click.option("--ppn", default="1", show_default=True, metavar="LAYOUT",
+              help="Ranks per node; 2x4 for two groups of four.")
+@click.option("--topology", metavar="LAYOUT",
+              help="Any layout instead, such as 3,5,4, outermost level first.")
+@click.option("--nbytes", "sizes", default="1M", show_default=True, metavar="LIST",
+              help="Bytes of a rank's vector, or of all its blocks together: 1G, or 8,64K, or "
+                   "1K:1G for sizes that grow by --step.")
+@click.option("--step", type=click.IntRange(min=2), default=4, show_default=True,
+              help="Factor between sizes of a range.")
+@click.option("--machine", default="hdr", show_default=True, metavar="NAME|FILE",
+              help="A machine that comes along (see --machines), or a file.")
+@click.option("--algorithm", "wanted", multiple=True, metavar="NAMES",
+              help="Algorithms to compare, such as ring,rails or knomial:k=8, or all.")
+@click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
+@click.option("--segment-bytes", metavar="BYTES",
+              help="Cut blocks into segments of so many bytes, and pipeline them.")
+@click.option("--itemsize", type=click.IntRange(min=1),
+              help="Bytes of an element: cut blocks at whole elements. Default: equal parts.")
+@click.option("--no-fold", is_flag=True, help="Time every rank on its own.")
+@click.option("--json", "json_path", metavar="FILE",
+              help="Write JSON instead of text; - is standard output.")
+@click.option("--plot", "plot_path", metavar="FILE",
+              help="Draw; the suffix names the format: png, svg, pdf.")
+@click.option("--machines", "listed", is_flag=True, help="List the machines that come along.")
+def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root, segment_bytes,
+            itemsize, no_fold, json_path, plot_path, listed):
+    """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
+
+    \b
+    hpccoll simulate allreduce --nodes 1024 --ppn 8 --nbytes 1G --machine frontier
+    hpccoll simulate allreduce --nodes 2:4096 --ppn 8 --nbytes 64M --plot nodes.png
+    hpccoll simulate alltoall --topology 4x8 --nbytes 1K:16M --algorithm pairwise,bruck:k=4
+    """
+    if listed:
+        for name in machines.names():
+            click.echo(f"{name:14} {machines.find(name).description}")
+        return
+    if collective is None:
+        raise ArgumentError("collective", "which one to simulate is missing",
+                            f"choose from {', '.join(ALGORITHMS)}")
+    known = machines.find(machine)
+    layouts = _layouts(nodes, ppn, topology)
+    points = [Point(count, size, name, params) for count in layouts
+              for size in nbytes("--nbytes", sizes, step)
+              for name, params in _algorithms(collective, wanted)]
+    segment = nbytes("--segment-bytes", segment_bytes)[0] if segment_bytes else 0
+    if plot_path is not None:
+        picture.check(plot_path)
+    simulations = ((point, simulate(
+        schedule(collective, point.algorithm, layouts[point.nodes].size, root=root,
+                 topology=layouts[point.nodes] if find(collective, point.algorithm).hierarchical
+                 else None, **point.params),
+        point.nbytes, known, layouts[point.nodes], itemsize=itemsize or 0,
+        segment_bytes=segment, fold=not no_fold)) for point in points)
+    reports = list(_shown(simulations, len(points)))
+    if json_path is not None:
+        _write(json_path, json.dumps({
+            "format": 1, "collective": collective, "machine": machine_as_data(known),
+            "results": [{"nodes": point.nodes, **report.as_json()} for point, report in reports],
+        }, indent=1) + "\n")
+    elif len(reports) == 1:
+        click.echo(str(reports[0][1]), nl=False)
+    else:
+        # What is read by programs, or from a file, is as wide as it needs to be.
+        Console(width=None if sys.stdout.isatty() else WIDE).print(_table(reports))
+    if plot_path is not None:
+        picture.draw([(point.nodes, report) for point, report in reports], plot_path)
+        click.echo(f"wrote {plot_path}", err=True)
+
+
+def _layouts(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:
+    """The layout for every number of nodes."""
+    if topology is not None:
+        made = Topology.parse(topology)
+        return {len(made.groups()): made}
+    Topology.parse(ppn)
+    inner = f"({ppn})" if "," in ppn else ppn
+    return {count: Topology.parse(f"{count}x{inner}") for count in counts("--nodes", nodes)}
+
+
+def _algorithms(collective: str, wanted: tuple[str, ...]) -> list[tuple[str, dict[str, int]]]:
+    """Names and parameters of what to compare."""
+    if collective not in ALGORITHMS:
+        raise ArgumentError("collective", f"{collective!r} is unknown",
+                            f"choose from {', '.join(ALGORITHMS)}")
+    chosen = []
+    for text in names(wanted) or names([USUAL[collective]]):
+        name, *settings = text.split(":")
+        for each in (ALGORITHMS[collective] if name == "all" else (name,)):
+            find(collective, each)
+            chosen.append((each, parameters(settings)))
+    return chosen
+
+
+def _shown(simulations: Iterator[tuple[Point, Report]],
+           total: int) -> Iterator[tuple[Point, Report]]:
+    """Run simulations behind a progress bar, where there is a terminal to show it on."""
+    console = Console(stderr=True)
+    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True,
+                  disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total)
+        for found in simulations:
+            progress.advance(task)
+            yield found
+
+
+def _table(reports: list[tuple[Point, Report]]) -> Table:
+    """A line per simulation, grouped by nodes and size; the fastest of a group is marked."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("nodes", "ranks", "bytes"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("algorithm", no_wrap=True)
+    for name in ("time", "x best", "GB/s", "latency", "transfer", "sharing", "local", "idle"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("busiest", no_wrap=True)
+    best: dict[tuple[int, int], float] = {}
+    for point, report in reports:
+        place = point.nodes, point.nbytes
+        best[place] = min(best.get(place, report.seconds), report.seconds)
+    last = None
+    for point, report in reports:
+        place = point.nodes, point.nbytes
+        head = (["", "", ""] if place == last else
+                [f"{point.nodes:,}", f"{report.schedule.size:,}", size_text(point.nbytes).strip()])
+        last = place
+        table.add_row(*head, *_cells(report, best[place]),
+                      style="bold" if report.seconds <= best[place] else "")
+    return table
+
+
+def _cells(report: Report, best: float) -> list[str]:
+    """One simulation: time, and what the critical path spent it on."""
+    def part(name: str) -> str:
+        return time_text(sum(getattr(cost, name) for cost in report.critical))
+
+    params = "".join(f":{name}={value}" for name, value in report.schedule.params)
+    busy = report.busiest[0] if report.busiest else None
+    return [report.schedule.algorithm + params, time_text(report.seconds),
+            f"{report.seconds / best:.2f}" if best else "-",
+            f"{report.nbytes / report.seconds / 1e9:.3g}" if report.seconds else "-",
+            part("latency"), part("transfer"), part("sharing"),
+            time_text(report.local_seconds), time_text(report.idle.mean),
+            f"{busy.kind} {100 * busy.utilisation:.0f} %" if busy else "-"]
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error
+    click.echo(f"wrote {path}", err=True)
