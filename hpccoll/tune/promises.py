@@ -42,7 +42,7 @@ STEADY = {
 LONG = 32 << 10
 #: Algorithms that add up all ranks' terms one after the other.
 CHAINS = {
-    "allreduce": ("ring", "linear"),
+    "allreduce": ("ring", "linear", "allpairs"),
     "reduce": ("linear", "chain"),
     "reduce_scatter": ("ring", "linear", "pairwise"),
     "scan": ("linear",),
