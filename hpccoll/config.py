@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 from hpccoll.algorithms import find
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError
+from hpccoll.levels import LEVELS, NODE, SWITCH
 from hpccoll.topology import Topology
 
 #: What a user may choose besides an algorithm of the table.
@@ -33,6 +34,8 @@ class Config(NamedTuple):
     shared_memory: bool = True
     tuning: str = ""
     determinism: str = "none"
+    levels: tuple[str, ...] = (SWITCH, NODE)
+    network: str = ""
 
 
 class Setting(NamedTuple):
@@ -115,6 +118,21 @@ def check_determinism(text: str) -> str:
     return text
 
 
+def _levels(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in LEVELS]
+    if unknown or NODE not in names:
+        raise ValueError(f"{unknown[0]!r} is no level" if unknown else f"'{NODE}' is missing")
+    return names
+
+
+def _file(text: str) -> str:
+    # Whether it is there shows where it is read: on one rank of each node.
+    if text.endswith(os.sep):
+        raise ValueError("is a directory, not a file")
+    return text
+
+
 #: Every environment variable.
 SETTINGS: dict[str, Setting] = {
     "HPCCOLL_ALGORITHM": Setting(
@@ -142,6 +160,14 @@ SETTINGS: dict[str, Setting] = {
         "determinism", check_determinism,
         "bits of rounded results do not depend on the run ('run'), the message size either "
         "('size'), nor the nodes ('layout'); default 'none'"),
+    "HPCCOLL_LEVELS": Setting(
+        "levels", _levels,
+        f"levels of the machine that the discovered layout has, out of {','.join(LEVELS)}; "
+        f"default '{SWITCH},{NODE}'"),
+    "HPCCOLL_NETWORK": Setting(
+        "network", _file,
+        "file that says which switch every node is on, as Slurm's topology.conf does; default "
+        "what Slurm's variables say"),
 }
 
 

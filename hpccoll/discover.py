@@ -1,4 +1,4 @@
-"""Where the ranks of a communicator are: nodes and processors, agreed on by all of them."""
+"""Where the ranks of a communicator are: switches, nodes, processors, agreed on by all of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NamedTuple, Sequence
 
 from mpi4py import MPI
 
+from hpccoll.errors import ArgumentError
+from hpccoll.levels import NODE, SWITCH, layout, parse_network, position
 from hpccoll.topology import Topology
 
 
@@ -14,7 +16,7 @@ class Place(NamedTuple):
     """What a communicator's ranks know about their machine; the same on every rank.
 
     Attributes:
-        topology: nodes and their ranks.
+        topology: groups of ranks, nested by the levels that were asked for.
         crowded: some node has more ranks than processors for them. Processors are counted over
             the affinity masks of a node's ranks, so ranks bound to a core each are not crowded.
     """
@@ -23,33 +25,48 @@ class Place(NamedTuple):
     crowded: bool
 
 
-def discover(comm: MPI.Intracomm, node: MPI.Intracomm) -> Place:
-    """Ask every rank once for its node; collective over ``comm``.
-
-    Args:
-        comm: the ranks to place.
-        node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``.
-    """
-    told = node.allgather((comm.Get_rank(), sorted(os.sched_getaffinity(0))))
-    processors = set().union(*(mask for _, mask in told))
-    answers = comm.allgather((told[0][0], len(told) > len(processors)))
-    return Place(nested([first for first, _ in answers]), any(crowd for _, crowd in answers))
-
-
-def nested(firsts: Sequence[int]) -> Topology:
-    """The topology of ranks whose nodes begin at these ranks.
+def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),
+             network: str = "") -> Place:
+    """Ask every rank once for its place; collective over ``comm``.
 
     Ranks that are not numbered node by node have no representation as nested consecutive
     groups; their communicator counts as flat.
 
-    >>> print(nested([0, 0, 2, 2]), nested([0, 0, 0, 3]), nested([0, 1, 0, 1]))
-    2x2 3,1 4
+    Args:
+        comm: the ranks to place.
+        node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``.
+        levels: names of the levels of :mod:`hpccoll.levels` that the topology is to have.
+        network: file about switches; ``""`` for what Slurm's variables say.
+
+    Raises:
+        ArgumentError: the file cannot be read or lacks a node; on every rank.
     """
-    sizes: list[int] = []
-    for rank, first in enumerate(firsts):
-        if first == rank:
-            sizes.append(0)
-        elif first != firsts[rank - 1]:
-            return Topology(len(firsts))
-        sizes[-1] += 1
-    return Topology(sizes[0] if len(sizes) == 1 else tuple(sizes))
+    mine = sorted(os.sched_getaffinity(0))
+    told = node.allgather((comm.Get_rank(), mine))
+    processors = set().union(*(mask for _, mask in told))
+    # What is below a node takes a look into /sys for every processor: only where it is wanted.
+    below, text, problem = not {SWITCH, NODE}.issuperset(levels), None, ""
+    if network:
+        text, problem = node.bcast(_read(network) if node.Get_rank() == 0 else None)
+    here = None
+    if not problem:
+        try:
+            here = position(mine if below else (),
+                            network=None if text is None else parse_network(text))
+        except ArgumentError as error:
+            problem = str(error)
+    answers = comm.allgather((told[0][0], len(told) > len(processors), here, problem))
+    nodes, crowds, positions, problems = zip(*answers)
+    if any(problems):
+        raise ArgumentError("HPCCOLL_NETWORK", next(filter(None, problems)).removeprefix(
+            "HPCCOLL_NETWORK: "))
+    return Place(layout(nodes, positions, levels).topology, any(crowds))
+
+
+def _read(path: str) -> tuple[str, str]:
+    """The text of a file, and what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(), ""
+    except (OSError, UnicodeDecodeError) as error:
+        return "", f"cannot read {path!r}: {error}"

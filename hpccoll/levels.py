@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
@@ -72,7 +73,7 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
     else:
         raise ArgumentError("HPCCOLL_NETWORK", f"has no node {host!r}",
                             "name every node of the job, as in Slurm's topology.conf")
-    return Position(host, switches, *inside(processors))
+    return Position(host, switches, *inside(tuple(processors)))
 
 
 def slurm_switches(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -89,9 +90,9 @@ def slurm_switches(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name, kind in zip(names, kinds) if name and kind not in ("", "node"))
 
 
-def inside(processors: Iterable[int], system: Path = SYSTEM) -> tuple[int, int, int]:
-    """Socket, NUMA group and L3 cache of a rank; -1 for what it has several of."""
-    mine = sorted(processors)
+@lru_cache(maxsize=16)
+def inside(mine: tuple[int, ...], system: Path = SYSTEM) -> tuple[int, int, int]:
+    """Socket, NUMA group and L3 cache of a rank's processors; -1 for what it has several of."""
     sockets = {_number(system / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in mine}
     # Caches have no numbers of their own everywhere; the first processor on one stands for it.
     caches = {_first(system / f"cpu/cpu{cpu}/cache/index3/shared_cpu_list") for cpu in mine}

@@ -20,7 +20,8 @@ SCHEMA = "hpccoll-topo-1"
 
 @click.command("topo", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--network", default="", metavar="FILE",
-              help="Switches, as in Slurm's topology.conf. Default: Slurm's variables.")
+              help="Switches, as in Slurm's topology.conf. Default: HPCCOLL_NETWORK, or what "
+                   "Slurm's variables say.")
 @click.option("--measure/--no-measure", "measured", default=True, show_default=True,
               help="Measure latency and bandwidth between ranks, pair by pair.")
 @click.option("--most", type=click.IntRange(min=2), default=32, show_default=True, metavar="N",
@@ -111,7 +112,7 @@ def _show(machine: Any, links: Any, file: Any, plot_path: str | None) -> None:
     if file:
         record = {
             "schema": SCHEMA, "topology": str(machine.layout.topology),
-            "levels": machine.layout.names,
+            "levels": machine.layout.names, "used": machine.used,
             "ranks": [{"rank": rank, "node": node, **here._asdict(), "processors": mask}
                       for rank, (node, here, mask) in enumerate(zip(
                           machine.nodes, machine.positions, machine.processors))],

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
+from hpccoll import config
 from hpccoll.errors import HpccollError
 from hpccoll.levels import NODE, Layout, Position, layout, parse_network, position
 
@@ -16,12 +17,14 @@ class Machine(NamedTuple):
 
     Attributes:
         layout: nested groups of ranks, with all levels there are.
+        used: those that hpccoll goes by, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
         nodes: for every rank, the smallest rank of its node.
         positions: of every rank.
         processors: those that every rank may run on.
     """
 
     layout: Layout
+    used: str
     nodes: tuple[int, ...]
     positions: tuple[Position, ...]
     processors: tuple[tuple[int, ...], ...]
@@ -46,11 +49,14 @@ def survey(comm: MPI.Intracomm, network: str = "") -> Machine:
 
     Args:
         network: file about switches, in the form of Slurm's ``topology.conf``; ``""`` for
-            what Slurm's variables say.
+            ``HPCCOLL_NETWORK``, or what Slurm's variables say.
 
     Raises:
-        HpccollError: the file is malformed, or lacks a node; on every rank.
+        HpccollError: the file is malformed, or lacks a node; on every rank. So are the
+            ``HPCCOLL_`` variables.
     """
+    settings = config.load()
+    network = network or settings.network
     near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
     try:
         node = near.bcast(comm.Get_rank())
@@ -69,7 +75,8 @@ def survey(comm: MPI.Intracomm, network: str = "") -> Machine:
     if problems:
         raise HpccollError(problems[0])
     nodes, positions, masks, _ = zip(*told)
-    return Machine(layout(nodes, positions), nodes, positions, masks)
+    used = settings.topology or layout(nodes, positions, settings.levels).topology
+    return Machine(layout(nodes, positions), str(used), nodes, positions, masks)
 
 
 def _read(path: str) -> tuple[str, str]:
@@ -77,4 +84,4 @@ def _read(path: str) -> tuple[str, str]:
         with open(path, encoding="utf-8") as file:
             return file.read(), ""
     except (OSError, UnicodeDecodeError) as error:
-        return "", f"--network: cannot read {path!r}: {error}"
+        return "", f"HPCCOLL_NETWORK: cannot read {path!r}: {error}"

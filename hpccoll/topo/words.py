@@ -25,7 +25,9 @@ def tree(machine: Machine) -> Tree:
     size = layout.topology.size
     levels = " / ".join((*layout.names, "rank"))
     root = Tree(Text.assemble((f"{size} rank{'s' * (size != 1)}", "bold"),
-                              f", layout {layout.topology} ({levels})"))
+                              f", layout {layout.topology} ({levels})",
+                              "" if machine.used == str(layout.topology) else
+                              f"; hpccoll goes by {machine.used}"))
     _grow(root, machine, layout.topology, 0, layout.names)
     return root
 

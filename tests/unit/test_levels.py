@@ -23,14 +23,14 @@ def machine(tmp_path, cpus, sockets, numas, caches):
 def test_inside_a_node(tmp_path):
     system = machine(tmp_path, 8, [0] * 4 + [1] * 4, [0, 0, 1, 1, 2, 2, 3, 3],
                      [0, 0, 2, 2, 4, 4, 6, 6])
-    assert inside([5], system) == (1, 2, 4)
-    assert inside([4, 5, 6], system) == (1, -1, -1)
-    assert inside(range(8), system) == (-1, -1, -1)
-    assert inside([99], system) == (-1, -1, -1)
+    assert inside((5,), system) == (1, 2, 4)
+    assert inside((4, 5, 6), system) == (1, -1, -1)
+    assert inside(tuple(range(8)), system) == (-1, -1, -1)
+    assert inside((99,), system) == (-1, -1, -1)
 
 
 def test_this_machine_is_understood():
-    assert len(inside([0])) == 3
+    assert len(inside((0,))) == 3
     assert position([0], {}).host
 
 

@@ -23,8 +23,8 @@ def machine(nodes=4, per_node=4, racks=2):
     starts = [n - n % per_node for n in range(size)]
     positions = [Position(f"n{n // per_node}", ("top", f"s{n // per_node * racks // nodes}"),
                           n % per_node * 2 // per_node) for n in range(size)]
-    return Machine(layout(starts, positions), tuple(starts), tuple(positions),
-                   tuple((n % per_node,) for n in range(size)))
+    return Machine(layout(starts, positions), f"{nodes}x{per_node}", tuple(starts),
+                   tuple(positions), tuple((n % per_node,) for n in range(size)))
 
 
 def links(size):
@@ -54,10 +54,10 @@ def test_where_ranks_meet():
 
 def test_tree_in_words():
     text = shown(tree(machine()))
-    assert "16 ranks, layout 2x2x2x2 (switch / node / socket / rank)" in text
+    assert "16 ranks, layout 2x2x2x2 (switch / node / socket / rank); hpccoll goes by 4x4" in text
     assert "switch s1  ranks 8-15" in text and "node n3  ranks 12-15" in text
     assert "socket 1  ranks 14-15" in text and "rank 15 on processor 3" in text
-    many = Machine(layout([0] * 99, [Position("x")] * 99), (0,) * 99, (Position("x"),) * 99,
+    many = Machine(layout([0] * 99, [Position("x")] * 99), "99", (0,) * 99, (Position("x"),) * 99,
                    ((0, 1),) * 99)
     assert "ranks 0-98 on processors 0-1" in shown(tree(many))
 
