@@ -48,7 +48,7 @@ class State:
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
-        found, crowded = discover(self.comm, near)
+        found, crowded = discover(self.comm, near, config.levels, config.network)
         self.config, self.topology, self.crowded = config, topology or found, crowded
         self.segment_bytes = config.segment_bytes or (
             CROWDED_SEGMENT if crowded else CACHED_SEGMENT)
