@@ -138,21 +138,16 @@ def check(symmetry: Symmetry, programs: "_Programs", layout: Layout) -> int:
 
 def sample(symmetry: Symmetry, programs: "_Programs", layout: Layout) -> list[int]:
     """Choose ranks to compare: ends and middles of all levels, and some more."""
-    most = SAMPLE if programs.messages(0) * SAMPLE <= ALL and layout.size <= 20_000 else FEW
+    most = SAMPLE if programs.messages(0) * SAMPLE <= ALL else FEW
     free = [sorted({0, 1, radix // 2, radix - 1} & set(range(radix)))
             for radix in symmetry.radices]
     # The ranks after and before the first come first: most symmetries that fail do so there.
     corners = [symmetry.rank(path) for path in product(*free)]
     draw = Random(layout.size)
-    chosen = [1, layout.size - 1, layout.size // 2, work_root(programs)]
+    chosen = [1, layout.size - 1, layout.size // 2, programs.work.schedule.root]
     chosen += draw.sample(corners, min(most // 2, len(corners)))
     chosen += [draw.randrange(layout.size) for _ in range(most)]
     return list(dict.fromkeys(chosen))[:max(most, 4)]
-
-
-def work_root(programs: "_Programs") -> int:
-    """The root of a rooted collective, whose program is most likely to be special."""
-    return programs.work.schedule.root
 
 
 class _Programs:

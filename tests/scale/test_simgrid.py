@@ -1,0 +1,83 @@
+"""The same schedules on the same platform in SimGrid, a simulator by other people.
+
+Skipped where SimGrid's Python module is absent; on Debian: ``apt-get install python3-simgrid``.
+SimGrid knows no port that serves levels of different rates, so all levels here have one rate.
+"""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.simulate import simulate
+from hpccoll.simulate.model import Level, Machine
+from hpccoll.simulate.work import Work
+from hpccoll.topology import Topology
+
+PLATFORM = Path(__file__).with_name("simgrid_platform.py")
+ALPHA, BETA, GAMMA = 2e-6, 1 / 10e9, 1 / 8e9
+FREE = Machine("free", (Level("network", ALPHA, BETA), Level("node", ALPHA / 4, BETA)), GAMMA)
+#: A node's link is as fast as one and a half of its four ranks.
+NARROW = Machine("narrow", (Level("network", ALPHA, BETA, link=15e9),
+                            Level("node", ALPHA / 4, BETA)), GAMMA)
+#: Agreement asked for: what the project promises, and what the same rules of sharing should give.
+CASES = [("allreduce", name, layout) for name, layout in (
+    ("ring", "2x4"), ("recursive_doubling", "2x4"), ("recursive_doubling", "3x4"),
+    ("rabenseifner", "4x4"), ("circulant", "3x4"), ("rails", "3x4"), ("leader", "3x4"),
+    ("double_tree", "3x4"))]
+CASES += [("allgather", "bruck", "3x4"), ("alltoall", "pairwise", "4x4"),
+          ("alltoall", "linear", "3x4"), ("bcast", "binomial", "4x4"),
+          ("bcast", "scatter_allgather", "3x4"), ("barrier", "dissemination", "3x4")]
+
+
+def python():
+    """A Python that has SimGrid."""
+    for name in ("/usr/bin/python3", shutil.which("python3")):
+        if name and Path(name).exists() and not subprocess.run(
+                [name, "-c", "import simgrid"], capture_output=True, check=False,
+                timeout=60).returncode:
+            return name
+    return None
+
+
+@pytest.fixture(scope="module")
+def simgrid():
+    found = python()
+    if found is None:
+        pytest.skip("no Python here has SimGrid (on Debian: apt-get install python3-simgrid)")
+
+    def run(made, nbytes, machine, layout):
+        topology = Topology.parse(layout)
+        work = Work(made, nbytes)
+        nodes = [node for node, group in enumerate(topology.groups()) for _ in group]
+        case = {"nodes": nodes, "levels": [
+            {"alpha": level.alpha, "beta": level.beta,
+             "link": level.link if level.link < float("inf") else 0} for level in machine.levels],
+            "rounds": [[(r.messages, r.reduced * machine.gamma) for r in work.rounds(rank)]
+                       for rank in range(made.size)]}
+        done = subprocess.run([found, str(PLATFORM)], input=json.dumps(case), text=True,
+                              capture_output=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout.splitlines()[-1])
+        assert answer["done"] == made.size
+        return answer["seconds"]
+
+    return run
+
+
+@pytest.mark.parametrize(("machine", "limit"), [(FREE, 0.05), (NARROW, 0.15)],
+                         ids=["contention-free", "shared links"])
+@pytest.mark.parametrize(("collective", "name", "layout"), CASES)
+def test_agreement(simgrid, collective, name, layout, machine, limit):
+    made = (schedule(collective, name, topology=layout)
+            if ALGORITHMS[collective][name].hierarchical
+            else schedule(collective, name, Topology.parse(layout).size))
+    nbytes = 0 if collective == "barrier" else 4_800_000
+    ours = simulate(made, nbytes, machine, layout).seconds
+    theirs = simgrid(made, nbytes, machine, layout)
+    print(f"{machine.name} {made.title} on {layout}: {ours:.6g} s, SimGrid {theirs:.6g} s, "
+          f"{100 * (ours / theirs - 1):+.3f} %")
+    assert ours == pytest.approx(theirs, rel=limit)
