@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Iterable, Mapping, Sequence
+from typing import Iterable, Sequence
 
 from hpccoll import calls
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.bench.cases import Case
 from hpccoll.bench.memory import Memory
 from hpccoll.calls import METHODS
-from hpccoll.config import AUTO, NATIVE
+from hpccoll.config import AUTO, NATIVE, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.tune.choose import Choice, choose, objection
 from hpccoll.tune.table import Candidate
@@ -106,13 +106,14 @@ def select(wanted: Sequence[Candidate], case: Case, memory: Memory,
     return [c for c in named if c.label not in refused], refused
 
 
-def serves(candidate: Candidate, case: Case, memory: Memory, wishes: Mapping[str, tuple],
+def serves(candidate: Candidate, case: Case, memory: Memory, config: Config,
            tuned: Tuned | None = None) -> str:
     """The algorithm that runs; for ``auto``, what it chooses under the environment's wishes."""
     if candidate.name != AUTO:
         return candidate.label
-    wish = wishes.get(METHODS[case.collective])
-    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True, tuned)
+    wish = config.algorithm.get(METHODS[case.collective])
+    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True, tuned,
+                    config.determinism)
     return Candidate(choice.algorithm, tuple(choice.params.items()), choice.segment_bytes).label
 
 

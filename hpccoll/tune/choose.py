@@ -25,7 +25,7 @@ from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.reduce import is_exact
 from hpccoll.schedule import Schedule
-from hpccoll.tune.online import MOST, Trial, shape_of
+from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, shape_of
 from hpccoll.tune.plausible import plausible
 from hpccoll.tune.promises import NONE, binds, breach, inaccurate, steady
 from hpccoll.tune.table import Candidate
@@ -109,8 +109,9 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
     if size == 1 or call.nbytes is None:
         return Choice(NATIVE, reason="one rank" if size == 1 else "not all ranks know the size")
     bound = binds(determinism, call)
-    if tuned is not None and tuned.online and not bound:
-        return tried(call, size, tuned)
+    turn = tried(call, size, tuned) if tuned is not None and tuned.online and not bound else None
+    if turn is not None:
+        return turn
     fastest = measured(call, size, tuned, determinism)
     if fastest is not None:
         return fastest
@@ -151,21 +152,25 @@ def measured(call: Call, size: int, tuned: Tuned | None, determinism: str = NONE
     return None
 
 
-def tried(call: Call, size: int, tuned: Tuned) -> Choice:
-    """What online tuning has found to be fastest, or whose turn it is."""
+def tried(call: Call, size: int, tuned: Tuned) -> Choice | None:
+    """What online tuning has found to be fastest, or whose turn it is; ``None`` if not tried."""
     key = shape_of(call)
     trial = tuned.trials.get(key)
     if trial is None:
+        # Those that had a turn are the same on all ranks; who asks for an explanation starts none.
+        if sum(other.turn > 0 for other in tuned.trials.values()) >= MOST_TRIALS:
+            return None
         names = plausible(call.collective, size, call.nbytes, tuned.hierarchical)
         able = [name for name in names if _suits(Choice(name), call, size)]
+        if not able:
+            return None
         trial = tuned.trials[key] = Trial(list(map(Candidate, (NATIVE, *able[:MOST]))))
     if trial.verdict is None:
         turn = f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"
         return Choice(trial.candidates[trial.place[1]].name, reason=turn,
                       trial=None if trial.running else trial)
     return Choice(trial.verdict.name, reason=f"online: {duration(trial.seconds[trial.verdict])}, "
-                                             f"the best of {len(trial.candidates)}"
-                  if trial.seconds else "online: no other candidate")
+                                             f"the best of {len(trial.candidates)}")
 
 
 def duration(seconds: float) -> str:

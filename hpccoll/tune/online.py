@@ -27,8 +27,8 @@ from hpccoll.tune.tuned import TIE
 
 #: Rounds that are not timed - hpccoll has everything prepared after three calls - and that are.
 WARM, TIMED = 3, 5
-#: Candidates tried beside native.
-MOST = 5
+#: Candidates tried beside native; shapes tried on one communicator.
+MOST, MOST_TRIALS = 5, 256
 
 
 class Trial:
@@ -47,7 +47,7 @@ class Trial:
         self.times = numpy.zeros((WARM + TIMED, len(candidates)))
         self.turn, self.running = 0, False
         self.seconds: dict[Candidate, float] = {}
-        self.verdict: Candidate | None = None if len(candidates) > 1 else self.candidates[0]
+        self.verdict: Candidate | None = None
 
     @property
     def place(self) -> tuple[int, int]:

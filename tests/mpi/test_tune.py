@@ -19,6 +19,7 @@ from hpccoll.errors import TuningError  # noqa: E402
 from hpccoll.private import existing  # noqa: E402
 from hpccoll.schedule import Program  # noqa: E402
 from hpccoll.tune.machine import here  # noqa: E402
+from hpccoll.tune.online import MOST_TRIALS  # noqa: E402
 from hpccoll.tune.table import Candidate, read, render, sealed, write  # noqa: E402
 
 pytestmark = pytest.mark.mpi
@@ -350,3 +351,28 @@ def test_a_rank_that_does_not_come_to_a_trial_is_reported(monkeypatch):
             comm.Allreduce(numpy.zeros(1000, "f4"), numpy.zeros(999, "f4"))
     # The barrier of the others is still open: this communicator is left alone.
     WORLD.Barrier()
+
+
+@alone
+def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
+    comm = tuned_comm(monkeypatch, "online")
+    works(comm, 1)
+    if comm.rank == 0:
+        for nbytes in range(4000, 4400):
+            comm.explain("allreduce", nbytes)  # what one rank asks for counts for nothing
+    for count in range(1, MOST_TRIALS + 10):
+        works(comm, count)
+    turns = [trial.turn for trial in comm._life.tuned.trials.values()]
+    assert sum(turn > 0 for turn in turns) == MOST_TRIALS
+    assert comm.explain("bcast", 64).splitlines()[0].endswith(
+        "native (rule: none names an algorithm of hpccoll's)")
+    comm.Free()
+
+
+@alone
+def test_what_is_measured_by_name_promises_nothing(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
+    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 1.0, False))
+    if WORLD.rank == 0:
+        ((_, times),) = outcome.curves["allreduce", True]
+        assert {NATIVE, RING} <= set(times)
