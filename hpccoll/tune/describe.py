@@ -17,6 +17,7 @@ from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
 from hpccoll.tune.choose import Choice, choose, duration, obstacle
 from hpccoll.tune.machine import library
+from hpccoll.tune.model import calibrated, terms
 from hpccoll.tune.online import shape_of
 from hpccoll.tune.promises import NONE
 from hpccoll.tune.table import Candidate
@@ -56,7 +57,9 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     names = dict.fromkeys(map(Candidate, (*ALGORITHMS[collective], NATIVE)))
     candidates = sorted({**names, **times}, key=lambda c: times.get(c, inf))
     width = max(len(candidate.label) for candidate in candidates)
-    lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'measured':>12}   may it serve")
+    lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'predicted':>12}{'measured':>12}"
+                 "   may it serve")
+    model = calibrated(tuned.curves, collective, size, topology) if tuned else None
     for candidate in candidates:
         rounds, sent, yes = "?", "?", f"yes ({library(MPI.Get_library_version())})"
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
@@ -64,12 +67,17 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
             made = _schedule(choice, collective, size, topology)
             rounds, sent, yes = _text(made.rounds), _sent(made, nbytes), "yes"
         verdict = obstacle(choice, call, size, determinism) or yes
-        seconds = times.get(candidate)
-        time = "-" if seconds is None else duration(seconds)
-        lines.append(f"{candidate.label:{width}}{rounds:>8}{sent:>12}{time:>12}   {verdict}")
+        expected = model and terms(collective, candidate, size, nbytes, topology)
+        lines.append(f"{candidate.label:{width}}{rounds:>8}{sent:>12}"
+                     f"{_time(expected and model.seconds(expected)):>12}"
+                     f"{_time(times.get(candidate)):>12}   {verdict}")
     if not chosen.is_native and size <= EXPLAINED:
         lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
     return "\n".join(lines) + "\n"
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
 
 
 def _times(call: Call, tuned: Tuned | None) -> Mapping[Candidate, float]:

@@ -9,6 +9,7 @@ from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.tune.choose import RULES, Choice, Rule, choose, objection
 from hpccoll.tune.describe import describe
+from hpccoll.tune.model import Model, Terms, calibrated, fit, terms
 from hpccoll.tune.plausible import plausible
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
@@ -170,11 +171,39 @@ def test_the_explanation_shows_times_and_where_they_come_from():
                            "measured times: from t.json\n")
     lines = [line.split() for line in text.splitlines()[3:6]]
     assert [line[0] for line in lines] == ["candidate", "ring:segment=4096", "native"]
-    assert lines[1][3:5] == ["2", "us"] and lines[2][3:5] == ["3", "us"]
+    assert lines[1][3:6] == ["-", "2", "us"] and lines[2][3:6] == ["-", "3", "us"]
     assert "none; 'hpccoll tune' makes them" in explained(Tuned())
     assert "looked for at the first collective" in explained(None)
     assert "none; t.json is not used: it is for others" in explained(
         Tuned(source="t.json", note="it is for others"))
+
+
+# -- what to expect ------------------------------------------------------------------------
+def test_constants_are_fitted_to_measured_times():
+    names = ("ring", "recursive_doubling", "rabenseifner", "linear")
+    truth = Model(3e-6, 2e-9)
+    curve = tuple((nbytes, {Candidate(name): truth.seconds(
+        terms("allreduce", Candidate(name), SIZE, nbytes)) for name in names})
+        for nbytes in (8, 1 << 10, 1 << 20))
+    times = Tuned({("allreduce", True): curve}, "t.json")
+    for collective in ("allreduce", "bcast"):  # the second was not measured
+        found = calibrated(times.curves, collective, SIZE)
+        assert found == pytest.approx(truth, rel=1e-4)
+    text = describe("allreduce", 1 << 20, SIZE, None, False, None, times)
+    row = next(line.split() for line in text.splitlines() if line.startswith("ring "))
+    assert row[3:7] == [row[3], "ms"] * 2 and float(row[3]) == pytest.approx(3.164, rel=1e-2)
+
+
+def test_constants_are_not_negative():
+    samples = [(Terms(1, 1000), 9.0), (Terms(2, 1000), 5.0), (Terms(3, 1000), 4.0),
+               (Terms(4, 2000), 7.0)]
+    assert min(fit(samples)) >= 0 and max(fit(samples)) > 0
+    assert min(fit([(Terms(b, a), t) for (a, b), t in samples])) >= 0
+    assert fit(samples[:3]) is None  # too few
+    assert fit([(Terms(2, 4), 1.0)] * 9) is None  # all alike
+    assert terms("bcast", Candidate("binary"), 4, 8) is None
+    assert terms("bcast", NATIVE, 4, 8) is None
+    assert terms("barrier", Candidate("linear"), 4, 0) == (2, 0)
 
 
 # -- what is worth trying ------------------------------------------------------------------
