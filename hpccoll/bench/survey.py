@@ -9,8 +9,9 @@ all time is spent, what is missing stays missing.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from time import perf_counter
-from typing import Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy
 from mpi4py import MPI
@@ -28,7 +29,7 @@ from hpccoll.life import Life
 from hpccoll.private import existing
 from hpccoll.tune.machine import here
 from hpccoll.tune.plausible import plausible
-from hpccoll.tune.table import Candidate, Curves, Machine
+from hpccoll.tune.table import Candidate, Curves, Kind, Machine
 from hpccoll.tune.tuned import Tuned
 
 #: Sizes in bytes of a quick survey, and of a full one.
@@ -56,13 +57,45 @@ class Plan(NamedTuple):
         collectives: what their algorithms are registered under.
         sizes: bytes, ascending.
         seconds: for everything.
-        thorough: try values of parameters, and segments of several algorithms.
+        thorough: try values of parameters, segments of several algorithms, and operators that
+            do not commute.
     """
 
     collectives: Sequence[str] = tuple(COLLECTIVES)
     sizes: Sequence[int] = FULL
     seconds: float = 600.0
     thorough: bool = True
+
+
+class Point(NamedTuple):
+    """A case, and whether its operator commutes (``True`` where there is none)."""
+
+    case: Case
+    commutes: bool
+
+    @property
+    def kind(self) -> Kind:
+        """What the table files it under."""
+        return self.case.rule.name, self.commutes
+
+
+class Ordered(World):
+    """A world whose sums must be formed in rank order, as by an operator of the user's."""
+
+    def __init__(self, world: World):
+        self.__dict__.update(world.__dict__)
+        self.op = MPI.Op.Create(_add, commute=False)
+
+    @contextmanager
+    def method(self, candidate: Candidate, collective: str) -> Iterator[Callable]:
+        """The method, with the operator in the place of ``MPI.SUM``."""
+        with super().method(candidate, collective) as method:
+            yield lambda *args: method(*(
+                self.op if isinstance(arg, MPI.Op) else arg for arg in args))
+
+
+def _add(one: Any, two: Any, datatype: MPI.Datatype) -> None:
+    numpy.frombuffer(two, "f4")[...] += numpy.frombuffer(one, "f4")
 
 
 class Survey(NamedTuple):
@@ -96,11 +129,17 @@ class Surveyor:
         self.hierarchical = Comm(self.world.measured).topology.depth > 1
         state = existing(self.world.measured)
         self.machine = here(state.topology, state.crowded)
-        self.cases = list(_cases(plan, self.world.size))
+        self.points = list(_points(plan, self.world.size))
+        self.ordered = Ordered(self.world)
         self.start = perf_counter()
         #: Of each collective's latest size: bytes, seconds for a candidate's first go, and the
         #: candidates, fastest first.
-        self.latest: dict[str, tuple[int, float, list[Candidate]]] = {}
+        self.latest: dict[Kind, tuple[int, float, list[Candidate]]] = {}
+
+    def free(self) -> None:
+        """Free the communicators; collective."""
+        self.ordered.op.Free()
+        self.world.free()
 
     def left(self) -> float:
         """Seconds that remain."""
@@ -108,42 +147,46 @@ class Surveyor:
 
     def point(self, number: int) -> list[Result]:
         """Measure one size in two goes; results are on rank 0."""
-        case, start = self.cases[number], perf_counter()
+        point, start = self.points[number], perf_counter()
+        case, world = point.case, self.world if point.commutes else self.ordered
         # Sizes rise and costs with them: of what is left, larger ones get more.
-        share = self.left() * _weight(case) / sum(map(_weight, self.cases[number:]))
+        share = self.left() * _weight(point) / sum(map(_weight, self.points[number:]))
         memories = [Memory(case, self.world.rank)]
-        tried, _ = select(self._tried(case), case, memories[0], self.hierarchical)
-        tried = self.world.control.bcast(self._affordable(case, tried, share))
-        rough = measure(self.world, case, tried, memories)
+        tried, _ = select(self._tried(point), case, memories[0], self.hierarchical)
+        tried = self.world.control.bcast(self._affordable(point, tried, share))
+        rough = measure(world, case, tried, memories)
         near: tuple[list[Candidate], float] = [], 0.0
         if rough:
             seconds = perf_counter() - start
             order = [Candidate.read(r.candidate) for r in sorted(rough, key=lambda r: r.median)]
-            self.latest[case.rule.name] = case.nbytes, seconds / len(tried), order
+            self.latest[point.kind] = case.nbytes, seconds / len(tried), order
             chosen, left = _near(rough, case, self.plan), max(share - seconds, 0.0)
             near = chosen if left else chosen[:FEWEST], left
         near = self.world.control.bcast(near)
         pace = Settings(warmup=2, seconds=min(max(near[1] / len(near[0]), SHORTEST), LONGEST))
-        fine = measure(self.world, case, near[0], memories, settings=pace)
+        fine = measure(world, case, near[0], memories, settings=pace)
         return list({r.candidate: r for r in (*rough, *fine)}.values())
 
-    def _tried(self, case: Case) -> list[Candidate]:
+    def _tried(self, point: Point) -> list[Candidate]:
         """Everything worth a try: native, and what was fast for fewer bytes first."""
+        case = point.case
         names = plausible(case.rule.name, self.world.size, case.nbytes, self.hierarchical)
+        if not point.commutes:
+            names = [name for name in names if ALGORITHMS[case.rule.name][name].rank_order]
         found = [Candidate(NATIVE), *map(Candidate, names)]
         if self.plan.thorough:
             found += [variant for name in names for variant in _variants(case, name)]
-        before = self.latest.get(case.rule.name, (0, 0.0, ()))[2]
+        before = self.latest.get(point.kind, (0, 0.0, ()))[2]
         return [found[0], *sorted(found[1:], key=lambda c: before.index(c) if c in before
                                   else len(before))]
 
-    def _affordable(self, case: Case, tried: list[Candidate], share: float) -> list[Candidate]:
+    def _affordable(self, point: Point, tried: list[Candidate], share: float) -> list[Candidate]:
         """As many of the candidates as the first go, at half of the time, has room for."""
-        if case.rule.name not in self.latest:
+        if point.kind not in self.latest:
             return tried
-        nbytes, seconds, _ = self.latest[case.rule.name]
+        nbytes, seconds, _ = self.latest[point.kind]
         # Between a latency that stays and a transfer that grows with the bytes.
-        expected = seconds * max((case.nbytes / max(nbytes, 1)) ** 0.5, 1.0)
+        expected = seconds * max((point.case.nbytes / max(nbytes, 1)) ** 0.5, 1.0)
         return tried[:max(int(share / 2 / expected), FEWEST)]
 
 
@@ -158,15 +201,15 @@ def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda
         progress: is told on rank 0 what is measured and which part of everything is done.
     """
     surveyor = Surveyor(comm, plan)
-    found: dict[tuple[str, bool], list] = {}
+    found: dict[Kind, list] = {}
     failures: dict[str, int] = {}
     interrupted = False
     try:
-        for number, case in enumerate(surveyor.cases):
+        for number, (case, _) in enumerate(surveyor.points):
             interrupted, late = surveyor.world.control.bcast((stopped(), surveyor.left() < 0))
             if interrupted or late:
                 break
-            progress(f"{case.rule.name} {case.nbytes}", number / len(surveyor.cases))
+            progress(f"{case.rule.name} {case.nbytes}", number / len(surveyor.points))
             results = surveyor.point(number)
             for result in results:
                 if result.failures:
@@ -175,25 +218,27 @@ def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda
             times = {Candidate.read(r.candidate): r.median for r in results
                      if not r.failures and r.median > 0}
             if times:
-                found.setdefault((case.rule.name, True), []).append((case.nbytes, times))
+                found.setdefault(surveyor.points[number].kind, []).append((case.nbytes, times))
     finally:
-        surveyor.world.free()
+        surveyor.free()
     curves = {kind: tuple(points) for kind, points in sorted(found.items())}
     return Survey(surveyor.machine, curves, comm.bcast(failures), interrupted)
 
 
-def _cases(plan: Plan, size: int) -> Iterator[Case]:
+def _points(plan: Plan, size: int) -> Iterator[Point]:
     seen = set()
     for nbytes in sorted(plan.sizes):
         for collective in plan.collectives:
             case = make(METHOD.get(collective, collective), size, nbytes, numpy.dtype("f4"))
             if (collective, case.nbytes) not in seen:
                 seen.add((collective, case.nbytes))
-                yield case
+                yield Point(case, True)
+                if plan.thorough and case.rule.reduces:
+                    yield Point(case, False)
 
 
-def _weight(case: Case) -> float:
-    return 1.0 + case.nbytes / (1 << 20)
+def _weight(point: Point) -> float:
+    return 1.0 + point.case.nbytes / (1 << 20)
 
 
 def _variants(case: Case, name: str) -> Iterator[Candidate]:

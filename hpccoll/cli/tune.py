@@ -153,13 +153,14 @@ def _show(console: Console, machine: Any, curves: Any, path: str) -> None:
     tuned = Tuned(curves)
     console.print(f"# {machine.mpi}, {machine.host}, {machine.ranks} ranks, "
                   f"layout {machine.topology}", highlight=False, soft_wrap=True)
-    console.print(f"{'collective':16} {'size':>11}   {'fastest':34} {'time(us)':>10} "
+    console.print(f"{'collective':24} {'size':>11}   {'fastest':34} {'time(us)':>10} "
                   f"{'native':>10} {'ratio':>7}", style="bold", soft_wrap=True)
     for (collective, commutes), curve in curves.items():
         for nbytes, times in curve:
             (best, seconds), *_ = tuned.ranking(collective, commutes, nbytes)
             native = next((t for c, t in times.items() if c.name == NATIVE), None)
             ratio = f"{native * 1e6:10.2f} {native / seconds:7.2f}" if native else ""
-            console.print(f"{collective:16} {nbytes:11}   {best.label:34} {seconds * 1e6:10.2f} "
+            name = collective if commutes else f"{collective}, ordered"
+            console.print(f"{name:24} {nbytes:11}   {best.label:34} {seconds * 1e6:10.2f} "
                           f"{ratio}", highlight=False, soft_wrap=True)
     console.print(f"# written to {path}", highlight=False, soft_wrap=True)

@@ -184,8 +184,10 @@ def tune(*words):
 
 @alone
 def test_the_command_measures_writes_and_shows(monkeypatch, path):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+
     def run(collectives):
-        ran = tune("--quick", "--collective", collectives, "-m", "64:1K", "--seconds", "2",
+        ran = tune("--quick", "--collective", collectives, "-m", "64:1K", "--seconds", "60",
                    "-o", path)
         assert ran.exit_code == 0, ran.output
         return ran
@@ -242,7 +244,8 @@ def test_a_survey_ends_when_its_time_is_spent():
 def test_candidates_that_are_wrong_are_left_out(monkeypatch):
     broken = ALGORITHMS["allreduce"]["ring"]._replace(build=lambda rank, size: Program(()))
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
-    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 1.0, False))
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 20.0, False))
     assert outcome.failures["allreduce ring"] > 0
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -250,14 +253,30 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
 
 
 @alone
-def test_parameters_and_segments_are_tried_too():
-    plan = survey.Plan(("bcast",), (64, 2 << 20), 2.0, True)
+def test_parameters_and_segments_are_tried_too(monkeypatch):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    plan = survey.Plan(("bcast",), (64, 2 << 20), 60.0, True)
     outcome = survey.survey(WORLD, plan)
     if WORLD.rank == 0:
         (_, small), (_, large) = outcome.curves["bcast", True]
         assert Candidate("knomial", (("k", 2),)) in small
         assert any(candidate.segment_bytes for candidate in large)
         assert not any(candidate.segment_bytes for candidate in small)
+
+
+@alone
+def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    outcome = survey.survey(WORLD, survey.Plan(("allreduce", "reduce", "bcast"), (64,), 60.0, True))
+    assert outcome.failures == {}
+    if WORLD.rank == 0:
+        assert set(outcome.curves) == {("allreduce", True), ("allreduce", False), ("reduce", True),
+                                       ("reduce", False), ("bcast", True)}
+        for collective in ("allreduce", "reduce"):
+            ((_, times),) = outcome.curves[collective, False]
+            assert NATIVE in times and len(times) > 2
+            assert all(c.name == "native" or ALGORITHMS[collective][c.name].rank_order
+                       for c in times)
 
 
 @alone
@@ -372,7 +391,8 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
 @alone
 def test_what_is_measured_by_name_promises_nothing(monkeypatch):
     monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
-    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 1.0, False))
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 20.0, False))
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {NATIVE, RING} <= set(times)
