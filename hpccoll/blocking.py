@@ -9,153 +9,157 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from mpi4py import MPI
-from numpy import ndarray
 
 from hpccoll import calls
 from hpccoll.buffers import NativeOnly, is_staged, staged
-from hpccoll.config import Config
 from hpccoll.engine import plan_for, prepare
 from hpccoll.life import Life
 from hpccoll.mpi_errors import DeadCommunicatorError
 from hpccoll.private import State, state_of
-from hpccoll.run import drive, run_prepared
-from hpccoll.topology import Topology
+from hpccoll.recall import NATIVE_SHAPE, Recalling, Shape
+from hpccoll.run import drive
 from hpccoll.tune.choose import Choice, choose
+from hpccoll.tune.online import Trial
+from hpccoll.tune.promises import check_served
 from hpccoll.tune.tuned import Tuned, load
 
-_address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
+#: The methods of the MPI library. ``super()`` would find the same ones, a third of a
+#: microsecond later.
+native = MPI.Intracomm
 
 
-class Shape:
-    """A call shape that hpccoll serves: arrays of these sizes and types; equal to itself only."""
-
-
-#: Methods that look for an earlier call like theirs: (sendbuf, recvbuf[, op]), or (buf, root).
-REPEATABLE = ("bcast", "allreduce", "scan", "exscan", "reduce_scatter_block", "allgather",
-              "alltoall")
-#: The shape of all calls that the native method serves.
-NATIVE_SHAPE = Shape()
-
-
-class Blocking:
+class Blocking(Recalling):
     """Mixin: the 17 blocking collectives. Mixed into subclasses of ``MPI.Intracomm``."""
-
-    # ``Dup`` and ``Clone`` make instances without calling ``__init__``, hence class defaults.
-    _config: Config
-    _life: Life | None = None
-    _state: State | None = None
-    _layout: Topology | None = None
-    _wishes: dict[str, Choice] = {}
-    _shapes: dict[tuple, Shape]
 
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
-        self._serve("barrier", super().Barrier)
+        self._serve(native.Barrier, "barrier")
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
-        if not self._repeat("bcast", super().Bcast, None, buf, root):
-            self._serve("bcast", super().Bcast, buf, root)
+        if type(root) is not int or not self._again(native.Bcast, None, buf, root, (buf, root)):
+            self._serve(native.Bcast, "bcast", buf, root)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
-        self._serve("reduce", super().Reduce, sendbuf, recvbuf, op, root)
+        if type(root) is not int or not self._again(native.Reduce, sendbuf, recvbuf,
+                                                    (id(op), root), (sendbuf, recvbuf, op, root)):
+            self._serve(native.Reduce, "reduce", sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
-        if not self._repeat("allreduce", super().Allreduce, sendbuf, recvbuf, op):
-            self._serve("allreduce", super().Allreduce, sendbuf, recvbuf, op)
+        if not self._again(native.Allreduce, sendbuf, recvbuf, id(op), (sendbuf, recvbuf, op)):
+            self._serve(native.Allreduce, "allreduce", sendbuf, recvbuf, op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of ranks 0 to this one."""
-        if not self._repeat("scan", super().Scan, sendbuf, recvbuf, op):
-            self._serve("scan", super().Scan, sendbuf, recvbuf, op)
+        if not self._again(native.Scan, sendbuf, recvbuf, id(op), (sendbuf, recvbuf, op)):
+            self._serve(native.Scan, "scan", sendbuf, recvbuf, op)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of the ranks before this one; rank 0 gets nothing."""
-        if not self._repeat("exscan", super().Exscan, sendbuf, recvbuf, op):
-            self._serve("exscan", super().Exscan, sendbuf, recvbuf, op)
+        if not self._again(native.Exscan, sendbuf, recvbuf, id(op), (sendbuf, recvbuf, op)):
+            self._serve(native.Exscan, "exscan", sendbuf, recvbuf, op)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
-        if not self._repeat("reduce_scatter_block", super().Reduce_scatter_block, sendbuf,
-                            recvbuf, op):
-            self._serve("reduce_scatter_block", super().Reduce_scatter_block, sendbuf, recvbuf, op)
+        if not self._again(native.Reduce_scatter_block, sendbuf, recvbuf, id(op),
+                           (sendbuf, recvbuf, op)):
+            self._serve(native.Reduce_scatter_block, "reduce_scatter_block", sendbuf, recvbuf, op)
 
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                        op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
-        self._serve("reduce_scatter", super().Reduce_scatter, sendbuf, recvbuf, recvcounts, op)
+        self._serve(native.Reduce_scatter, "reduce_scatter", sendbuf, recvbuf, recvcounts, op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""
-        if not self._repeat("allgather", super().Allgather, sendbuf, recvbuf, None):
-            self._serve("allgather", super().Allgather, sendbuf, recvbuf)
+        if not self._again(native.Allgather, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+            self._serve(native.Allgather, "allgather", sendbuf, recvbuf)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one block of any size from every rank on every rank."""
-        self._serve("allgatherv", super().Allgatherv, sendbuf, recvbuf)
+        self._serve(native.Allgatherv, "allgatherv", sendbuf, recvbuf)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
-        self._serve("gather", super().Gather, sendbuf, recvbuf, root)
+        if type(root) is not int or not self._again(native.Gather, sendbuf, recvbuf, root,
+                                                    (sendbuf, recvbuf, root)):
+            self._serve(native.Gather, "gather", sendbuf, recvbuf, root)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Collect one block of any size from every rank at the root."""
-        self._serve("gatherv", super().Gatherv, sendbuf, recvbuf, root)
+        self._serve(native.Gatherv, "gatherv", sendbuf, recvbuf, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Deal the root's buffer out in equal blocks."""
-        self._serve("scatter", super().Scatter, sendbuf, recvbuf, root)
+        if type(root) is not int or not self._again(native.Scatter, sendbuf, recvbuf, root,
+                                                    (sendbuf, recvbuf, root)):
+            self._serve(native.Scatter, "scatter", sendbuf, recvbuf, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Deal the root's buffer out in blocks of any size."""
-        self._serve("scatterv", super().Scatterv, sendbuf, recvbuf, root)
+        self._serve(native.Scatterv, "scatterv", sendbuf, recvbuf, root)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one equal block from every rank to every rank."""
-        if not self._repeat("alltoall", super().Alltoall, sendbuf, recvbuf, None):
-            self._serve("alltoall", super().Alltoall, sendbuf, recvbuf)
+        if not self._again(native.Alltoall, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+            self._serve(native.Alltoall, "alltoall", sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size from every rank to every rank."""
-        self._serve("alltoallv", super().Alltoallv, sendbuf, recvbuf)
+        self._serve(native.Alltoallv, "alltoallv", sendbuf, recvbuf)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size and type from every rank to every rank."""
-        self._serve("alltoallw", super().Alltoallw, sendbuf, recvbuf)
+        self._serve(native.Alltoallw, "alltoallw", sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
-    def _serve(self, name: str, native: Callable, *args: Any) -> None:
+    def _serve(self, method: Callable, name: str, *args: Any) -> None:
         """Check the arguments, choose, and run ours or the native method."""
         call, choice = self._decide(name, *args)
+        if choice is not None and choice.trial is not None:
+            self._try(choice.trial, getattr(Blocking, name.capitalize()), args)
+            return
         if choice is None or choice.is_native:
             if choice is not None:
-                self._remember(name, args, NATIVE_SHAPE)
-            _call_native(name, native, spelled(call, args))
+                self._remember(method, name, args, NATIVE_SHAPE)
+            _call_native(method, self, name, spelled(call, args))
             return
         state = self._private()
         plan = plan_for(state, call, choice)
-        shape, place = self._remember(name, args, Shape())
-        known = shape is not None and state.seen.get((shape, place))
-        execution = prepare(state, call, plan, repeated=bool(known))
-        if shape is not None:
-            if known and execution.repeated:
-                state.prepared.keep((shape, place), execution)
-            state.seen.keep((shape, place), True)
+        place = self._remember(method, name, args, Shape())
+        known = place is not None and place in state.seen
+        execution = prepare(state, call, plan, repeated=known)
         try:
             drive(execution, state.config.timeout, state.config.report)
         except BaseException:
             state.abandon(execution)
             raise
+        if known and execution.repeated:
+            state.prepared.keep(place, execution)
+        elif place is not None:
+            state.seen.keep(place, True)
         if call.sink is not None and call.sink.store is not None:
             call.sink.store()
+
+    def _try(self, trial: Trial, method: Callable, args: tuple) -> None:
+        """Make the call again, for the candidate whose turn it is, as if it had always served."""
+        state, shapes = self._private(), self._shapes
+        self._shapes = trial.shapes[trial.place[1]]
+        try:
+            trial.run(state.comm, state.config.timeout, state.config.report,
+                      lambda: method(self, *args))
+        finally:
+            self._shapes = shapes
 
     def _decide(self, name: str, *args: Any) -> tuple[calls.Call | None, Choice | None]:
         """Resolve a call and choose; ``(None, None)`` when only mpi4py can serve it."""
         tuned = self._tuned()  # first: whatever a rank finds in its arguments, all ranks do it
-        call = self._resolve(name, *args)
-        return call, call and choose(call, self.Get_size(), *self._wish(call, name), tuned)
+        call, determinism = self._resolve(name, *args), self._config.determinism
+        check_served(call, name, args, determinism)
+        return call, call and choose(call, self.Get_size(), *self._wish(call, name), tuned,
+                                     determinism)
 
     def _tuned(self) -> Tuned | None:
         """Measured times, if there are any; the first call of a communicator looks for them."""
@@ -181,57 +185,6 @@ class Blocking:
         chosen = self._config.algorithm.get(call.collective)
         return chosen and Choice(*chosen), True
 
-    def _repeat(self, name: str, native: Callable, sendbuf: Any, recvbuf: Any,
-                extra: Any) -> bool:
-        """Serve a call like an earlier one at once; tell whether that was possible.
-
-        A call counts as like an earlier one when its arrays have the same sizes and types
-        (then native serves it again) and lie at the same addresses (then the prepared
-        execution does).
-        """
-        key = _shape_key(name, sendbuf, recvbuf, extra)
-        if key is None:
-            return False
-        shape = self._shapes.get(key)
-        if shape is None:
-            return False
-        place = _place(sendbuf, recvbuf)
-        if shape is NATIVE_SHAPE:
-            if _overlap(place, key):
-                return False
-            if name == "bcast":
-                native(recvbuf, extra)
-            elif extra is None:
-                native(sendbuf, recvbuf)
-            else:
-                native(sendbuf, recvbuf, extra)
-            return True
-        state = self._state
-        execution = state.prepared.get((shape, place))
-        if execution is None or state.freed:
-            return False
-        config = state.config
-        try:
-            if len(execution.plan.lanes) == 1:
-                run_prepared(execution, config.timeout, config.report)
-            else:
-                drive(execution, config.timeout, config.report)
-        except BaseException:
-            state.abandon(execution)
-            raise
-        return True
-
-    def _remember(self, name: str, args: tuple, shape: Shape):
-        """Note under which shape a call was served; its shape and place, if it can repeat."""
-        if name not in REPEATABLE:
-            return None, None
-        sendbuf, recvbuf, extra = (None, *args) if name == "bcast" else (*args, None)[:3]
-        key = _shape_key(name, sendbuf, recvbuf, extra)
-        # An alltoall in place works on a copy made for the call, which is gone afterwards.
-        if key is None or name == "alltoall" and type(sendbuf) is not ndarray:
-            return None, None
-        return self._shapes.setdefault(key, shape), _place(sendbuf, recvbuf)
-
     def _private(self) -> State:
         """This communicator's private state; the first call is collective."""
         if self._state is None or self._state.freed:
@@ -256,45 +209,15 @@ def spelled(call: calls.Call | None, args: tuple) -> tuple:
     return args
 
 
-def _call_native(name: str, native: Callable, args: tuple) -> None:
+def _call_native(method: Callable, comm: MPI.Intracomm, name: str, args: tuple) -> None:
     """Call the native method, on host copies of device memory that it cannot reach."""
     if not any(map(is_staged, args)):
-        native(*args)
+        method(comm, *args)
         return
     written = 0 if name == "bcast" else 1
     places = [staged(arg, "buffer", index == written) if is_staged(arg) else (arg, None)
               for index, arg in enumerate(args)]
-    native(*(arg for arg, _ in places))
+    method(comm, *(arg for arg, _ in places))
     for _, store in places:
         if store is not None:
             store()
-
-
-def _shape_key(name: str, sendbuf: Any, recvbuf: Any, extra: Any) -> tuple | None:
-    """What two calls must share to be served alike; ``None`` for unusual buffers."""
-    if type(recvbuf) is not ndarray or not recvbuf.flags.carray:
-        return None
-    if type(extra) is MPI.Op:
-        extra = extra.handle
-    if type(sendbuf) is ndarray:
-        if not sendbuf.flags.c_contiguous:
-            return None
-        return (name, extra, recvbuf.nbytes, recvbuf.dtype, sendbuf.nbytes, sendbuf.dtype)
-    if sendbuf is None or sendbuf is _IN_PLACE:
-        return (name, extra, recvbuf.nbytes, recvbuf.dtype)
-    return None
-
-
-def _place(sendbuf: Any, recvbuf: Any) -> tuple:
-    """Where the arrays of a call lie."""
-    if type(sendbuf) is ndarray:
-        return _address(recvbuf), _address(sendbuf)
-    return (_address(recvbuf),)
-
-
-def _overlap(place: tuple, key: tuple) -> bool:
-    """Tell whether the two arrays of a call share memory."""
-    if len(place) == 1:
-        return False
-    (sink, source), (_, _, nbytes, _, sent, _) = place, key
-    return sink < source + sent and source < sink + nbytes

@@ -13,9 +13,13 @@ Garbage collection never frees a communicator; ``Free`` does, for all its wrappe
 
 from __future__ import annotations
 
+import math
+import operator
+import warnings
 from contextlib import contextmanager
 from typing import Any, Iterator, Sequence
 
+import numpy
 from mpi4py import MPI
 
 from hpccoll import config
@@ -28,6 +32,7 @@ from hpccoll.private import existing
 from hpccoll.request import PROGRESS
 from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
+from hpccoll.transport.memory import DIRECTORY
 from hpccoll.tune.choose import Choice
 from hpccoll.tune.describe import describe
 
@@ -41,16 +46,20 @@ class Comm(Objects, Persistent, MPI.Intracomm):
     Args:
         comm: an intracommunicator; the handle is shared, not duplicated.
         topology: pretend layout such as ``"2x4"``; discovered from the nodes if omitted.
+        determinism: what the bits of rounded results must not depend on: ``"none"``, the
+            ``"run"``, the message ``"size"`` either, nor the ``"layout"``; the environment's if
+            omitted. Like ``using``, it is this object's and not inherited.
 
     Raises:
         CommunicatorError: not an intracommunicator.
-        ArgumentError: malformed topology or environment variable.
+        ArgumentError: malformed topology, determinism or environment variable.
     """
 
     #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
     _kind: int | None = None
 
-    def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None):
+    def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None,
+                determinism: str | None = None):
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
@@ -60,7 +69,11 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             raise CommunicatorError(f"the communicator has not the topology of a {cls.__name__}")
         self = MPI.Intracomm.__new__(cls, comm)
         self._config = config.load()
+        if determinism is not None:
+            self._config = self._config._replace(
+                determinism=config.check_determinism(determinism))
         self._shapes = {}
+        self._seen_under = {(): self._shapes}
         if not null:
             self._life = Life.of(self)
         if topology is not None:
@@ -85,7 +98,37 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         state = existing(self)
         return describe(collective, nbytes, self.Get_size(), wish, environment,
                         state.topology if state else self._layout,
-                        self._life and self._life.tuned)
+                        self._life and self._life.tuned, self._config.determinism)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+        """Make an array in registered memory, which other ranks of the node read in place.
+
+        Collective; every rank may ask for a shape of its own. The memory is kept until the
+        communicator is freed, so make such arrays once, not in a loop. Afterwards they are
+        ordinary arrays, and stay valid. Where a node has no shared memory, or no room in it
+        (then a ``RuntimeWarning`` says so), they are ordinary from the start.
+
+        Raises:
+            ArgumentError: a negative or malformed shape.
+            ArgumentTypeError: elements that are Python objects.
+        """
+        self._check_alive()
+        dtype, count = element_count(shape, dtype)
+        node = self._private().node
+        if node is None or not node.local:
+            return numpy.zeros(shape, dtype)
+        region = node.allocate(count * dtype.itemsize)
+        if region is None:
+            warnings.warn(f"hpccoll: no room for {count * dtype.itemsize} bytes in "
+                          f"{DIRECTORY}; the array is not registered", RuntimeWarning, stacklevel=2)
+            return numpy.zeros(shape, dtype)
+        return region.mine.view(dtype).reshape(shape)
+
+    def zeros(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+        """Make an array of zeros in registered memory; see :meth:`empty`."""
+        array = self.empty(shape, dtype)
+        array[...] = 0
+        return array
 
     @contextmanager
     def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[Comm]:
@@ -102,14 +145,19 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
         """
         wishes = {name: _choice(name, choice, segment_bytes) for name, choice in algorithms.items()}
-        before, shapes = self._wishes, self._shapes
-        self._wishes, self._shapes = {**before, **wishes}, {}
+        before = self._wishes
+        self._want({**before, **wishes})
         try:
             yield self
         finally:
-            self._wishes = before
-            self._shapes = shapes if self._life is None or not self._life.freed else {}
+            self._want(before)
 
+    def _want(self, wishes: dict[str, Choice]) -> None:
+        """Change the wishes; what was learnt under the same ones before is still known."""
+        self._wishes = wishes
+        self._shapes = self._seen_under.setdefault(tuple(
+            (name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes)
+            for name, choice in sorted(wishes.items())), {})
 
     # -- communicators from this one ---------------------------------------------------------
     def Create(self, group: MPI.Group) -> Comm:
@@ -227,6 +275,21 @@ KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgr
 def wrap(comm: MPI.Comm) -> MPI.Comm:
     """An intracommunicator as ``hpccoll.Comm``; an intercommunicator as it is."""
     return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
+
+
+def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
+    """The type of an array to be made, and its number of elements; see ``Comm.empty``."""
+    try:
+        dtype, dims = numpy.dtype(dtype), numpy.atleast_1d(numpy.asarray(shape, dtype=object))
+        dims = [operator.index(n) for n in dims]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("shape", f"cannot make an array of shape {shape!r} and type {dtype!r}",
+                            str(error)) from error
+    if any(n < 0 for n in dims):
+        raise ArgumentError("shape", f"dimensions are not negative, got {shape!r}")
+    if dtype.hasobject:
+        raise ArgumentTypeError("dtype", f"{dtype} elements cannot be shared between processes")
+    return dtype, math.prod(dims)
 
 
 def _choice(method: str, choice: Any, segment_bytes: int) -> Choice:

@@ -28,9 +28,6 @@ from hpccoll.schedule import Schedule
 from hpccoll.tune.choose import Choice
 from hpccoll.verify import verify
 
-#: Calls of so many bytes and less travel through MPI, also inside a node.
-SMALL_BYTES = 4 << 10
-
 
 def plan_for(state: State, call: Call, choice: Choice) -> plans.Plan:
     """The plan of a call, from the cache or made now."""
@@ -57,9 +54,10 @@ def _make(state: State, call: Call, choice: Choice) -> plans.Plan:
     # segments still read, unless all blocks have the size of the first.
     if longest and not (call.in_place and call.collective == "reduce_scatter"
                         and not call.uniform):
-        segment = plans.segment_elements(element_type(call.datatype).itemsize, longest,
-                                         choice.segment_bytes or state.segment_bytes,
-                                         call.shared)
+        itemsize = element_type(call.datatype).itemsize
+        segment = plans.segment_elements(
+            itemsize, longest, choice.segment_bytes or state.config.segment_bytes
+            or state.pace.segment_of(longest * itemsize if call.shared else None), call.shared)
     return plans.make(schedule, state.rank, layout, longest, segment)
 
 
@@ -82,14 +80,10 @@ def prepare(state: State, call: Call, plan: plans.Plan, tag: int = 0,
     """Put a plan onto the memory of a call."""
     one = call.sink or call.source
     arrays: dict[str, Any] = {}
-    # Of small calls every rank knows that they are small. MPI's prepared requests then cost
-    # less than the bookkeeping of shared memory.
-    small = call.nbytes is not None and call.nbytes <= SMALL_BYTES
-    endpoint = state.remote if small else state.endpoint
     if one is None:
-        return Execution(plan, endpoint,
+        return Execution(plan, state.endpoint,
                          Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy),
-                         tag, repeated)
+                         tag, repeated, state.pace.spins)
     dtype, namespace = element_type(call.datatype), one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is not numpy:
@@ -100,9 +94,9 @@ def prepare(state: State, call: Call, plan: plans.Plan, tag: int = 0,
         if buffer is not None:
             arrays[name] = unowned(buffer) if repeated else buffer.array
     reducer = kernel(call.op, dtype, call.datatype, namespace) if call.op is not None else None
-    return Execution(plan, endpoint,
+    return Execution(plan, state.endpoint,
                      Memory(arrays, scratch.view(dtype), reducer, namespace,
-                            synchronizer(namespace)), tag, repeated)
+                            synchronizer(namespace)), tag, repeated, state.pace.spins)
 
 
 def unowned(buffer: Buffer) -> Any:

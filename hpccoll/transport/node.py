@@ -1,7 +1,13 @@
 """A node's shared memory: the channels between its ranks, and registered regions.
 
-One window per communicator holds, for every rank of the node, the control lines and slots of
-its outgoing channels. A region is a further window whose memory users get as arrays.
+Every rank has one line of control memory, and two slots for small messages, for each channel to
+another rank of the node. A region is further shared memory, whose arrays users get.
+
+    channel = sender's line [word word | where where | nbytes nbytes] and its slots 0 and 1
+              receiver's line [taken taken]
+
+The messages of a channel are numbered from 1 and use the two halves in turn. ``word`` says that
+a message lies there (its number, and its size if it is small), ``taken`` that it was read.
 """
 
 from __future__ import annotations
@@ -10,19 +16,22 @@ import bisect
 import ctypes
 import os
 import platform
-from typing import Any
+from typing import Any, Callable
 
 import numpy
 from mpi4py import MPI
 
+from hpccoll.transport.memory import share
+
 #: Tags that have channels: those of blocking calls.
 CHANNELS = 2
-#: Largest message that is copied into a slot, in bytes; each channel has two slots.
-SLOT_BYTES = 8 << 10
+#: Bytes of slots per rank, shared out among its channels, and the least for one slot.
+SLOTS_BYTES, LEAST_SLOT = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
 LINE = 128
-#: Bytes of one channel: the line ``posted``, the line ``taken``, and two slots.
-CHANNEL_BYTES = 2 * LINE + 2 * SLOT_BYTES
+#: A word is a message's number above its size; the largest size means: see the line.
+SIZE_BITS = 24
+ELSEWHERE = (1 << SIZE_BITS) - 1
 #: A region's number is kept in the upper bits of ``where``, the offset in the lower.
 OFFSET_BITS = 48
 
@@ -30,93 +39,98 @@ OFFSET_BITS = 48
 class Channel:
     """One direction between two ranks, seen from either side."""
 
-    def __init__(self, line: memoryview, taken: memoryview, slots: tuple, tag: int, fence):
+    def __init__(self, line: memoryview, taken: memoryview, slots: tuple, tag: int,
+                 fence: Callable[[], Any] | None):
         self.line, self.taken, self.slots, self.tag, self.fence = line, taken, slots, tag, fence
         self.sent = self.received = 0
 
 
 class Region:
-    """A shared window that users' arrays live in."""
+    """Shared memory that users' arrays live in."""
 
-    def __init__(self, node: Node, nbytes: int, number: int):
-        self.window = MPI.Win.Allocate_shared(nbytes, 1, comm=node.comm)
-        self.memory = [numpy.frombuffer(self.window.Shared_query(i)[0], numpy.uint8)
-                       for i in range(node.comm.Get_size())]
-        self.mine = self.memory[node.comm.Get_rank()]
-        self.number = number
-        self.start = self.mine.__array_interface__["data"][0] if nbytes else 0
-        self.stop = self.start + nbytes
+    def __init__(self, memory: list[numpy.ndarray], rank: int, number: int):
+        self.memory, self.mine, self.number = memory, memory[rank], number
+        self.start = MPI.Get_address(self.mine) if self.mine.nbytes else 0
+        self.stop = self.start + self.mine.nbytes
 
 
 class Node:
     """The ranks of a communicator that share memory with this one; making it is collective.
 
+    Args:
+        comm: the communicator.
+        near: this rank's part of its split by nodes; freed with this object.
+        most_slot: largest message to copy into a slot, in bytes; less where there are many ranks.
+
     Attributes:
-        comm: communicator of the node's ranks, freed with this object.
-        local: index in ``comm`` of every rank of the node, by rank in the communicator.
+        comm: communicator of the node's ranks.
+        local: index in ``comm`` of every other rank of the node, by rank in the communicator;
+            empty where there is no shared memory.
+        slot_bytes: largest message that is copied into a slot.
     """
 
-    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm):
-        self.comm = near
-        size, mine = self.comm.Get_size(), self.comm.Get_rank()
-        self.local = {rank: i for i, rank in enumerate(self.comm.allgather(comm.Get_rank()))
-                      if i != mine}
-        self.window = MPI.Win.Allocate_shared(size * CHANNELS * CHANNEL_BYTES, 1, comm=self.comm)
-        self.memory = [memoryview(self.window.Shared_query(i)[0]) for i in range(size)]
-        self.memory[mine][:] = bytes(len(self.memory[mine]))
-        self.pids = self.comm.allgather(os.getpid())
+    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, most_slot: int):
+        self.comm, self.rank = near, near.Get_rank()
+        told = near.allgather((comm.Get_rank(), os.getpid()))
+        self.pids = [pid for _, pid in told]
+        self.slot_bytes = _slot_bytes(len(told), most_slot)
+        self.channel_bytes = 2 * LINE + 2 * self.slot_bytes
+        self.memory = share(near, len(told) * CHANNELS * self.channel_bytes)
+        self.local = {rank: i for i, (rank, _) in enumerate(told)
+                      if i != self.rank and self.memory}
         self.channels: dict[tuple, Channel] = {}
         self.regions: dict[int, Region] = {}
         self.starts: list[tuple[int, int]] = []
-        self.readv = self._probe()
-        self.comm.Barrier()
+        self.fence, self.window = _fence(near)
+        self.readv = self._probe() if self.local else None
 
     def outgoing(self, peer: int, tag: int) -> Channel:
         """The channel from this rank to a peer."""
-        return self._channel(self.comm.Get_rank(), self.local[peer], tag)
+        return self._channel(self.rank, self.local[peer], tag)
 
     def incoming(self, peer: int, tag: int) -> Channel:
         """The channel from a peer to this rank."""
-        return self._channel(self.local[peer], self.comm.Get_rank(), tag)
+        return self._channel(self.local[peer], self.rank, tag)
 
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag
         if key not in self.channels:
-            start = (sink * CHANNELS + tag) * CHANNEL_BYTES
-            memory = self.memory[source][start:start + CHANNEL_BYTES]
-            back = (source * CHANNELS + tag) * CHANNEL_BYTES + LINE
-            slots = numpy.frombuffer(memory[2 * LINE:], numpy.uint8).reshape(2, SLOT_BYTES)
+            start = (sink * CHANNELS + tag) * self.channel_bytes
+            memory = self.memory[source][start:start + self.channel_bytes]
+            back = (source * CHANNELS + tag) * self.channel_bytes + LINE
+            slots = memory[2 * LINE:].reshape(2, self.slot_bytes)
+            taken = self.memory[sink][back:back + LINE]
             self.channels[key] = Channel(
-                memory[:LINE].cast("q"), self.memory[sink][back:back + LINE].cast("q"),
-                (slots[0], slots[1]), tag, self._fence())
+                memoryview(memory[:LINE]).cast("q"), memoryview(taken).cast("q"),
+                (slots[0], slots[1]), tag, self.fence)
         return self.channels[key]
 
-    def _fence(self):
-        # x86 keeps stores in order and loads in order, and the interpreter's calls keep the
-        # compiler from moving them; elsewhere MPI_Win_sync is the memory barrier.
-        return _nothing if platform.machine() in ("x86_64", "AMD64", "i686") else self.window.Sync
-
     # -- registered memory -------------------------------------------------------------------
-    def allocate(self, nbytes: int) -> Region:
-        """Allocate registered memory; collective over the node, sizes may differ."""
-        region = Region(self, nbytes, len(self.regions) + 1)
+    def allocate(self, nbytes: int) -> Region | None:
+        """Allocate registered memory; collective over the node, sizes may differ.
+
+        Returns:
+            ``None``, on every rank, where the node has no room for it.
+        """
+        memory = share(self.comm, nbytes)
+        if memory is None:
+            return None
+        region = Region(memory, self.rank, len(self.regions) + 1)
         self.regions[region.number] = region
         if nbytes:
             bisect.insort(self.starts, (region.start, region.number))
         return region
 
-    def locate(self, array: numpy.ndarray, slot: int, region: int, private: int,
-               message: int) -> tuple[int, int]:
-        """Where a receiver finds an array: kind and place."""
-        if array.nbytes <= SLOT_BYTES:
-            return slot, 0
+    def locate(self, array: numpy.ndarray) -> int | None:
+        """The place of an array in registered memory; ``None`` if it is not there."""
         address = array.__array_interface__["data"][0]
         place = bisect.bisect_right(self.starts, (address, len(self.regions) + 1)) - 1
-        if place >= 0:
-            found = self.regions[self.starts[place][1]]
-            if address + array.nbytes <= found.stop:
-                return region, found.number << OFFSET_BITS | address - found.start
-        return (private, address) if self.readv else (message, 0)
+        if place < 0:
+            return None
+        found = self.regions[self.starts[place][1]]
+        if address + array.nbytes > found.stop:
+            return None
+        return found.number << OFFSET_BITS | address - found.start
 
     def region(self, peer: int, where: int, nbytes: int) -> numpy.ndarray:
         """Bytes of a peer's registered memory."""
@@ -156,19 +170,32 @@ class Node:
         return readv if self.comm.allreduce(worked, MPI.MIN) else None
 
     def free(self) -> None:
-        """Free the windows; collective over the node."""
+        """Give up the shared memory; collective over the node. Arrays in it stay valid."""
         self.channels.clear()
-        for region in self.regions.values():
-            region.window.Free()
-        self.window.Free()
+        self.regions.clear()
+        self.starts.clear()
+        if self.window is not None:
+            self.window.Unlock_all()
+            self.window.Free()
         self.comm.Free()
+
+
+def _slot_bytes(ranks: int, most: int) -> int:
+    """Bytes of one slot on a node of so many ranks."""
+    share = SLOTS_BYTES // (2 * CHANNELS * max(ranks - 1, 1))
+    return min(max(share // LINE * LINE, LEAST_SLOT), most)
+
+
+def _fence(near: MPI.Intracomm) -> tuple[Callable[[], Any] | None, MPI.Win | None]:
+    """A memory barrier, where one is needed, and the window it needs; see decision 0006."""
+    if platform.machine() in ("x86_64", "AMD64", "i686"):
+        return None, None
+    window = MPI.Win.Allocate(8, 1, comm=near)
+    window.Lock_all(MPI.MODE_NOCHECK)  # MPI_Win_sync wants an access epoch
+    return window.Sync, window
 
 
 class _Vector(ctypes.Structure):
     """``struct iovec``."""
 
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-
-
-def _nothing() -> None:
-    """No fence is needed here."""

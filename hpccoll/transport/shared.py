@@ -1,22 +1,18 @@
 """Shared: messages between ranks of one node, through memory both can reach.
 
-Every ordered pair of ranks has a channel: a line of control memory that the sender writes and
-the receiver polls, with two descriptors in turn. A descriptor says where the message lies:
+Every ordered pair of ranks has a channel (:mod:`hpccoll.transport.node`). A message lies
 
-* ``SLOT``    - copied into the channel's slot (small messages); the sender goes on at once;
-* ``REGION``  - in registered memory (``comm.empty``), read in place by the receiver;
-* ``PRIVATE`` - in the sender's own memory, read by ``process_vm_readv`` (one copy);
-* ``MPI``     - on its way as an MPI message, where none of the others is possible.
+* in a slot of its channel (small messages): copied there by the sender, which goes on at once;
+* in registered memory (``comm.empty``), read in place by the receiver;
+* in the sender's own memory, read by ``process_vm_readv`` (one copy);
+* in an MPI message, where none of the others is possible.
 
 The receiver reads, reduces straight from where the message lies when the posting says how
-(``uses``), and then counts the message as taken. A sender may touch its memory again when the
-receiver has taken the message, exactly as with a synchronous send.
+(``uses``), and then marks the message as taken. A sender whose memory is read may touch it again
+when the message was taken, exactly as with a synchronous send.
 
-    sender's memory: line [posted | kind where nbytes | kind where nbytes]   receiver polls posted
-    receiver's memory: line [taken]                                          sender polls taken
-
-Each counter has one writer and a cache line of its own. Data is written before ``posted`` and read
-before ``taken``; how that order is kept is decision 0006.
+Data is written before its word and read before ``taken`` is; how that order is kept is decision
+0006.
 """
 
 from __future__ import annotations
@@ -27,12 +23,16 @@ import numpy
 
 from hpccoll.errors import MessageSizeError
 from hpccoll.schedule import SEND
-from hpccoll.transport import Posting
-from hpccoll.transport.node import CHANNELS, Node
+from hpccoll.transport import Posting, copying
+from hpccoll.transport.node import CHANNELS, ELSEWHERE, OFFSET_BITS, SIZE_BITS, Node
 
-SLOT, REGION, PRIVATE, MPI_MESSAGE = range(4)
+#: What ``where`` says of an MPI message; other values are addresses, or places in regions.
+BY_MPI = 0
 #: Tests without progress after which a message that cannot be used yet is moved out of the way.
 ASIDE = 64
+#: Registered messages of at most so many bytes go through slots all the same: cheaper to copy.
+TINY = 64 << 10
+ALL = slice(None)
 
 
 class SharedEndpoint:
@@ -51,17 +51,23 @@ class SharedEndpoint:
         near = [p for p in postings if p.peer in self.node.local]
         if not near or tag >= CHANNELS:
             return self.remote.batch(postings, tag, repeated)
-        batch = SharedBatch(self, near, tag)
+        small = all(isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.slot_bytes
+                    and not (p.kind == SEND and self.is_read_in_place(p.array)) for p in near)
+        batch = (SlotBatch if small else SharedBatch)(self, near, tag)
         if len(near) == len(postings):
             return batch
         far = [p for p in postings if p.peer not in self.node.local]
         return BothBatch(batch, self.remote.batch(far, tag, repeated))
 
+    def is_read_in_place(self, array: numpy.ndarray) -> bool:
+        """Tell whether an array is better read in registered memory than from a slot."""
+        return array.nbytes > TINY and self.node.locate(array) is not None
+
 
 class BothBatch:
     """Messages inside the node and across nodes that complete together."""
 
-    def __init__(self, near: SharedBatch, far: Any):
+    def __init__(self, near: SlotBatch | SharedBatch, far: Any):
         self.near, self.far = near, far
 
     def start(self) -> None:
@@ -78,8 +84,115 @@ class BothBatch:
         self.near.free()
 
 
+class SlotBatch:
+    """Small messages: nothing but two copies and two counters each.
+
+    A sender waits for no receiver here but for a slot, and a receiver frees its slots in the
+    order of its own rounds, so taking the messages strictly in order cannot deadlock. A sender
+    may choose another place than the slot, though; then the rules of ``SharedBatch`` hold.
+    """
+
+    def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
+        node = endpoint.node
+        self.sends, self.receives = [], []
+        for posting in postings:
+            nbytes = posting.array.nbytes
+            if posting.kind == SEND:
+                channel = node.outgoing(posting.peer, tag)
+                self.sends.append((channel, channel.line, channel.taken, nbytes,
+                                   [memoryview(slot[:nbytes]) for slot in channel.slots],
+                                   memoryview(posting.array.view("u1"))))
+            else:
+                channel = node.incoming(posting.peer, tag)
+                slots = [slot[:nbytes].view(posting.array.dtype) for slot in channel.slots]
+                self.receives.append((channel, nbytes, channel.line, channel.taken,
+                                      [_bound(posting, slot) for slot in slots],
+                                      _Receive(endpoint, posting, channel)))
+        self.fence = node.fence
+        self.unsent: list[tuple] = []
+        #: Number of every message, its parity, and the word that announces it in its slot.
+        self.expected = [(0, 0, 0)] * len(self.receives)
+        self.next = self.count = len(self.receives)
+        self.idle = 0
+
+    # Attributes cost as much as the copies here, hence the local names.
+    def start(self) -> None:
+        for send in self.sends:
+            channel = send[0]
+            channel.sent = number = channel.sent + 1
+            self.send(send, number)
+        index = 0
+        for receive in self.receives:
+            channel = receive[0]
+            channel.received = number = channel.received + 1
+            self.expected[index] = number, number & 1, number << SIZE_BITS | receive[1]
+            index += 1
+        self.next = self.idle = 0
+
+    def send(self, send: tuple, number: int) -> None:
+        _, line, taken, nbytes, slots, message = send
+        parity = number & 1
+        if taken[parity] < number - 2:
+            self.unsent.append((send, number))
+            return
+        slots[parity][ALL] = message
+        if self.fence is not None:
+            self.fence()
+        line[parity] = number << SIZE_BITS | nbytes
+
+    def test(self) -> bool:
+        if self.unsent:
+            unsent, self.unsent = self.unsent, []
+            for send, number in unsent:
+                self.send(send, number)
+        index = self.next
+        while index < self.count:
+            number, parity, expected = self.expected[index]
+            _, _, line, taken, uses, other = self.receives[index]
+            word = line[parity]
+            if word == expected:
+                if self.fence is not None:
+                    self.fence()
+                for function, operands in uses[parity]:
+                    function(*operands)
+                if self.fence is not None:
+                    self.fence()
+                taken[parity] = number
+            elif ((word >> SIZE_BITS == number or other.number == number)
+                  and self.lies_elsewhere(index) and other.arrived()):
+                other.use()
+            else:
+                self.idle += 1
+                if self.idle > ASIDE:
+                    self.put_aside()
+                return False
+            self.next = index = index + 1
+        return not self.unsent
+
+    def lies_elsewhere(self, index: int) -> bool:
+        """Tell whether a message is there, but not in its slot as expected."""
+        number, parity, expected = self.expected[index]
+        *_, line, _, _, other = self.receives[index]
+        if other.number != number:
+            word = line[parity]
+            if word >> SIZE_BITS != number or word == expected:
+                return False
+            other.expect(number)
+        return True
+
+    def put_aside(self) -> None:
+        """Let senders go on whose messages lie elsewhere and cannot be used yet."""
+        for index in range(self.next + 1, self.count):
+            other = self.receives[index][-1]
+            if self.lies_elsewhere(index) and other.arrived():
+                other.put_aside()
+
+    def free(self) -> None:
+        self.sends = self.receives = []
+
+
 class SharedBatch:
-    """Messages between this rank and others of its node."""
+    """Messages of any size between this rank and others of its node."""
 
     def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
         node = endpoint.node
@@ -125,36 +238,43 @@ class _Send:
     def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel):
         self.endpoint, self.channel = endpoint, channel
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
-        self.raw, self.where = None, (MPI_MESSAGE, 0)
+        self.copies, self.where = None, BY_MPI
         self.request = None
-        if isinstance(posting.array, numpy.ndarray):
-            self.raw = posting.array.view(numpy.uint8)
-            self.where = endpoint.node.locate(posting.array, SLOT, REGION, PRIVATE, MPI_MESSAGE)
+        node = endpoint.node
+        if isinstance(self.array, numpy.ndarray):
+            if self.nbytes <= node.slot_bytes and not endpoint.is_read_in_place(self.array):
+                self.copies = [copying(slot[:self.nbytes], self.array) for slot in channel.slots]
+            else:
+                self.where = node.locate(self.array) or (
+                    self.array.__array_interface__["data"][0] if node.readv else BY_MPI)
 
     def start(self) -> None:
         channel = self.channel
         channel.sent = self.number = channel.sent + 1
+        self.parity = self.number & 1
         self.posted = self.done = False
         self.post()
 
     def post(self) -> None:
-        channel, number = self.channel, self.number
-        # The one before may have found its descriptor in use a moment ago: keep the order.
-        if channel.line[0] < number - 1 or channel.taken[0] < number - 2:
+        channel, number, parity = self.channel, self.number, self.parity
+        line = channel.line
+        # MPI messages must leave in the order of their numbers; the one before may still wait.
+        if channel.taken[parity] < number - 2 or line[1 - parity] >> SIZE_BITS < number - 1:
             return
-        kind, where = self.where
-        if kind == SLOT:
-            slot = channel.slots[number & 1]
-            slot[:self.nbytes] = self.raw
-            self.done = True
-        elif kind == MPI_MESSAGE:
-            self.request = self.endpoint.remote.batch(
-                [Posting(SEND, self.peer, self.array)], channel.tag, False)
-            self.request.start()
-        line, entry = channel.line, 1 + 3 * (number & 1)
-        line[entry], line[entry + 1], line[entry + 2] = kind, where, self.nbytes
-        channel.fence()
-        line[0] = number
+        size = ELSEWHERE
+        if self.copies:
+            copy, operands = self.copies[parity]
+            copy(*operands)
+            size, self.done = self.nbytes, True
+        else:
+            if self.where == BY_MPI:
+                self.request = self.endpoint.remote.batch(
+                    [Posting(SEND, self.peer, self.array)], channel.tag, False)
+                self.request.start()
+            line[2 + parity], line[4 + parity] = self.where, self.nbytes
+        if channel.fence is not None:
+            channel.fence()
+        line[parity] = number << SIZE_BITS | size
         self.posted = True
 
     def test(self) -> bool:
@@ -165,7 +285,7 @@ class _Send:
             if not self.request.test():
                 return False
             self.request = None
-        return self.channel.taken[0] >= self.number
+        return self.channel.taken[self.parity] >= self.number
 
 
 class _Receive:
@@ -174,30 +294,42 @@ class _Receive:
     def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel):
         self.endpoint, self.posting, self.channel = endpoint, posting, channel
         self.array, self.nbytes = posting.array, posting.array.nbytes
-        self.views: dict[tuple, Any] = {}
+        self.views: dict[int, Any] = {}
+        self.number = 0
 
     def start(self) -> None:
         channel = self.channel
-        channel.received = self.number = channel.received + 1
+        channel.received = channel.received + 1
+        self.expect(channel.received)
+
+    def expect(self, number: int) -> None:
+        self.number, self.parity = number, number & 1
         self.aside, self.request = False, None
 
     def arrived(self) -> bool:
         """Tell whether the message can be read now."""
         if self.aside:
             return True  # its descriptor may be another message's by now
-        channel, entry = self.channel, 1 + 3 * (self.number & 1)
-        # Taking a message counts all before it as taken: their memory may be overwritten then.
-        if channel.line[0] < self.number or channel.taken[0] < self.number - 1:
-            return False
         if self.request is not None:
             return self.request.test()
-        channel.fence()
-        self.kind, self.where, nbytes = channel.line[entry:entry + 3]
+        channel, parity = self.channel, self.parity
+        line = channel.line
+        word = line[parity]
+        if word >> SIZE_BITS != self.number:
+            return False
+        if channel.fence is not None:
+            channel.fence()
+        nbytes = word & ELSEWHERE
+        self.in_slot = nbytes != ELSEWHERE
+        if not self.in_slot:
+            self.where, nbytes = line[2 + parity], line[4 + parity]
         if nbytes != self.nbytes:
             raise MessageSizeError(
                 f"rank {self.posting.peer} sent {nbytes} bytes where rank {self.endpoint.rank} "
                 f"expected {self.nbytes}; ranks disagree on counts")
-        if self.kind == MPI_MESSAGE:
+        if not self.in_slot and self.where == BY_MPI:
+            if channel.taken[1 - parity] < self.number - 1:
+                return False  # MPI messages are received in the order of their numbers
             self.request = self.endpoint.remote.batch(
                 [Posting("recv", self.posting.peer, self.array)], channel.tag, False)
             self.request.start()
@@ -226,33 +358,49 @@ class _Receive:
             self.aside = True
 
     def apply(self, message: Any) -> None:
-        for function, operands, place, start, stop in self.posting.uses:
-            operands = list(operands)
-            operands[place] = message[start:stop]
+        for function, operands in _bound(self.posting, message):
             function(*operands)
 
     def source(self) -> Any:
         """The message as an array, where it lies; private memory is copied here first."""
-        if self.kind == PRIVATE:
-            self.endpoint.node.read_private(self.posting.peer, self.where, self.array)
+        if not self.in_slot and self.where >> OFFSET_BITS == 0:
+            if self.where != BY_MPI:
+                self.endpoint.node.read_private(self.posting.peer, self.where, self.array)
             return self.array
-        if self.kind == MPI_MESSAGE:
-            return self.array
-        key = self.kind, self.where, self.number & 1
+        key = self.parity if self.in_slot else self.where
         view = self.views.get(key)
         if view is None:
-            memory = (self.channel.slots[self.number & 1][:self.nbytes] if self.kind == SLOT
+            memory = (self.channel.slots[key][:self.nbytes] if self.in_slot
                       else self.endpoint.node.region(self.posting.peer, self.where, self.nbytes))
             view = self.views[key] = memory.view(self.array.dtype)
         return view
 
     def take(self) -> None:
-        self.channel.fence()
-        self.channel.taken[0] = self.number
+        if self.channel.fence is not None:
+            self.channel.fence()
+        self.channel.taken[self.parity] = self.number
+
+
+def _bound(posting: Posting, message: Any) -> list[tuple]:
+    """What is to be done with a message, as calls on it."""
+    if not posting.uses:
+        on_host = isinstance(posting.array, numpy.ndarray)
+        return [(copying if on_host else _storing)(posting.array, message)]
+    calls = []
+    for function, operands, place, start, stop in posting.uses:
+        operands = list(operands)
+        operands[place] = message[start:stop]
+        calls.append(copying(*operands) if function is numpy.copyto
+                     else (function, tuple(operands)))
+    return calls
 
 
 def _store(array: Any, source: numpy.ndarray) -> None:
     if isinstance(array, numpy.ndarray):
-        numpy.copyto(array, source)
+        array[...] = source
     else:
         array.set(source)
+
+
+def _storing(array: Any, source: numpy.ndarray) -> tuple:
+    return _store, (array, source)

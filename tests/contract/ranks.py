@@ -22,16 +22,18 @@ from hpccoll.testing.direct import Direct
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.loopback import Loopback
 from hpccoll.transport.mpi import MpiEndpoint
-from hpccoll.transport.node import SLOT_BYTES, Node
+from hpccoll.transport.node import Node
 from hpccoll.transport.shared import SharedEndpoint
 
 #: Seconds until a rule has failed.
 PATIENCE = 40.0
 #: Registered memory of a rank, in bytes.
 REGISTERED = 2 << 20
+#: Largest message that goes through a slot, in bytes.
+SLOT = 64 << 10
 #: Name of a payload: elements of 8 bytes, and whether they lie in registered memory.
 PAYLOADS = {
-    "empty": (0, False), "small": (3, False), "slot": (SLOT_BYTES // 8, False),
+    "empty": (0, False), "small": (3, False), "slot": (SLOT // 8, False),
     "large": (25_000, False), "registered": (4_000, True)}
 #: Names of transports.
 LOOPBACK, EAGER = "loopback", "loopback, read at the post"
@@ -143,7 +145,7 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     comm = MPI.COMM_WORLD.Dup()
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT):
-        node = Node(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()))
+        node = Node(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()), SLOT)
         if flavour == NO_READV:
             node.readv = None
         if flavour == TWO_NODES:

@@ -261,7 +261,7 @@ def test_none_means_in_place(comm):
 
 
 @pytest.mark.parametrize("wishes, names", [
-    ({"allreduce": "rings"}, "ring, recursive_doubling"), ({"all_reduce": "ring"}, "allreduce"),
+    ({"allreduce": "rings"}, "ring, allpairs"), ({"all_reduce": "ring"}, "allreduce"),
     ({"iallreduce": "nonsense"}, "ring"), ({"allreduce": 7}, "expected an algorithm"),
     ({"allreduce": ("ring", {"k": 2})}, "no such parameter"),
     ({"bcast": ("knomial", {"k": 0})}, "positive integer"),

@@ -6,6 +6,7 @@ import pytest
 from hpccoll import run
 from hpccoll.algorithms import schedule
 from hpccoll.collective import ALLREDUCE, BARRIER, IN, OUT
+from hpccoll.config import Config
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.run import PATIENCE, SPINS, Watch, drive, run_prepared, wait
 from hpccoll.testing.direct import Direct
@@ -191,9 +192,10 @@ def test_prepared_executions_run_without_the_state_machine(world):
     seats, (one, *others) = prepared(world(3))
     for other in others:
         other.start()
-    one.kept[0] = [bound._replace(batch=bound.batch and Helping(bound.batch, others))
-                   for bound in one.kept[0]]
-    run_prepared(one, 1.0, 1.0)
+    helping = [batch and Helping(batch, others) for _, batch, _ in one.kept[0]]
+    one.hot = [(before, batch and batch.start, batch and batch.test, after)
+               for (before, _, after), batch in zip(one.kept[0], helping, strict=True)]
+    run_prepared(one, Config(timeout=1.0, report=1.0))
     for other in others:
         other.progress()
     assert right(seats)
@@ -203,7 +205,7 @@ def test_prepared_executions_name_whom_they_wait_for(monkeypatch):
     Clock(monkeypatch, 1.0)
     _, (one, two, three) = prepared()
     with pytest.raises(CollectiveTimeout) as caught:
-        run_prepared(one, 5.0, 30.0)
+        run_prepared(one, Config(timeout=5.0, report=30.0))
     assert (caught.value.round, caught.value.peers) == (0, (1, 2))
 
 

@@ -1,0 +1,36 @@
+"""How much moves at once, and how long a rank spins: with a processor each, and without."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Failed tests before the processor is offered to others, where every rank has one.
+SPINS = 30
+
+
+class Pace(NamedTuple):
+    """How ranks share processors and caches; docs/performance.md has the measurements.
+
+    Attributes:
+        slot: largest message, in bytes, that is copied through shared memory.
+        segment, large_segment: bytes of a block per message; in large blocks, whose data comes
+            from memory and not from a cache, the second.
+        large: blocks above so many bytes are large.
+        spins: failed tests before the processor is offered to others.
+    """
+
+    slot: int
+    segment: int
+    large_segment: int
+    large: int
+    spins: int
+
+    def segment_of(self, nbytes: int | None) -> int:
+        """Bytes per message of a block; ``None`` where not all ranks know its size."""
+        return self.segment if nbytes is None or nbytes <= self.large else self.large_segment
+
+
+#: Every rank has a processor: pieces that stay in its cache, several of them in flight.
+ROOMY = Pace(256 << 10, 256 << 10, 1 << 20, 4 << 20, SPINS)
+#: Ranks wait for each other's turn: as much as possible is moved in one turn.
+CROWDED = Pace(1 << 20, 1 << 20, 4 << 20, 1 << 20, 0)

@@ -1,0 +1,145 @@
+"""Calls like an earlier one: served without resolving, choosing or planning again.
+
+Two calls have one *shape* when they call the same method on arrays of the same sizes and types,
+with the same operator and root. Every rank has seen the same shapes, so every rank takes the same
+path: what the MPI library served before, it serves again; what hpccoll prepared before runs again
+if the arrays lie where they lay - and goes the long way if not, which is no concern of the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from mpi4py import MPI
+from numpy import ndarray
+
+from hpccoll.config import Config
+from hpccoll.life import Life
+from hpccoll.ops import OPERATORS
+from hpccoll.private import State
+from hpccoll.run import run_prepared
+from hpccoll.topology import Topology
+from hpccoll.tune.choose import Choice
+
+_address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
+
+
+class Shape:
+    """A call shape that hpccoll serves; equal to itself only."""
+
+
+#: The shape of all calls that the native method serves.
+NATIVE_SHAPE = Shape()
+#: Operators that always exist; the number of any other may come to mean another operator.
+LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
+#: The arrays of a call, and what else its shape depends on.
+_PARTS: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
+    "barrier": lambda: (None, None, None),
+    "bcast": lambda buf, root: (None, buf, root),
+    "allreduce": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
+    "scan": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
+    "exscan": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
+    "reduce_scatter_block": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
+    "reduce": lambda sendbuf, recvbuf, op, root: (sendbuf, recvbuf, (id(op), root)),
+    "allgather": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
+    "alltoall": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
+    "gather": lambda sendbuf, recvbuf, root: (sendbuf, recvbuf, root),
+    "scatter": lambda sendbuf, recvbuf, root: (sendbuf, recvbuf, root),
+}
+
+
+class Recalling:
+    """Mixin: what a communicator remembers of its calls."""
+
+    # ``Dup`` and ``Clone`` make instances without calling ``__init__``, hence class defaults.
+    _config: Config
+    _life: Life | None = None
+    _state: State | None = None
+    _layout: Topology | None = None
+    _wishes: dict[str, Choice] = {}
+    #: Shapes seen under the present wishes, and under each set of wishes so far.
+    _shapes: dict[tuple, Shape]
+    _seen_under: dict[tuple, dict[tuple, Shape]]
+
+    def _again(self, native: Callable, sendbuf: Any, recvbuf: Any, extra: Any,
+               args: tuple) -> bool:
+        """Serve a call like an earlier one at once; tell whether that was possible."""
+        # The hot path: no helper functions, and nothing is looked at twice.
+        if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
+            shape = self._shapes.get((native, extra, recvbuf.nbytes, recvbuf.dtype,
+                                      sendbuf.nbytes, sendbuf.dtype))
+        else:
+            array = recvbuf if sendbuf is None or sendbuf is _IN_PLACE else sendbuf
+            if type(array) is not ndarray or array is sendbuf and recvbuf is not None:
+                return False
+            sendbuf, recvbuf = None, array
+            shape = self._shapes.get((native, extra, recvbuf.nbytes, recvbuf.dtype))
+        if shape is NATIVE_SHAPE:
+            # Arrays that own their memory share it with no other.
+            if sendbuf is not None and (
+                    sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
+            ) and _overlap(sendbuf, recvbuf):
+                return False
+            native(self, *args)
+            return True
+        if shape is None:
+            return False
+        try:
+            # Only contiguous arrays have an address here.
+            place = shape, _address(recvbuf), None if sendbuf is None else _address(sendbuf)
+        except BufferError:
+            return False
+        state = self._state
+        execution = state.prepared.get(place)
+        # A read-only array is an error, unless it is this rank's input; the long way tells.
+        if execution is None or not recvbuf.flags.writeable:
+            return False
+        try:
+            run_prepared(execution, state.config)
+        except BaseException:
+            state.abandon(execution)
+            raise
+        return True
+
+    def _is_native(self, native: Callable, name: str, args: tuple) -> bool:
+        """Tell whether the native method served a call of this shape before."""
+        key, arrays = _key(native, name, args)
+        return (key is not None and self._shapes.get(key) is NATIVE_SHAPE
+                and (len(arrays) < 2 or not _overlap(*arrays)))
+
+    def _remember(self, native: Callable, name: str, args: tuple, shape: Shape) -> tuple | None:
+        """Note under which shape a call was served; its place, if it can repeat."""
+        key, arrays = _key(native, name, args)
+        # An alltoall in place works on a copy made for the call, which is gone afterwards.
+        if key is None or name == "alltoall" and len(arrays) < 2:
+            return None
+        shape = self._shapes.setdefault(key, shape)
+        first, second = (*map(_address, arrays), None, None)[:2]
+        return shape, first, second
+
+
+def _key(native: Callable, name: str, args: tuple) -> tuple[tuple | None, tuple]:
+    """The key of a call's shape, as the hot path forms it, and its arrays: output, input."""
+    if name not in _PARTS or any(
+            isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
+        return None, ()
+    sendbuf, recvbuf, extra = _PARTS[name](*args)
+    arrays = (recvbuf, sendbuf)
+    if type(sendbuf) is not ndarray or type(recvbuf) is not ndarray:
+        array = recvbuf if sendbuf is None or sendbuf is _IN_PLACE else sendbuf
+        if type(array) is not ndarray or array is sendbuf and recvbuf is not None:
+            return None, ()
+        arrays = (array,)
+    if not all(array.flags.c_contiguous for array in arrays):
+        return None, ()
+    return (native, extra, *(part for array in arrays for part in (array.nbytes, array.dtype))
+            ), arrays
+
+
+def _overlap(one: ndarray, other: ndarray) -> bool:
+    """Tell whether two arrays share memory, or may."""
+    try:
+        first, second = _address(one), _address(other)
+    except BufferError:
+        return True
+    return first < second + other.nbytes and second < first + one.nbytes
