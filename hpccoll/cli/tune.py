@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,7 @@ from hpccoll.cli.options import names
 from hpccoll.cli.ranks import (
     BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, complain, fall, silent, stoppable)
 from hpccoll.config import NATIVE, OFF, ONLINE
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors import ArgumentError, HpccollError, TuningError
 
 #: Seconds for everything, quick and full.
 QUICK_SECONDS, SECONDS = 45.0, 600.0
@@ -60,7 +61,7 @@ def command(quick: bool, output: str | None, collectives: tuple[str, ...], sizes
             if comm.Get_size() == 1:
                 raise ArgumentError("tune", "there is nothing to choose on one rank",
                                     "start it with mpiexec")
-            _agree(comm, lambda: _before(path))
+            _agree(comm, lambda: _check(path))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
@@ -70,14 +71,15 @@ def command(quick: bool, output: str | None, collectives: tuple[str, ...], sizes
                 console, bar = terminal.screen(True)
                 progress = terminal.shown(stack.enter_context(bar))
             outcome = survey.survey(comm, plan, stopped, progress)
-            if outcome.interrupted:
-                sys.exit(INTERRUPTED)
+        except Exception as error:
+            fall(comm, error)
+        if outcome.interrupted:
+            sys.exit(INTERRUPTED)
+        try:
             _agree(comm, lambda: _write(path, outcome.machine, outcome.curves))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
-        except Exception as error:
-            fall(comm, error)
         stack.close()
         if console is not None:
             _show(console, outcome.machine, outcome.curves, path)
@@ -131,6 +133,20 @@ def _agree(comm: Any, work: Any) -> None:
     problem = comm.bcast(problem and str(problem))
     if problem:
         raise HpccollError(problem)
+
+
+def _check(path: str) -> None:
+    """Find out before anything is measured whether the table can be read and written.
+
+    Raises:
+        TuningError: it cannot.
+    """
+    _before(path)
+    directory = Path(path).absolute().parent
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
+        raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}")
 
 
 def _before(path: str) -> dict:

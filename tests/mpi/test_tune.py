@@ -224,6 +224,14 @@ def test_an_old_table_that_is_broken_is_not_overwritten(path):
         assert file.read() == "precious"
 
 
+@alone
+def test_what_cannot_be_written_is_known_before_anything_is_measured(monkeypatch, path):
+    monkeypatch.setattr(survey, "survey", None)
+    on_rank_0(put, path, "")
+    ran = tune("--quick", "-o", f"{path}/table.json")
+    assert ran.exit_code == 2 and ("cannot be written" in ran.stderr) == (WORLD.rank == 0)
+
+
 @pytest.mark.parametrize("words", [["--collective", "nonsense"], ["-m", "x"], ["--seconds", "0"],
                                    ["nonsense"]])
 def test_rank_0_alone_complains(words):
