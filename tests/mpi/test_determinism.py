@@ -14,7 +14,7 @@ WORLD = MPI.COMM_WORLD
 alone = pytest.mark.skipif(WORLD.size == 1, reason="one rank has no order")
 #: Different sums in neighbouring elements; they repeat, as :func:`digest` expects.
 LANES = 16
-COUNTS = (1, 3, 60, 1250, 20000)
+COUNTS = (1, 60, 5000)
 
 
 def terms(count, rank=WORLD.rank):
@@ -120,7 +120,7 @@ def test_the_environment_asks_too(monkeypatch):
     monkeypatch.setenv("HPCCOLL_DETERMINISM", "layout")
     monkeypatch.setenv("HPCCOLL_ALGORITHM", "allreduce=ring;bcast=native")
     comm = hpccoll.Comm(WORLD.Dup())
-    assert all(len(values) == 1 for values in digests(comm, COUNTS[:3]).values())
+    assert all(len(values) == 1 for values in digests(comm, COUNTS[:2]).values())
     assert "ring was asked for, but" in comm.explain("allreduce", 64)
     comm.Free()
 
