@@ -6,7 +6,7 @@ barrier on. Then all ranks take the maximum of their times, in one allreduce on 
 communicator, so that they reach the same verdict: the smallest median. It is never changed.
 
 Every call gets its right result; only how it is made differs. What counts as a shape is known to
-all ranks alike: method, bytes, kind of element and operator, and whether blocks are even.
+all ranks alike: collective, bytes, kind of element and operator, and whether blocks are even.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def shape_of(call: Call) -> tuple:
         dtype = element_type(call.datatype)
         kind = dtype.kind, dtype.itemsize
     if call.op is None:
-        return call.name, call.nbytes, call.uniform, kind
+        return call.collective, call.nbytes, call.uniform, kind
     # By properties: a handle may be used again, by another operator and on some ranks only.
     operator = operator_of(call.op)
-    return (call.name, call.nbytes, call.uniform, kind,
+    return (call.collective, call.nbytes, call.uniform, kind,
             operator.name if operator else bool(call.op.Is_commutative()))
