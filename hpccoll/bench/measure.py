@@ -1,8 +1,8 @@
 """Measuring candidates side by side.
 
 All candidates of a case run in one go on the same buffers: every repetition gives each of them
-a batch of iterations, and each repetition starts with another one, so that drift of the machine
-and the neighbour's cache hit all alike. An iteration starts at a native barrier; its time is
+a batch of iterations, each time in another order, so that drift of the machine and what the one
+before has left behind hit all alike. An iteration starts at a native barrier; its time is
 that of the slowest rank. The first and the last iteration of every candidate are checked, on
 data of their own, and not timed with the others.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import ExitStack, contextmanager
+from random import Random
 from time import perf_counter
 from typing import Callable, Iterator, NamedTuple, Sequence
 
@@ -201,13 +202,21 @@ def _repeat(world: World, settings: Settings, runners: Sequence[Runner],
         batch = world.control.bcast(batch)
         if not batch:
             return
-        for place in range(len(runners)):
-            runner = runners[(place + repetition) % len(runners)]
+        for runner in in_turn(runners, repetition):
             runner.times += runner.run(batch)
         done, repetition = done + batch, repetition + 1
         progress(f"{runners[0].case.collective} {runners[0].case.nbytes}",
                  done / settings.iterations if settings.iterations
                  else min(max(done / MOST, spent / settings.seconds), 1))
+
+
+def in_turn(runners: Sequence[Runner], repetition: int) -> list[Runner]:
+    """The runners in the order of a repetition; the same on every rank.
+
+    Shuffled, so that nobody always comes after the same one: a slow candidate leaves cold caches
+    and tired processors to the next.
+    """
+    return Random(repetition).sample(runners, len(runners))
 
 
 def next_batch(settings: Settings, done: int, spent: float) -> int:

@@ -22,7 +22,8 @@ from hpccoll.errors import TuningError
 from hpccoll.tune.machine import here
 from hpccoll.tune.table import Candidate, Curve, Curves, Machine, Table, read
 
-#: Native counts as this much faster than measured: below that, ours would win by noise.
+#: Native counts as this much faster than measured, and variants of an algorithm as that much
+#: slower: below that, they would win and lose by noise.
 TIE = 0.97
 #: Rankings kept; more sizes than that, and they are made anew.
 MOST_RANKINGS = 1024
@@ -68,7 +69,9 @@ class Tuned:
 
 def _by_time(timed: tuple[Candidate, float]) -> float:
     candidate, seconds = timed
-    return seconds * TIE if candidate.name == NATIVE else seconds
+    if candidate.name == NATIVE:
+        return seconds * TIE
+    return seconds / TIE if candidate.params or candidate.segment_bytes else seconds
 
 
 def times_at(curve: Curve, nbytes: int) -> Mapping[Candidate, float]:

@@ -407,3 +407,12 @@ def test_bad_environment_is_one_line(monkeypatch):
     ran = bench("bcast")
     assert ran.exit_code == 2
     assert ran.stderr.startswith("hpccoll: bench: HPCCOLL_ALGORITHM")
+
+
+def test_candidates_take_turns_in_changing_order():
+    names = list("abcd")
+    orders = [measure.in_turn(names, repetition) for repetition in range(40)]
+    assert all(sorted(order) == names for order in orders)
+    assert orders == [measure.in_turn(names, repetition) for repetition in range(40)]
+    after = {(one, two) for order in orders for one, two in zip(order, order[1:])}
+    assert len(after) == 12 and {order[0] for order in orders} == set(names)

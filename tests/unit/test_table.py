@@ -229,3 +229,6 @@ def test_native_wins_what_noise_could_decide():
     for ours, first in ((TIE * 1.01, "native"), (TIE * 0.99, "ring")):
         tuned = Tuned({("scan", True): ((8, {NATIVE: 1.0, RING: ours}),)})
         assert tuned.ranking("scan", True, 8)[0][0].name == first
+    for variant, first in ((TIE * 1.01, RING), (TIE * 0.99, KNOMIAL)):
+        tuned = Tuned({("scan", True): ((8, {RING: 1.0, KNOMIAL: variant}),)})
+        assert tuned.ranking("scan", True, 8)[0][0] == first
