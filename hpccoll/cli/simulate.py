@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import PurePath
 from typing import Iterator, NamedTuple
 
 import click
@@ -17,7 +18,8 @@ from rich.table import Table
 
 from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.cli.options import names, parameters
-from hpccoll.errors import ArgumentError
+from hpccoll.cli.ranks import BAD_OPTIONS, complain, fall
+from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.simulate import machines, picture, simulate
 from hpccoll.simulate.model import machine_as_data
 from hpccoll.simulate.report import Report, size_text, time_text
@@ -73,15 +75,21 @@ class Point(NamedTuple):
 @click.option("--plot", "plot_path", metavar="FILE",
               help="Draw; the suffix names the format: png, svg, pdf.")
 @click.option("--machines", "listed", is_flag=True, help="List the machines that come along.")
+@click.option("--calibrate", metavar="FILE",
+              help="Measure this job's machine into a machine file; under mpiexec.")
 def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root, segment_bytes,
-            itemsize, no_fold, json_path, plot_path, listed):
+            itemsize, no_fold, json_path, plot_path, listed, calibrate):
     """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
 
     \b
     hpccoll simulate allreduce --nodes 1024 --ppn 8 --nbytes 1G --machine frontier
     hpccoll simulate allreduce --nodes 2:4096 --ppn 8 --nbytes 64M --plot nodes.png
     hpccoll simulate alltoall --topology 4x8 --nbytes 1K:16M --algorithm pairwise,bruck:k=4
+    mpiexec -n 4 python -m hpccoll simulate --calibrate here.json
     """
+    if calibrate is not None:
+        _calibrate(calibrate)
+        return
     if listed:
         for name in machines.names():
             click.echo(f"{name:14} {machines.find(name).description}")
@@ -117,6 +125,32 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
     if plot_path is not None:
         picture.draw([(point.nodes, report) for point, report in reports], plot_path)
         click.echo(f"wrote {plot_path}", err=True)
+
+
+def _calibrate(path: str) -> None:
+    """Measure on all ranks; rank 0 writes the file."""
+    from mpi4py import MPI
+
+    from hpccoll.bench.calibrate import calibrate
+    from hpccoll.comm import Comm
+
+    world = MPI.COMM_WORLD
+    try:
+        if world.Get_size() < 2:
+            raise ArgumentError("--calibrate", "one rank alone has no links to measure",
+                                "start it with mpiexec -n 2 or more")
+        if world.bcast(world.Get_rank() == 0 and not picture.writable(path)):
+            raise ArgumentError("--calibrate", f"cannot write {path!r}")
+        comm = Comm(world)
+    except HpccollError as error:
+        complain("simulate", str(error))
+        sys.exit(BAD_OPTIONS)
+    try:
+        measured = calibrate(comm, PurePath(path).stem)
+    except Exception as error:
+        fall(world, error)
+    if world.Get_rank() == 0:
+        _write(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
 
 
 def _layouts(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:

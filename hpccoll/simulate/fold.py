@@ -24,7 +24,7 @@ from typing import Iterator, NamedTuple, Sequence
 from hpccoll.simulate.network import Layout
 from hpccoll.simulate.work import Round, Work
 
-#: Programs are compared for all ranks up to so many messages, and for a sample beyond.
+#: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample.
 ALL, SAMPLE, FEW = 200_000, 24, 8
 #: Messages of programs kept for comparison with another symmetry.
 KEPT = 1_000_000
@@ -124,7 +124,8 @@ def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
 def check(symmetry: Symmetry, programs: "_Programs", layout: Layout) -> int:
     """Compare programs; return on how many ranks the symmetry holds, 0 if it fails on one."""
     size = layout.size
-    if programs.messages(0) * size <= ALL:
+    # A program of few messages may still take a look at every block to make.
+    if (programs.messages(0) + programs.work.nblocks) * size <= ALL:
         ranks: Sequence[int] = range(size)
     else:
         ranks = sample(symmetry, programs, layout)

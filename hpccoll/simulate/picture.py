@@ -27,9 +27,14 @@ def check(path: str) -> None:
     if path.rpartition(".")[2].lower() not in formats:
         raise ArgumentError("--plot", f"{path!r} ends in no known format",
                             f"choose from {', '.join(sorted(formats))}")
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+    if not writable(path):
         raise ArgumentError("--plot", f"cannot write {path!r}")
+
+
+def writable(path: str) -> bool:
+    """Tell whether a file can be written, or made."""
+    folder = os.path.dirname(path) or "."
+    return not os.path.isdir(path) and os.access(path if os.path.exists(path) else folder, os.W_OK)
 
 
 def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
@@ -81,7 +86,10 @@ def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str,
     panel.set_yscale("log")
     panel.xaxis.set_major_formatter(lambda value, position: text(value))
     panel.yaxis.set_major_formatter(lambda value, position: time_text(value))
-    panel.yaxis.set_minor_formatter(lambda value, position: time_text(value))
+    values = [y for line in series.values() for _, y in line] or [1.0]
+    few = max(values) < 20 * min(values)
+    panel.yaxis.set_minor_formatter(
+        lambda value, position: time_text(value) if few and f"{value:e}"[0] in "125" else "")
     panel.grid(axis="y", color=FAINT, linewidth=0.8)
     panel.set_xlabel(name, color=INK)
     if series:

@@ -1,0 +1,145 @@
+"""Calibration: a machine for the simulator, measured on the ranks of this job.
+
+For every level of the layout, two ranks that part there pass a message back and forth through
+hpccoll itself, so that what its Python and its transports cost is in the numbers: the smallest
+message gives ``alpha``, the slope between large ones ``beta``. Where several disjoint pairs can
+cross at once, they do; if together they are clearly slower than one pair times their number, the
+rate of all is the limit of the link (between groups) or of the bus (innermost level). Reducing
+and copying are timed on one rank, on arrays that fit into a cache.
+
+What is not measured: overhead apart from latency (it is part of ``alpha``), and switches.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Callable, Iterator, Sequence
+
+import numpy
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.bench.environment import record
+from hpccoll.simulate.model import Level, Machine
+from hpccoll.simulate.network import Layout
+from hpccoll.topology import Topology
+from hpccoll.tune.machine import library
+
+#: Bytes of the message whose time is the latency; and of those that tell the rate.
+SMALL, MIDDLE, LARGE = 8, 1 << 20, 8 << 20
+#: Batches of small and of large messages, of which the fastest counts: others were disturbed.
+MANY, FEW = 300, 12
+#: Messages there and back in a batch: short, so that some batches are left in peace.
+TURNS, LARGE_TURNS = 10, 3
+#: Bytes of the arrays that are reduced and copied.
+LOCAL = 1 << 18
+#: Pairs together count as held up below this part of what they reach one by one.
+HELD_UP = 0.85
+
+
+def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
+    """Measure a machine; collective over two ranks or more, and the same on all of them."""
+    topology = comm.topology
+    hosts = comm.allgather(MPI.Get_processor_name())
+    levels, names = [], set()
+    for depth, pairs in _crossings(topology):
+        a, b = pairs[0]
+        alpha = _passing(comm, pairs[:1], SMALL)
+        middle, large = (_passing(comm, pairs[:1], n) for n in (MIDDLE, LARGE))
+        beta = max(large - middle, 1e-3 * large) / (LARGE - MIDDLE)
+        limit = math.inf
+        if len(pairs) > 1:
+            together = len(pairs) * LARGE / _passing(comm, pairs, LARGE)
+            limit = together if together < HELD_UP * len(pairs) / beta else math.inf
+        across = depth < topology.depth - 1
+        levels.append(Level(_name("node" if hosts[a] == hosts[b] else "network", names),
+                            alpha, beta, link=limit if across else math.inf,
+                            bus=math.inf if across else limit))
+    gamma, copy = (comm.bcast(value) for value in _local())
+    found = record(comm, str(topology))
+    words = comm.bcast(None if found is None else (
+        f"{found['ranks']} ranks ({topology}) on {len(found['hosts'])} host(s), {found['cpu']}, "
+        f"{found['cores']} cores, {library(found['mpi'])}, hpccoll {found['hpccoll']}",
+        f"measured by hpccoll simulate --calibrate, {found['time'][:10]}"))
+    return Machine(name, tuple(levels), gamma, copy, f"measured: {words[0]}", (words[1],))
+
+
+def _crossings(topology: Topology) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """For every depth at which some ranks part: disjoint pairs of such ranks.
+
+    At the innermost depth the pairs lie in one group, elsewhere in two neighbouring groups.
+    """
+    layout = Layout(topology)
+    paths = [layout.path(rank) for rank in range(topology.size)]
+    innermost = topology.depth - 1
+    for depth in range(topology.depth):
+        groups: dict[tuple, dict[int, list[int]]] = {}
+        for rank, path in enumerate(paths):
+            if len(path) > depth:
+                groups.setdefault(path[:depth], {}).setdefault(path[depth], []).append(rank)
+        parted = next((list(g.values()) for g in groups.values() if len(g) > 1), None)
+        if parted is None:
+            continue
+        if depth == innermost:
+            ranks = [rank for group in parted for rank in group]
+            yield depth, list(zip(ranks[::2], ranks[1::2]))
+        else:
+            yield depth, list(zip(parted[0], parted[1]))
+
+
+def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int) -> float:
+    """Seconds of one message between the ranks of a pair, the slowest of several pairs."""
+    index = next((i for i, pair in enumerate(pairs) if comm.rank in pair), None)
+    plain = MPI.Intracomm(comm).Split(MPI.UNDEFINED if index is None else index, comm.rank)
+    seconds = 0.0
+    if plain != MPI.COMM_NULL:
+        # With a layout of its own: the one that the environment gives is that of all ranks.
+        pair = hpccoll.Comm(plain, Topology(2))
+        buffer = numpy.zeros(nbytes // 4, "f4")
+        turns, batches = (TURNS, MANY) if nbytes == SMALL else (LARGE_TURNS, FEW)
+
+        def there_and_back() -> None:
+            with pair.using(bcast="linear", segment_bytes=2 * nbytes):
+                for _ in range(turns):
+                    pair.Bcast(buffer, 0)
+                    pair.Bcast(buffer, 1)
+
+        seconds = _fastest(there_and_back, batches) / (2 * turns)
+        pair.Free()
+    # The others sleep, so that they take no processor from those that measure.
+    ended = comm.Ibarrier()
+    while not ended.Test():
+        time.sleep(1e-3)
+    return comm.allreduce(seconds, MPI.MAX)
+
+
+def _local() -> tuple[float, float]:
+    """Seconds per byte of reducing into one operand, and of copying."""
+    left, right = numpy.ones(LOCAL // 4, "f4"), numpy.ones(LOCAL // 4, "f4")
+
+    def timed(function: Callable[..., Any], *operands: Any) -> float:
+        def often() -> None:
+            for _ in range(100):
+                function(*operands)
+        return _fastest(often, FEW) / 100 / LOCAL
+
+    return timed(numpy.add, left, right, left), timed(numpy.copyto, left, right)
+
+
+def _fastest(function: Callable[[], None], batches: int) -> float:
+    seconds = []
+    for _ in range(batches):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def _name(word: str, taken: set[str]) -> str:
+    """The word, or the word with a number where an outer level has it."""
+    name, number = word, 2
+    while name in taken:
+        name, number = f"{word}-{number}", number + 1
+    taken.add(name)
+    return name
