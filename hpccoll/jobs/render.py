@@ -214,7 +214,8 @@ def _environment(site: Site, job: Job) -> list[Line]:
         Line(f"source {shlex.quote(job.activate)}", "the Python environment") if job.activate else
         Line("", "the Python environment is the one that was active when the job was submitted; "
                  "or write here: source .venv/bin/activate"),
-        Line(f"export OMP_NUM_THREADS={job.threads}", "threads of NumPy and of the program"),
+        Line(f"export OMP_NUM_THREADS={_threads(site, job)}",
+             "threads of NumPy and of the program"),
         *site.settings]
     if job.gpus and job.ppn > job.gpus:
         lines.append(Line("", "several ranks share a device: they take turns unless MPS runs on "
@@ -224,6 +225,14 @@ def _environment(site: Site, job: Job) -> list[Line]:
                               "first (sbcast, or a container): thousands of ranks that import "
                               "from one file system take minutes"))
     return lines
+
+
+def _threads(site: Site, job: Job) -> str:
+    """Threads of a rank: one to a core, however many the job is given when it is submitted."""
+    if site.scheduler == "pbs":
+        return str(job.threads)
+    cpus = "SLURM_CPUS_PER_TASK"
+    return f"${cpus}" if site.smt == 1 else f"$(({cpus} / {site.smt}))"
 
 
 def _run(job: Job, ranks: str) -> list[Line]:

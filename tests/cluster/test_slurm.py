@@ -73,6 +73,27 @@ def test_the_bench_script_leaves_a_table_and_plots(batch, tmp_path):
 
 
 @several_nodes
+def test_the_hybrid_script_runs_an_unchanged_program(batch, tmp_path):
+    (tmp_path / "my_program.py").write_text(
+        "import os, sys\nfrom mpi4py import MPI\n"
+        "print(sys.argv[1:], MPI.COMM_WORLD.allreduce(os.environ['OMP_NUM_THREADS']))\n")
+    status, _, printed = batch("--ntasks-per-node=1", "--cpus-per-task=2",
+                               ROOT / "jobs" / "hybrid.sbatch", "--epochs", "3")
+    assert status == 0, printed
+    assert re.search(r"ok +layout +2x1 ", printed) and "warning" not in printed
+    assert printed.count("['--epochs', '3'] 22") == 2
+
+
+@several_nodes
+def test_the_tune_script_leaves_a_table(batch, tmp_path):
+    status, number, printed = batch(ROOT / "jobs" / "tune.sbatch", "--quick", "--collective",
+                                    "barrier")
+    assert status == 0, printed
+    table = json.loads((tmp_path / f"hpccoll-tune-{number}.json").read_text())
+    assert '"2x2"' in json.dumps(table)
+
+
+@several_nodes
 def test_nodes_given_to_sbatch_count(batch):
     """The script holds no number of ranks of its own."""
     status, _, printed = batch("--nodes=1", ROOT / "jobs" / "cpu-mpich.sbatch", *QUICK)

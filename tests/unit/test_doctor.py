@@ -1,12 +1,13 @@
 """Findings of ``hpccoll doctor`` from facts made up, and the command on one rank."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
 
 from hpccoll.doctor import Facts, examine
-from hpccoll.doctor.facts import launched, launcher
+from hpccoll.doctor.facts import launched, launcher, own
 from hpccoll.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING, ranks_text
 
 pytest.importorskip("click")
@@ -231,3 +232,30 @@ def test_status_says_whether_something_is_wrong(monkeypatch):
     ran = doctor()
     assert ran.exit_code == 1 and "HPCCOLL_TIMEOUT" in ran.stdout
     assert doctor("--ranks", "x").exit_code == 2
+
+
+# -- devices --------------------------------------------------------------------------------
+CUPY = """
+class runtime:
+    class CUDARuntimeError(Exception): pass
+    @staticmethod
+    def getDeviceCount():
+        if {count} < 0:
+            raise runtime.CUDARuntimeError
+        return {count}
+    @staticmethod
+    def deviceGetPCIBusId(number):
+        return f"0000:0{{number}}:00.0"
+class cuda:
+    runtime = runtime
+"""
+
+
+@pytest.mark.parametrize("count, found", [(2, ("0000:00:00.0", "0000:01:00.0")), (0, ()),
+                                          (-1, ())])
+def test_devices_are_what_cupy_sees(tmp_path, monkeypatch, count, found):
+    (tmp_path / "cupy.py").write_text(CUPY.format(count=count))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    assert own().devices == found
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)

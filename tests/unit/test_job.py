@@ -72,7 +72,8 @@ def test_binding_follows_the_number_of_ranks():
     assert "mask_cpu:fe000000000000,fe00000000000000,fe0000" in script(Job("lumi"))
     assert "mask_cpu:2000000000000,200000000000000\n" in script(Job("lumi", ppn=2, threads=1))
     assert "--cpus-per-task=32" in script(Job("perlmutter"))  # 16 cores of two processors each
-    assert "OMP_NUM_THREADS=16" in script(Job("perlmutter"))
+    assert "OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK / 2))" in script(Job("perlmutter"))
+    assert "OMP_NUM_THREADS=8" in script(Job("polaris"))
     assert "--cpus-per-task=14" in script(Job("frontier", ppn=4))
 
 
