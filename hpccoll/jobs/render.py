@@ -183,17 +183,26 @@ def _pbs(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], str]
         *[Line(f"-q {job.partition or YOURS}", "the queue is yours to know")]
         * bool(job.partition or "queue" in site.yours),
         *site.directives]
-    options = [Line(f"-n {job.nodes * job.ppn}", "ranks of the job"),
-               Line(f"--ppn {job.ppn}", "ranks of each node"),
-               Line(f"--depth {job.threads} --cpu-bind depth",
-                    "every rank stays on its cores; with Open MPI write "
-                    f"--map-by ppr:{job.ppn}:node:pe={job.threads} for the last two")]
+    options = [Line(f"-n {job.nodes * job.ppn}", "ranks of the job"), *_mpiexec(job)]
     before = [
         Line('cd "${PBS_O_WORKDIR:?this is a job script: start it with qsub}"',
              "PBS starts jobs in the home directory"),
         Line("job=${PBS_JOBID%%.*}", "the number of the job, for names of files")]
     return ([Line(f"#PBS {line.text}", line.why) for line in head], before,
             _launch("mpiexec", options, site, job), str(job.nodes * job.ppn))
+
+
+def _mpiexec(job: Job) -> list[Line]:
+    """Ranks of a node, and their cores, as the launchers of MPI libraries want them."""
+    bound = "every rank stays on its cores"
+    if job.mpi == "openmpi":
+        return [Line(f"--map-by ppr:{job.ppn}:node:pe={job.threads}", "ranks of each node"),
+                Line("--bind-to core", bound)]
+    if job.mpi == "cray":
+        return [Line(f"--ppn {job.ppn}", "ranks of each node"),
+                Line(f"--depth {job.threads} --cpu-bind depth", bound)]
+    return [Line(f"-ppn {job.ppn}", "ranks of each node"),
+            Line(f"-bind-to core:{job.threads}", bound)]
 
 
 def _launch(program: str, options: list[Line], site: Site, job: Job) -> list[Line]:
