@@ -2,10 +2,12 @@
 
 For every level of the layout, two ranks that part there pass a message back and forth through
 hpccoll itself, so that what its Python and its transports cost is in the numbers: the smallest
-message gives ``alpha``, the slope between large ones ``beta``. Where several disjoint pairs can
-cross at once, they do; if together they are clearly slower than one pair times their number, the
-rate of all is the limit of the link (between groups) or of the bus (innermost level). Reducing
-and copying are timed on one rank, on arrays that fit into a cache.
+message gives ``alpha``, the slope between large ones ``beta``. Then many send at once: between
+groups, disjoint pairs, all in one direction; in the innermost group, all ranks in pairs, both ways.
+If together they are clearly slower than one message times their number, the rate of all is the
+limit of the link between groups, or of the bus in the innermost one: its memory. Reducing
+and copying are timed on one rank, on arrays too large for most caches: they count for little where
+messages are small.
 
 What is not measured: overhead apart from latency (it is part of ``alpha``), and switches.
 """
@@ -27,13 +29,13 @@ from hpccoll.topology import Topology
 from hpccoll.tune.machine import library
 
 #: Bytes of the message whose time is the latency; and of those that tell the rate.
-SMALL, MIDDLE, LARGE = 8, 1 << 20, 8 << 20
+SMALL, MIDDLE, LARGE = 8, 4 << 20, 32 << 20
 #: Batches of small and of large messages, of which the fastest counts: others were disturbed.
 MANY, FEW = 300, 12
 #: Messages there and back in a batch: short, so that some batches are left in peace.
-TURNS, LARGE_TURNS = 10, 3
-#: Bytes of the arrays that are reduced and copied.
-LOCAL = 1 << 18
+TURNS, LARGE_TURNS = 10, 2
+#: Bytes of the arrays that are reduced and copied, and how often in a batch.
+LOCAL, LOCAL_TURNS = 16 << 20, 3
 #: Pairs together count as held up below this part of what they reach one by one.
 HELD_UP = 0.85
 
@@ -48,11 +50,12 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
         alpha = _passing(comm, pairs[:1], SMALL)
         middle, large = (_passing(comm, pairs[:1], n) for n in (MIDDLE, LARGE))
         beta = max(large - middle, 1e-3 * large) / (LARGE - MIDDLE)
-        limit = math.inf
-        if len(pairs) > 1:
-            together = len(pairs) * LARGE / _passing(comm, pairs, LARGE)
-            limit = together if together < HELD_UP * len(pairs) / beta else math.inf
         across = depth < topology.depth - 1
+        senders = len(pairs) if across else 2 * len(pairs)
+        limit = math.inf
+        if senders > 1:
+            together = senders * LARGE / _passing(comm, pairs, LARGE, both=not across)
+            limit = together if together < HELD_UP * senders / beta else math.inf
         levels.append(Level(_name("node" if hosts[a] == hosts[b] else "network", names),
                             alpha, beta, link=limit if across else math.inf,
                             bus=math.inf if across else limit))
@@ -88,8 +91,12 @@ def _crossings(topology: Topology) -> Iterator[tuple[int, list[tuple[int, int]]]
             yield depth, list(zip(parted[0], parted[1]))
 
 
-def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int) -> float:
-    """Seconds of one message between the ranks of a pair, the slowest of several pairs."""
+def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
+             both: bool = False) -> float:
+    """Seconds of one message between the ranks of a pair, the slowest of several pairs.
+
+    There and back one after the other, or ``both`` at once.
+    """
     index = next((i for i, pair in enumerate(pairs) if comm.rank in pair), None)
     plain = MPI.Intracomm(comm).Split(MPI.UNDEFINED if index is None else index, comm.rank)
     seconds = 0.0
@@ -105,7 +112,13 @@ def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int) 
                     pair.Bcast(buffer, 0)
                     pair.Bcast(buffer, 1)
 
-        seconds = _fastest(there_and_back, batches) / (2 * turns)
+        def exchanged() -> None:
+            with pair.using(allgather="ring", segment_bytes=2 * nbytes):
+                for _ in range(2 * turns):
+                    pair.Allgather(MPI.IN_PLACE, whole)
+
+        whole = numpy.zeros((2, nbytes // 4), "f4") if both else buffer
+        seconds = _fastest(exchanged if both else there_and_back, batches) / (2 * turns)
         pair.Free()
     # The others sleep, so that they take no processor from those that measure.
     ended = comm.Ibarrier()
@@ -120,9 +133,9 @@ def _local() -> tuple[float, float]:
 
     def timed(function: Callable[..., Any], *operands: Any) -> float:
         def often() -> None:
-            for _ in range(100):
+            for _ in range(LOCAL_TURNS):
                 function(*operands)
-        return _fastest(often, FEW) / 100 / LOCAL
+        return _fastest(often, FEW) / LOCAL_TURNS / LOCAL
 
     return timed(numpy.add, left, right, left), timed(numpy.copyto, left, right)
 

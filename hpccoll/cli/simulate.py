@@ -21,6 +21,7 @@ from hpccoll.cli.options import names, parameters
 from hpccoll.cli.ranks import BAD_OPTIONS, complain, fall
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.simulate import machines, picture, simulate
+from hpccoll.simulate.against import NEAR, compare, picks
 from hpccoll.simulate.model import machine_as_data
 from hpccoll.simulate.report import Report, size_text, time_text
 from hpccoll.simulate.sizes import counts, nbytes
@@ -75,10 +76,12 @@ class Point(NamedTuple):
 @click.option("--plot", "plot_path", metavar="FILE",
               help="Draw; the suffix names the format: png, svg, pdf.")
 @click.option("--machines", "listed", is_flag=True, help="List the machines that come along.")
+@click.option("--against", metavar="FILE",
+              help="Compare with what hpccoll bench --json measured, on --machine.")
 @click.option("--calibrate", metavar="FILE",
               help="Measure this job's machine into a machine file; under mpiexec.")
 def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root, segment_bytes,
-            itemsize, no_fold, json_path, plot_path, listed, calibrate):
+            itemsize, no_fold, json_path, plot_path, listed, against, calibrate):
     """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
 
     \b
@@ -94,6 +97,10 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
         for name in machines.names():
             click.echo(f"{name:14} {machines.find(name).description}")
         return
+    segment = nbytes("--segment-bytes", segment_bytes)[0] if segment_bytes else 0
+    if against is not None:
+        _against(against, machine, topology, segment)
+        return
     if collective is None:
         raise ArgumentError("collective", "which one to simulate is missing",
                             f"choose from {', '.join(ALGORITHMS)}")
@@ -102,7 +109,6 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
     points = [Point(count, size, name, params) for count in layouts
               for size in nbytes("--nbytes", sizes, step)
               for name, params in _algorithms(collective, wanted)]
-    segment = nbytes("--segment-bytes", segment_bytes)[0] if segment_bytes else 0
     if plot_path is not None:
         picture.check(plot_path)
     simulations = ((point, simulate(
@@ -125,6 +131,28 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
     if plot_path is not None:
         picture.draw([(point.nodes, report) for point, report in reports], plot_path)
         click.echo(f"wrote {plot_path}", err=True)
+
+
+def _against(path: str, machine: str, topology: str | None, segment: int) -> None:
+    """Print measured and simulated times side by side, and how often the simulation is right."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+    except (OSError, ValueError) as error:
+        raise ArgumentError("--against", f"cannot read {path!r}: {error}") from error
+    found = compare(record, machines.find(machine),
+                    None if topology is None else Topology.parse(topology), segment)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("collective", "bytes", "algorithm", "measured", "simulated", "simulated/measured"):
+        table.add_column(name, justify="left" if name in ("collective", "algorithm") else "right")
+    for c in found:
+        table.add_row(c.collective, size_text(c.nbytes).strip(), c.candidate,
+                      time_text(c.measured), time_text(c.simulated),
+                      f"{c.simulated / c.measured:.2f}")
+    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
+    right, of = picks(found)
+    click.echo(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured best, "
+               f"or within {NEAR - 1:.0%} of it")
 
 
 def _calibrate(path: str) -> None:

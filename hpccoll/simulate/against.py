@@ -1,0 +1,98 @@
+"""Simulated against measured: the record of a benchmark, run again on a machine file.
+
+Only algorithms of the table are compared; the host MPI's own and the automatic choice have no
+schedule of their own. What counts in the end is whether the simulation picks the right algorithm:
+the measured-best, or one that measured within ``NEAR`` of it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.errors import ArgumentError
+from hpccoll.simulate import simulate
+from hpccoll.simulate.model import Machine
+from hpccoll.topology import Topology
+
+#: An algorithm is as good as the measured-best up to this factor.
+NEAR = 1.15
+
+
+class Compared(NamedTuple):
+    """One algorithm at one size: seconds measured (median) and simulated."""
+
+    collective: str
+    nbytes: int
+    candidate: str
+    measured: float
+    simulated: float
+
+
+class Picks(NamedTuple):
+    """Sizes at which the simulated-best algorithm measured best or near it, of how many."""
+
+    right: int
+    of: int
+
+
+def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | None = None,
+            segment_bytes: int = 0) -> list[Compared]:
+    """Simulate what a record of ``hpccoll bench --json`` measured.
+
+    Args:
+        topology: layout of the ranks; the record's if omitted.
+
+    Raises:
+        ArgumentError: not such a record, or one without an algorithm of the table.
+    """
+    try:
+        layout = topology or _layout(record["environment"])
+        found = [Compared(r["collective"], r["nbytes"], r["candidate"],
+                          r["statistics"]["p50_seconds"],
+                          _simulated(r, machine, layout, segment_bytes))
+                 for r in record["results"]
+                 if r["candidate"].split(":")[0] in ALGORITHMS.get(r["collective"], ())]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArgumentError("--against", f"no record of hpccoll bench --json: {error!r}") from error
+    if not found:
+        raise ArgumentError("--against", "the record names no algorithm that has a schedule",
+                            "measure some: hpccoll bench --algorithm ring,rabenseifner --json ...")
+    return found
+
+
+def picks(found: Sequence[Compared]) -> Picks:
+    """Count the sizes, with two algorithms or more, at which the simulation picks well."""
+    right = of = 0
+    for _, same in groupby(sorted(found), key=lambda c: c[:2]):
+        group = list(same)
+        if len(group) > 1:
+            chosen = min(group, key=lambda c: c.simulated)
+            of += 1
+            right += chosen.measured <= NEAR * min(c.measured for c in group)
+    return Picks(right, of)
+
+
+def _simulated(result: Mapping[str, Any], machine: Machine, layout: Topology,
+               segment_bytes: int) -> float:
+    name, *settings = result["candidate"].split(":")
+    params = {key: int(value) for key, _, value in (s.partition("=") for s in settings)}
+    hierarchical = ALGORITHMS[result["collective"]][name].hierarchical
+    made = schedule(result["collective"], name, layout.size, root=result["root"] or 0,
+                    topology=layout if hierarchical else None, **params)
+    itemsize = result["nbytes"] // result["count"] if result["count"] else 0
+    return simulate(made, result["nbytes"], machine, layout, itemsize=itemsize,
+                    segment_bytes=segment_bytes).seconds
+
+
+def _layout(environment: Mapping[str, Any]) -> Topology:
+    """The layout that was given, or else the hosts of neighbouring ranks."""
+    if environment["topology"]:
+        return Topology.parse(environment["topology"])
+    return Topology(tuple(_lengths(environment["rank_hosts"])))
+
+
+def _lengths(hosts: Sequence[str]) -> Iterator[int]:
+    for _, run in groupby(hosts):
+        yield len(list(run))

@@ -1,0 +1,30 @@
+"""Calibration on real ranks: every rank gets the same machine, and it can be simulated on."""
+
+import json
+
+import hpccoll
+from hpccoll.bench.calibrate import _crossings, calibrate
+from hpccoll.simulate.model import machine_as_data, machine_from_text
+from hpccoll.topology import Topology
+
+
+def test_a_measured_machine(world):
+    if world.size < 2:
+        return
+    machine = calibrate(world, "here")
+    assert len({repr(m) for m in world.allgather(machine)}) == 1
+    assert 1 <= len(machine.levels) <= world.topology.depth
+    for level in machine.levels:
+        assert 1e-8 < level.alpha < 1
+        assert 1e-13 < level.beta < 1e-6
+    again = machine_from_text(json.dumps(machine_as_data(machine)), "here.json")
+    made = hpccoll.schedule("allreduce", "ring", world.size)
+    assert hpccoll.simulate(made, 1 << 20, again).seconds > 0
+
+
+def test_pairs_that_are_measured():
+    """At each level pairs are disjoint, and their ranks part there."""
+    assert list(_crossings(Topology.parse("2x2"))) == [(0, [(0, 2), (1, 3)]), (1, [(0, 1)])]
+    assert list(_crossings(Topology.parse("5"))) == [(0, [(0, 1), (2, 3)])]
+    assert list(_crossings(Topology.parse("1x3"))) == [(1, [(0, 1)])]
+    assert list(_crossings(Topology.parse("1,3"))) == [(0, [(0, 1)]), (1, [(1, 2)])]
