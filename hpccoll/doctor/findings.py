@@ -125,17 +125,27 @@ def settings(facts: Sequence[Facts]) -> Iterator[Finding]:
 def layout(facts: Sequence[Facts]) -> Iterator[Finding]:
     """Are the nodes found where they are?"""
     nodes = _parts(facts, lambda each: each.node)
-    shape = facts[0].layout or "unknown"
     if all("SLURMD_NODENAME" in each.slurm or "SLURM_NODEID" in each.slurm for each in facts):
         placed = _parts(facts, lambda each: each.host)
-        if sorted(placed.values()) != sorted(nodes.values()):
+        told = (f"Slurm placed the ranks on {_count(len(placed), 'node')}, the MPI library sees "
+                f"{_count(len(nodes), 'group')} that {'share' if len(nodes) > 1 else 'shares'} "
+                "memory")
+        shape = f"{len(placed)}x{len(facts) // len(placed)}"
+        same = sorted(placed.values()) == sorted(nodes.values())
+        finer = all(any(set(group) <= set(node) for node in placed.values())
+                    for group in nodes.values())
+        if finer and not same:
             yield Finding(
-                ERROR, "layout", f"Slurm placed the ranks on {len(placed)} nodes, the MPI library "
-                f"sees {len(nodes)} groups that share memory", "start ranks of a node by one "
-                "launcher, not by a host file; else set HPCCOLL_TOPOLOGY, such as "
-                f"{len(placed)}x{len(facts) // len(placed)}, and HPCCOLL_SHARED_MEMORY=no")
+                WARNING, "layout", f"{told}: ranks of a node talk through the network",
+                "start the ranks of a node by one launcher, not by a host file; an Open MPI that "
+                "was built with the PMIx that Slurm uses")
+        elif not same:
+            yield Finding(
+                ERROR, "layout", f"{told}: memory may be shared across nodes that do not share it",
+                f"HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
     sizes = {len(ranks) for ranks in nodes.values()}
-    yield Finding(OK, "layout", f"{shape} ({_count(len(nodes), 'node')}, "
+    yield Finding(OK, "layout", f"{facts[0].layout or 'unknown'} "
+                  f"({_count(len(nodes), 'node')}, "
                   f"{_range(sizes)} ranks each)")
     if any(ranks[-1] - ranks[0] >= len(ranks) for ranks in nodes.values()):
         yield Finding(WARNING, "layout", "ranks are not numbered node by node",

@@ -117,9 +117,15 @@ def test_settings_without_sense_are_an_error():
 
 def test_nodes_that_mpi_does_not_see():
     found = one(job(node={n: n for n in range(4)}, layout="4x1"))
+    assert found.level == WARNING
+    assert "on 2 nodes, the MPI library sees 4 groups that share memory" in found.what
+
+
+def test_nodes_that_mpi_takes_for_one():
+    found = one(job(node=0, layout="4", processors={n: (n,) for n in range(4)}))
     assert found.level == ERROR
-    assert "on 2 nodes, the MPI library sees 4 groups" in found.what
-    assert "HPCCOLL_TOPOLOGY, such as 2x2" in found.remedy
+    assert "on 2 nodes, the MPI library sees 1 group that shares memory" in found.what
+    assert "HPCCOLL_TOPOLOGY=2x2" in found.remedy
 
 
 def test_ranks_dealt_out_over_nodes():
