@@ -87,7 +87,7 @@ def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str,
     panel.xaxis.set_major_formatter(lambda value, position: text(value))
     panel.yaxis.set_major_formatter(lambda value, position: time_text(value))
     values = [y for line in series.values() for _, y in line] or [1.0]
-    few = max(values) < 20 * min(values)
+    few = max(values) < 100 * min(values)
     panel.yaxis.set_minor_formatter(
         lambda value, position: time_text(value) if few and f"{value:e}"[0] in "125" else "")
     panel.grid(axis="y", color=FAINT, linewidth=0.8)
