@@ -21,6 +21,7 @@ from hpccoll.run import drive
 from hpccoll.tune.choose import Choice, choose
 from hpccoll.tune.online import Trial
 from hpccoll.tune.promises import check_served
+from hpccoll.tune.rules import Place
 from hpccoll.tune.tuned import Tuned, load
 
 #: The methods of the MPI library. ``super()`` would find the same ones, a third of a
@@ -159,7 +160,7 @@ class Blocking(Recalling):
         call, determinism = self._resolve(name, *args), self._config.determinism
         check_served(call, name, args, determinism)
         return call, call and choose(call, self.Get_size(), *self._wish(call, name), tuned,
-                                     determinism)
+                                     determinism, lambda: place_of(self._private()))
 
     def _tuned(self) -> Tuned | None:
         """Measured times, if there are any; the first call of a communicator looks for them."""
@@ -200,6 +201,11 @@ class Blocking(Recalling):
         if life is None or life.freed:
             raise DeadCommunicatorError("the communicator is null or was freed; "
                                         "make a new hpccoll.Comm")
+
+
+def place_of(state: State) -> Place:
+    """What rules may know of the place of a communicator."""
+    return Place(state.one_node, state.crowded, MPI.get_vendor()[0])
 
 
 def spelled(call: calls.Call | None, args: tuple) -> tuple:

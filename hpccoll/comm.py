@@ -23,6 +23,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import config
+from hpccoll.blocking import place_of
 from hpccoll.calls import collective_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.life import Life
@@ -98,7 +99,8 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         state = existing(self)
         return describe(collective, nbytes, self.Get_size(), wish, environment,
                         state.topology if state else self._layout,
-                        self._life and self._life.tuned, self._config.determinism)
+                        self._life and self._life.tuned, self._config.determinism,
+                        state and place_of(state))
 
     def empty(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
         """Make an array in registered memory, which other ranks of the node read in place.

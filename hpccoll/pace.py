@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: Failed tests before the processor is offered to others, where every rank has one.
-SPINS = 30
+SPINS = 5
 
 
 class Pace(NamedTuple):
     """How ranks share processors and caches; docs/performance.md has the measurements.
 
     Attributes:
-        slot: largest message, in bytes, that is copied through shared memory.
+        slot: largest message, in bytes, that may be copied through shared memory.
+        sure_slot: largest that always is; see :mod:`hpccoll.transport.shared`.
         segment, large_segment: bytes of a block per message; in large blocks, whose data comes
             from memory and not from a cache, the second.
         large: blocks above so many bytes are large.
@@ -20,6 +21,7 @@ class Pace(NamedTuple):
     """
 
     slot: int
+    sure_slot: int
     segment: int
     large_segment: int
     large: int
@@ -31,6 +33,6 @@ class Pace(NamedTuple):
 
 
 #: Every rank has a processor: pieces that stay in its cache, several of them in flight.
-ROOMY = Pace(256 << 10, 256 << 10, 1 << 20, 4 << 20, SPINS)
+ROOMY = Pace(256 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, SPINS)
 #: Ranks wait for each other's turn: as much as possible is moved in one turn.
-CROWDED = Pace(1 << 20, 1 << 20, 4 << 20, 1 << 20, 0)
+CROWDED = Pace(512 << 10, 512 << 10, 512 << 10, 4 << 20, 1 << 20, 0)

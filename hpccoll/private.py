@@ -52,11 +52,12 @@ class State:
         self.remote = self.endpoint = MpiEndpoint(self.comm)
         self.node = None
         if config.shared_memory:
-            self.node = Node(self.comm, near, self.pace.slot)
+            self.node = Node(self.comm, near, self.pace.slot, self.pace.sure_slot)
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:
             near.Free()
+        self.one_node = bool(self.node) and len(self.node.local) == self.size - 1
         self.choices = Kept(MOST_KEPT)
         self.prepared = Kept(MOST_KEPT, discard=lambda execution: execution.free())
         self.seen = Kept(MOST_KEPT)

@@ -13,6 +13,7 @@ from hpccoll.calls import METHODS
 from hpccoll.config import AUTO, NATIVE, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.tune.choose import Choice, choose, objection
+from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -107,13 +108,13 @@ def select(wanted: Sequence[Candidate], case: Case, memory: Memory,
 
 
 def serves(candidate: Candidate, case: Case, memory: Memory, config: Config,
-           tuned: Tuned | None = None) -> str:
+           tuned: Tuned | None = None, place: Place | None = None) -> str:
     """The algorithm that runs; for ``auto``, what it chooses under the environment's wishes."""
     if candidate.name != AUTO:
         return candidate.label
     wish = config.algorithm.get(METHODS[case.collective])
     choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True, tuned,
-                    config.determinism)
+                    config.determinism, lambda: place)
     return Candidate(choice.algorithm, tuple(choice.params.items()), choice.segment_bytes).label
 
 

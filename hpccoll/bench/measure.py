@@ -25,12 +25,15 @@ from hpccoll.bench.candidates import serves
 from hpccoll.bench.cases import Case
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.results import Result
+from hpccoll.blocking import place_of
 from hpccoll.calls import METHODS
 from hpccoll.comm import Comm
 from hpccoll.config import AUTO, NATIVE, load
 from hpccoll.life import Life
+from hpccoll.private import existing
 from hpccoll.topology import Topology
 from hpccoll.tune.promises import NONE
+from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -96,6 +99,12 @@ class World:
         """The measured times that ``auto`` goes by, once it has run."""
         return Life.of(Comm(self.measured)).tuned
 
+    @property
+    def place(self) -> Place | None:
+        """Where ``auto`` has found that it runs, if it has looked."""
+        state = existing(self.measured)
+        return state and place_of(state)
+
     def free(self) -> None:
         """Free the communicators; collective."""
         self.measured.Free()
@@ -151,7 +160,8 @@ class Runner:
         means, first, wrong, changed = zip(*everyone)
         return Result(
             case.collective, self.candidate.label,
-            serves(self.candidate, case, self.memories[0], self.world.config, self.world.tuned),
+            serves(self.candidate, case, self.memories[0], self.world.config, self.world.tuned,
+                   self.world.place),
             case.size,
             case.root if case.rule.rooted else None, case.nbytes, case.count, case.message,
             case.dtype.name if case.count else None, case.op, case.in_place, max(first),

@@ -1,13 +1,13 @@
 """A node's shared memory: the channels between its ranks, and registered regions.
 
-Every rank has one line of control memory, and two slots for small messages, for each channel to
+Every rank has one line of control memory, and a few slots for messages, for each channel to
 another rank of the node. A region is further shared memory, whose arrays users get.
 
-    channel = sender's line [word word | where where | nbytes nbytes] and its slots 0 and 1
-              receiver's line [taken taken]
+    channel = sender's line [word ... | where ... | nbytes ...] and its slots
+              receiver's line [taken ...]
 
-The messages of a channel are numbered from 1 and use the two halves in turn. ``word`` says that
-a message lies there (its number, and its size if it is small), ``taken`` that it was read.
+The messages of a channel are numbered from 1 and use the places in turn. ``word`` says that a
+message lies there (its number, and its size if it is in the slot), ``taken`` that it was read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import bisect
 import ctypes
 import os
 import platform
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy
 from mpi4py import MPI
@@ -25,6 +25,8 @@ from hpccoll.transport.memory import share
 
 #: Tags that have channels: those of blocking calls.
 CHANNELS = 2
+#: Places of a channel; a power of two, at most 5 to fit a line.
+PLACES = 4
 #: Bytes of slots per rank, shared out among its channels, and the least for one slot.
 SLOTS_BYTES, LEAST_SLOT = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
@@ -39,10 +41,12 @@ OFFSET_BITS = 48
 class Channel:
     """One direction between two ranks, seen from either side."""
 
-    def __init__(self, line: memoryview, taken: memoryview, slots: tuple, tag: int,
+    def __init__(self, line: memoryview, taken: memoryview, slots: Sequence, tag: int,
                  fence: Callable[[], Any] | None):
         self.line, self.taken, self.slots, self.tag, self.fence = line, taken, slots, tag, fence
         self.sent = self.received = 0
+        #: Seconds that a byte takes into a slot, lately; other messages may be faster unslotted.
+        self.pace = 0.0
 
 
 class Region:
@@ -61,6 +65,8 @@ class Node:
         comm: the communicator.
         near: this rank's part of its split by nodes; freed with this object.
         most_slot: largest message to copy into a slot, in bytes; less where there are many ranks.
+        sure_slot: up to so many bytes, messages always go through slots; above, where that is
+            faster than reading them from the sender's memory.
 
     Attributes:
         comm: communicator of the node's ranks.
@@ -69,12 +75,14 @@ class Node:
         slot_bytes: largest message that is copied into a slot.
     """
 
-    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, most_slot: int):
+    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, most_slot: int,
+                 sure_slot: int):
         self.comm, self.rank = near, near.Get_rank()
         told = near.allgather((comm.Get_rank(), os.getpid()))
         self.pids = [pid for _, pid in told]
         self.slot_bytes = _slot_bytes(len(told), most_slot)
-        self.channel_bytes = 2 * LINE + 2 * self.slot_bytes
+        self.sure_bytes = min(sure_slot, self.slot_bytes)
+        self.channel_bytes = 2 * LINE + PLACES * self.slot_bytes
         self.memory = share(near, len(told) * CHANNELS * self.channel_bytes)
         self.local = {rank: i for i, (rank, _) in enumerate(told)
                       if i != self.rank and self.memory}
@@ -98,11 +106,11 @@ class Node:
             start = (sink * CHANNELS + tag) * self.channel_bytes
             memory = self.memory[source][start:start + self.channel_bytes]
             back = (source * CHANNELS + tag) * self.channel_bytes + LINE
-            slots = memory[2 * LINE:].reshape(2, self.slot_bytes)
+            slots = memory[2 * LINE:].reshape(PLACES, self.slot_bytes)
             taken = self.memory[sink][back:back + LINE]
             self.channels[key] = Channel(
                 memoryview(memory[:LINE]).cast("q"), memoryview(taken).cast("q"),
-                (slots[0], slots[1]), tag, self.fence)
+                list(slots), tag, self.fence)
         return self.channels[key]
 
     # -- registered memory -------------------------------------------------------------------
@@ -182,7 +190,7 @@ class Node:
 
 def _slot_bytes(ranks: int, most: int) -> int:
     """Bytes of one slot on a node of so many ranks."""
-    share = SLOTS_BYTES // (2 * CHANNELS * max(ranks - 1, 1))
+    share = SLOTS_BYTES // (PLACES * CHANNELS * max(ranks - 1, 1))
     return min(max(share // LINE * LINE, LEAST_SLOT), most)
 
 

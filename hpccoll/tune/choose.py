@@ -1,20 +1,20 @@
 """Which algorithm serves a call, and why.
 
-The rules use only what every rank knows - collective, operator, size of the communicator,
-bytes - so every rank makes the same choice without talking. What they say:
+The choice depends only on what every rank knows - collective, operator, size of the communicator,
+bytes, the place - so every rank makes the same one without talking:
 
 * A choice made with ``comm.using`` or ``HPCCOLL_ALGORITHM`` wins wherever it can serve. Where
   it cannot (an order-changing algorithm and an operator that does not commute, say), the
   environment's choice gives way to ``native``, and ``using`` raises.
 * Otherwise the fastest of what ``hpccoll tune`` has measured on machines like this.
-* Where nothing was measured, small messages go to the MPI library (``native``), large
-  reductions to ours.
+* Where nothing was measured, the rules of :mod:`hpccoll.tune.rules`; where none fits, the MPI
+  library (``native``).
 * A class of determinism leaves only what keeps its promise, see :mod:`hpccoll.tune.promises`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple
 
 from mpi4py import MPI
 
@@ -28,37 +28,9 @@ from hpccoll.schedule import Schedule
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, shape_of
 from hpccoll.tune.plausible import plausible
 from hpccoll.tune.promises import NONE, binds, breach, inaccurate, steady
+from hpccoll.tune.rules import RULES, Place
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
-
-
-class Rule(NamedTuple):
-    """An algorithm, and the calls that it serves best.
-
-    Attributes:
-        nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
-        most_ranks: largest communicator; 0 for any.
-        block: fewest bytes that each rank's share must have.
-    """
-
-    collective: str
-    algorithm: str
-    nbytes: tuple[int, int]
-    most_ranks: int = 0
-    block: int = 0
-
-    def fits(self, call: Call, size: int) -> bool:
-        """Tell whether the rule speaks of a call."""
-        least, end = self.nbytes
-        return (call.collective == self.collective and least <= call.nbytes < (end or 1 << 62)
-                and not 0 < self.most_ranks < size and call.nbytes >= self.block * size)
-
-
-#: The first rule that fits wins; docs/performance.md has the measurements behind them.
-RULES = (
-    Rule("allreduce", "recursive_doubling", (64 << 10, 512 << 10), most_ranks=2),
-    Rule("allreduce", "ring", (4 << 20, 0), block=2 << 20),
-)
 
 
 class Choice(NamedTuple):
@@ -82,7 +54,8 @@ class Choice(NamedTuple):
 
 
 def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
-           tuned: Tuned | None = None, determinism: str = NONE) -> Choice:
+           tuned: Tuned | None = None, determinism: str = NONE,
+           where: Callable[[], Place | None] = lambda: None) -> Choice:
     """Choose for one call.
 
     Args:
@@ -91,6 +64,8 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
         from_environment: it is the environment's.
         tuned: measured times of this job, if there are any.
         determinism: what the bits of the result must not depend on.
+        where: tells the place, if it is known; asked only where a rule depends on it, which all
+            ranks find alike.
 
     Raises:
         ArgumentError: the wish cannot serve this call, and came from ``comm.using``.
@@ -116,9 +91,11 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
     if fastest is not None:
         return fastest
     for rule in RULES:
-        choice = Choice(rule.algorithm, reason=f"rule: {_words(rule)}")
-        if rule.fits(call, size) and _suits(choice, call, size, determinism):
-            return choice
+        if rule.fits(call.collective, call.nbytes, size):
+            choice = Choice(rule.algorithm, reason=f"rule: {rule}")
+            place = where() if _suits(choice, call, size, determinism) else None
+            if place is not None and rule.fits_in(place):
+                return choice
     if bound:
         return Choice(steady(call), reason=f"determinism '{determinism}'")
     return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
@@ -180,13 +157,6 @@ def duration(seconds: float) -> str:
     ('1.25 us', '10 ms')
     """
     return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.4g} ms"
-
-
-def _words(rule: Rule) -> str:
-    least, end = rule.nbytes
-    words = f"{rule.collective} from {least}" + (f" to {end}" if end else "") + " bytes"
-    words += f", up to {rule.most_ranks} ranks" if rule.most_ranks else ""
-    return words + (f", at least {rule.block} bytes a rank" if rule.block else "")
 
 
 def objection(choice: Choice, call: Call, size: int) -> str:

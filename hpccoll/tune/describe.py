@@ -20,6 +20,7 @@ from hpccoll.tune.machine import library
 from hpccoll.tune.model import calibrated, terms
 from hpccoll.tune.online import shape_of
 from hpccoll.tune.promises import NONE
+from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -29,7 +30,8 @@ EXPLAINED = 16
 
 def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
              from_environment: bool, topology: Topology | None,
-             tuned: Tuned | None = None, determinism: str = NONE) -> str:
+             tuned: Tuned | None = None, determinism: str = NONE,
+             place: Place | None = None) -> str:
     """Explain the choice for a sum of float32 of ``nbytes`` bytes on ``size`` ranks.
 
     Args:
@@ -38,6 +40,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
         topology: layout for hierarchical algorithms.
         tuned: measured times; ``None`` where nobody has looked for them yet.
         determinism: what the bits of the result must not depend on.
+        place: where the job runs; ``None`` where nobody has looked yet.
 
     Raises:
         ArgumentError: unknown collective, or a size that makes no sense.
@@ -50,7 +53,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     reduces = COLLECTIVES[collective].reduces
     call = Call(collective, collective, datatype=MPI.FLOAT, op=MPI.SUM if reduces else None,
                 nbytes=nbytes)
-    chosen = choose(call, size, wish, from_environment, tuned, determinism)
+    chosen = choose(call, size, wish, from_environment, tuned, determinism, lambda: place)
     times = _times(call, tuned)
     lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
              f"measured times: {_source(tuned, bool(times))}", ""]

@@ -29,8 +29,8 @@ from hpccoll.transport.shared import SharedEndpoint
 PATIENCE = 40.0
 #: Registered memory of a rank, in bytes.
 REGISTERED = 2 << 20
-#: Largest message that goes through a slot, in bytes.
-SLOT = 64 << 10
+#: Largest message that may, and that always does, go through a slot, in bytes.
+SLOT, SURE = 64 << 10, 16 << 10
 #: Name of a payload: elements of 8 bytes, and whether they lie in registered memory.
 PAYLOADS = {
     "empty": (0, False), "small": (3, False), "slot": (SLOT // 8, False),
@@ -145,7 +145,8 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     comm = MPI.COMM_WORLD.Dup()
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT):
-        node = Node(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()), SLOT)
+        node = Node(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
+                    SLOT, SURE)
         if flavour == NO_READV:
             node.readv = None
         if flavour == TWO_NODES:

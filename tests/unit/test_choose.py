@@ -7,19 +7,26 @@ from mpi4py import MPI
 from hpccoll import calls
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError
-from hpccoll.tune.choose import RULES, Choice, Rule, choose, objection
+from hpccoll.tune.choose import Choice, objection
+from hpccoll.tune.choose import choose as choose_anywhere
 from hpccoll.tune.describe import describe
 from hpccoll.tune.model import Model, Terms, calibrated, fit, terms
 from hpccoll.tune.plausible import plausible
+from hpccoll.tune.rules import RULES, Place, Rule
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
 SIZE = 4
+HERE = Place(one_node=True, crowded=True, vendor="MPICH")
 SMALL, LARGE = numpy.zeros(8), numpy.zeros(1 << 20)
 
 
 def allreduce(array=LARGE, op=MPI.SUM):
     return calls.allreduce(SIZE, 0, array, array.copy(), op)
+
+
+def choose(call, size, wanted, from_environment, tuned=None, **more):
+    return choose_anywhere(call, size, wanted, from_environment, tuned, where=lambda: HERE, **more)
 
 
 @pytest.fixture
@@ -40,15 +47,28 @@ def test_rules_name_algorithms_that_exist_and_can_serve():
     (99, 2, False), (100, 2, True), (199, 2, True), (200, 2, False), (100, 3, False)])
 def test_a_rule_has_limits(nbytes, size, fits):
     rule = Rule("allreduce", "ring", (100, 200), most_ranks=2)
-    call = calls.Call("allreduce", "allreduce", nbytes=nbytes)
-    assert rule.fits(call, size) is fits
-    assert not rule.fits(call._replace(collective="scan"), size)
+    assert rule.fits("allreduce", nbytes, size) is fits
+    assert not rule.fits("scan", nbytes, size)
 
 
 def test_a_rule_may_ask_for_large_shares():
     rule = Rule("allreduce", "ring", (1, 0), block=10)
-    call = calls.Call("allreduce", "allreduce", nbytes=40)
-    assert rule.fits(call, 4) and not rule.fits(call, 5)
+    assert rule.fits("allreduce", 40, 4) and not rule.fits("allreduce", 40, 5)
+
+
+@pytest.mark.parametrize("asked", [{"one_node": False}, {"crowded": False}, {"vendor": "else"}])
+def test_a_rule_may_ask_for_a_place(asked):
+    assert Rule("allreduce", "ring", (1, 0), crowded=True, vendor="MPICH").fits_in(HERE)
+    assert not Rule("allreduce", "ring", (1, 0), crowded=True,
+                    vendor="MPICH").fits_in(HERE._replace(**asked))
+    assert Rule("allreduce", "ring", (1, 0), one_node=None).fits_in(HERE._replace(**asked))
+
+
+def test_where_the_place_is_unknown_no_rule_holds():
+    assert choose_anywhere(allreduce(), SIZE, None, True).is_native
+    asked = []
+    choose_anywhere(allreduce(SMALL), SIZE, None, True, where=lambda: asked.append(1))
+    assert not asked  # asking is collective: small calls do without
 
 
 def test_without_wishes_rules_decide_by_size():
@@ -151,7 +171,8 @@ def test_the_next_best_serves_where_the_best_cannot(left_only):
 def test_rules_decide_where_nothing_was_measured(left_only):
     scan = calls.scan(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM)
     assert choose(scan, SIZE, None, True, tuned(ring=1)).reason.startswith("rule")
-    assert choose(allreduce(op=left_only), SIZE, None, True, tuned(ring=1)).is_native
+    chosen = choose(allreduce(op=left_only), SIZE, None, True, tuned(ring=1))
+    assert chosen.algorithm == "allpairs"  # which keeps the order
     assert choose(allreduce(), SIZE, None, True, Tuned()).reason.startswith("rule")
     assert choose(allreduce(), 1, None, True, tuned(ring=1)).is_native
 
