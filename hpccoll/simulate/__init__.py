@@ -52,6 +52,8 @@ def simulate(schedule: Schedule, nbytes: float, machine: "str | Machine" = "hdr"
         topology = schedule.topology or Topology(schedule.size)
     layout = Layout(Topology.parse(topology, schedule.size))
     known = find(machine)
+    if schedule.collective.payload == "none":
+        nbytes = 0
 
     def timed(joined: bool) -> "Report":
         work = Work(schedule, nbytes, itemsize, segment_bytes, joined)
