@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from scale.measure import ROOT
 
 #: Simulations: collective, algorithm, layout on the machine, limits in processor seconds and MiB.
