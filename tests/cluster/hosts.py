@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from itertools import count
 from pathlib import Path
 from types import TracebackType
+
+from home import new_home
 
 #: Debian package -> a program of it.
 PROGRAMS = {"iproute2": ("ip", "tc"), "util-linux": ("unshare",)}
@@ -75,7 +77,9 @@ class Hosts:
         self._home = Path()
 
     def __enter__(self) -> "Hosts":
-        self._home = Path(tempfile.mkdtemp(prefix="hpccoll-hosts-"))
+        for name in _orphans():
+            _remove(name)
+        self._home = new_home("hosts")
         try:
             self._make()
         except BaseException:
@@ -141,23 +145,36 @@ class Hosts:
     def _remove(self) -> None:
         """End what still runs on the hosts, then the hosts."""
         for name in (*self.names, self._switch):
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                left = _processes(name)
-                for process in left:
-                    try:
-                        os.kill(process, number)
-                    except ProcessLookupError:
-                        continue
-                deadline = time.monotonic() + 5
-                while left and _processes(name) and time.monotonic() < deadline:
-                    time.sleep(0.05)
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-            shutil.rmtree(NETNS / name, ignore_errors=True)
-        try:
-            NETNS.rmdir()  # only when nobody else has something in it
-        except OSError:
-            pass
+            _remove(name)
         shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _orphans() -> list[str]:
+    """Namespaces of a process that was killed before it could remove them."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    marks = (re.match(r"hc(\d+)[a-z]", line) for line in listed.stdout.splitlines())
+    return [mark.string.split()[0] for mark in marks
+            if mark and not Path("/proc", mark[1]).exists()]
+
+
+def _remove(name: str) -> None:
+    """End what runs in a namespace, then the namespace and its files."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        left = _processes(name)
+        for process in left:
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + 5
+        while left and _processes(name) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    shutil.rmtree(NETNS / name, ignore_errors=True)
+    try:
+        NETNS.rmdir()  # only when nobody else has something in it
+    except OSError:
+        pass
 
 
 def _processes(name: str) -> list[int]:

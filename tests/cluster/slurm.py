@@ -18,10 +18,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
+
+from home import new_home
 
 #: Debian package -> a program of it.
 PROGRAMS = {"slurm-wlm": ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "scancel"),
@@ -82,7 +83,7 @@ class Slurm:
         self._daemons: list[subprocess.Popen] = []
 
     def __enter__(self) -> "Slurm":
-        self.home = Path(tempfile.mkdtemp(prefix="hpccoll-slurm-"))
+        self.home = new_home("slurm")
         try:
             self._start()
         except BaseException:

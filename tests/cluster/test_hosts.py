@@ -81,6 +81,19 @@ def test_nothing_is_left_of_hosts():
     assert not any((NETNS / name).exists() for name in made.names)
 
 
+def test_hosts_of_a_killed_process_are_removed_by_the_next():
+    code = ("import sys, time; sys.path.append(sys.argv[1]); from hosts import Hosts\n"
+            "with Hosts(1) as hosts:\n"
+            "    print(hosts.names[0], hosts._home, flush=True); time.sleep(100)")
+    with subprocess.Popen([sys.executable, "-c", code, str(HERE)], text=True,
+                          stdout=subprocess.PIPE) as process:
+        name, home = process.stdout.readline().split()
+        process.kill()
+    assert name in namespaces() and Path(home).exists()
+    with Hosts(1):
+        assert name not in namespaces() and not Path(home).exists()
+
+
 def test_nothing_is_left_of_hosts_that_could_not_be_made():
     hosts = Hosts(2, "nonsense")
     with pytest.raises(RuntimeError, match="tc .*nonsense"):
