@@ -19,9 +19,10 @@ from hpccoll.tune.machine import cpu
 
 #: Environment variables that steer MPI libraries, transports and hpccoll.
 PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
-#: Variables that launchers set by themselves.
+#: How variables begin that launchers set by themselves.
 LAUNCHER = ("OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir",
-            "OMPI_MCA_num_procs")
+            "OMPI_MCA_num_procs", "I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_INTERNAL_",
+            "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING", "I_MPI_BIND_WIN_", "I_MPI_RETURN_WIN_")
 THREADS = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",
            MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple"}
 
@@ -44,5 +45,5 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
         "variables": {k: v for k, v in sorted(os.environ.items())
-                      if k.startswith(PREFIXES) and k not in LAUNCHER},
+                      if k.startswith(PREFIXES) and not k.startswith(LAUNCHER)},
     }

@@ -174,6 +174,7 @@ def statistics(result: Result, ratio: float | None) -> dict[str, Any]:
         "max_seconds": max(result.seconds), "cv": result.variation,
         "algbw_bytes_per_second": result.algorithm_bandwidth(result.mean),
         "busbw_bytes_per_second": result.bus_bandwidth(result.mean), "ratio": ratio,
+        "limit": result.limit,
     }
 
 

@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.bench import data
 from hpccoll.bench.cases import Case, arguments
+from hpccoll.comm import Comm
 from hpccoll.testing import exact
+
+#: Bytes that the start of a buffer in an arena is a multiple of.
+ALIGNED = 64
+
+
+class Arena:
+    """Registered memory that the buffers of all cases are cut from, one case after the other.
+
+    Such memory is kept until its communicator is freed, and allocating it is collective, though
+    ranks may need different numbers of buffers: so it is allocated once, with room for the
+    largest case.
+
+    Args:
+        comm: what is measured on; collective.
+        nbytes: the larger buffer of the largest case.
+        sets: of buffers.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, nbytes: int, sets: int):
+        self.bytes = Comm(comm).empty(2 * sets * (nbytes + ALIGNED), "u1")
+        self.used = 0
+
+    def clear(self) -> None:
+        """Forget the buffers: the next case begins."""
+        self.used = 0
+
+    def empty(self, count: int, dtype: numpy.dtype) -> numpy.ndarray:
+        """The next ``count`` elements."""
+        start, end = self.used, self.used + count * dtype.itemsize
+        self.used = -(-end // ALIGNED) * ALIGNED
+        return self.bytes[start:end].view(dtype)
 
 
 class Memory:
     """Buffers of one rank, and the arguments that pass them to the collective.
 
     ``source`` is where this rank's input lies and ``result`` where its output will; either may
-    be empty. In place they share memory; elsewhere the input must survive the call.
+    be empty. In place they share memory; elsewhere the input must survive the call. ``empty``
+    makes an array of so many elements of a type.
     """
 
-    def __init__(self, case: Case, rank: int):
+    def __init__(self, case: Case, rank: int,
+                 empty: Callable[[int, numpy.dtype], numpy.ndarray] = numpy.empty):
         self.case, self.rank = case, rank
         self.given = case.given(rank)
         self.wanted = case.wanted(rank)
@@ -29,17 +63,17 @@ class Memory:
         recv: Any = None
         if case.shares(rank):
             send = recv = MPI.IN_PLACE
-            shared = numpy.empty(max(inputs, outputs), case.dtype)
+            shared = empty(max(inputs, outputs), case.dtype)
             self.source, self.result = _share(case, rank, shared, inputs, outputs)
             if case.rule.in_place == "root":
                 send = shared
             else:
                 recv = shared
         else:
-            self.source = numpy.empty(inputs, case.dtype)
+            self.source = empty(inputs, case.dtype)
             # Rank 0 of an exscan passes a buffer too, and gets nothing in it.
             room = case.count if case.collective == "exscan" else outputs
-            whole = numpy.empty(room, case.dtype)
+            whole = empty(room, case.dtype)
             self.result = whole[:outputs]
             if case.collective == "bcast":
                 self.source = self.result[:inputs]

@@ -115,6 +115,12 @@ def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
     panel.yaxis.set_minor_formatter("")
     for label, line in series.items():
         panel.plot(*zip(*line), label=label, **styles[label])
+    limits = [(group[0].nbytes, group[0].bus_bandwidth(group[0].limit_seconds) / 1e9)
+              for group in row if group[0].limit_seconds]
+    if limits:
+        panel.plot(*zip(*limits), color=INK, linewidth=1.2, linestyle=(0, (1, 2)), zorder=1.5)
+        panel.annotate("memory limit", limits[-1], xytext=(0, 4), textcoords="offset points",
+                       fontsize=9, color=INK, ha="right", va="bottom")
     panel.set_ylabel("GB/s" if sized else "us", color=INK)
 
 

@@ -59,6 +59,11 @@ class Table:
                  "times in us, bandwidths in GB/s")
         self.say("ratio is native / candidate of the medians (p50): above 1, the candidate is "
                  "faster than the host MPI")
+        if environment.get("copy_rate"):
+            self.say("limit is the part reached of what memory allows: copies on all ranks at "
+                     f"once read and write {environment['copy_rate'] / 1e9:.1f} GB/s")
+        if environment.get("registered"):
+            self.say("buffers are in registered memory (hpccoll.Comm.empty)")
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
         """Write the head of the columns."""
@@ -68,7 +73,7 @@ class Table:
         self.say(name, "bold")
         self.say(f"{'size':>11} {'count':>11} {'type':>10} {'redop':>6} {'root':>5} | "
                  f"{'candidate':{self.width}} {'time(us)':>10} {'algbw':>8} {'busbw':>8} "
-                 f"{'ratio':>7} {'#wrong':>7} {'p50':>10} {'p99':>10}"
+                 f"{'ratio':>7} {'limit':>6} {'#wrong':>7} {'p50':>10} {'p99':>10}"
                  + (f" {'min':>10} {'max':>10} {'cv%':>6} {'iters':>6}" if self.full else ""))
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
@@ -91,6 +96,7 @@ class Table:
                     f"{result.bus_bandwidth(result.mean) / 1e9:8.3f} ")
         style = "" if ratio is None else "green" if ratio > 1 else "red" if ratio < SLOWER else ""
         line.append(f"{'-' if ratio is None else f'{ratio:.2f}':>7}", style)
+        line.append(f" {'-' if result.limit is None else f'{result.limit:.2f}':>6}")
         line.append(f" {result.failures:7}", "bold red" if result.failures else "")
         line.append(f" {_us(result.median)} {_us(result.percentile(99))}")
         if self.full:

@@ -26,6 +26,8 @@ class Result(NamedTuple):
         rank_mean_seconds: for every rank, its own mean time.
         wrong: wrong elements of outputs, over all ranks and checked iterations.
         changed: elements of inputs that a call changed, likewise.
+        limit_seconds: what the memory allows, see :mod:`hpccoll.bench.limit`; ``None`` where
+            memory is not the limit.
     """
 
     collective: str
@@ -44,6 +46,7 @@ class Result(NamedTuple):
     rank_mean_seconds: tuple[float, ...]
     wrong: int
     changed: int
+    limit_seconds: float | None = None
 
     @property
     def failures(self) -> int:
@@ -59,6 +62,11 @@ class Result(NamedTuple):
     def median(self) -> float:
         """Median seconds of an iteration."""
         return self.percentile(50)
+
+    @property
+    def limit(self) -> float | None:
+        """The fraction of the memory limit that the median iteration reaches."""
+        return self.limit_seconds / self.median if self.limit_seconds and self.median else None
 
     @property
     def variation(self) -> float:

@@ -11,8 +11,9 @@ from mpi4py import MPI
 from hpccoll.bench import candidates as choosing
 from hpccoll.bench.cases import Case, make
 from hpccoll.bench.environment import record
+from hpccoll.bench.limit import SHOWN, copy_rate, shortest
 from hpccoll.bench.measure import Settings, World, measure
-from hpccoll.bench.memory import Memory
+from hpccoll.bench.memory import Arena, Memory
 from hpccoll.bench.report import Group, Report
 from hpccoll.config import NATIVE, load
 from hpccoll.errors import ArgumentError
@@ -32,6 +33,7 @@ class Options(NamedTuple):
     osu: bool = False
     wanted: Sequence[choosing.Candidate] = ()
     settings: Settings = Settings()
+    registered: bool = False
 
     def as_data(self) -> dict[str, Any]:
         """The options for the record."""
@@ -99,12 +101,17 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
     """
     world = World(comm, options.settings)
     groups: list[Group] = []
-    environment = record(comm, _text(options.settings.topology))
-    listeners = list(reports) if environment is not None else []
-    for report in listeners:
-        report.begin(environment)
     planned = [(name, case) for name in options.collectives
                for case in cases(options, name, world.size)]
+    largest = max(case.nbytes for _, case in planned)
+    rate = copy_rate(world.control) if largest >= SHOWN else 0.0
+    arena = Arena(world.measured, largest, options.settings.rotate) if options.registered else None
+    environment = record(comm, _text(options.settings.topology))
+    listeners = list(reports) if environment is not None else []
+    if environment is not None:
+        environment |= {"copy_rate": rate, "registered": options.registered}
+    for report in listeners:
+        report.begin(environment)
     hierarchical = options.settings.topology is not None
     latest, interrupted = "", False
     for number, (name, case) in enumerate(planned):
@@ -115,10 +122,14 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
             labels, latest = _labels(options, name, hierarchical), name
             for report in listeners:
                 report.collective(name, labels)
-        memories = [Memory(case, world.rank) for _ in range(options.settings.rotate)]
+        if arena is not None:
+            arena.clear()
+        memories = [Memory(case, world.rank, arena.empty if arena else numpy.empty)
+                    for _ in range(options.settings.rotate)]
         chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
         part = partial(_part, progress, number, len(planned))
         results = measure(world, case, chosen, memories, stopped, part) if chosen else []
+        results = [r._replace(limit_seconds=shortest(case, rate)) for r in results]
         if results:
             groups.append(results)
         for report in listeners:

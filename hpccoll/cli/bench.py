@@ -15,7 +15,15 @@ import click
 from rich.console import Console
 
 from hpccoll.cli.ranks import (
-    BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, complain, fall, silent, stoppable)
+    BAD_OPTIONS,
+    INTERRUPTED,
+    WRONG,
+    Ranked,
+    complain,
+    fall,
+    silent,
+    stoppable,
+)
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
 from hpccoll.topology import Topology
@@ -35,6 +43,8 @@ from hpccoll.topology import Topology
 @click.option("--root", type=int, default=0, show_default=True, help="Root of rooted collectives.")
 @click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE.")
 @click.option("--uneven", is_flag=True, help="Blocks of 1:2:3 where the collective takes them.")
+@click.option("--registered", is_flag=True,
+              help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
 @click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
               help="Iterations not measured. Default: 5 for each set of buffers.")
 @click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
@@ -97,8 +107,8 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
 
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
              step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
-             warmup: int | None, iterations: int | None, seconds: float, rotate: int,
-             segment_bytes: str | None, topology: str | None) -> Any:
+             registered: bool, warmup: int | None, iterations: int | None, seconds: float,
+             rotate: int, segment_bytes: str | None, topology: str | None) -> Any:
     """The options as values.
 
     Raises:
@@ -121,7 +131,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
         tuple(chosen), cases.parse_sizes(sizes, step or (2 if osu else 4)),
         cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
         Settings(warmup, iterations, seconds, rotate, segment,
-                 None if topology is None else Topology.parse(topology)))
+                 None if topology is None else Topology.parse(topology)), registered)
 
 
 def _outputs(comm: Any, stack: ExitStack, json_path: str | None,

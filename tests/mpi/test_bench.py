@@ -85,6 +85,18 @@ def test_several_buffers_segments_and_a_layout():
     assert measured(["allreduce"], "all", settings=settings).failures == 0
 
 
+@pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
+def test_registered_memory(in_place):
+    """Ranks need different numbers of buffers of a rooted collective."""
+    settings = QUICK._replace(rotate=2)
+    outcome = measured(["allreduce", "gather", "reduce", "scatter", "alltoall"],
+                       "native,auto,linear,ring", registered=True, in_place=in_place,
+                       settings=settings, root=WORLD.size - 1)
+    assert outcome.failures == 0
+    if WORLD.rank == 0:
+        assert outcome.environment["registered"]
+
+
 def idle(rank, size):
     """Do nothing, and leave the output as it was."""
     return Program(())

@@ -16,7 +16,7 @@ from mpi4py import MPI  # noqa: E402
 from rich.console import Console  # noqa: E402
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
-from hpccoll.bench import candidates, data, formats, measure  # noqa: E402
+from hpccoll.bench import candidates, data, formats, limit, measure  # noqa: E402
 from hpccoll.bench import plot, report, results  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
@@ -261,6 +261,44 @@ def test_library_names(text, expected):
     assert machine.library(text) == expected
 
 
+# -- limit ----------------------------------------------------------------------------------
+def demanded(case):
+    """What :mod:`hpccoll.collective` demands: inputs that matter, outputs not there already."""
+    read, written = set(), 0
+    for rank in range(case.size):
+        for block, ranks in case.wanted(rank):
+            there = tuple(ranks) == (rank,) and (case.shares(rank) or case.collective == "bcast")
+            if not there:
+                written += case.extent(block)
+                read |= {(contributor, block) for contributor in ranks}
+    return (sum(case.extent(block) for _, block in read) + written) * case.dtype.itemsize
+
+
+@pytest.mark.parametrize("collective", METHODS)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_bytes_that_must_move(collective, in_place, uneven, size):
+    case = make(collective, size, 600 * size, FLOAT, root=size - 1, in_place=in_place,
+                uneven=uneven)
+    assert limit.moved(case) == demanded(case)
+
+
+def test_limit_is_a_part_of_what_memory_allows():
+    case = make("allreduce", 4, 1 << 20, FLOAT)
+    seconds = limit.shortest(case, 8e9)
+    assert seconds == pytest.approx(2 * 4 * (1 << 20) / 8e9)
+    assert result("ring", [2e6 * seconds], limit_seconds=seconds).limit == pytest.approx(0.5)
+    assert result("ring", [1]).limit is None
+    assert limit.shortest(make("allreduce", 4, 1 << 10, FLOAT), 8e9) is None
+    assert limit.shortest(make("barrier", 4, 0, FLOAT), 8e9) is None
+
+
+def test_copies_have_a_rate(monkeypatch):
+    monkeypatch.setattr(limit, "COPIED", 1 << 20)
+    assert 1e8 < limit.copy_rate(MPI.COMM_SELF) < 1e13
+
+
 # -- forms ----------------------------------------------------------------------------------
 def written(made, groups, interrupted=False):
     made.begin(ENVIRONMENT)
@@ -272,7 +310,7 @@ def written(made, groups, interrupted=False):
 
 def test_table_is_aligned():
     output = io.StringIO()
-    groups = [[result("native", [4]), result("ring", [2e5], wrong=3)],
+    groups = [[result("native", [4], limit_seconds=2e-6), result("ring", [2e5], wrong=3)],
               [result("native", [123456.7], nbytes=1 << 30), result("ring", [5e5], nbytes=1 << 30)]]
     written(report.Table(Console(file=output), full=True), groups, interrupted=True)
     lines = output.getvalue().splitlines()
@@ -355,7 +393,9 @@ def test_json_keeps_every_time():
 def test_picture(tmp_path):
     pytest.importorskip("matplotlib")
     groups = [[result("native", [4 * n], nbytes=n), result("ring", [2], nbytes=n)]
-              for n in (8, 1024, 1 << 20)]
+              for n in (8, 1024)]
+    groups += [[result(name, [400], nbytes=1 << 20, limit_seconds=1e-4)
+                for name in ("native", "ring")]]
     barrier = [[result("native", [4], nbytes=0, collective="barrier", dtype=None, op=None)]]
     for name, drawn in (("one.png", groups), ("many.svg", groups + barrier),
                         ("none.pdf", [[result("ring", [2])]])):
@@ -374,6 +414,16 @@ def test_command_on_one_rank(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "record.json").read_text())
     assert {r["candidate"] for r in record["results"]} == {"native", "auto", "recursive_doubling"}
     assert all(len(r["seconds"]) == 5 for r in record["results"])
+
+
+def test_command_in_registered_memory(tmp_path):
+    ran = bench("allreduce", "gather", "-m", "1M:1M", "-i", "2", "--rotate", "2", "--registered",
+                "--algorithm", "native,auto", "--json", str(tmp_path / "record.json"))
+    assert ran.exit_code == 0, ran.output
+    assert "registered memory" in ran.output and "# limit is the part reached" in ran.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["environment"]["registered"] and record["settings"]["registered"]
+    assert all(r["statistics"]["limit"] > 0 for r in record["results"])
 
 
 def test_wrong_results_are_found(monkeypatch):
