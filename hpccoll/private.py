@@ -32,8 +32,10 @@ from hpccoll.transport.shared import SharedEndpoint
 FIRST_TAG, TAGS_PER_CALL = 16, 8
 #: Scratch kept between calls, in bytes; larger needs are allocated for the call.
 KEPT_SCRATCH = 16 << 20
-#: Prepared calls kept per communicator.
+#: Plans and places of earlier calls kept per communicator.
 MOST_KEPT = 256
+#: Prepared calls kept per communicator: messages in all, where a call counts as at least 32.
+MOST_PREPARED, LEAST_WEIGHT = 8192, 32
 
 _keyvals: list[int] = []
 
@@ -59,7 +61,8 @@ class State:
             near.Free()
         self.one_node = bool(self.node) and len(self.node.local) == self.size - 1
         self.choices = Kept(MOST_KEPT)
-        self.prepared = Kept(MOST_KEPT, discard=lambda execution: execution.free())
+        self.prepared = Kept(MOST_PREPARED, lambda execution: execution.free(),
+                             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
         self.seen = Kept(MOST_KEPT)
         self.post: Any = None  # carries objects; made by the first lower-case reduction
         self.abandoned: list[Any] = []
@@ -99,7 +102,7 @@ class State:
         """Keep an execution that failed half-way: its messages may still be in flight."""
         self.abandoned.append(execution)
         for key in [k for k, kept in self.prepared.items() if kept is execution]:
-            del self.prepared[key]
+            self.prepared.drop(key)
 
     def free(self) -> None:
         """Free the duplicate and everything prepared on it."""
@@ -114,23 +117,36 @@ class State:
 
 
 class Kept(OrderedDict):
-    """A dictionary that forgets what was not used for longest."""
+    """A dictionary that forgets its oldest entries when all together weigh too much."""
 
-    def __init__(self, most: int, discard: Callable[[Any], None] = lambda value: None):
+    def __init__(self, most: int, discard: Callable[[Any], None] = lambda value: None,
+                 weigh: Callable[[Any], int] = lambda value: 1):
         super().__init__()
-        self.most, self.discard = most, discard
+        self.most, self.discard, self.weigh = most, discard, weigh
+        self.weight = 0
 
     def keep(self, key: Any, value: Any) -> Any:
         """Add an entry; return its value."""
+        old = self.drop(key)
+        if old is not None:
+            self.discard(old)
         self[key] = value
-        if len(self) > self.most:
-            self.discard(self.popitem(last=False)[1])
+        self.weight += self.weigh(value)
+        while self.weight > self.most and len(self) > 1:
+            self.discard(self.drop(next(iter(self))))
+        return value
+
+    def drop(self, key: Any) -> Any:
+        """Take an entry out without discarding it; return its value, if there was one."""
+        value = self.pop(key, None)
+        if value is not None:
+            self.weight -= self.weigh(value)
         return value
 
     def clear(self) -> None:
         """Forget everything."""
         while self:
-            self.discard(self.popitem()[1])
+            self.discard(self.drop(next(iter(self))))
 
 
 def state_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> State:

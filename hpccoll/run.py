@@ -27,7 +27,7 @@ from hpccoll.transport import Batch, Endpoint, Posting, copying
 #: Failed tests between two looks at the clock.
 PATIENCE = 1000
 #: Plans with at most this many messages keep them prepared between calls.
-MOST_PREPARED = 2048
+MOST_MESSAGES = 2048
 
 Action = tuple[Callable, tuple]
 
@@ -70,7 +70,7 @@ class Execution:
                  repeated: bool = False, spins: int = SPINS):
         self.spins = spins
         self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
-        self.repeated = repeated and plan.messages <= MOST_PREPARED
+        self.repeated = repeated and plan.messages <= MOST_MESSAGES
         self.kept: dict[int, list[Bound]] = {}
         #: The phases of an only segment, ready to run one after the other.
         self.hot: list[tuple] | None = None

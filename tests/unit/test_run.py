@@ -85,7 +85,7 @@ def test_an_execution_can_run_again():
 
 
 def test_long_plans_are_not_kept(monkeypatch):
-    monkeypatch.setattr(run, "MOST_PREPARED", 7)
+    monkeypatch.setattr(run, "MOST_MESSAGES", 7)
     _, executions = made(repeated=True)
     assert not executions[0].repeated  # 2 messages in each of 4 rounds
 

@@ -1,0 +1,94 @@
+"""A hundred thousand mixed calls on three communicators leave nothing behind."""
+
+import gc
+import resource
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.private import MOST_KEPT, MOST_PREPARED, existing
+
+#: Calls in all, and those after which everything that is kept has been made.
+CALLS, WARM = 100_000, 50_000
+#: Growth that is not a leak: the allocators' slack, in KiB.
+SLACK = 6 << 10
+
+
+def resident():
+    """Resident memory of this process, in KiB; its peak where there is no /proc."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() >> 10
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.timeout(600)
+def test_mixed_calls_leave_nothing_behind(world):
+    comms = [world, world.Dup(), world.Split(0, -world.rank)]
+    lasting = [comm.Allreduce_init(numpy.ones(8), numpy.empty(8)) for comm in comms]
+    small, large = numpy.ones(16), numpy.ones(3000)
+
+    def call(number):
+        comm, kind = comms[number % 3], number // 3 % 11
+        if kind < 4:  # the hot path, on arrays that stay
+            comm.Allreduce(small, out_small)
+        elif kind == 4:  # arrays that come and go
+            fresh = numpy.ones(100 + number // 33 % 50)
+            comm.Allreduce(fresh, numpy.empty_like(fresh))
+        elif kind == 5:
+            comm.Bcast(large, number % comm.size)
+        elif kind == 6:
+            comm.allreduce(number)
+        elif kind == 7:
+            comm.Allgather(small, numpy.empty((comm.size, 16)))
+        elif kind == 8:
+            comm.Iallreduce(small, out_small).Wait()
+        elif kind == 9:
+            lasting[number % 3].Start()
+            lasting[number % 3].Wait()
+        else:
+            comm.Barrier()
+
+    out_small, number = numpy.empty(16), 0
+    with comms[0].using(allreduce="ring"), comms[1].using(allreduce="recursive_doubling",
+                                                           bcast="binomial", allgather="ring"):
+        while number < WARM:
+            call(number)
+            number += 1
+        gc.collect()
+        memory, objects = resident(), len(gc.get_objects())
+        while number < CALLS:
+            call(number)
+            number += 1
+    gc.collect()
+    grown = resident() - memory
+    assert grown < SLACK, f"{grown} KiB more after {CALLS - WARM} calls"
+    for comm in comms:
+        state = existing(comm)
+        if state is None:  # alone, and the MPI library served everything
+            continue
+        assert max(len(state.choices), len(state.seen)) <= MOST_KEPT
+        assert state.prepared.weight <= MOST_PREPARED
+        assert not state.abandoned
+    for request in lasting:
+        request.Free()
+    for comm in comms[1:]:
+        comm.Free()
+
+
+@pytest.mark.mpi
+def test_communicators_come_and_go(world):
+    """Far more communicators than an MPI library can hold at once."""
+    data, out = numpy.ones(10), numpy.empty(10)
+    for _ in range(60):
+        comm = world.Dup()
+        comm.empty(100)
+        with comm.using(allreduce="ring"):
+            for _ in range(3):
+                comm.Allreduce(data, out)
+        comm.Free()
+    assert (out == world.size).all() and MPI.COMM_WORLD.size == world.size

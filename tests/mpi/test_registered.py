@@ -1,0 +1,135 @@
+"""Registered memory: read in place by the node's other ranks, and ordinary in every other way."""
+
+import gc
+import os
+import warnings
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.private import existing
+from hpccoll.transport import memory
+
+pytestmark = pytest.mark.mpi
+#: Elements: in slots, at the border of being read in place, and in several segments.
+COUNTS = (1, 7, 16384, 16385, 1 << 20)
+
+
+def total(size, count):
+    return numpy.arange(count, dtype="i8") * size + size * (size - 1) // 2
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("registered", ["both", "input", "output", "some ranks"])
+@pytest.mark.parametrize("algorithm", ["ring", "allpairs", "recursive_doubling", "rabenseifner"])
+def test_registered_and_ordinary_arrays_mix(world, algorithm, registered, count):
+    chosen = {"both": (True, True), "input": (True, False), "output": (False, True),
+              "some ranks": (world.rank % 2 == 0, world.rank % 3 == 0)}[registered]
+    # Making is collective, also for a rank that then does not use its array.
+    source, sink = (made if use else numpy.empty(count, "i8")
+                    for use, made in [(use, world.empty(count, "i8")) for use in chosen])
+    with world.using(allreduce=algorithm):
+        for turn in range(4):  # the later ones are prepared
+            source[:] = numpy.arange(count) + world.rank + turn
+            sink[:] = -1
+            world.Allreduce(source, sink)
+            assert (sink == total(world.size, count) + turn * world.size).all()
+            assert (source == numpy.arange(count) + world.rank + turn).all()
+        source[:] = numpy.arange(count) + world.rank
+        world.Allreduce(MPI.IN_PLACE, source)
+        assert (source == total(world.size, count)).all()
+
+
+@pytest.mark.parametrize("collective, algorithm", [
+    ("bcast", "binomial"), ("bcast", "chain"), ("allgather", "ring"), ("alltoall", "pairwise")])
+def test_data_is_taken_before_its_owner_goes_on(world, collective, algorithm):
+    """A rank that returns early and writes at once must not change what others still read."""
+    count, size = 40_000, world.size
+    data, all_of_them = world.zeros(count * size, "i8"), world.zeros(count * size, "i8")
+    with world.using(**{collective: algorithm}):
+        for turn in range(5):
+            if collective == "bcast":
+                root = turn % size
+                data[:] = turn if world.rank == root else -1
+                world.Bcast(data, root)
+                assert (data == turn).all()
+            elif collective == "allgather":
+                data[:count] = 100 * turn + world.rank
+                world.Allgather(data[:count], all_of_them)
+                assert (all_of_them.reshape(size, count)
+                        == 100 * turn + numpy.arange(size)[:, None]).all()
+            else:
+                data[:] = numpy.repeat(100 * turn + size * world.rank + numpy.arange(size), count)
+                world.Alltoall(data, all_of_them)
+                assert (all_of_them.reshape(size, count) == 100 * turn + size * numpy.arange(
+                    size)[:, None] + world.rank).all()
+            data[:] = -7
+
+
+def test_shapes_types_and_zeros(world):
+    for shape, dtype in (((2, 3), "c16"), ((), "f4"), (0, "f8"), ((4, 0), "i2"), (5, bool)):
+        for make in (world.empty, world.zeros):
+            array = make(shape, dtype)
+            assert array.shape == numpy.empty(shape).shape and array.dtype == dtype
+            assert array.flags.c_contiguous and array.flags.writeable
+            if make == world.zeros:
+                assert not array.any()
+    own = world.empty(world.rank + 1, "i4")  # every rank its own shape
+    own[:] = world.rank
+    assert own.size == world.rank + 1
+    world.Barrier()
+    assert (own == world.rank).all()
+
+
+def test_arrays_outlive_their_communicator(world):
+    child = world.Dup()
+    array = child.zeros(100_000)
+    array[:] = world.rank
+    child.Free()
+    gc.collect()
+    assert (array == world.rank).all()
+    out = numpy.empty_like(array)
+    with world.using(allreduce="ring"):
+        world.Allreduce(array, out)  # ordinary memory now
+    assert (out == world.size * (world.size - 1) / 2).all()
+    with pytest.raises(CommunicatorError):
+        child.empty(3)
+
+
+@pytest.mark.parametrize("shape, dtype, error", [
+    (-1, "f8", ArgumentError), ((2, -3), "f8", ArgumentError), ("x", "f8", ArgumentError),
+    (1.5, "f8", ArgumentError), (3, "no type", ArgumentError), (3, object, ArgumentTypeError)])
+def test_what_cannot_be_made_is_refused(world, shape, dtype, error):
+    with pytest.raises(error):
+        world.empty(shape, dtype)
+
+
+def test_where_there_is_no_room_arrays_are_ordinary(world, monkeypatch):
+    world.Barrier()
+    world.topology  # what the communicator itself needs is there already
+    monkeypatch.setattr(memory, "DIRECTORY", "/nowhere")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        array = world.zeros(1000)
+    node = existing(world).node
+    assert len(caught) == bool(node.local) and array.size == 1000
+    for warning in caught:
+        assert warning.category is RuntimeWarning and "not registered" in str(warning.message)
+
+
+def test_nodes_without_shared_memory_use_messages(world, monkeypatch):
+    monkeypatch.setattr(memory, "DIRECTORY", "/nowhere")
+    child = world.Dup()
+    with child.using(allreduce="ring"):
+        out = numpy.empty(70_000)
+        child.Allreduce(numpy.full(70_000, 1.0), out)
+    assert (out == world.size).all() and not existing(child).node.local
+    child.Free()
+
+
+def test_nothing_is_left_in_the_file_system(world):
+    world.zeros(10)
+    world.Barrier()
+    assert not [name for name in os.listdir(memory.DIRECTORY) if name.startswith("hpccoll-")]
