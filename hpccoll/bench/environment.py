@@ -15,7 +15,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import __version__
-from hpccoll.tune.machine import cpu
+from hpccoll.tune.machine import cpu, library
 
 #: Environment variables that steer MPI libraries, transports and hpccoll.
 PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
@@ -32,8 +32,9 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
     hosts = comm.gather(MPI.Get_processor_name(), 0)
     if hosts is None:
         return None
+    version = " ".join(MPI.Get_library_version().split("\0")[0].split())
     return {
-        "mpi": " ".join(MPI.Get_library_version().split("\0")[0].split()),
+        "mpi": version, "library": library(version),
         "mpi_standard": ".".join(map(str, MPI.Get_version())),
         "thread_level": THREADS[MPI.Query_thread()],
         "mpi4py": mpi4py.__version__, "numpy": numpy.__version__,

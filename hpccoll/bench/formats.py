@@ -10,11 +10,10 @@ import numpy
 
 from hpccoll import __version__
 from hpccoll.bench.cases import mpi_type
+from hpccoll.bench.records import SCHEMA
 from hpccoll.bench.report import Group
 from hpccoll.bench.results import Result, ratios
 
-#: Version of the JSON record; a change that breaks readers raises it.
-SCHEMA = 1
 PERCENTILES = (50, 90, 99)
 
 

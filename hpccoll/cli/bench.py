@@ -2,7 +2,8 @@
 
 Every rank runs this command with the same options, so every rank finds the same mistake in
 them; rank 0 alone says so. Exit status: 0, 1 when a result was wrong, 2 for bad options, 130
-when interrupted.
+when interrupted. ``--compare`` reads two records and starts no MPI; its status is 1 where
+something became slower.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from hpccoll.topology import Topology
 
 
 @click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("collectives", nargs=-1, required=True, metavar="COLLECTIVE...")
+@click.argument("collectives", nargs=-1, metavar="COLLECTIVE...")
 @click.option("--algorithm", default="", metavar="NAMES",
               help="Candidates: native, auto, algorithms such as ring or knomial:k=8, or all. "
                    "Default: native, auto and one or two of hpccoll's for the size.")
@@ -64,15 +65,26 @@ from hpccoll.topology import Topology
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
 @click.option("--json", "json_path", metavar="FILE", help="Write a record with every single time.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
+@click.option("--compare", "records", nargs=2, metavar="OLD NEW",
+              help="Measure nothing: compare two records of --json, exit 1 on a regression.")
+@click.option("--tolerance", type=click.FloatRange(min=0), default=10.0, show_default=True,
+              metavar="PERCENT", help="With --compare, how much slower is no regression.")
 def command(collectives: tuple[str, ...], form: str, json_path: str | None,
-            plot_path: str | None, full: bool, validate: bool, tail: bool, **given: Any) -> None:
+            plot_path: str | None, full: bool, validate: bool, tail: bool,
+            records: tuple[str, str] | None, tolerance: float, **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
 
     \b
     mpiexec -n 4 python -m hpccoll bench allreduce
     mpiexec -n 4 python -m hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial:k=8
     mpiexec -n 4 python -m hpccoll bench all --json record.json --plot picture.png
+    python -m hpccoll bench --compare before.json after.json
     """
+    if records is not None:
+        sys.exit(_compare(records, tolerance / 100, collectives))
+    if not collectives:
+        complain("bench", "Missing argument 'COLLECTIVE...'.")
+        sys.exit(BAD_OPTIONS)
     with ExitStack() as stack:
         # Before MPI starts: from then on no rank may end without the others.
         stopped = stack.enter_context(stoppable())
@@ -103,6 +115,25 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
         except Exception as error:
             fall(comm, error)
     sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
+
+
+def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, ...]) -> int:
+    """Print how two records differ; return the exit status. Starts no MPI."""
+    from hpccoll.bench import compare, records
+
+    try:
+        old, new = map(records.read, paths)
+        found = [pair for pair in compare.pairs(old, new)
+                 if not collectives or pair.key.collective in collectives]
+        if not found:
+            raise HpccollError(f"the records have no {' or '.join(collectives)} in common")
+    except HpccollError as error:
+        click.echo(f"hpccoll: bench: {error}", err=True)
+        return BAD_OPTIONS
+    console = Console(file=sys.stdout, highlight=False)
+    for line in compare.lines(old, new, found, tolerance):
+        console.print(line, soft_wrap=True)
+    return WRONG if any(pair.regressed(tolerance) for pair in found) else 0
 
 
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,

@@ -1,0 +1,113 @@
+"""Records of the benchmark read again: two compared, and several libraries side by side."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner  # noqa: E402
+
+from hpccoll.bench import compare, records  # noqa: E402
+from hpccoll.cli import main  # noqa: E402
+from hpccoll.errors import HpccollError  # noqa: E402
+
+
+def written(path, medians, library="MPICH 5.0.2", wrong=0, ranks=2, schema=records.SCHEMA):
+    """Write a record with a median in microseconds for every (collective, bytes, candidate)."""
+    results = []
+    for (collective, nbytes, candidate), median in medians.items():
+        native = medians.get((collective, nbytes, "native"))
+        results.append({
+            "collective": collective, "candidate": candidate, "ranks": ranks, "root": None,
+            "nbytes": nbytes, "dtype": "float32", "op": "sum", "in_place": False,
+            "wrong": wrong, "changed": 0,
+            "statistics": {"p50_seconds": median * 1e-6, "limit": None,
+                           "ratio": native and native / median}})
+    path.write_text(json.dumps({
+        "schema": schema, "results": results, "settings": {},
+        "environment": {"mpi": f"{library}, a long text", "library": library, "ranks": ranks,
+                        "cpu": "CPU", "cores": 2, "time": "2026-01-01T00:00:00"}}))
+    return str(path)
+
+
+OLD = {("allreduce", 8, "native"): 4, ("allreduce", 8, "ring"): 10,
+       ("bcast", 1024, "native"): 20, ("bcast", 1024, "chain"): 10}
+
+
+def bench(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+# -- compare --------------------------------------------------------------------------------
+def test_equal_records_have_no_regression(tmp_path):
+    path = written(tmp_path / "a.json", OLD)
+    ran = bench("--compare", path, path)
+    assert ran.exit_code == 0, ran.output
+    assert "regressions beyond 10 %: 0 of 4" in ran.output
+    assert "differs" not in ran.output and "only in" not in ran.output
+
+
+def test_regressions_are_found(tmp_path):
+    old = written(tmp_path / "a.json", OLD)
+    new = written(tmp_path / "b.json", {**OLD, ("allreduce", 8, "ring"): 11.5,
+                                        ("bcast", 1024, "chain"): 5,
+                                        ("bcast", 2048, "chain"): 5}, library="MPICH 6")
+    ran = bench("--compare", old, new)
+    assert ran.exit_code == 1
+    row, = [line for line in ran.output.splitlines() if "ring" in line and "geometric" not in line]
+    assert row.split() == ["allreduce", "2", "8", "ring", "10.00", "11.50", "0.87", "regression"]
+    assert "geometric mean of the ratio, chain: 2.00 (1)" in ran.output
+    assert "library differs: MPICH 5.0.2 and MPICH 6" in ran.output
+    assert "1 of 5 results" in ran.output
+    assert bench("--compare", old, new, "--tolerance", "16").exit_code == 0
+    assert bench("--compare", old, new, "bcast").exit_code == 0
+    assert bench("--compare", old, new, "barrier").exit_code == 2
+    rows = [line for line in ran.output.splitlines() if not line.startswith("#")]
+    assert len({line.index(".") for line in rows}) == 1
+
+
+def test_exactly_the_tolerance_is_no_regression():
+    pair = compare.Pair(None, records.Entry(1.0, 0, None, None), records.Entry(1.5, 0, None, None))
+    assert not pair.regressed(0.5) and pair.regressed(0.49)
+
+
+def test_wrong_results_are_a_regression(tmp_path):
+    old = written(tmp_path / "a.json", OLD)
+    ran = bench("--compare", old, written(tmp_path / "b.json", OLD, wrong=3))
+    assert ran.exit_code == 1 and "WRONG: 3 elements" in ran.output
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 99}',
+                                  '{"schema": 1, "results": [1]}', "\0"])
+def test_no_record(tmp_path, text):
+    (tmp_path / "b.json").write_text(text)
+    ran = bench("--compare", written(tmp_path / "a.json", OLD), str(tmp_path / "b.json"))
+    assert ran.exit_code == 2 and ran.stdout == ""
+    assert "b.json" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+def test_a_median_that_is_none(tmp_path):
+    with pytest.raises(HpccollError, match="a.json"):
+        records.read(written(tmp_path / "a.json", {("allreduce", 8, "ring"): float("nan")}))
+
+
+def test_nothing_in_common(tmp_path):
+    old, new = written(tmp_path / "a.json", OLD), written(tmp_path / "b.json", OLD, ranks=4)
+    ran = bench("--compare", old, new)
+    assert ran.exit_code == 2 and "in common" in ran.stderr
+    ran = bench("--compare", old, str(tmp_path / "none.json"))
+    assert ran.exit_code == 2 and "No such file" in ran.stderr
+
+
+def test_comparing_starts_no_mpi(tmp_path):
+    path = written(tmp_path / "a.json", OLD)
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.modules['mpi4py'] = None\n"
+         "from hpccoll.cli import main; main(sys.argv[1:])", "bench", "--compare", path, path],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "0 of 4" in done.stdout
