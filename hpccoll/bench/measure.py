@@ -74,13 +74,13 @@ class World:
         self.config = load()
 
     @contextmanager
-    def method(self, candidate: Candidate, collective: str) -> Iterator[Callable]:
-        """The method that a user of the candidate would call.
+    def method(self, candidate: Candidate, collective: str, kind: str = "") -> Iterator[Callable]:
+        """The method that a user of the candidate would call; ``I`` is the nonblocking kind.
 
         Each candidate has a ``Comm`` of its own, since what a ``Comm`` remembers of earlier
         calls ends with its ``using`` block.
         """
-        name = collective.capitalize()
+        name = f"{kind}{collective}".capitalize()
         if candidate.name == NATIVE:
             yield getattr(self.measured, name)
             return

@@ -87,6 +87,26 @@ def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
             yield case
 
 
+def planned(options: Options, size: int) -> list[Case]:
+    """All cases, in order."""
+    return [case for name in options.collectives for case in cases(options, name, size)]
+
+
+def buffers(world: World, options: Options,
+            todo: Sequence[Case]) -> Callable[[Case, int], list[Memory]]:
+    """A function that makes sets of buffers of a case, which end with the next case; collective."""
+    if not options.registered:
+        return lambda case, sets: [Memory(case, world.rank) for _ in range(sets)]
+    largest = max(case.nbytes for case in todo)
+    arena = Arena(world.measured, largest, options.settings.rotate)
+
+    def registered(case: Case, sets: int) -> list[Memory]:
+        arena.clear()
+        return [Memory(case, world.rank, arena.empty) for _ in range(sets)]
+
+    return registered
+
+
 def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
         stopped: Callable[[], bool] = lambda: False,
         progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
@@ -101,11 +121,9 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
     """
     world = World(comm, options.settings)
     groups: list[Group] = []
-    planned = [(name, case) for name in options.collectives
-               for case in cases(options, name, world.size)]
-    largest = max(case.nbytes for _, case in planned)
-    rate = copy_rate(world.control) if largest >= SHOWN else 0.0
-    arena = Arena(world.measured, largest, options.settings.rotate) if options.registered else None
+    todo = planned(options, world.size)
+    rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
+    make_buffers = buffers(world, options, todo)
     environment = record(comm, _text(options.settings.topology))
     listeners = list(reports) if environment is not None else []
     if environment is not None:
@@ -114,20 +132,18 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
         report.begin(environment)
     hierarchical = options.settings.topology is not None
     latest, interrupted = "", False
-    for number, (name, case) in enumerate(planned):
+    for number, case in enumerate(todo):
         interrupted = world.control.bcast(stopped())
         if interrupted:
             break
-        if name != latest:
-            labels, latest = _labels(options, name, hierarchical), name
+        if case.collective != latest:
+            latest = case.collective
+            labels = _labels(options, latest, hierarchical)
             for report in listeners:
-                report.collective(name, labels)
-        if arena is not None:
-            arena.clear()
-        memories = [Memory(case, world.rank, arena.empty if arena else numpy.empty)
-                    for _ in range(options.settings.rotate)]
+                report.collective(latest, labels)
+        memories = make_buffers(case, options.settings.rotate)
         chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
-        part = partial(_part, progress, number, len(planned))
+        part = partial(_part, progress, number, len(todo))
         results = measure(world, case, chosen, memories, stopped, part) if chosen else []
         results = [r._replace(limit_seconds=shortest(case, rate)) for r in results]
         if results:

@@ -65,19 +65,25 @@ from hpccoll.topology import Topology
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
 @click.option("--json", "json_path", metavar="FILE", help="Write a record with every single time.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
+@click.option("--overlap", is_flag=True,
+              help="Nonblocking collectives: how much of them hides behind computation.")
+@click.option("--tests", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
+              help="With --overlap, calls of Test during the computation.")
 @click.option("--compare", "records", nargs=2, metavar="OLD NEW",
               help="Measure nothing: compare two records of --json, exit 1 on a regression.")
 @click.option("--tolerance", type=click.FloatRange(min=0), default=10.0, show_default=True,
               metavar="PERCENT", help="With --compare, how much slower is no regression.")
 def command(collectives: tuple[str, ...], form: str, json_path: str | None,
             plot_path: str | None, full: bool, validate: bool, tail: bool,
-            records: tuple[str, str] | None, tolerance: float, **given: Any) -> None:
+            overlap: bool, tests: int, records: tuple[str, str] | None, tolerance: float,
+            **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
 
     \b
     mpiexec -n 4 python -m hpccoll bench allreduce
     mpiexec -n 4 python -m hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial:k=8
     mpiexec -n 4 python -m hpccoll bench all --json record.json --plot picture.png
+    mpiexec -n 2 python -m hpccoll bench allreduce --overlap --algorithm native,ring
     python -m hpccoll bench --compare before.json after.json
     """
     if records is not None:
@@ -90,10 +96,14 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
         stopped = stack.enter_context(stoppable())
         from mpi4py import MPI
 
-        from hpccoll.bench import plot, session, terminal
+        from hpccoll.bench import overlap as overlapping
+        from hpccoll.bench import overlap_report, plot, session, terminal
 
         comm = MPI.COMM_WORLD
         try:
+            if overlap and (form != "table" or plot_path is not None):
+                raise ArgumentError("--overlap", "has a table and a record, no other form",
+                                    "leave out --format and --plot")
             options = _options(collectives, osu=form == "osu", **given)
             session.check(options, comm.Get_size())
             file = _outputs(comm, stack, json_path, plot_path)
@@ -101,12 +111,18 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
             complain("bench", str(error))
             sys.exit(BAD_OPTIONS)
         try:
-            reports, progress = [], silent
+            reports, table, progress = [], None, silent
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
                 reports = _reports(form, full, validate, tail, console, options, file)
+                table = overlap_report.Table(console)
                 progress = terminal.shown(stack.enter_context(bar))
-            outcome = session.run(comm, options, reports, stopped, progress)
+            if overlap:
+                outcome = overlapping.run(comm, options, tests, table, stopped, progress)
+                if file is not None:
+                    overlap_report.write_record(file, options, outcome)
+            else:
+                outcome = session.run(comm, options, reports, stopped, progress)
             if plot_path is not None and outcome.groups:
                 plot.draw(outcome.groups, outcome.environment, plot_path)
         except TuningError as error:

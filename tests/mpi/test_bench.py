@@ -12,7 +12,7 @@ pytest.importorskip("rich")
 from click.testing import CliRunner  # noqa: E402
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, ring  # noqa: E402
-from hpccoll.bench import candidates, session  # noqa: E402
+from hpccoll.bench import candidates, overlap, session  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, make  # noqa: E402
 from hpccoll.bench.measure import Settings  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
@@ -95,6 +95,22 @@ def test_registered_memory(in_place):
     assert outcome.failures == 0
     if WORLD.rank == 0:
         assert outcome.environment["registered"]
+
+
+@pytest.mark.parametrize("registered", [False, True], ids=["", "registered"])
+def test_overlap(registered):
+    """Nonblocking calls are right, and those that cannot serve are left out on all ranks."""
+    options = Options(["allreduce", "gatherv", "bcast"], [8, 4000 * WORLD.size],
+                      numpy.dtype("f4"), wanted=candidates.parse("native,linear,ring,binomial"),
+                      registered=registered, settings=QUICK._replace(iterations=3))
+    outcome = overlap.run(WORLD, options, 1, None)
+    assert outcome.failures == 0
+    measured = [[(r.collective, r.candidate) for r in group] for group in outcome.groups]
+    chosen = dict(sum(measured, []))
+    assert chosen == {"allreduce": "ring", "gatherv": "linear", "bcast": "binomial"}
+    assert all(group[0][1] == "native" for group in measured)
+    assert {len(r.pure_seconds) for group in outcome.groups for r in group} == {3}
+    assert len(set(map(str, WORLD.allgather(outcome.groups)))) == 1
 
 
 def idle(rank, size):

@@ -17,7 +17,7 @@ from rich.console import Console  # noqa: E402
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
 from hpccoll.bench import candidates, data, formats, limit, measure  # noqa: E402
-from hpccoll.bench import plot, report, results  # noqa: E402
+from hpccoll.bench import overlap, plot, report, results  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
 from hpccoll.calls import METHODS  # noqa: E402
@@ -299,6 +299,37 @@ def test_copies_have_a_rate(monkeypatch):
     assert 1e8 < limit.copy_rate(MPI.COMM_SELF) < 1e13
 
 
+# -- overlap --------------------------------------------------------------------------------
+@pytest.mark.parametrize("pure, compute, overlapped, percent", [
+    (10, 10, 10, 100), (10, 10, 20, 0), (10, 12, 17, 50), (10, 10, 40, 0), (10, 12, 11, 100)])
+def test_overlap_is_what_osu_means(pure, compute, overlapped, percent):
+    made = overlap.Overlap("allreduce", "ring", 2, None, 8, "float32", "sum", False, 0,
+                           (pure, pure, 99), (compute,) * 3, (overlapped,) * 3, 0, 0)
+    assert made.percent == pytest.approx(percent)
+
+
+def test_work_lasts_as_long_as_asked():
+    work = overlap.Work(MPI.COMM_SELF)
+    assert 0 < work.unit < 0.1
+    assert work.units(0) == 1 and work.units(100 * work.unit) == 100
+
+
+def test_overlap_command(tmp_path):
+    path = tmp_path / "record.json"
+    ran = bench("allreduce", "barrier", "-m", "8:64", "-i", "4", "--overlap", "--tests", "2",
+                "--json", str(path))
+    assert ran.exit_code == 0, ran.output
+    rows = [line for line in ran.output.splitlines() if not line.startswith("#")]
+    assert len({line.index("|") for line in rows}) == 1 and "wrong elements: 0" in ran.output
+    record = json.loads(path.read_text())
+    assert record["results"] == [] and record["complete"]
+    assert {(r["collective"], r["candidate"]) for r in record["overlap"]} == {
+        ("allreduce", "native"), ("allreduce", "recursive_doubling"),
+        ("barrier", "native"), ("barrier", "dissemination")}
+    assert all(len(r["overlapped_seconds"]) == 4 and 0 <= r["statistics"]["overlap_percent"] <= 100
+               for r in record["overlap"])
+
+
 # -- forms ----------------------------------------------------------------------------------
 def written(made, groups, interrupted=False):
     made.begin(ENVIRONMENT)
@@ -442,7 +473,8 @@ def test_wrong_results_are_found(monkeypatch):
     ["bcast", "--algorithm", "knomial:z=1"], ["bcast", "--root", "9999"],
     ["bcast", "--topology", "4096x2"], ["bcast", "--segment-bytes", "0"],
     ["bcast", "--json", "/nonexistent/x"], ["bcast", "--plot", "/nonexistent/x.png"],
-    ["bcast", "--plot", "x.nonsense"], ["bcast", "--rotate", "0"], ["bcast", "--format", "x"]])
+    ["bcast", "--plot", "x.nonsense"], ["bcast", "--rotate", "0"], ["bcast", "--format", "x"],
+    ["bcast", "--overlap", "--format", "csv"], ["bcast", "--overlap", "--plot", "x.png"]])
 def test_bad_options_are_one_line(words):
     if "--plot" in words:
         pytest.importorskip("matplotlib")
