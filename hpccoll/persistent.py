@@ -18,7 +18,7 @@ from hpccoll.calls import Call
 from hpccoll.engine import plan_for, prepare
 from hpccoll.nonblocking import Nonblocking, refuse_staged
 from hpccoll.private import State
-from hpccoll.request import Prequest
+from hpccoll.request import Lasting, Prequest
 from hpccoll.tune.choose import Choice
 from hpccoll.tune.promises import check_served
 
@@ -143,4 +143,7 @@ def _request(state: State, call: Call, choice: Choice,
 
     on_host = (call.sink or call.source) is None or (call.sink or call.source).namespace is numpy
     execution = prepare(state, call, plan, tag, repeated=on_host, own_scratch=True)
+    if execution.prepare():
+        lasting = Lasting(state, execution, call)
+        return Prequest(state, lambda: (), lasting.free, lasting)
     return Prequest(state, lambda: (execution, call, None), execution.free)

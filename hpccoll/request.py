@@ -20,17 +20,21 @@ import atexit
 import ctypes
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Callable, Iterator
 
 from mpi4py import MPI
 
 from hpccoll.mpi_errors import DeadCommunicatorError, RequestError
 from hpccoll.private import State
-from hpccoll.run import Execution, Watch
+from hpccoll.run import Execution, Steps, Watch
 
 #: Seconds between two looks of the thread at all flights: first, and when nothing moves.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
+#: Seconds without flights after which the thread goes to sleep.
+LINGER = 0.1
+#: Tests for which a ``Wait`` drives only its own collective, before it joins in moving all on.
+MOMENT = 200
 
 
 class Flight:
@@ -45,7 +49,7 @@ class Flight:
 
     def __init__(self, state: State, execution: Execution, buffers: Any,
                  store: Callable[[], None] | None):
-        self.state, self.execution = state, execution
+        self.state, self.execution, self.watched = state, execution, execution
         self.buffers, self.store = buffers, store
         self.lock = threading.Lock()
         self.moves, self.over, self.quiet = 0, False, False
@@ -91,7 +95,7 @@ class Flight:
         if self.over:
             return
         config = self.state.config
-        watch, seen = Watch(self.execution, config.timeout, config.report), self.moves
+        watch, seen = Watch(self.watched, config.timeout, config.report), self.moves
         with PROGRESS.attended():
             try:
                 while not self.over:
@@ -128,6 +132,88 @@ class Flight:
         self.buffers = self.execution = None
 
 
+class Lasting(Flight):
+    """A prepared collective of one segment, started again and again.
+
+    Its token is completed only where somebody else than our ``Wait`` needs to see it: a ``Wait``
+    that ends the collective itself keeps the token for the next start.
+    """
+
+    def __init__(self, state: State, execution: Execution, buffers: Any):
+        self.state, self.execution = state, execution
+        self.steps = self.watched = Steps(execution)
+        self.buffers, self.store, self.error, self.token = buffers, None, None, None
+        self.lock = threading.Lock()
+        self.moves, self.over, self.quiet, self.handle = 0, True, False, 0
+
+    def start(self) -> None:
+        """Post the first messages."""
+        if self.token is None:
+            self.token = MPI.Grequest.Start(self._observed)
+            self.handle = _cell(self.token).value
+        self.over = False
+        with self.lock:  # until all is posted, the thread has to wait
+            self.steps.start()
+        PROGRESS.add(self)
+
+    def progress(self) -> bool:
+        """Do what can be done now, unless another thread is at it; tell whether it is over."""
+        if self.over or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if not self.over and self.steps.advance():
+                self.moves += 1
+                self._land(None)
+                return True
+        except BaseException as error:
+            self._land(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.lock.release()
+        return False
+
+    def finish(self) -> bool:
+        """Wait for the end here, for a moment; tell whether that ended it, unseen by MPI."""
+        if self.over or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if self.over:
+                return False
+            advance = self.steps.advance
+            for _ in range(MOMENT):
+                if advance():
+                    self.over = True
+                    PROGRESS.remove(self)
+                    return True
+        except BaseException as error:
+            self._land(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.lock.release()
+        return False
+
+    def free(self) -> None:
+        """Give the messages back, and a token that nobody has waited for."""
+        if self.token is not None:
+            self.token.Complete()
+            self.token.Wait()
+        self.execution.free()
+
+    def _land(self, error: BaseException | None) -> None:
+        token, self.token = self.token, None
+        self.error, self.over = error, True
+        if error is not None:
+            self.state.abandoned.append(self.execution)
+        PROGRESS.remove(self)
+        token.Complete()
+
+    def _observed(self, status: MPI.Status) -> None:
+        if self.error is not None and not self.quiet:
+            raise self.error
+
+
 class Progress:
     """Moves the flights of this process on, by a thread while nobody else does."""
 
@@ -136,25 +222,26 @@ class Progress:
         self.changed = threading.Condition()
         self.attendants = 0
         self.thread: threading.Thread | None = None
-        self.stopping = False
+        self.asleep = self.stopping = False
 
     def add(self, flight: Flight) -> None:
-        """Take a flight on, and wake the thread."""
-        with self.changed:
-            self.flights.append(flight)
-            if self.thread is None:
-                self.thread = threading.Thread(target=self._work, name="hpccoll progress",
-                                               daemon=True)
-                self.thread.start()
-                # MPI is finalized after the interpreter; the thread must be gone by then.
-                atexit.register(self.stop)
-            self.changed.notify()
+        """Take a flight on, and see to it that the thread is awake."""
+        # Either this sees the thread asleep, or the thread, about to sleep, sees the flight.
+        self.flights.append(flight)
+        if self.asleep or self.thread is None:
+            with self.changed:
+                if self.thread is None:
+                    self.thread = threading.Thread(target=self._work, name="hpccoll progress",
+                                                   daemon=True)
+                    self.thread.start()
+                    # MPI is finalized after the interpreter; the thread must be gone by then.
+                    atexit.register(self.stop)
+                self.changed.notify()
 
     def remove(self, flight: Flight) -> None:
         """Forget a flight."""
-        with self.changed:
-            if flight in self.flights:
-                self.flights.remove(flight)
+        with suppress(ValueError):
+            self.flights.remove(flight)
 
     def once(self) -> bool:
         """Move every flight on as far as it goes now; tell whether any moved."""
@@ -187,16 +274,36 @@ class Progress:
         self.thread.join()
 
     def _work(self) -> None:
-        pause = SHORTEST_PAUSE
+        # Waking up costs the thread that wakes it more than a small collective takes, so the
+        # thread stays awake for a while, and looks only at what is not over by itself.
+        pause, idle_since = LONGEST_PAUSE, time.monotonic()
         while not self.stopping and not MPI.Is_finalized():
-            with self.changed:
-                self.changed.wait_for(lambda: self.flights or self.stopping)
-            moved = not self.attendants and self.once()
-            pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
             time.sleep(pause)
+            moved = bool(self.flights) and not self.attendants and self.once()
+            pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
+            if self.flights:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > LINGER:
+                with self.changed:
+                    self.asleep = True
+                    self.changed.wait_for(lambda: self.flights or self.stopping)
+                    self.asleep = False
+                pause, idle_since = LONGEST_PAUSE, time.monotonic()
 
 
 PROGRESS = Progress()
+
+
+#: An MPI handle in memory, by its size: our requests lend themselves the handle of a token.
+_HANDLES = {4: ctypes.c_uint32, 8: ctypes.c_uint64}
+
+
+def _cell(request: MPI.Request) -> Any:
+    """The handle in a request, as a value that can be read and written."""
+    return _HANDLES[MPI._sizeof(MPI.Request)].from_address(MPI._addressof(request))
+
+
+_NULL = _cell(MPI.REQUEST_NULL).value
 
 
 class Driven:
@@ -278,11 +385,15 @@ class Prequest(Driven, MPI.Prequest):
         state: of the communicator it runs on.
         make: gives what a :class:`Flight` takes after the state: execution, buffers, store.
         free: gives resources back when the request is freed.
+        lasting: the flight for all starts, where there is one.
     """
 
-    def __new__(cls, state: State, make: Callable[[], tuple], free: Callable[[], None]):
+    def __new__(cls, state: State, make: Callable[[], tuple], free: Callable[[], None],
+                lasting: Lasting | None = None):
         self = MPI.Prequest.__new__(cls)
         self._state, self._make, self._free = state, make, free
+        self._flight = self._lasting = lasting
+        self._cell = _cell(self)
         return self
 
     def Start(self) -> None:
@@ -295,9 +406,22 @@ class Prequest(Driven, MPI.Prequest):
             raise RequestError("its last run failed; free it and prepare a new one")
         if self._state.freed:
             raise DeadCommunicatorError("the communicator of this request was freed")
+        lasting = self._lasting
+        if lasting is not None:
+            lasting.start()
+            self._cell.value = lasting.handle
+            return
         self._flight = Flight(self._state, *self._make())
-        ctypes.memmove(MPI._addressof(self), MPI._addressof(self._flight.token),
-                       MPI._sizeof(MPI.Request))
+        self._cell.value = _cell(self._flight.token).value
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait for the end; see :meth:`Driven.Wait`."""
+        lasting = self._lasting
+        if lasting is not None and lasting.finish():
+            self._cell.value = _NULL
+            if status is None:
+                return True
+        return super().Wait(status)
 
     @classmethod
     def Startall(cls, requests: list[MPI.Prequest]) -> None:

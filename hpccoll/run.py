@@ -178,9 +178,19 @@ class Execution:
         """Round and peers this rank waits for, for messages to people."""
         for slot in self.slots:
             if slot.phases is not None and slot.number is not None:
-                phase: Phase = self.plan.lanes[slot.lane].program.phases[slot.number]
-                return slot.number, tuple(sorted({m.peer for m in phase.messages}))
+                return slot.number, self.peers(slot.lane, slot.number)
         return 0, ()
+
+    def peers(self, lane: int, number: int) -> tuple[int, ...]:
+        """Ranks that this one exchanges messages with in a phase."""
+        phase: Phase = self.plan.lanes[lane].program.phases[number]
+        return tuple(sorted({message.peer for message in phase.messages}))
+
+    def prepare(self) -> bool:
+        """Prepare the phases now, if there is one segment; tell whether they are ready."""
+        if self.repeated and len(self.plan.lanes) == 1:
+            self.lane(0, 0)
+        return self.hot is not None
 
     def free(self) -> None:
         """Give prepared messages back; the execution cannot be started again."""
@@ -233,6 +243,57 @@ class _Slot:
         return moved
 
 
+class Steps:
+    """A prepared execution of one segment, phase by phase: the state machine without its costs."""
+
+    def __init__(self, execution: Execution):
+        self.execution, self.phases = execution, execution.hot
+        self.index = len(self.phases)
+
+    def start(self) -> None:
+        """Post the first messages."""
+        self.execution.done = False
+        self.index = 0
+        self._enter()
+
+    def advance(self) -> bool:
+        """Go on until a message is missing; tell whether the execution is over."""
+        phases = self.phases
+        while self.index < len(phases):
+            _, start, test, after = phases[self.index]
+            if start is not None and not test():
+                return False
+            for function, operands in after:
+                function(*operands)
+            self.index += 1
+            self._enter()
+        self.execution.done = True
+        return True
+
+    @property
+    def title(self) -> str:
+        """What runs, for messages to people."""
+        return self.execution.title
+
+    @property
+    def rank(self) -> int:
+        """The rank it runs on."""
+        return self.execution.rank
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """Round and peers this rank waits for, for messages to people."""
+        over = self.index >= len(self.phases)
+        return (0, ()) if over else (self.index, self.execution.peers(0, self.index))
+
+    def _enter(self) -> None:
+        if self.index < len(self.phases):
+            before, start, _, _ = self.phases[self.index]
+            for function, operands in before:
+                function(*operands)
+            if start is not None:
+                start()
+
+
 def run_prepared(execution: Execution, config: Any) -> None:
     """Run an execution that is prepared already; one of a single segment takes the hot path.
 
@@ -257,10 +318,9 @@ def run_prepared(execution: Execution, config: Any) -> None:
 
 
 def _patiently(test: Callable[[], bool], execution: Execution, config: Any) -> None:
-    slot = _Slot(0)
-    slot.number = next(i for i, step in enumerate(execution.hot) if step[2] == test)
-    execution.slots = [slot]  # tells whom this rank waits for
-    watch = Watch(execution, config.timeout, config.report, execution.spins)
+    steps = Steps(execution)  # tells whom this rank waits for
+    steps.index = next(i for i, phase in enumerate(execution.hot) if phase[2] == test)
+    watch = Watch(steps, config.timeout, config.report, execution.spins)
     while not test():
         watch.idle()
 
