@@ -1,7 +1,8 @@
 """The choice where nothing was measured on the machine at hand: rules from measurements elsewhere.
 
-docs/performance.md has those measurements. They were made on one node, with MPICH and Open MPI;
-what the two have in common is a rule for any library, the rest for the one named.
+docs/performance.md has those measurements. They were made on one node and on a few nodes with slow
+links, with MPICH and Open MPI; what the two have in common is a rule for any library, the rest for
+the one named. On another machine ``hpccoll tune`` knows better.
 """
 
 from __future__ import annotations
@@ -79,6 +80,11 @@ def _crowd(collective: str, algorithm: str, least: int, end: int = 0, most_ranks
     return Rule(collective, algorithm, (least, end), most_ranks, crowded=True, vendor=vendor)
 
 
+def _spread(collective: str, algorithm: str, least: int, block: int = 0) -> Rule:
+    """Ranks on several nodes: what crosses their links only once, over all of them."""
+    return Rule(collective, algorithm, (least, 0), block=block, one_node=False)
+
+
 #: The first rule that fits wins.
 RULES = (
     _pair("allreduce", "recursive_doubling", 256, 8 * MIB, MPICH),
@@ -96,5 +102,9 @@ RULES = (
     _crowd("reduce", "binomial", 4 * MIB),
     _crowd("bcast", "binomial", 4 * MIB, 16 * MIB),
     Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB),
-    Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB, one_node=None),
+    Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
+    _spread("allreduce", "rails", 512 * KIB, block=128 * KIB),
+    _spread("reduce_scatter", "rails", 512 * KIB, block=128 * KIB),
+    _spread("allgather", "rails", MIB, block=256 * KIB),
+    _spread("reduce", "leader", 512 * KIB),
 )
