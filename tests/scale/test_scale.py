@@ -1,17 +1,19 @@
-"""Proofs for 1,024 ranks, and programs for 4,096, within their time and memory.
+"""Proofs for 1,024 ranks, and programs for 4,096, within their memory and their work.
 
-``python tests/scale/measure.py`` prints the figures.
+Times are not asserted, since other work makes them longer: ``python tests/scale/measure.py``
+prints them.
 """
+
+import sys
 
 import pytest
 from scale.measure import MANY, PROVED, generate, many, programs, prove
 
-#: A proof must take less, in processor seconds and in MiB.
-SECONDS, MEBIBYTES = 60, 2048
-#: PAT sorts blocks: 2p local copies on each of p ranks, each of them a step to prove.
-LONGER = {"allreduce pat 1024": 120}
-#: A program of one rank must take less, in seconds, if it names at most so many spans per rank.
-PROGRAM_SECONDS, SPANS = 0.050, 5
+#: A proof must take less, in MiB.
+MEBIBYTES = 2048
+#: Function calls that make a program of one rank, per rank of the schedule, if it names at most so
+#: many spans per rank: work that grows with the own steps, not with what all ranks do together.
+CALLS, SPANS = 50, 5
 #: Proofs that are always run: the two that were promised, and quick ones.
 ALWAYS = {"allreduce circulant 1024", "allreduce rails 64x16", "allreduce recursive_doubling 1024",
           "allreduce leader 64x16", "bcast binomial 1024", "reduce binomial 1024",
@@ -24,15 +26,29 @@ ALWAYS = {"allreduce circulant 1024", "allreduce rails 64x16", "allreduce recurs
 def test_proof_for_1024_ranks(title):
     took = prove(title)
     print(f"{title}: {took.seconds:.1f} s, {took.mebibytes:.0f} MiB")
-    assert took.seconds < LONGER.get(title, SECONDS)
     assert took.mebibytes < MEBIBYTES
+
+
+def calls(work):
+    """Count the function calls that a piece of work makes."""
+    count = 0
+
+    def note(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 @pytest.mark.parametrize(("collective", "name"), programs())
 def test_program_of_one_of_4096_ranks(collective, name):
-    """Best of some attempts: other work on the machine makes single ones slow."""
     big = many(collective, name)
     for rank in (0, MANY - 1):
         if generate(big, rank).spans > SPANS * MANY:
             pytest.skip("names more blocks than there are ranks")
-        assert any(generate(big, rank).seconds < PROGRAM_SECONDS for _ in range(10))
+        assert calls(lambda: generate(big, rank)) < CALLS * MANY
