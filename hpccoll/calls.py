@@ -18,7 +18,7 @@ from hpccoll.device import synchronizer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.lower import Layout
 from hpccoll.mpi_errors import RootError
-from hpccoll.reduce import check_op
+from hpccoll.reduce import check_op, has_kernel
 from hpccoll.schedule import Schedule
 
 
@@ -112,7 +112,7 @@ def reduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any)
     root = check_root(root, size)
     if rank != root:
         source = resolve(sendbuf, "sendbuf")
-        check_op(op, element_type(source.datatype), "reduce")
+        _check_op(op, source, "reduce")
         return _vector("reduce", source, None, op, root)
     return _reduction("reduce", sendbuf, recvbuf, op, root)
 
@@ -348,10 +348,17 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
     if count is not None and source is not sink and source.count != count:
         raise ArgumentError("sendbuf", f"has {source.count} elements, recvbuf asks for {count}")
     if collective:
-        check_op(op, dtype, collective)
+        _check_op(op, source, collective)
     if source is not sink and overlap(source, sink):
         raise BufferArgumentError("recvbuf", "overlaps sendbuf",
                                   "pass separate memory, or MPI.IN_PLACE")
+
+
+def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
+    """The operator exists for the buffer's elements, and can be applied where they lie."""
+    check_op(op, element_type(buffer.datatype), collective)
+    if not has_kernel(op, buffer.namespace):
+        raise NativeOnly("only the MPI library can apply this operator to device memory")
 
 
 def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, root: int,

@@ -63,6 +63,15 @@ def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:
     return operator is not None and dtype.names is None and operator.is_exact(dtype.kind)
 
 
+def has_kernel(op: MPI.Op, namespace: Any) -> bool:
+    """Tell whether an operator can be applied to arrays of a namespace.
+
+    Operators without a ufunc need memory that the processor can reach.
+    """
+    operator = operator_of(op)
+    return namespace is numpy or operator is not None and not operator.pairs
+
+
 def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: Any) -> Kernel:
     """The kernel of an operator on a dtype, for arrays of one namespace (NumPy, CuPy)."""
     operator = operator_of(op)

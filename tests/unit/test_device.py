@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll import calls, device, engine
-from hpccoll.buffers import is_staged, resolve
+from hpccoll.buffers import NativeOnly, is_staged, resolve
 from hpccoll.collective import COLLECTIVES
 from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
@@ -142,6 +142,20 @@ def test_the_native_method_gets_memory_it_can_reach(cuda_aware):
         source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
         comm.Allreduce(source, sink)
         assert list(cupy.asnumpy(sink)) == list(range(6))
+
+
+def test_operators_without_a_device_kernel_are_left_to_the_library():
+    op = MPI.Op.Create(lambda one, two, datatype: None, commute=True)
+    with installed(True) as cupy:
+        source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+        for resolve in (lambda: calls.allreduce(2, 0, source, sink, op),
+                        lambda: calls.reduce(2, 1, source, None, op, 0)):
+            with pytest.raises(NativeOnly, match="device memory"):
+                resolve()
+        assert calls.allreduce(2, 0, source, sink, MPI.SUM).op == MPI.SUM
+    with installed(False) as cupy:  # staged: the processor can reach the copies
+        assert calls.reduce(2, 1, cupy.asarray(numpy.arange(6.0)), None, op, 0).op == op
+    op.Free()
 
 
 # -- what is recognised -------------------------------------------------------------------------
