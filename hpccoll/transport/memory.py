@@ -4,13 +4,17 @@ Rank 0 of the node makes the file, every rank reserves its own part - so that th
 lie near it, and a full file system is an error here instead of a bus error later - and maps the
 whole. The name is removed at once; the memory lives until the last array in it is gone, in every
 process by itself. Why this and not an MPI window is decision 0007.
+
+What may never be needed is not reserved but populated before its first use.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import secrets
+from typing import NamedTuple
 
 import numpy
 from mpi4py import MPI
@@ -19,12 +23,40 @@ from mpi4py import MPI
 DIRECTORY = "/dev/shm"
 
 
-def share(node: MPI.Intracomm, nbytes: int) -> list[numpy.ndarray] | None:
+#: ``MADV_POPULATE_WRITE``: makes pages exist, or fails where touching them would be a bus error.
+POPULATE = 23
+
+
+class Shared(NamedTuple):
+    """Memory that a node's ranks share.
+
+    Attributes:
+        parts: every rank's part as bytes, zero at first.
+        mapping, start: the whole of it, and where this rank's part begins.
+    """
+
+    parts: list[numpy.ndarray]
+    mapping: mmap.mmap
+    start: int
+
+    def populate(self, offset: int, nbytes: int) -> bool:
+        """Make a range of this rank's part exist; tell whether there was room."""
+        start = (self.start + offset) // mmap.PAGESIZE * mmap.PAGESIZE
+        try:
+            self.mapping.madvise(POPULATE, start, self.start + offset + nbytes - start)
+        except OSError as error:
+            return error.errno == errno.EINVAL  # a kernel before 5.14 cannot tell
+        return True
+
+
+def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Shared | None:
     """Make memory of ``nbytes`` bytes (its own number on every rank); collective over ``node``.
 
+    Args:
+        reserve: bytes at the start of every part that must exist; all by default.
+
     Returns:
-        every rank's part as bytes, zero at first; ``None``, on every rank, if the node has no
-        file system for shared memory, or no room in it.
+        ``None``, on every rank, if the node has no file system for shared memory, or no room.
     """
     sizes = node.allgather(nbytes)
     page = mmap.PAGESIZE
@@ -41,16 +73,19 @@ def share(node: MPI.Intracomm, nbytes: int) -> list[numpy.ndarray] | None:
         node.Barrier()
         if rank != 0:
             file = _opened(path, 0)
-        fits = file >= 0 and _reserved(file, starts[rank], nbytes, total if rank == 0 else 0)
+        fits = file >= 0 and _reserved(file, starts[rank], nbytes if reserve is None else reserve,
+                                       total if rank == 0 else 0)
         if not node.allreduce(fits, MPI.LAND):
             return None
-        whole = numpy.frombuffer(mmap.mmap(file, total), numpy.uint8)
+        mapping = mmap.mmap(file, total)
     finally:
         if file >= 0:
             os.close(file)
         if rank == 0 and file >= 0:
             os.unlink(path)
-    return [whole[start:start + size] for start, size in zip(starts, sizes)]
+    whole = numpy.frombuffer(mapping, numpy.uint8)
+    return Shared([whole[start:start + size] for start, size in zip(starts, sizes)], mapping,
+                  starts[rank])
 
 
 def _opened(path: str, flags: int) -> int:
@@ -64,7 +99,7 @@ def _reserved(file: int, start: int, nbytes: int, total: int) -> bool:
     """Reserve a rank's part, and the length of the whole file where ``total`` is not 0."""
     try:
         if total:
-            os.posix_fallocate(file, total - 1, 1)
+            os.ftruncate(file, total)
         if nbytes:
             os.posix_fallocate(file, start, nbytes)
     except OSError:

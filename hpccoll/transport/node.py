@@ -82,10 +82,10 @@ class Node:
         self.pids = [pid for _, pid in told]
         self.slot_bytes = _slot_bytes(len(told), most_slot)
         self.sure_bytes = min(sure_slot, self.slot_bytes)
-        self.channel_bytes = 2 * LINE + PLACES * self.slot_bytes
-        self.memory = share(near, len(told) * CHANNELS * self.channel_bytes)
+        lines = len(told) * CHANNELS * 2 * LINE
+        self.shared = share(near, lines + len(told) * CHANNELS * PLACES * self.slot_bytes, lines)
         self.local = {rank: i for i, (rank, _) in enumerate(told)
-                      if i != self.rank and self.memory}
+                      if i != self.rank and self.shared}
         self.channels: dict[tuple, Channel] = {}
         self.regions: dict[int, Region] = {}
         self.starts: list[tuple[int, int]] = []
@@ -103,14 +103,17 @@ class Node:
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag
         if key not in self.channels:
-            start = (sink * CHANNELS + tag) * self.channel_bytes
-            memory = self.memory[source][start:start + self.channel_bytes]
-            back = (source * CHANNELS + tag) * self.channel_bytes + LINE
-            slots = memory[2 * LINE:].reshape(PLACES, self.slot_bytes)
-            taken = self.memory[sink][back:back + LINE]
+            parts, here = self.shared.parts, sink * CHANNELS + tag
+            line, taken = 2 * LINE * here, 2 * LINE * (source * CHANNELS + tag) + LINE
+            slots = len(parts) * CHANNELS * 2 * LINE + PLACES * self.slot_bytes * here
+            memory = parts[source][slots:slots + PLACES * self.slot_bytes]
+            if source == self.rank and not self.shared.populate(slots, memory.nbytes):
+                memory = memory[:0]  # no room: this sender does without slots
             self.channels[key] = Channel(
-                memoryview(memory[:LINE]).cast("q"), memoryview(taken).cast("q"),
-                list(slots), tag, self.fence)
+                memoryview(parts[source][line:line + LINE]).cast("q"),
+                memoryview(parts[sink][taken:taken + LINE]).cast("q"),
+                list(memory.reshape(PLACES, self.slot_bytes)) if memory.size else [],
+                tag, self.fence)
         return self.channels[key]
 
     # -- registered memory -------------------------------------------------------------------
@@ -120,10 +123,10 @@ class Node:
         Returns:
             ``None``, on every rank, where the node has no room for it.
         """
-        memory = share(self.comm, nbytes)
-        if memory is None:
+        shared = share(self.comm, nbytes)
+        if shared is None:
             return None
-        region = Region(memory, self.rank, len(self.regions) + 1)
+        region = Region(shared.parts, self.rank, len(self.regions) + 1)
         self.regions[region.number] = region
         if nbytes:
             bisect.insort(self.starts, (region.start, region.number))

@@ -69,16 +69,18 @@ class SharedEndpoint:
         if not near or tag >= CHANNELS:
             return self.remote.batch(postings, tag, repeated)
         small = all(isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.sure_bytes
-                    and not (p.kind == SEND and self.is_read_in_place(p.array)) for p in near)
+                    and (p.kind != SEND or self.takes_slot(p, tag)) for p in near)
         batch = (SlotBatch if small else SharedBatch)(self, near, tag)
         if len(near) == len(postings):
             return batch
         far = [p for p in postings if p.peer not in self.node.local]
         return BothBatch(batch, self.remote.batch(far, tag, repeated))
 
-    def is_read_in_place(self, array: numpy.ndarray) -> bool:
-        """Tell whether an array is better read in registered memory than from a slot."""
-        return array.nbytes > TINY and self.node.locate(array) is not None
+    def takes_slot(self, posting: Posting, tag: int) -> bool:
+        """Tell whether a message to be sent can go through a slot, and had better."""
+        array, node = posting.array, self.node
+        return (array.nbytes <= node.slot_bytes and bool(node.outgoing(posting.peer, tag).slots)
+                and (array.nbytes <= TINY or node.locate(array) is None))
 
 
 class BothBatch:
@@ -259,11 +261,9 @@ class _Send:
         self.request = None
         node = endpoint.node
         if isinstance(self.array, numpy.ndarray):
-            if node.readv:
-                self.where = self.array.__array_interface__["data"][0]
-            if endpoint.is_read_in_place(self.array):
-                self.where = node.locate(self.array)
-            elif self.nbytes <= node.slot_bytes:
+            self.where = node.locate(self.array) or (
+                self.array.__array_interface__["data"][0] if node.readv else BY_MPI)
+            if endpoint.takes_slot(posting, channel.tag):
                 self.copies = [copying(slot[:self.nbytes], self.array) for slot in channel.slots]
                 self.sure = self.nbytes <= node.sure_bytes or self.where == BY_MPI
 

@@ -129,6 +129,22 @@ def test_nodes_without_shared_memory_use_messages(world, monkeypatch):
     child.Free()
 
 
+@pytest.mark.parametrize("readv", [True, False])
+def test_ranks_without_room_for_slots_do_without(world, monkeypatch, readv):
+    monkeypatch.setattr(memory.Shared, "populate", lambda *_: world.rank % 2 == 1)
+    child = world.Dup()
+    child.topology  # which makes its shared memory
+    if not readv:
+        existing(child).node.readv = None
+    with child.using(allreduce="ring"):
+        for count in (1, 100, 70_000):
+            out = numpy.empty(count)
+            for _ in range(4):
+                child.Allreduce(numpy.full(count, world.rank + 1.0), out)
+                assert (out == world.size * (world.size + 1) / 2).all()
+    child.Free()
+
+
 def test_nothing_is_left_in_the_file_system(world):
     world.zeros(10)
     world.Barrier()
