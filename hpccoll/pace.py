@@ -33,6 +33,6 @@ class Pace(NamedTuple):
 
 
 #: Every rank has a processor: pieces that stay in its cache, several of them in flight.
-ROOMY = Pace(256 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, SPINS)
+ROOMY = Pace(256 << 10, 16 << 10, 256 << 10, 1 << 20, 2 << 20, SPINS)
 #: Ranks wait for each other's turn: as much as possible is moved in one turn.
 CROWDED = Pace(512 << 10, 512 << 10, 512 << 10, 4 << 20, 1 << 20, 0)
