@@ -71,7 +71,10 @@ class Blocking(Recalling):
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                        op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
-        self._serve(native.Reduce_scatter, "reduce_scatter", sendbuf, recvbuf, recvcounts, op)
+        if type(recvcounts) not in (list, tuple) or not self._again(
+                native.Reduce_scatter, sendbuf, recvbuf, (id(op), tuple(recvcounts)),
+                (sendbuf, recvbuf, recvcounts, op)):
+            self._serve(native.Reduce_scatter, "reduce_scatter", sendbuf, recvbuf, recvcounts, op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""

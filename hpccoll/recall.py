@@ -40,6 +40,8 @@ _PARTS: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
     "scan": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
     "exscan": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
     "reduce_scatter_block": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
+    "reduce_scatter": lambda sendbuf, recvbuf, counts, op: (
+        sendbuf, recvbuf, (id(op), tuple(counts))),
     "reduce": lambda sendbuf, recvbuf, op, root: (sendbuf, recvbuf, (id(op), root)),
     "allgather": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
     "alltoall": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
