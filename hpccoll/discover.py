@@ -29,8 +29,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
              network: str = "") -> Place:
     """Ask every rank once for its place; collective over ``comm``.
 
-    Ranks that are not numbered node by node have no representation as nested consecutive
-    groups; their communicator counts as flat.
+    Where ranks are not numbered node by node, the topology has an order of its own.
 
     Args:
         comm: the ranks to place.

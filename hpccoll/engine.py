@@ -35,10 +35,15 @@ def plan_for(state: State, call: Call, choice: Choice) -> plans.Plan:
         # Only the root knows the counts, and ranks on the way pass on blocks of others.
         call = call.learn(state.comm.bcast(call.key[0], call.root))
     key = (call.name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes,
-           call.root, call.in_place,
+           call.root, call.in_place, _any_order(call),
            call.key, element_type(call.datatype) if call.datatype else None)
     made = state.choices.get(key)
     return made or state.choices.keep(key, _make(state, call, choice))
+
+
+def _any_order(call: Call) -> bool:
+    """Tell whether contributions may be combined in another order than that of the ranks."""
+    return call.op is None or bool(call.op.Is_commutative())
 
 
 def _needs_own_count_only(call: Call, choice: Choice) -> bool:
@@ -68,10 +73,14 @@ def schedule_for(state: State, call: Call, choice: Choice) -> Schedule:
     else:
         hierarchical = (isinstance(choice.algorithm, str)
                         and ALGORITHMS[call.collective][choice.algorithm].hierarchical)
+        layout = state.topology if hierarchical else None
+        if layout is not None and layout.order and not _any_order(call):
+            # Groups of ranks that are not neighbours cannot keep rank order; single ranks can.
+            layout = None
         made = make_schedule(call.collective, choice.algorithm, state.size, root=call.root,
-                             topology=state.topology if hierarchical else None, **choice.params)
+                             topology=layout, **choice.params)
     if not isinstance(choice.algorithm, str):
-        verify(made, commutative=call.op is None or bool(call.op.Is_commutative()))
+        verify(made, commutative=_any_order(call))
     return made
 
 

@@ -2,7 +2,7 @@
 
 Every rank finds out by itself where it is, from Slurm's variables or a file about the network,
 and from ``/sys`` for the processors that it may run on. What all ranks say together gives nested
-groups: a level counts where its groups are runs of ranks, and where it says anything new.
+groups: a level counts where it says anything new.
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
            wanted: Sequence[str] = LEVELS) -> Layout:
     """Nest the ranks.
 
-    Ranks that are not numbered node by node have no representation as nested consecutive
-    groups; they count as flat. Any other level that does not nest is left out.
+    Where ranks are not numbered group by group, the topology has an order of ranks of its own:
+    groups as their smallest ranks come, and ranks as they come in the smallest groups. A level
+    that does not nest is left out.
 
     Args:
         nodes: for every rank, something that stands for its node.
@@ -133,15 +134,17 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
     >>> found = layout([0, 0, 0, 0, 4, 4, 4, 4], here)
     >>> print(found.topology, found.names)
     2x2x2 ('node', 'socket')
+    >>> print(layout([0, 1, 0, 1], here[:4], ("node",)).topology)
+    2x2@0,2,1,3
     """
     size = len(nodes)
-    if not _consecutive(nodes):
-        return Layout(Topology(size))
+    levels = [(name, _firsts(labels)) for name, labels in _partitions(nodes, positions)
+              if name in wanted]
+    ranks = sorted(range(size), key=lambda rank: (*(firsts[rank] for _, firsts in levels), rank))
     kept: list[tuple[str, list[int]]] = []
-    for name, labels in _partitions(nodes, positions):
-        starts = [n for n in range(size) if n == 0 or labels[n] != labels[n - 1]]
-        if (name not in wanted or not _consecutive(labels) or len(starts) == 1
-                or len(starts) == size and name != NODE):
+    for name, firsts in levels:
+        starts = [n for n in range(size) if n == 0 or firsts[ranks[n]] != firsts[ranks[n - 1]]]
+        if len(starts) == 1 or len(starts) == size and name != NODE:
             continue
         if not kept or starts != kept[-1][1]:
             kept.append((name, starts))
@@ -156,7 +159,14 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
         parts = [list(part) for _, part in groupby(
             groups, key=lambda group: bisect_right(starts, group[0]))]
         groups = [(part[0][0], tuple(tree for _, tree in part)) for part in parts]
-    return Layout(Topology(tuple(tree for _, tree in groups)), tuple(name for name, _ in kept))
+    return Layout(Topology(tuple(tree for _, tree in groups), tuple(ranks)),
+                  tuple(name for name, _ in kept))
+
+
+def _firsts(labels: Sequence) -> list[int]:
+    """For every rank, the smallest rank of its group, which stands for the group."""
+    first: dict = {}
+    return [first.setdefault(label, rank) for rank, label in enumerate(labels)]
 
 
 def _partitions(nodes: Sequence[int], positions: Sequence[Position]
@@ -164,7 +174,10 @@ def _partitions(nodes: Sequence[int], positions: Sequence[Position]
     """Levels from the outside in: for every rank, which group of the level it is in."""
     depths = {len(each.switches) for each in positions}
     for depth in range(1, depths.pop() + 1) if len(depths) == 1 else ():
-        yield SWITCH, [each.switches[:depth] for each in positions]
+        switches = [each.switches[:depth] for each in positions]
+        # Ranks that share memory and say that they are below different switches: who is right?
+        if len(set(zip(nodes, switches))) == len(set(nodes)):
+            yield SWITCH, switches
     within = [(each,) for each in nodes]
     yield NODE, within
     for name in (SOCKET, NUMA, L3):
@@ -172,11 +185,6 @@ def _partitions(nodes: Sequence[int], positions: Sequence[Position]
         if min(numbers) >= 0:
             within = [(*outer, number) for outer, number in zip(within, numbers)]
             yield name, within
-
-
-def _consecutive(labels: Sequence) -> bool:
-    """Tell whether equal labels stand together."""
-    return sum(1 for _ in groupby(labels)) == len(set(labels))
 
 
 # -- files about the network ------------------------------------------------------------------

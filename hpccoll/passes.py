@@ -12,7 +12,7 @@ Beside ``in``, ``out`` and ``tmp`` the programs in between may use buffers of ot
 from __future__ import annotations
 
 from itertools import chain, zip_longest
-from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from hpccoll.collective import IN, TMP
 from hpccoll.errors import ScheduleError
@@ -168,6 +168,44 @@ def renamed(program: Program, names: Mapping[str, tuple[str, int]]) -> Program:
     return program._replace(rounds=tuple(
         tuple(step._replace(spans=moved(step.spans), source=moved(step.source))
               for step in steps) for steps in program.rounds))
+
+
+def relabelled(program: Program, order: Sequence[int],
+               key_of: Callable[[int], int] | None = None,
+               buffers: Collection[str] = ()) -> Program:
+    """Write a program of positions for the ranks that are at these positions.
+
+    Args:
+        order: the rank at every position.
+        key_of: the key of a block of which this is the key in terms of positions; the same if
+            omitted.
+        buffers: those with a slot for every position, which have one for every rank instead.
+    """
+    def slots(span: Span) -> Sequence[int]:
+        numbers = order if span.buffer in buffers else range(span.stop)
+        return numbers[span.start:span.stop]
+
+    def written(step: Step) -> Iterator[Step]:
+        if step.kind in (SEND, RECV):
+            spans = joined(chain.from_iterable(runs(span.buffer, slots(span))
+                                               for span in step.spans))
+            yield step._replace(peer=order[step.peer], spans=spans)
+        elif not buffers:
+            yield step
+        else:
+            (here,), (there,) = step.spans, step.source
+            into, source, start = slots(here), slots(there), 0
+            for stop in range(1, len(into) + 1):
+                if stop == len(into) or (into[stop] - into[stop - 1],
+                                         source[stop] - source[stop - 1]) != (1, 1):
+                    yield step._replace(
+                        spans=(Span(here.buffer, into[start], into[stop - 1] + 1),),
+                        source=(Span(there.buffer, source[start], source[stop - 1] + 1),))
+                    start = stop
+
+    return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
+                         for steps in program.rounds),
+                   tuple(map(key_of, program.scratch)) if key_of else program.scratch)
 
 
 def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:

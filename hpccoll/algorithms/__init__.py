@@ -10,8 +10,9 @@ from hpccoll.algorithms import (
     linear, multiplying, neighbor, pairwise, pat, prefix, ring, scatter_allgather, trees, window)
 from hpccoll.algorithms.hierarchy import regular
 from hpccoll.algorithms.shares import nblocks, rooted_nblocks
-from hpccoll.collective import COLLECTIVES
+from hpccoll.collective import COLLECTIVES, slot_keys
 from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.passes import relabelled
 from hpccoll.schedule import Program, Schedule
 from hpccoll.topology import Topology
 
@@ -42,7 +43,8 @@ class Algorithm(NamedTuple):
             root; hierarchical ones take a :class:`Topology` in place of the size.
         blocks: blocks a vector is cut into, ``blocks(size, **params)``; ``vector`` payloads only.
         params: parameters and their defaults.
-        rank_order: keeps rank order, so serves operators that do not commute.
+        rank_order: keeps rank order, so serves operators that do not commute; a hierarchical
+            one only on a topology without an order of its own.
         exact_only: ranks may associate differently; offered only where that cannot show.
         uniform: needs blocks of one size.
         own_blocks: a rank other than the root handles only blocks of its own, so it need not
@@ -302,7 +304,8 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         algorithm: a name, or ``build(rank, size[, root], **params) -> Program``.
         size: number of ranks; may be left out when ``topology`` tells it.
         root: root rank of rooted collectives.
-        topology: layout, for hierarchical algorithms.
+        topology: layout, for hierarchical algorithms. On one with an order of ranks of its own,
+            reductions do not keep rank order.
         nblocks: blocks a vector is cut into, for a builder of your own; 1 if omitted.
         params: the algorithm's parameters, such as ``k=4``.
 
@@ -322,19 +325,41 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     if not isinstance(root, int) or isinstance(root, bool) or not 0 <= root < size:
         raise ArgumentError("root", f"{root!r} is not a rank of 0..{size - 1}")
     params = {**entry.params, **params}
+    kind = COLLECTIVES[collective]
     where: Any = size
     if entry.hierarchical:
-        where = topology = topology or Topology(size)
-    rooted = (root,) if COLLECTIVES[collective].rooted else ()
+        topology = topology or Topology(size)
+        where = topology.plain
+    rooted = (root,) if kind.rooted else ()
 
     def build(rank: int) -> Program:
         return entry.build(rank, where, *rooted, **params)
 
-    return Schedule(
-        COLLECTIVES[collective], name, size, build, root if rooted else 0,
-        nblocks if nblocks is not None else entry.blocks(where, **params),
+    def placed(rank: int) -> Program:
+        """The program of the rank's position, in terms of ranks."""
+        at = topology.positions
+        program = entry.build(at[rank], where, *(at[r] for r in rooted), **params)
+        return _relabelled(program, made, rank, topology.order)
+
+    made = Schedule(
+        kind, name, size, placed if entry.hierarchical and topology.order else build,
+        root if rooted else 0, nblocks if nblocks is not None else entry.blocks(where, **params),
         tuple(params.items()), topology if entry.hierarchical else None, entry.uniform,
         entry.rounds and entry.rounds(where, **params), entry.sent and entry.sent(where, **params))
+    return made
+
+
+def _relabelled(program: Program, made: Schedule, rank: int, order: tuple[int, ...]) -> Program:
+    """Put a program of positions into terms of ranks: peers, and blocks that belong to ranks."""
+    size, payload = made.size, made.collective.payload
+    if payload not in ("blocks", "pairs"):
+        return relabelled(program, order)
+    slots = slot_keys(made.collective, rank, size, made.root)
+    buffers = {buffer for buffer, keys in slots.items() if len(keys) == size}
+    if payload == "blocks":
+        return relabelled(program, order, order.__getitem__, buffers)
+    return relabelled(program, order,
+                      lambda key: order[key // size] * size + order[key % size], buffers)
 
 
 def _entry(collective: str, algorithm, params: Mapping[str, int]) -> Algorithm:

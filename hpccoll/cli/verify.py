@@ -33,9 +33,11 @@ from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
 from hpccoll.verify import Proof, cases, prove, verify
 
-#: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven.
+#: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven,
+#: and with ranks dealt out over the groups.
 SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "2x2x2x2",
-          "3,5,4", "1,7", "5,1,2", "(2,3),(4)", "(1,2),(3,1),(2)", "2x(3,2)")
+          "3,5,4", "1,7", "5,1,2", "(2,3),(4)", "(1,2),(3,1),(2)", "2x(3,2)", "2x2@0,2,1,3",
+          "4x2@0,4,1,5,2,6,3,7", "(2,3),(4)@8,0-6/2,1-7/2")
 #: Values that parameters are proved with, beside their default.
 SAMPLES = {"k": (2, 3, 4), "n": (1, 3, 8), "batch": (1, 3, 8), "leaders": (1, 2, 3)}
 #: Up to this many ranks every combination of roots and parameters is proved.
@@ -170,7 +172,7 @@ def prove_job(job: Job) -> Verdict:
             check_claims(made, entry, proof)
             verdict = verdict._replace(
                 schedules=verdict.schedules + 1,
-                rank_order=verdict.rank_order and proof.rank_order,
+                rank_order=verdict.rank_order and (proof.rank_order or _permuted(made)),
                 replicas=verdict.replicas and proof.replicas_identical,
                 rounds=max(verdict.rounds, proof.rounds))
     except HpccollError as error:
@@ -189,13 +191,18 @@ def check_claims(made: Schedule, entry: Algorithm, proof: Proof) -> None:
              f"takes {proof.rounds} rounds, the closed form says {made.rounds}"),
             (made.sent in (None, proof.sent),
              f"sends {proof.sent} blocks from the busiest rank, the closed form says {made.sent}"),
-            (proof.rank_order or not entry.rank_order,
+            (proof.rank_order or not entry.rank_order or _permuted(made),
              "contributions are not combined in rank order, but the table says rank_order"),
             (proof.replicas_identical or entry.exact_only,
              "ranks combine contributions in different ways, so floating-point results may "
              "differ, but the table does not say exact_only")):
         if not holds:
             raise ProofError(problem, schedule=made.title)
+
+
+def _permuted(made: Schedule) -> bool:
+    """Tell whether a schedule is for ranks in an order of their own, which no reduction keeps."""
+    return made.topology is not None and made.topology.order is not None
 
 
 def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:

@@ -86,12 +86,18 @@ class _Sheet:
         self.height = TOP + self.row * (schedule.size - 1) + BOTTOM
         self.pairs = schedule.collective.payload == "pairs"
         self.blocks = per_rank(schedule)
+        # Ranks of a group stand together, whatever their numbers.
+        self.lines = schedule.topology.positions if schedule.topology else range(schedule.size)
 
     def x(self, time: float) -> float:
         return LEFT + self.column * time
 
-    def y(self, rank: float) -> float:
-        return TOP + self.row * rank
+    def y(self, rank: int) -> float:
+        return self.line(self.lines[rank])
+
+    def line(self, number: int) -> float:
+        """Where the line of that number from the top is."""
+        return TOP + self.row * number
 
     def colour(self, value: Value | None) -> str | tuple[float, float, float]:
         """Colour of a block; in an all-to-all, of the rank it comes from."""
@@ -136,8 +142,8 @@ class _Sheet:
         for group in groups:
             top, bottom = self.y(group[0]) - depth, self.y(group[-1]) + depth
             axes.fill_between([self.x(0), self.x(self.rounds)], top, bottom, color=GROUND, lw=0)
-        axes.vlines([self.x(t) for t in range(self.rounds + 1)], self.y(0) - depth,
-                    self.y(size - 1) + depth, color="white", lw=1.5)
+        axes.vlines([self.x(t) for t in range(self.rounds + 1)], self.line(0) - depth,
+                    self.line(size - 1) + depth, color="white", lw=1.5)
         axes.hlines([self.y(r) for r in range(size)], self.x(0), self.x(self.rounds),
                     color=FAINT, lw=1)
         for rank in range(size):
@@ -145,9 +151,9 @@ class _Sheet:
                       ha="right", va="center")
         every = max(round(0.3 / self.column), 1)
         for time in range(0, self.rounds, every):
-            axes.text(self.x(time + 0.5), self.y(0) - depth - 0.14, time + 1, size=9, color=SOFT,
+            axes.text(self.x(time + 0.5), self.line(0) - depth - 0.14, time + 1, size=9, color=SOFT,
                       ha="center", va="center")
-        axes.text(self.x(0) - 0.14, self.y(0) - depth - 0.14, "round", size=9, color=SOFT,
+        axes.text(self.x(0) - 0.14, self.line(0) - depth - 0.14, "round", size=9, color=SOFT,
                   ha="right", va="center")
 
     def traffic(self, axes, messages: Sequence[Message]) -> None:

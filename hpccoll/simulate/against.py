@@ -7,8 +7,9 @@ the measured-best, or one that measured within ``NEAR`` of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError
@@ -87,12 +88,10 @@ def _simulated(result: Mapping[str, Any], machine: Machine, layout: Topology,
 
 
 def _layout(environment: Mapping[str, Any]) -> Topology:
-    """The layout that was given, or else the hosts of neighbouring ranks."""
+    """The layout that was given, or else the ranks of each host."""
     if environment["topology"]:
         return Topology.parse(environment["topology"])
-    return Topology(tuple(_lengths(environment["rank_hosts"])))
-
-
-def _lengths(hosts: Sequence[str]) -> Iterator[int]:
-    for _, run in groupby(hosts):
-        yield len(list(run))
+    hosts = environment["rank_hosts"]
+    number = {host: n for n, host in enumerate(dict.fromkeys(hosts))}
+    order = sorted(range(len(hosts)), key=lambda rank: number[hosts[rank]])
+    return Topology(tuple(Counter(hosts).values()), tuple(order))

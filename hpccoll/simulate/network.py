@@ -55,7 +55,7 @@ class Layout:
 
     def path(self, rank: int) -> tuple[int, ...]:
         """Index of the rank's group at every level, and of the rank in the innermost group."""
-        tree, found = self.topology.tree, []
+        rank, tree, found = self.topology.positions[rank], self.topology.tree, []
         while not isinstance(tree, int):
             starts = self.starts[id(tree)]
             index = bisect_right(starts, rank) - 1
@@ -74,7 +74,12 @@ class Layout:
         return self._measure(tree)
 
     def radices(self) -> tuple[int, ...] | None:
-        """Number of groups in a group, level by level; ``None`` where groups differ."""
+        """Number of groups in a group, level by level.
+
+        ``None`` where groups differ, and where a rank's number does not tell its place.
+        """
+        if self.topology.order:
+            return None
         tree, found = self.topology.tree, []
         while not isinstance(tree, int):
             first = tree[0]

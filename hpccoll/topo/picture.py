@@ -46,7 +46,8 @@ def _boxes(axes: Any, machine: Machine) -> None:
     """A row for each level, the outermost on top; a box covers the ranks of its group."""
     from matplotlib.patches import Rectangle
 
-    names, size = machine.layout.names, machine.layout.topology.size
+    names, ranks = machine.layout.names, machine.layout.topology.ranks
+    size = len(ranks)
     switches = names.count(SWITCH)
     axes.set_xlim(0, size)
     axes.set_ylim(len(names) + 1, 0)
@@ -57,8 +58,8 @@ def _boxes(axes: Any, machine: Machine) -> None:
             colour = FEW[number % len(FEW)] if depth == 0 and names else SOFT
             axes.add_patch(Rectangle((start + gap, depth + 0.08), stop - start - 2 * gap, 0.84,
                                      facecolor=GROUND, edgecolor=colour, linewidth=1.2))
-            text = (str(start) if level == "rank"
-                    else name_of(machine, start, level, switches - depth))
+            text = (str(ranks[start]) if level == "rank"
+                    else name_of(machine, ranks[start], level, switches - depth))
             # A box is as wide as its ranks; what does not fit is better left out.
             if (stop - start) / size * WIDTH * 12 > len(text) and len(starts) <= LABELLED:
                 axes.text((start + stop) / 2, depth + 0.5, text, ha="center", va="center",
@@ -66,8 +67,8 @@ def _boxes(axes: Any, machine: Machine) -> None:
 
 
 def _starts(machine: Machine) -> list[list[int]]:
-    """First ranks of the groups of every level, single ranks at last."""
-    found, level = [], [(0, machine.layout.topology)]
+    """First positions of the groups of every level, single ranks at last."""
+    found, level = [], [(0, machine.layout.topology.plain)]
     for _ in machine.layout.names:
         level = [(start + group.start, child) for start, topology in level
                  for group, child in zip(topology.groups(), topology.children)]
@@ -80,7 +81,9 @@ def _heat(axes: Any, bar: Any, machine: Machine, ranks: Sequence[int],
     """A square for every pair of ranks, on a logarithmic scale; lines between groups."""
     from matplotlib.colors import LogNorm
 
-    count = len(ranks)
+    # Ranks of a group stand together, whatever their numbers.
+    positions = machine.layout.topology.positions
+    ranks, count = sorted(ranks, key=positions.__getitem__), len(ranks)
     square = [[float("nan")] * count for _ in range(count)]
     for i, a in enumerate(ranks):
         for j, b in enumerate(ranks):
@@ -103,7 +106,7 @@ def _heat(axes: Any, bar: Any, machine: Machine, ranks: Sequence[int],
         spine.set_color(FAINT)
     for depth, starts in enumerate(_starts(machine)[:-1]):
         for n in range(1, count):
-            if any(ranks[n - 1] < start <= ranks[n] for start in starts):
+            if any(positions[ranks[n - 1]] < start <= positions[ranks[n]] for start in starts):
                 for line in (axes.axhline, axes.axvline):
                     line(n - 0.5, color="white", linewidth=max(3.0 - depth, 0.8))
     axes.figure.colorbar(image, cax=bar)

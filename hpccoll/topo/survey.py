@@ -31,9 +31,10 @@ class Machine(NamedTuple):
 
     def meet(self, a: int, b: int) -> str:
         """The smallest level that holds both ranks; ``network`` is above all others."""
-        levels, ranks, found = iter(self.layout.names), self.layout.topology, "network"
+        levels, ranks, found = iter(self.layout.names), self.layout.topology.plain, "network"
         if NODE not in self.layout.names and self.nodes[a] == self.nodes[b]:
             found = NODE
+        a, b = (self.layout.topology.positions[rank] for rank in (a, b))
         while ranks.children:
             for group, child in zip(ranks.groups(), ranks.children):
                 if a in group and b in group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -28,22 +28,22 @@ def tree(machine: Machine) -> Tree:
                               f", layout {layout.topology} ({levels})",
                               "" if machine.used == str(layout.topology) else
                               f"; hpccoll goes by {machine.used}"))
-    _grow(root, machine, layout.topology, 0, layout.names)
+    _grow(root, machine, layout.topology.plain, layout.topology.ranks, layout.names)
     return root
 
 
-def _grow(branch: Tree, machine: Machine, topology: Topology, start: int,
+def _grow(branch: Tree, machine: Machine, topology: Topology, ranks: Sequence[int],
           names: tuple[str, ...]) -> None:
     if not topology.children:
-        for line in _leaves(machine, start, topology.size):
+        for line in _leaves(machine, ranks):
             branch.add(line)
         return
     switches = names.count(SWITCH)
     for group, child in zip(topology.groups(), topology.children):
-        first = start + group.start
-        ranks = ranks_text(range(first, start + group.stop))
-        label = Text.assemble((name_of(machine, first, names[0], switches), "bold"), f"  {ranks}")
-        _grow(branch.add(label), machine, child, first, names[1:])
+        inside = ranks[group[0]:group[-1] + 1]
+        label = Text.assemble((name_of(machine, inside[0], names[0], switches), "bold"),
+                              f"  {ranks_text(inside)}")
+        _grow(branch.add(label), machine, child, inside, names[1:])
 
 
 def name_of(machine: Machine, rank: int, level: str, switches: int) -> str:
@@ -54,13 +54,13 @@ def name_of(machine: Machine, rank: int, level: str, switches: int) -> str:
     return f"node {here.host}" if level == NODE else f"{level} {getattr(here, level)}"
 
 
-def _leaves(machine: Machine, start: int, count: int) -> Iterator[str]:
+def _leaves(machine: Machine, ranks: Sequence[int]) -> Iterator[str]:
     """Ranks one by one, or in one line if they are many and alike."""
-    masks = [machine.processors[rank] for rank in range(start, start + count)]
-    if count > FEW and len(set(masks)) == 1:
-        yield f"{ranks_text(range(start, start + count))} on {_processors(masks[0])}"
+    masks = [machine.processors[rank] for rank in ranks]
+    if len(ranks) > FEW and len(set(masks)) == 1:
+        yield f"{ranks_text(ranks)} on {_processors(masks[0])}"
         return
-    for rank, mask in zip(range(start, start + count), masks):
+    for rank, mask in zip(ranks, masks):
         yield f"rank {rank} on {_processors(mask)}"
 
 

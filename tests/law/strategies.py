@@ -27,8 +27,10 @@ def trees(most: int) -> st.SearchStrategy:
 
 
 def topologies(most: int = MOST) -> st.SearchStrategy[Topology]:
-    """Layouts of at most so many ranks."""
-    return trees(3).map(Topology).filter(lambda topology: topology.size <= most)
+    """Layouts of at most so many ranks, numbered group by group or in any order."""
+    plain = trees(3).map(Topology).filter(lambda topology: topology.size <= most)
+    return plain | plain.flatmap(lambda topology: st.permutations(range(topology.size)).map(
+        lambda order: Topology(topology.tree, tuple(order))))
 
 
 class Call(NamedTuple):
@@ -39,6 +41,12 @@ class Call(NamedTuple):
     sizes: list[int]
     in_place: bool
     segment: int
+
+    @property
+    def rank_order(self) -> bool:
+        """Whether the algorithm keeps rank order here."""
+        layout = self.schedule.topology
+        return self.entry.rank_order and not (layout and layout.order)
 
     def problem(self, **how) -> Problem:
         """The call as :func:`hpccoll.testing.world.run` takes it."""

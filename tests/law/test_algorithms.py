@@ -25,7 +25,7 @@ def lowered(call):
 def test_the_proof_accepts_every_call(collective, data):
     call = data.draw(calls(collective))
     proof = prove(call.schedule, call.schedule.collective, call.case())
-    if call.entry.rank_order:
+    if call.rank_order:
         assert proof.rank_order
     if collective == "allreduce" and not call.entry.exact_only:
         assert proof.replicas_identical
@@ -35,7 +35,7 @@ def test_the_proof_accepts_every_call(collective, data):
 def test_running_gives_what_was_wanted(collective, data):
     call = data.draw(calls(collective))
     ops = [("sum", "i8"), ("sum", "f4"), ("prod", "f8"), ("band", "u2")]
-    ops += [("affine", "c16")] * 4 if call.entry.rank_order else []
+    ops += [("affine", "c16")] * 4 if call.rank_order else []
     op, dtype = data.draw(st.sampled_from(ops))
     assert not run(call.schedule, call.problem(op=op, dtype=dtype, seed=1), in_place=call.in_place,
                    segment=call.segment, **data.draw(st.fixed_dictionaries({

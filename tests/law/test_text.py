@@ -9,7 +9,7 @@ from hpccoll.config import AUTO, NATIVE, parse_algorithms
 from hpccoll.topology import Topology
 
 
-@given(trees(12).map(Topology))
+@given(trees(12).map(Topology) | topologies(30))
 def test_topologies(topology):
     assert Topology.parse(str(topology)) == topology
     assert Topology.parse(str(topology), topology.size) == topology
@@ -19,7 +19,9 @@ def test_topologies(topology):
 
 @given(topologies(30))
 def test_groups_are_the_ranks_in_order(topology):
-    assert [rank for group in topology.groups() for rank in group] == list(range(topology.size))
+    assert [rank for group in topology.groups() for rank in group] == list(topology.ranks)
+    assert [topology.ranks[position] for position in topology.positions] == list(
+        range(topology.size))
     assert [child.size for child in topology.children] == (
         list(map(len, topology.groups())) if topology.children else [])
 

@@ -45,16 +45,26 @@ def ranks(count, **by_rank):
     ([0, 0, 2, 2], ranks(4), "2x2", ("node",)),
     ([0, 1, 2, 3], ranks(4), "4x1", ("node",)),
     ([0, 0, 0, 3], ranks(4), "3,1", ("node",)),
-    # Ranks dealt out over nodes do not nest; sockets do not then either.
-    ([0, 1, 0, 1], ranks(4, socket=lambda n: n // 2), "4", ()),
+    # Ranks dealt out over nodes, over sockets of nodes, over switches, in runs of two.
+    ([0, 1, 0, 1], ranks(4, socket=lambda n: n // 2), "2x2@0,2,1,3", ("node",)),
+    ([0, 1] * 4, ranks(8, socket=lambda n: n // 2 % 2), "2x2x2@0,4,2,6,1,5,3,7",
+     ("node", "socket")),
+    ([0, 0, 0, 0, 4, 4, 4, 4], ranks(8, socket=lambda n: n % 2),
+     "2x2x2@0,2,1,3,4,6,5,7", ("node", "socket")),
+    ([0, 0, 2, 2, 4, 4], ranks(6, switches=lambda n: (f"s{n // 2 % 2}",)),
+     "(2x2),(1x2)@0,1,4,5,2,3", ("switch", "node")),
+    ([0, 0, 2, 2, 0, 0, 2, 2], ranks(8), "2x4@0,1,4,5,2,3,6,7", ("node",)),
+    # Uneven nodes; a node's first rank decides where it stands.
+    ([0, 1, 2, 0, 0, 2], ranks(6), "3,1,2@0,3,4,1,2,5", ("node",)),
     ([0] * 4, ranks(4, socket=lambda n: n // 2), "2x2", ("socket",)),
     # A level that says no more than the one above, or names single ranks, is left out.
     ([0] * 4, ranks(4, socket=lambda n: n // 2, numa=lambda n: n // 2, l3=lambda n: n),
      "2x2", ("socket",)),
     # Ranks dealt out over sockets, or free to run on several.
-    ([0] * 4, ranks(4, socket=lambda n: n % 2), "4", ()),
+    ([0] * 4, ranks(4, socket=lambda n: n % 2), "2x2@0,2,1,3", ("socket",)),
     ([0] * 4, ranks(4, socket=lambda n: n // 2 if n else -1), "4", ()),
-    ([0] * 4, ranks(4, socket=lambda n: n % 2, numa=lambda n: n // 2), "4", ()),
+    ([0] * 4, ranks(4, socket=lambda n: n % 2, numa=lambda n: n // 2), "2x2@0,2,1,3",
+     ("socket",)),
     ([0, 0, 0, 0, 4, 4, 4, 4], ranks(8, socket=lambda n: n // 2 % 2, l3=lambda n: n),
      "2x2x2", ("node", "socket")),
     ([0, 0, 0, 0, 4, 4], ranks(6, numa=lambda n: n // 3), "(3,1),(1x2)", ("node", "numa")),
@@ -62,7 +72,10 @@ def ranks(count, **by_rank):
      "(2x2),(1x2)", ("switch", "node")),
     # A switch for every node, and one for all, say nothing.
     ([0, 0, 2, 2], ranks(4, switches=lambda n: ("top", f"s{n // 2}")), "2x2", ("node",)),
-    ([0, 1, 2, 3], ranks(4, switches=lambda n: (f"s{n % 2}",)), "4x1", ("node",)),
+    ([0, 1, 2, 3], ranks(4, switches=lambda n: (f"s{n % 2}",)), "2x2x1@0,2,1,3",
+     ("switch", "node")),
+    # A node below two switches at a time is nonsense, and says nothing about switches.
+    ([0, 1, 0, 1], ranks(4, switches=lambda n: (f"s{n // 2}",)), "2x2@0,2,1,3", ("node",)),
     ([0, 1, 2, 3], ranks(4, switches=lambda n: ("s",) * (1 + n % 2)), "4x1", ("node",)),
     (list(range(8)), ranks(8, switches=lambda n: (f"t{n // 4}", f"s{n // 2}")), "2x2x2x1",
      ("switch", "switch", "node")),
@@ -84,6 +97,18 @@ def test_large_layouts_are_quick():
     nodes = [n - n % 8 for n in range(100_000)]
     found = layout(nodes, [Position("x", (f"s{n // 800}",), n // 4 % 2) for n in range(100_000)])
     assert str(found.topology) == "125x100x2x4"
+
+
+def test_large_layouts_of_ranks_dealt_out_are_quick():
+    found = layout([n % 1000 for n in range(100_000)], [Position("x")] * 100_000)
+    assert str(found.topology).startswith("1000x100@0-99000/1000,1-99001/1000,")
+    assert found.topology.positions[1001] == 101
+
+
+def test_levels_that_are_not_wanted_do_not_order_ranks():
+    positions = ranks(4, socket=lambda n: n % 2)
+    assert str(layout([0] * 4, positions, ("switch", "node")).topology) == "4"
+    assert str(layout([0, 1, 0, 1], positions, ("socket",)).topology) == "2x2@0,2,1,3"
 
 
 def test_slurm_says_nothing():

@@ -52,6 +52,25 @@ def test_where_ranks_meet():
     assert (dealt.meet(0, 2), dealt.meet(0, 1)) == ("node", "network")
 
 
+def dealt():
+    """Ranks dealt out over four nodes below two switches."""
+    positions = [Position(f"n{n % 4}", (f"s{n % 4 // 2}",)) for n in range(16)]
+    nodes = [n % 4 for n in range(16)]
+    return Machine(layout(nodes, positions), "16", tuple(nodes), tuple(positions),
+                   tuple((n // 4,) for n in range(16)))
+
+
+def test_ranks_dealt_out_over_nodes(tmp_path):
+    here = dealt()
+    assert [here.meet(0, other) for other in (4, 1, 2)] == ["node", "switch", "network"]
+    text = shown(tree(here))
+    assert "layout 2x2x4@0-12/4,1-13/4,2-14/4,3-15/4 (switch / node / rank)" in text
+    assert "node n1  ranks 1,5,9,13" in text and "switch s1  ranks 2-3,6-7,10-11,14-15" in text
+    pytest.importorskip("matplotlib")
+    draw(here, links(16), "a title", str(tmp_path / "x.png"))
+    assert (tmp_path / "x.png").stat().st_size > 3000
+
+
 def test_tree_in_words():
     text = shown(tree(machine()))
     assert "16 ranks, layout 2x2x2x2 (switch / node / socket / rank); hpccoll goes by 4x4" in text

@@ -1,0 +1,124 @@
+"""Ranks that are not numbered node by node: real data through every hierarchical collective."""
+
+import random
+from itertools import product
+
+import numpy
+import pytest
+from mpi.cases import cases, reductions
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.discover import discover
+from hpccoll.errors import ArgumentError, ProofError
+from hpccoll.testing import exact
+from hpccoll.topology import Topology
+
+pytestmark = pytest.mark.mpi
+WORLD = MPI.COMM_WORLD
+SIZE = WORLD.size
+#: Methods in lower case -> their collective, where it has another name.
+COLLECTIVE = {"reduce_scatter_block": "reduce_scatter", "allgatherv": "allgather"}
+HIERARCHICAL = {collective: [name for name, entry in table.items() if entry.hierarchical]
+                for collective, table in ALGORITHMS.items()}
+
+
+def dealt():
+    """Ranks dealt out to two nodes in turn."""
+    order = (*range(0, SIZE, 2), *range(1, SIZE, 2))
+    return Topology((SIZE - SIZE // 2, SIZE // 2) if SIZE > 1 else 1, order)
+
+
+def shuffled():
+    """Ranks anywhere on two nodes, of three groups each where there are so many."""
+    order = list(range(SIZE))
+    random.Random(SIZE).shuffle(order)
+    groups = tuple(filter(None, (SIZE // 3, SIZE // 4)))
+    return Topology((groups, SIZE - sum(groups)) if groups else SIZE, tuple(order))
+
+
+@pytest.fixture(params=[dealt, shuffled], ids=["dealt", "shuffled"])
+def comm(request):
+    made = hpccoll.Comm(MPI.Intracomm(WORLD).Dup(), topology=str(request.param()))
+    assert made.topology == request.param()
+    yield made
+    made.Free()
+
+
+def in_turn(calls, comm):
+    """Run calls of a collective with every hierarchical algorithm that it has."""
+    for case in calls:
+        collective = COLLECTIVE.get(case.method.lower(), case.method.lower())
+        for name in HIERARCHICAL.get(collective, ()):
+            with comm.using(**{collective: name}):
+                case.fill()
+                getattr(comm, case.method)(*case.args)
+                case.check()
+                yield collective, name
+
+
+@pytest.mark.parametrize("root", [0, SIZE - 1])
+@pytest.mark.parametrize("count", [1, 7, 5000])
+def test_every_hierarchical_algorithm(comm, count, root):
+    served = set(in_turn(cases(comm.rank, SIZE, "i8", count, root), comm))
+    assert served == {(collective, name) for collective, names in HIERARCHICAL.items()
+                      for name in names}
+
+
+def affine():
+    """Composition of affine maps: associative, and the order shows."""
+    def compose(left, right, datatype):
+        a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
+        b[...] = exact.affine(a, b)
+    return MPI.Op.Create(compose, commute=False)
+
+
+def test_an_operator_that_does_not_commute_gets_its_rank_order(comm):
+    """Also after calls of the same shape in any order: their plans are others."""
+    op = affine()
+    with comm.using(allreduce="leader", reduce="leader"):
+        for root, (kind, operator) in product((0, SIZE - 1), (("sum", MPI.SUM), ("affine", op))):
+            for case in reductions(comm.rank, SIZE, "c16", 6, root, kind, operator):
+                if case.method in ("Allreduce", "Reduce"):
+                    case.fill()
+                    getattr(comm, case.method)(*case.args)
+                    case.check()
+    op.Free()
+
+
+def test_a_schedule_that_loses_rank_order_is_refused_for_such_an_operator(comm):
+    if comm.topology.order is None:
+        return
+    op, made = affine(), hpccoll.schedule("allreduce", "leader", topology=comm.topology)
+    given, out = numpy.ones(6, "c16"), numpy.zeros(6, "c16")
+    with comm.using(allreduce=made):
+        comm.Allreduce(given, out)
+        assert (out == SIZE).all()
+        with pytest.raises(ProofError, match="rank order"):
+            comm.Allreduce(given, out, op)
+    op.Free()
+
+
+def test_explain_names_the_order(comm):
+    assert hpccoll.Comm(comm).topology == comm.topology
+    with comm.using(allreduce="leader"):
+        text = comm.explain("allreduce", 1 << 20)
+    assert SIZE > 16 or f"topology={comm.topology}" in text
+
+
+def test_nodes_that_ranks_are_dealt_out_over_are_found():
+    near = WORLD.Split(WORLD.rank % 2, WORLD.rank)
+    found = discover(WORLD, near, ("node",)).topology
+    near.Free()
+    assert WORLD.allgather(str(found)) == [str(found)] * SIZE
+    if SIZE > 2:
+        assert found == dealt()
+        assert [set(group) for group in found.groups()] == [
+            set(range(0, SIZE, 2)), set(range(1, SIZE, 2))]
+
+
+@pytest.mark.parametrize("order", ["", "0,0", "0-999", "x"])
+def test_a_bad_order_is_an_error_on_every_rank(order):
+    with pytest.raises(ArgumentError, match="^topology: "):
+        hpccoll.Comm(WORLD, topology=f"{SIZE}@{order}")
