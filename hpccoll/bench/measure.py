@@ -24,6 +24,7 @@ from mpi4py import MPI
 from hpccoll.bench.candidates import serves
 from hpccoll.bench.cases import Case
 from hpccoll.bench.memory import Memory
+from hpccoll.bench.peers import GLOO, Gloo
 from hpccoll.bench.results import Result
 from hpccoll.blocking import place_of
 from hpccoll.calls import METHODS
@@ -72,6 +73,7 @@ class World:
         self.measured, self.control = MPI.Intracomm(comm.Dup()), MPI.Intracomm(comm.Dup())
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.config = load()
+        self.gloo: Gloo | None = None
 
     @contextmanager
     def method(self, candidate: Candidate, collective: str, kind: str = "") -> Iterator[Callable]:
@@ -80,6 +82,9 @@ class World:
         Each candidate has a ``Comm`` of its own, since what a ``Comm`` remembers of earlier
         calls ends with its ``using`` block.
         """
+        if candidate.name == GLOO and self.gloo is not None:
+            yield self.gloo.method(collective)
+            return
         name = f"{kind}{collective}".capitalize()
         if candidate.name == NATIVE:
             yield getattr(self.measured, name)
@@ -106,7 +111,9 @@ class World:
         return state and place_of(state)
 
     def free(self) -> None:
-        """Free the communicators; collective."""
+        """Free the communicators, and end peers; collective."""
+        if self.gloo is not None:
+            self.gloo.free()
         self.measured.Free()
         self.control.Free()
 

@@ -62,6 +62,9 @@ class Table:
         if environment.get("copy_rate"):
             self.say("limit is the part reached of what memory allows: copies on all ranks at "
                      f"once read and write {environment['copy_rate'] / 1e9:.1f} GB/s")
+        if environment.get("peers"):
+            self.say("peers: " + ", ".join(
+                f"{name} of PyTorch {version}" for name, version in environment["peers"].items()))
         if environment.get("registered"):
             self.say("buffers are in registered memory (hpccoll.Comm.empty)")
 

@@ -14,6 +14,7 @@ from hpccoll.bench.environment import record
 from hpccoll.bench.limit import SHOWN, copy_rate, shortest
 from hpccoll.bench.measure import Settings, World, measure
 from hpccoll.bench.memory import Arena, Memory
+from hpccoll.bench.peers import GLOO, Gloo, objection
 from hpccoll.bench.report import Group, Report
 from hpccoll.config import NATIVE, load
 from hpccoll.errors import ArgumentError
@@ -34,6 +35,7 @@ class Options(NamedTuple):
     wanted: Sequence[choosing.Candidate] = ()
     settings: Settings = Settings()
     registered: bool = False
+    peers: bool = False
 
     def as_data(self) -> dict[str, Any]:
         """The options for the record."""
@@ -124,10 +126,13 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
     todo = planned(options, world.size)
     rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
     make_buffers = buffers(world, options, todo)
+    if options.peers:
+        world.gloo = Gloo(world.control)
     environment = record(comm, _text(options.settings.topology))
     listeners = list(reports) if environment is not None else []
     if environment is not None:
-        environment |= {"copy_rate": rate, "registered": options.registered}
+        environment |= {"copy_rate": rate, "registered": options.registered,
+                        "peers": {GLOO: world.gloo.version} if world.gloo else {}}
     for report in listeners:
         report.begin(environment)
     hierarchical = options.settings.topology is not None
@@ -143,6 +148,10 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
                 report.collective(latest, labels)
         memories = make_buffers(case, options.settings.rotate)
         chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
+        if world.gloo is not None:
+            problem = objection(case)
+            refused |= {GLOO: problem} if problem else {}
+            chosen += [] if problem else [choosing.Candidate(GLOO)]
         part = partial(_part, progress, number, len(todo))
         results = measure(world, case, chosen, memories, stopped, part) if chosen else []
         results = [r._replace(limit_seconds=shortest(case, rate)) for r in results]
@@ -167,7 +176,7 @@ def _part(progress: Callable[[str, float], None], number: int, total: int, name:
 def _labels(options: Options, name: str, hierarchical: bool) -> list[str]:
     both = [choosing.expand(options.wanted, name, hierarchical, large)
             for large in (False, True)]
-    return list(dict.fromkeys(c.label for named in both for c in named))
+    return [*dict.fromkeys(c.label for named in both for c in named), *[GLOO] * options.peers]
 
 
 def _text(topology: Topology | None) -> str | None:

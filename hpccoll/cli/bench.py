@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import Any, TextIO
+from typing import Any, Callable, TextIO
 
 import click
 from rich.console import Console
@@ -46,6 +46,8 @@ from hpccoll.topology import Topology
 @click.option("--uneven", is_flag=True, help="Blocks of 1:2:3 where the collective takes them.")
 @click.option("--registered", is_flag=True,
               help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
+@click.option("--peers", is_flag=True,
+              help="PyTorch's Gloo, in the same processes, as one more candidate.")
 @click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
               help="Iterations not measured. Default: 5 for each set of buffers.")
 @click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
@@ -97,15 +99,17 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
         from mpi4py import MPI
 
         from hpccoll.bench import overlap as overlapping
-        from hpccoll.bench import overlap_report, plot, session, terminal
+        from hpccoll.bench import overlap_report, peers, plot, session, terminal
 
         comm = MPI.COMM_WORLD
         try:
-            if overlap and (form != "table" or plot_path is not None):
-                raise ArgumentError("--overlap", "has a table and a record, no other form",
-                                    "leave out --format and --plot")
+            if overlap and (form != "table" or plot_path is not None or given["peers"]):
+                raise ArgumentError("--overlap", "has a table and a record, no other form, and no "
+                                    "peers", "leave out --format, --plot and --peers")
             options = _options(collectives, osu=form == "osu", **given)
             session.check(options, comm.Get_size())
+            if options.peers:
+                _agree(comm, peers.available)
             file = _outputs(comm, stack, json_path, plot_path)
         except HpccollError as error:
             complain("bench", str(error))
@@ -154,8 +158,9 @@ def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, .
 
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
              step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
-             registered: bool, warmup: int | None, iterations: int | None, seconds: float,
-             rotate: int, segment_bytes: str | None, topology: str | None) -> Any:
+             registered: bool, peers: bool, warmup: int | None, iterations: int | None,
+             seconds: float, rotate: int, segment_bytes: str | None,
+             topology: str | None) -> Any:
     """The options as values.
 
     Raises:
@@ -178,7 +183,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
         tuple(chosen), cases.parse_sizes(sizes, step or (2 if osu else 4)),
         cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
         Settings(warmup, iterations, seconds, rotate, segment,
-                 None if topology is None else Topology.parse(topology)), registered)
+                 None if topology is None else Topology.parse(topology)), registered, peers)
 
 
 def _outputs(comm: Any, stack: ExitStack, json_path: str | None,
@@ -190,21 +195,36 @@ def _outputs(comm: Any, stack: ExitStack, json_path: str | None,
     """
     from hpccoll.bench import plot
 
-    file, problem = None, ""
-    if comm.Get_rank() == 0:
+    def opened() -> TextIO | None:
+        if comm.Get_rank():
+            return None
+        if plot_path is not None:
+            plot.check(plot_path)
+        if json_path is None:
+            return None
         try:
-            if plot_path is not None:
-                plot.check(plot_path)
-            if json_path is not None:
-                file = stack.enter_context(open(json_path, "w", encoding="utf-8"))
+            return stack.enter_context(open(json_path, "w", encoding="utf-8"))
         except OSError as error:
-            problem = f"cannot write {error.filename!r}: {error.strerror}"
-        except HpccollError as error:
-            problem = str(error)
-    problem = comm.bcast(problem)
+            raise HpccollError(f"cannot write {json_path!r}: {error.strerror}") from error
+
+    return _agree(comm, opened)
+
+
+def _agree(comm: Any, function: Callable[[], Any]) -> Any:
+    """Call a function on all ranks; what goes wrong on any of them is raised on all.
+
+    Raises:
+        HpccollError: as the function did on the first such rank.
+    """
+    value, problem = None, ""
+    try:
+        value = function()
+    except HpccollError as error:
+        problem = str(error)
+    problem = next(filter(None, comm.allgather(problem)), "")
     if problem:
         raise HpccollError(problem)
-    return file
+    return value
 
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,

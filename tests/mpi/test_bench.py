@@ -12,7 +12,7 @@ pytest.importorskip("rich")
 from click.testing import CliRunner  # noqa: E402
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, ring  # noqa: E402
-from hpccoll.bench import candidates, overlap, session  # noqa: E402
+from hpccoll.bench import candidates, overlap, peers, session  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, make  # noqa: E402
 from hpccoll.bench.measure import Settings  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
@@ -95,6 +95,19 @@ def test_registered_memory(in_place):
     assert outcome.failures == 0
     if WORLD.rank == 0:
         assert outcome.environment["registered"]
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
+def test_gloo(in_place):
+    """PyTorch's collectives get the same buffers and are held to the same results."""
+    pytest.importorskip("torch")
+    outcome = measured(METHODS, "native", peers=True, in_place=in_place, root=WORLD.size - 1)
+    assert outcome.failures == 0, outcome.groups
+    if WORLD.rank == 0:
+        served = {r.collective for group in outcome.groups for r in group if r.candidate == "gloo"}
+        assert served == ({"allreduce", "reduce", "bcast", "barrier"} if in_place else {
+            *peers.COLLECTIVES})
+        assert outcome.environment["peers"]["gloo"]
 
 
 @pytest.mark.parametrize("registered", [False, True], ids=["", "registered"])

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import sys
 
 import numpy
 import pytest
@@ -17,7 +18,7 @@ from rich.console import Console  # noqa: E402
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
 from hpccoll.bench import candidates, data, formats, limit, measure  # noqa: E402
-from hpccoll.bench import overlap, plot, report, results  # noqa: E402
+from hpccoll.bench import overlap, peers, plot, report, results  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
 from hpccoll.calls import METHODS  # noqa: E402
@@ -330,6 +331,26 @@ def test_overlap_command(tmp_path):
                for r in record["overlap"])
 
 
+# -- peers ----------------------------------------------------------------------------------
+def test_without_pytorch_one_line_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ran = bench("allreduce", "--peers")
+    assert ran.exit_code == 2 and ran.stdout == ""
+    assert ran.stderr.startswith("hpccoll: bench: --peers needs PyTorch; install it with: pip")
+    assert ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("collective, dtype, op, in_place, problem", [
+    ("allreduce", "f4", "sum", False, ""), ("allreduce", "i8", "max", True, ""),
+    ("barrier", "f4", "sum", False, ""), ("scan", "f4", "sum", False, "gloo has no scan"),
+    ("bcast", "F", "sum", False, "gloo knows no complex64"),
+    ("reduce", "i4", "bxor", False, "gloo has no operator bxor"),
+    ("allgather", "f4", "sum", True, "gloo has no allgather in place")])
+def test_what_gloo_can_serve(collective, dtype, op, in_place, problem):
+    case = make(collective, 4, 1024, numpy.dtype(dtype), op=op, in_place=in_place)
+    assert peers.objection(case) == problem
+
+
 # -- forms ----------------------------------------------------------------------------------
 def written(made, groups, interrupted=False):
     made.begin(ENVIRONMENT)
@@ -474,7 +495,8 @@ def test_wrong_results_are_found(monkeypatch):
     ["bcast", "--topology", "4096x2"], ["bcast", "--segment-bytes", "0"],
     ["bcast", "--json", "/nonexistent/x"], ["bcast", "--plot", "/nonexistent/x.png"],
     ["bcast", "--plot", "x.nonsense"], ["bcast", "--rotate", "0"], ["bcast", "--format", "x"],
-    ["bcast", "--overlap", "--format", "csv"], ["bcast", "--overlap", "--plot", "x.png"]])
+    ["bcast", "--overlap", "--format", "csv"], ["bcast", "--overlap", "--plot", "x.png"],
+    ["bcast", "--overlap", "--peers"]])
 def test_bad_options_are_one_line(words):
     if "--plot" in words:
         pytest.importorskip("matplotlib")
