@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping, Sequence
 
+from hpccoll.bench.figure import new_figure
 from hpccoll.bench.report import Group
 from hpccoll.bench.results import ratios
 from hpccoll.config import NATIVE
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors import ArgumentError
 from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
 from hpccoll.tune.machine import library
 
@@ -181,17 +182,3 @@ def _spaced(sizes: Sequence[int]) -> list[int]:
         if nbytes * least <= shown[-1]:
             shown.append(nbytes)
     return shown[::-1]
-
-
-def new_figure(width: float, height: float) -> Any:
-    """An empty figure of so many inches.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise HpccollError("drawing needs matplotlib; "
-                           "install it with: pip install 'hpccoll[plot]'") from error
-    return Figure(figsize=(width, height))

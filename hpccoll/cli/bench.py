@@ -3,16 +3,19 @@
 Every rank runs this command with the same options, so every rank finds the same mistake in
 them; rank 0 alone says so. Exit status: 0, 1 when a result was wrong, 2 for bad options, 130
 when interrupted. ``--compare`` reads two records and starts no MPI; its status is 1 where
-something became slower.
+something became slower. ``--matrix`` starts the launchers of several environments; its status is
+1 where one of them failed.
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Callable, TextIO
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from hpccoll.cli.ranks import (
@@ -73,12 +76,19 @@ from hpccoll.topology import Topology
               help="With --overlap, calls of Test during the computation.")
 @click.option("--compare", "records", nargs=2, metavar="OLD NEW",
               help="Measure nothing: compare two records of --json, exit 1 on a regression.")
+@click.option("--matrix", "environments", multiple=True, metavar="ENVDIR",
+              help="Measure with the mpiexec of this virtual environment, too; one ratio table.")
+@click.option("--ranks", default="2,4", show_default=True, metavar="N,...",
+              help="With --matrix, numbers of ranks.")
+@click.option("-o", "--output", default="hpccoll-matrix", show_default=True, metavar="FOLDER",
+              help="With --matrix, where records, pictures and ratios.md go.")
 @click.option("--tolerance", type=click.FloatRange(min=0), default=10.0, show_default=True,
               metavar="PERCENT", help="With --compare, how much slower is no regression.")
-def command(collectives: tuple[str, ...], form: str, json_path: str | None,
+@click.pass_context
+def command(context: click.Context, collectives: tuple[str, ...], form: str, json_path: str | None,
             plot_path: str | None, full: bool, validate: bool, tail: bool,
             overlap: bool, tests: int, records: tuple[str, str] | None, tolerance: float,
-            **given: Any) -> None:
+            environments: tuple[str, ...], ranks: str, output: str, **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
 
     \b
@@ -87,12 +97,15 @@ def command(collectives: tuple[str, ...], form: str, json_path: str | None,
     mpiexec -n 4 python -m hpccoll bench all --json record.json --plot picture.png
     mpiexec -n 2 python -m hpccoll bench allreduce --overlap --algorithm native,ring
     python -m hpccoll bench --compare before.json after.json
+    python -m hpccoll bench allreduce --matrix envs/mpich --matrix envs/openmpi --ranks 2,4
     """
     if records is not None:
         sys.exit(_compare(records, tolerance / 100, collectives))
     if not collectives:
         complain("bench", "Missing argument 'COLLECTIVE...'.")
         sys.exit(BAD_OPTIONS)
+    if environments:
+        sys.exit(_matrix(context, environments, ranks, output))
     with ExitStack() as stack:
         # Before MPI starts: from then on no rank may end without the others.
         stopped = stack.enter_context(stoppable())
@@ -154,6 +167,55 @@ def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, .
     for line in compare.lines(old, new, found, tolerance):
         console.print(line, soft_wrap=True)
     return WRONG if any(pair.regressed(tolerance) for pair in found) else 0
+
+
+def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
+            output: str) -> int:
+    """Run the benchmark in every environment; return the exit status. Starts no MPI."""
+    from hpccoll.bench import matrix
+
+    folder = Path(output)
+    try:
+        counts = ranks.split(",")
+        if not all(count.isdecimal() and int(count) for count in counts):
+            raise ArgumentError("--ranks", f"cannot read {ranks!r}", "write it like 2,4")
+        runs = matrix.plan(environments, [int(count) for count in counts], folder)
+        words = _again(context)
+        folder.mkdir(parents=True, exist_ok=True)
+        found, problems = matrix.measure(runs, words, lambda line: click.echo(f"# {line}"))
+        if found:
+            text = "\n".join(matrix.markdown(found, words)) + "\n"
+            (folder / "ratios.md").write_text(text, encoding="utf-8")
+            matrix.draw(found, folder / "ratios.png")
+            click.echo(text, nl=False)
+    except HpccollError as error:
+        click.echo(f"hpccoll: bench: {error}", err=True)
+        return BAD_OPTIONS
+    except OSError as error:
+        click.echo(f"hpccoll: bench: cannot write {error.filename!r}: {error.strerror}", err=True)
+        return BAD_OPTIONS
+    for problem in problems:
+        click.echo(f"hpccoll: bench: {problem}", err=True)
+    return WRONG if problems else 0
+
+
+def _again(context: click.Context) -> list[str]:
+    """The words of a command line, less those of ``--matrix`` itself.
+
+    Raises:
+        ArgumentError: an option does not go with it.
+    """
+    words = list(context.params["collectives"])
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name)
+        if (not isinstance(option, click.Option) or source != ParameterSource.COMMANDLINE
+                or option.name in ("environments", "ranks", "output")):
+            continue
+        if option.name in ("overlap", "tests", "tolerance", "form", "json_path", "plot_path"):
+            raise ArgumentError("--matrix", f"does not go with {option.opts[-1]}")
+        value = context.params[option.name]
+        words += [option.opts[-1]] if option.is_flag else [option.opts[-1], str(value)]
+    return words
 
 
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
