@@ -144,7 +144,8 @@ SETTINGS: dict[str, Setting] = {
         "a node has more ranks than processors"),
     "HPCCOLL_TOPOLOGY": Setting(
         "topology", Topology.parse,
-        "layout to assume for hierarchical algorithms, e.g. '2x4'; must sum to the size"),
+        "layout to assume for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3'; must sum to "
+        "the size"),
     "HPCCOLL_TIMEOUT": Setting(
         "timeout", _seconds, "seconds without progress until a collective fails; default 300"),
     "HPCCOLL_REPORT": Setting(

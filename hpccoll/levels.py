@@ -175,8 +175,9 @@ def _partitions(nodes: Sequence[int], positions: Sequence[Position]
     depths = {len(each.switches) for each in positions}
     for depth in range(1, depths.pop() + 1) if len(depths) == 1 else ():
         switches = [each.switches[:depth] for each in positions]
-        # Ranks that share memory and say that they are below different switches: who is right?
-        if len(set(zip(nodes, switches))) == len(set(nodes)):
+        # A switch that parts the ranks of a node is no group of nodes. Where all ranks count as
+        # one node, as some launchers have it, switches still say more than nothing.
+        if len(set(nodes)) in (1, len(set(zip(nodes, switches)))):
             yield SWITCH, switches
     within = [(each,) for each in nodes]
     yield NODE, within

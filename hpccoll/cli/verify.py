@@ -172,7 +172,7 @@ def prove_job(job: Job) -> Verdict:
             check_claims(made, entry, proof)
             verdict = verdict._replace(
                 schedules=verdict.schedules + 1,
-                rank_order=verdict.rank_order and (proof.rank_order or _permuted(made)),
+                rank_order=verdict.rank_order and proof.rank_order,
                 replicas=verdict.replicas and proof.replicas_identical,
                 rounds=max(verdict.rounds, proof.rounds))
     except HpccollError as error:
@@ -191,7 +191,7 @@ def check_claims(made: Schedule, entry: Algorithm, proof: Proof) -> None:
              f"takes {proof.rounds} rounds, the closed form says {made.rounds}"),
             (made.sent in (None, proof.sent),
              f"sends {proof.sent} blocks from the busiest rank, the closed form says {made.sent}"),
-            (proof.rank_order or not entry.rank_order or _permuted(made),
+            (proof.rank_order or not entry.rank_order or _permuted(made.topology),
              "contributions are not combined in rank order, but the table says rank_order"),
             (proof.replicas_identical or entry.exact_only,
              "ranks combine contributions in different ways, so floating-point results may "
@@ -200,9 +200,9 @@ def check_claims(made: Schedule, entry: Algorithm, proof: Proof) -> None:
             raise ProofError(problem, schedule=made.title)
 
 
-def _permuted(made: Schedule) -> bool:
-    """Tell whether a schedule is for ranks in an order of their own, which no reduction keeps."""
-    return made.topology is not None and made.topology.order is not None
+def _permuted(topology: str | Topology | None) -> bool:
+    """Tell whether ranks have an order of their own, in which no reduction keeps rank order."""
+    return topology is not None and Topology.parse(topology).order is not None
 
 
 def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:
@@ -250,7 +250,8 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
         if listed:
             table.add_row(collective, style="bold")
         for name, mine in listed:
-            order = "kept" if all(v.rank_order for v in mine) else "any"
+            ordered = [v for v in mine if not _permuted(v.job.topology)] or mine
+            order = "kept" if all(v.rank_order for v in ordered) else "any"
             replicas = "same bits" if all(v.replicas for v in mine) else "may differ"
             most = max(mine, key=lambda v: (v.job.size, v.rounds))
             table.add_row(

@@ -149,8 +149,8 @@ def layout(facts: Sequence[Facts]) -> Iterator[Finding]:
                   f"{_range(sizes)} ranks each)")
     if any(ranks[-1] - ranks[0] >= len(ranks) for ranks in nodes.values()):
         yield Finding(WARNING, "layout", "ranks are not numbered node by node",
-                      "srun --distribution=block, mpiexec --map-by slot: neighbours in rank "
-                      "should be neighbours in the machine")
+                      "srun --distribution=block, mpiexec --map-by slot: for all algorithms that "
+                      "do not look at nodes, neighbours in rank should be neighbours there")
     elif len(sizes) > 1:
         yield Finding(NOTE, "layout", "nodes have different numbers of ranks",
                       "an even number is faster where there is a choice")

@@ -74,7 +74,8 @@ def ranks(count, **by_rank):
     ([0, 0, 2, 2], ranks(4, switches=lambda n: ("top", f"s{n // 2}")), "2x2", ("node",)),
     ([0, 1, 2, 3], ranks(4, switches=lambda n: (f"s{n % 2}",)), "2x2x1@0,2,1,3",
      ("switch", "node")),
-    # A node below two switches at a time is nonsense, and says nothing about switches.
+    # A node below two switches at a time says nothing about switches, unless it is all there is.
+    ([0] * 4, ranks(4, switches=lambda n: (f"s{n % 2}",)), "2x2@0,2,1,3", ("switch",)),
     ([0, 1, 0, 1], ranks(4, switches=lambda n: (f"s{n // 2}",)), "2x2@0,2,1,3", ("node",)),
     ([0, 1, 2, 3], ranks(4, switches=lambda n: ("s",) * (1 + n % 2)), "4x1", ("node",)),
     (list(range(8)), ranks(8, switches=lambda n: (f"t{n // 4}", f"s{n // 2}")), "2x2x2x1",
