@@ -34,7 +34,10 @@ class Blocking(Recalling):
 
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
-        self._serve(native.Barrier, "barrier")
+        if self._shapes.get((native.Barrier,)) is NATIVE_SHAPE:
+            native.Barrier(self)
+        else:
+            self._serve(native.Barrier, "barrier")
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
@@ -83,7 +86,8 @@ class Blocking(Recalling):
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one block of any size from every rank on every rank."""
-        self._serve(native.Allgatherv, "allgatherv", sendbuf, recvbuf)
+        if not self._again(native.Allgatherv, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+            self._serve(native.Allgatherv, "allgatherv", sendbuf, recvbuf)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
@@ -112,11 +116,13 @@ class Blocking(Recalling):
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size from every rank to every rank."""
-        self._serve(native.Alltoallv, "alltoallv", sendbuf, recvbuf)
+        if not self._again(native.Alltoallv, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+            self._serve(native.Alltoallv, "alltoallv", sendbuf, recvbuf)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size and type from every rank to every rank."""
-        self._serve(native.Alltoallw, "alltoallw", sendbuf, recvbuf)
+        if not self._again(native.Alltoallw, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+            self._serve(native.Alltoallw, "alltoallw", sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
     def _serve(self, method: Callable, name: str, *args: Any) -> None:

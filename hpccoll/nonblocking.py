@@ -22,6 +22,7 @@ from hpccoll.calls import Call
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.engine import plan_for, prepare
 from hpccoll.errors import ArgumentError, BufferArgumentError
+from hpccoll.recall import NATIVE_SHAPE
 from hpccoll.request import Flight, Request
 from hpccoll.tune.choose import Choice, choose
 from hpccoll.tune.promises import binds, check_served
@@ -106,11 +107,16 @@ class Nonblocking(Blocking):
     # -- how they are served -----------------------------------------------------------------
     def _begin(self, name: str, native: Callable, *args: Any) -> MPI.Request:
         """Check the arguments, and begin ours, if it was wished for, or the native one."""
+        method = f"i{name}"
+        if self._is_native(method, name, args):
+            return native(*args)
         call = self._resolve(name, *args)
-        check_served(call, f"i{name}", args, self._config.determinism)
-        choice = call and self._wished(call, f"i{name}")
+        check_served(call, method, args, self._config.determinism)
+        choice = call and self._wished(call, method)
         if choice is None:
             refuse_staged(name, args)
+            if call is not None:
+                self._remember(method, name, args, NATIVE_SHAPE)
             return native(*spelled(call, args))
         state = self._private()
         plan = plan_for(state, call, choice)

@@ -8,7 +8,7 @@ if the arrays lie where they lay - and goes the long way if not, which is no con
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from mpi4py import MPI
 from numpy import ndarray
@@ -30,11 +30,13 @@ class Shape:
 
 #: The shape of all calls that the native method serves.
 NATIVE_SHAPE = Shape()
-#: Operators that always exist; the number of any other may come to mean another operator.
+#: Operators that always exist; the ``id`` of any other may come to mean another operator.
 LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
-#: The arrays of a call, and what else its shape depends on.
+#: The same of types.
+TYPES = {id(value): name for name, value in vars(MPI).items()
+         if isinstance(value, MPI.Datatype) and value != MPI.DATATYPE_NULL}
+#: The buffers of a call, and what else its shape depends on.
 _PARTS: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
-    "barrier": lambda: (None, None, None),
     "bcast": lambda buf, root: (None, buf, root),
     "allreduce": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
     "scan": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
@@ -44,7 +46,10 @@ _PARTS: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
         sendbuf, recvbuf, (id(op), tuple(counts))),
     "reduce": lambda sendbuf, recvbuf, op, root: (sendbuf, recvbuf, (id(op), root)),
     "allgather": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
+    "allgatherv": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
     "alltoall": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
+    "alltoallv": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
+    "alltoallw": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
     "gather": lambda sendbuf, recvbuf, root: (sendbuf, recvbuf, root),
     "scatter": lambda sendbuf, recvbuf, root: (sendbuf, recvbuf, root),
 }
@@ -71,11 +76,12 @@ class Recalling:
             shape = self._shapes.get((native, extra, recvbuf.nbytes, recvbuf.dtype,
                                       sendbuf.nbytes, sendbuf.dtype))
         else:
-            array = recvbuf if sendbuf is None or sendbuf is _IN_PLACE else sendbuf
-            if type(array) is not ndarray or array is sendbuf and recvbuf is not None:
+            recvbuf, sendbuf, extra = _plain(sendbuf, recvbuf, extra)
+            if recvbuf is None:
                 return False
-            sendbuf, recvbuf = None, array
-            shape = self._shapes.get((native, extra, recvbuf.nbytes, recvbuf.dtype))
+            shape = self._shapes.get(
+                (native, extra, recvbuf.nbytes, recvbuf.dtype) if sendbuf is None else
+                (native, extra, recvbuf.nbytes, recvbuf.dtype, sendbuf.nbytes, sendbuf.dtype))
         if shape is NATIVE_SHAPE:
             # Arrays that own their memory share it with no other.
             if sendbuf is not None and (
@@ -103,38 +109,77 @@ class Recalling:
             raise
         return True
 
-    def _is_native(self, native: Callable, name: str, args: tuple) -> bool:
+    def _is_native(self, method: Any, name: str, args: tuple) -> bool:
         """Tell whether the native method served a call of this shape before."""
-        key, arrays = _key(native, name, args)
+        key, arrays = _key(method, name, args)
         return (key is not None and self._shapes.get(key) is NATIVE_SHAPE
                 and (len(arrays) < 2 or not _overlap(*arrays)))
 
-    def _remember(self, native: Callable, name: str, args: tuple, shape: Shape) -> tuple | None:
+    def _remember(self, method: Any, name: str, args: tuple, shape: Shape) -> tuple | None:
         """Note under which shape a call was served; its place, if it can repeat."""
-        key, arrays = _key(native, name, args)
+        key, arrays = _key(method, name, args)
         # An alltoall in place works on a copy made for the call, which is gone afterwards.
-        if key is None or name == "alltoall" and len(arrays) < 2:
+        if key is None or (shape is not NATIVE_SHAPE and name.startswith("alltoall")
+                           and len(arrays) < 2):
             return None
         shape = self._shapes.setdefault(key, shape)
         first, second = (*map(_address, arrays), None, None)[:2]
         return shape, first, second
 
 
-def _key(native: Callable, name: str, args: tuple) -> tuple[tuple | None, tuple]:
+def _plain(sendbuf: Any, recvbuf: Any, extra: Any
+           ) -> tuple[ndarray | None, ndarray | None, Any]:
+    """The arrays of a call, output and input, and what else its shape depends on.
+
+    Both are ``None`` for buffers that are not understood here.
+    """
+    if type(sendbuf) in (list, tuple):
+        sendbuf, more = _specified(sendbuf)
+        extra = extra, more
+    if type(recvbuf) in (list, tuple):
+        recvbuf, more = _specified(recvbuf)
+        extra = extra, more, 0
+    if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
+        return recvbuf, sendbuf, extra
+    if sendbuf is None or sendbuf is _IN_PLACE:
+        return recvbuf if type(recvbuf) is ndarray else None, None, extra
+    if type(sendbuf) is ndarray and (recvbuf is None or recvbuf is _IN_PLACE):
+        return sendbuf, None, (extra, recvbuf is None)
+    return None, None, extra
+
+
+def _specified(spec: list | tuple) -> tuple[Any, Any]:
+    """The array of ``[array, counts, displs, type]`` and its like, and the rest, hashable."""
+    try:
+        rest = tuple(map(_frozen, spec[1:]))
+    except TypeError:
+        return (), None  # a spec that is not understood; no array, and not None either
+    return spec[0] if spec and type(spec[0]) is ndarray else (), rest
+
+
+def _frozen(part: Any) -> Any:
+    if isinstance(part, (list, tuple)):
+        return tuple(map(_frozen, part))
+    if part is None or type(part) in (int, str):
+        return part
+    if id(part) in TYPES:
+        return TYPES[id(part)]
+    raise TypeError
+
+
+def _key(method: Any, name: str, args: tuple) -> tuple[tuple | None, Sequence[ndarray]]:
     """The key of a call's shape, as the hot path forms it, and its arrays: output, input."""
+    if name == "barrier":
+        return (method,), ()
     if name not in _PARTS or any(
             isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
         return None, ()
     sendbuf, recvbuf, extra = _PARTS[name](*args)
-    arrays = (recvbuf, sendbuf)
-    if type(sendbuf) is not ndarray or type(recvbuf) is not ndarray:
-        array = recvbuf if sendbuf is None or sendbuf is _IN_PLACE else sendbuf
-        if type(array) is not ndarray or array is sendbuf and recvbuf is not None:
-            return None, ()
-        arrays = (array,)
-    if not all(array.flags.c_contiguous for array in arrays):
+    recvbuf, sendbuf, extra = _plain(sendbuf, recvbuf, extra)
+    arrays = [array for array in (recvbuf, sendbuf) if array is not None]
+    if not arrays or not all(array.flags.c_contiguous for array in arrays):
         return None, ()
-    return (native, extra, *(part for array in arrays for part in (array.nbytes, array.dtype))
+    return (method, extra, *(part for array in arrays for part in (array.nbytes, array.dtype))
             ), arrays
 
 
