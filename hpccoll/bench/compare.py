@@ -17,7 +17,7 @@ from hpccoll.errors import HpccollError
 
 #: What of an environment or of the settings makes two runs differ before anything is measured.
 SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "cpu", "cores",
-        "thread_level", "registered", "variables")
+        "thread_level", "buffers", "variables")
 
 
 class Pair(NamedTuple):

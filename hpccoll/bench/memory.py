@@ -10,7 +10,9 @@ from mpi4py import MPI
 from hpccoll.bench import data
 from hpccoll.bench.cases import Case, arguments
 from hpccoll.comm import Comm
+from hpccoll.private import existing
 from hpccoll.testing import exact
+from hpccoll.topology import Topology
 
 #: Bytes that the start of a buffer in an arena is a multiple of.
 ALIGNED = 64
@@ -27,11 +29,18 @@ class Arena:
         comm: what is measured on; collective.
         nbytes: the larger buffer of the largest case.
         sets: of buffers.
+        topology: pretend layout; the first use of a communicator decides about it.
     """
 
-    def __init__(self, comm: MPI.Intracomm, nbytes: int, sets: int):
-        self.bytes = Comm(comm).empty(2 * sets * (nbytes + ALIGNED), "u1")
+    def __init__(self, comm: MPI.Intracomm, nbytes: int, sets: int,
+                 topology: Topology | None = None):
+        self.bytes = Comm(comm, topology).empty(2 * sets * (nbytes + ALIGNED), "u1")
         self.used = 0
+        state = existing(comm)
+        node = state and state.node
+        here = bool(node and node.local and node.locate(self.bytes) is not None)
+        #: Whether all ranks have registered memory; without it, what they have is ordinary.
+        self.registered = bool(comm.allreduce(here, MPI.LAND))
 
     def clear(self) -> None:
         """Forget the buffers: the next case begins."""

@@ -26,7 +26,7 @@ from hpccoll.bench.cases import Case
 from hpccoll.bench.environment import record
 from hpccoll.bench.measure import LEAST, MOST, WARM, World, in_turn
 from hpccoll.bench.memory import Memory
-from hpccoll.bench.session import Options, Outcome, buffers, planned
+from hpccoll.bench.session import Buffers, Options, Outcome, planned
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.tune.table import Candidate
 
@@ -198,19 +198,21 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: Report | None
         stopped, progress: as for a benchmark of blocking collectives.
     """
     world = World(comm, options.settings)
+    todo = planned(options, world.size)
+    buffers = Buffers(world, options, todo)
     environment = record(comm, None)
+    if environment is not None:
+        environment["buffers"] = buffers.kind
     work = Work(world.control)
     if report is not None:
         report.begin(environment)
     groups, failures, latest, interrupted = [], 0, "", False
-    todo = planned(options, world.size)
-    make = buffers(world, options, todo)
     for number, case in enumerate(todo):
         interrupted = world.control.bcast(stopped())
         if interrupted:
             break
         progress(f"i{case.collective} {case.nbytes}", number / len(todo))
-        memory, = make(case, 1)
+        memory, = buffers.make(case, 1)
         chosen, refused = _select(options, case, memory)
         results = _measure(world, case, chosen, memory, work, tests)
         failures += sum(r.failures for r in results)

@@ -18,6 +18,10 @@ from hpccoll.tune.machine import library
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
 SLOWER = 0.95
+#: What is said of buffers that are not ordinary, or should not have been.
+BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
+           "unregistered": ["not every rank has registered memory: where it has not, buffers "
+                            "are ordinary"]}
 #: Hosts and variables named one by one in the header.
 NAMED = 4
 
@@ -65,8 +69,6 @@ class Table:
         if environment.get("peers"):
             self.say("peers: " + ", ".join(
                 f"{name} of PyTorch {version}" for name, version in environment["peers"].items()))
-        if environment.get("registered"):
-            self.say("buffers are in registered memory (hpccoll.Comm.empty)")
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
         """Write the head of the columns."""
@@ -155,6 +157,7 @@ def header(environment: Mapping[str, Any]) -> list[str]:
         f"{environment['cores']} cores, {environment['cpu']}",
         environment["command"],
     ]
+    lines += BUFFERS.get(environment.get("buffers", ""), [])
     lines += [f"{name}={value}" for name, value in environment["variables"].items()]
     if ranks == 1:
         lines.append("1 rank sends nothing; measure more with: mpiexec -n 4 python -m "

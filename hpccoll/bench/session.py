@@ -94,19 +94,27 @@ def planned(options: Options, size: int) -> list[Case]:
     return [case for name in options.collectives for case in cases(options, name, size)]
 
 
-def buffers(world: World, options: Options,
-            todo: Sequence[Case]) -> Callable[[Case, int], list[Memory]]:
-    """A function that makes sets of buffers of a case, which end with the next case; collective."""
-    if not options.registered:
-        return lambda case, sets: [Memory(case, world.rank) for _ in range(sets)]
-    largest = max(case.nbytes for case in todo)
-    arena = Arena(world.measured, largest, options.settings.rotate)
+class Buffers:
+    """Makes sets of buffers, which end with the next case; making it is collective.
 
-    def registered(case: Case, sets: int) -> list[Memory]:
-        arena.clear()
-        return [Memory(case, world.rank, arena.empty) for _ in range(sets)]
+    Attributes:
+        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"``: asked for in vain.
+    """
 
-    return registered
+    def __init__(self, world: World, options: Options, todo: Sequence[Case]):
+        self.rank, self.arena, self.kind = world.rank, None, "ordinary"
+        if options.registered:
+            largest = max(case.nbytes for case in todo)
+            self.arena = Arena(world.measured, largest, options.settings.rotate,
+                               options.settings.topology)
+            self.kind = "registered" if self.arena.registered else "unregistered"
+
+    def make(self, case: Case, sets: int) -> list[Memory]:
+        """The buffers of a case."""
+        if self.arena is None:
+            return [Memory(case, self.rank) for _ in range(sets)]
+        self.arena.clear()
+        return [Memory(case, self.rank, self.arena.empty) for _ in range(sets)]
 
 
 def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
@@ -125,13 +133,13 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
     groups: list[Group] = []
     todo = planned(options, world.size)
     rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
-    make_buffers = buffers(world, options, todo)
+    buffers = Buffers(world, options, todo)
     if options.peers:
         world.gloo = Gloo(world.control)
     environment = record(comm, _text(options.settings.topology))
     listeners = list(reports) if environment is not None else []
     if environment is not None:
-        environment |= {"copy_rate": rate, "registered": options.registered,
+        environment |= {"copy_rate": rate, "buffers": buffers.kind,
                         "peers": {GLOO: world.gloo.version} if world.gloo else {}}
     for report in listeners:
         report.begin(environment)
@@ -146,7 +154,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
             labels = _labels(options, latest, hierarchical)
             for report in listeners:
                 report.collective(latest, labels)
-        memories = make_buffers(case, options.settings.rotate)
+        memories = buffers.make(case, options.settings.rotate)
         chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
         if world.gloo is not None:
             problem = objection(case)

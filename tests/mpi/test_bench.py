@@ -82,7 +82,11 @@ def test_several_buffers_segments_and_a_layout():
     assert measured(["allreduce", "bcast"], "ring,chain,auto", settings=settings).failures == 0
     layout = session.Topology.parse(",".join("1" * WORLD.size), WORLD.size)
     settings = QUICK._replace(topology=layout)
-    assert measured(["allreduce"], "all", settings=settings).failures == 0
+    for registered in (False, True):
+        outcome = measured(["allreduce"], "all", settings=settings, registered=registered)
+        assert outcome.failures == 0
+        if WORLD.rank == 0:
+            assert "leader" in {r.candidate for group in outcome.groups for r in group}
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
@@ -94,7 +98,8 @@ def test_registered_memory(in_place):
                        settings=settings, root=WORLD.size - 1)
     assert outcome.failures == 0
     if WORLD.rank == 0:
-        assert outcome.environment["registered"]
+        assert outcome.environment["buffers"] == (
+            "registered" if WORLD.size > 1 else "unregistered")
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
