@@ -214,7 +214,7 @@ class Blocking(Recalling):
 
 def place_of(state: State) -> Place:
     """What rules may know of the place of a communicator."""
-    return Place(state.one_node, state.crowded, MPI.get_vendor()[0])
+    return Place(state.one_node, state.crowded)
 
 
 def spelled(call: calls.Call | None, args: tuple) -> tuple:

@@ -28,7 +28,7 @@ from hpccoll.schedule import Schedule
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, shape_of
 from hpccoll.tune.plausible import plausible
 from hpccoll.tune.promises import NONE, binds, breach, inaccurate, steady
-from hpccoll.tune.rules import RULES, Place
+from hpccoll.tune.rules import RULES, Place, vendor
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -91,7 +91,7 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
     if fastest is not None:
         return fastest
     for rule in RULES:
-        if rule.fits(call.collective, call.nbytes, size):
+        if rule.fits(call.collective, call.nbytes, size, vendor()):
             choice = Choice(rule.algorithm, reason=f"rule: {rule}")
             place = where() if _suits(choice, call, size, determinism) else None
             if place is not None and rule.fits_in(place):

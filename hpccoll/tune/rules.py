@@ -7,10 +7,21 @@ the one named. On another machine ``hpccoll tune`` knows better.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
+from mpi4py import MPI
+
 KIB, MIB = 1 << 10, 1 << 20
-MPICH = "MPICH"
+MPICH, OPEN_MPI = "MPICH", "Open MPI"
+#: Libraries that most rules were measured with; of others little is known.
+MEASURED = (MPICH, OPEN_MPI)
+
+
+@cache
+def vendor() -> str:
+    """The MPI library in use."""
+    return MPI.get_vendor()[0]
 
 
 class Place(NamedTuple):
@@ -19,12 +30,10 @@ class Place(NamedTuple):
     Attributes:
         one_node: all ranks share memory that hpccoll can use.
         crowded: ranks share processors.
-        vendor: of the MPI library, as ``MPI.get_vendor`` has it.
     """
 
     one_node: bool
     crowded: bool
-    vendor: str
 
 
 class Rule(NamedTuple):
@@ -34,7 +43,8 @@ class Rule(NamedTuple):
         nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
         most_ranks: largest communicator; 0 for any.
         block: fewest bytes that each rank's share must have.
-        one_node, crowded, vendor: what the place must be; ``None`` for any.
+        one_node, crowded: what the place must be; ``None`` for any.
+        vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
     """
 
     collective: str
@@ -44,18 +54,18 @@ class Rule(NamedTuple):
     block: int = 0
     one_node: bool | None = True
     crowded: bool | None = None
-    vendor: str | None = None
+    vendors: tuple[str, ...] = MEASURED
 
-    def fits(self, collective: str, nbytes: int, size: int) -> bool:
-        """Tell whether the rule speaks of a call, wherever it runs."""
+    def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
+        """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
         least, end = self.nbytes
         return (collective == self.collective and least <= nbytes < (end or 1 << 62)
-                and not 0 < self.most_ranks < size and nbytes >= self.block * size)
+                and not 0 < self.most_ranks < size and nbytes >= self.block * size
+                and (not self.vendors or library in self.vendors))
 
     def fits_in(self, place: Place) -> bool:
         """Tell whether the rule speaks of a place."""
-        return (self.one_node in (None, place.one_node) and self.crowded in (None, place.crowded)
-                and self.vendor in (None, place.vendor))
+        return self.one_node in (None, place.one_node) and self.crowded in (None, place.crowded)
 
     def __str__(self) -> str:
         least, end = self.nbytes
@@ -65,19 +75,19 @@ class Rule(NamedTuple):
         for held, true, false in ((self.one_node, "on one node", "on several nodes"),
                                   (self.crowded, "sharing processors", "a processor each")):
             words += [] if held is None else [true if held else false]
-        return ", ".join(words + ([f"on {self.vendor}"] if self.vendor else []))
+        return ", ".join(words + ([f"with {' or '.join(self.vendors)}"] if self.vendors else []))
 
 
 def _pair(collective: str, algorithm: str, least: int, end: int = 0,
-          vendor: str | None = None) -> Rule:
+          vendors: tuple[str, ...] = MEASURED) -> Rule:
     """Two ranks with a processor each."""
-    return Rule(collective, algorithm, (least, end), most_ranks=2, crowded=False, vendor=vendor)
+    return Rule(collective, algorithm, (least, end), most_ranks=2, crowded=False, vendors=vendors)
 
 
-def _crowd(collective: str, algorithm: str, least: int, end: int = 0, most_ranks: int = 4,
-           vendor: str | None = None) -> Rule:
-    """Ranks that share processors."""
-    return Rule(collective, algorithm, (least, end), most_ranks, crowded=True, vendor=vendor)
+def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
+           vendors: tuple[str, ...] = MEASURED) -> Rule:
+    """Up to four ranks that share processors."""
+    return Rule(collective, algorithm, (least, end), most_ranks=4, crowded=True, vendors=vendors)
 
 
 def _spread(collective: str, algorithm: str, least: int, block: int = 0) -> Rule:
@@ -87,21 +97,21 @@ def _spread(collective: str, algorithm: str, least: int, block: int = 0) -> Rule
 
 #: The first rule that fits wins.
 RULES = (
-    _pair("allreduce", "recursive_doubling", 256, 8 * MIB, MPICH),
+    _pair("allreduce", "recursive_doubling", 1, 8 * MIB, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 8 * KIB, 8 * MIB),
-    _pair("reduce_scatter", "pairwise", 64 * KIB),
-    _pair("reduce", "binomial", 16 * KIB, 0, MPICH),
-    _crowd("allreduce", "recursive_doubling", 2 * KIB, 64 * KIB, vendor=MPICH),
+    _pair("reduce_scatter", "pairwise", 128 * KIB),
+    _pair("reduce", "binomial", 16 * KIB, 0, (MPICH,)),
     _crowd("allreduce", "recursive_doubling", 16 * KIB, 64 * KIB),
     Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=8, block=16 * KIB, crowded=True),
-    _crowd("reduce_scatter", "linear", 64 * KIB, MIB),
+    _crowd("reduce_scatter", "linear", 128 * KIB, MIB),
     _crowd("reduce_scatter", "pairwise", MIB),
     _crowd("allgather", "recursive_doubling", 16 * KIB, 2 * MIB),
     _crowd("allgather", "linear", 2 * MIB, 16 * MIB),
-    _crowd("reduce", "binomial", 4 * KIB, 0, vendor=MPICH),
+    _crowd("reduce", "binomial", 4 * KIB, 0, (MPICH,)),
     _crowd("reduce", "binomial", 4 * MIB),
     _crowd("bcast", "binomial", 4 * MIB, 16 * MIB),
-    Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB),
+    Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB, crowded=False,
+         vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
     _spread("allreduce", "rails", 512 * KIB, block=128 * KIB),
     _spread("reduce_scatter", "rails", 512 * KIB, block=128 * KIB),
