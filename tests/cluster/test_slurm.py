@@ -131,7 +131,7 @@ def test_doctor_finds_ranks_dealt_out_over_nodes(cluster):
     done = srun(cluster, "-N2", "-n4", "--mpi=pmi2", "--distribution=cyclic", sys.executable,
                 "-m", "hpccoll", "doctor")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ranks are not numbered node by node" in done.stdout
+    assert "ranks are not numbered node by node" in done.stdout and "2x2@0,2,1,3" in done.stdout
 
 
 @several_nodes
