@@ -60,7 +60,7 @@ def test_mixed_calls_leave_nothing_behind(world):
             call(number)
             number += 1
         gc.collect()
-        memory, objects = resident(), len(gc.get_objects())
+        memory = resident()
         while number < CALLS:
             call(number)
             number += 1
