@@ -1,4 +1,4 @@
-"""Passes: programs made from programs - embedded, one after the other, side by side, reversed.
+"""Passes: programs made from programs - embedded, one after the other, reversed.
 
 Hierarchical algorithms are flat ones put together here. A program for a few ranks becomes part
 of a parent's when its ranks, and the memory its slots stand for, are named in the parent's
@@ -11,7 +11,7 @@ Beside ``in``, ``out`` and ``tmp`` the programs in between may use buffers of ot
 
 from __future__ import annotations
 
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from hpccoll.collective import IN, TMP
@@ -219,24 +219,6 @@ def concatenate(*programs: Program) -> Program:
     programs = _apart(programs)
     return Program(tuple(chain.from_iterable(p.rounds for p in programs)),
                    tuple(chain.from_iterable(p.scratch for p in programs)))
-
-
-def parallel(*programs: Program) -> Program:
-    """Run programs side by side: round t of the result is round t of each of them.
-
-    This cannot deadlock if a round's number means the same on every rank, that is, if both ends
-    of every message are in rounds of equal number. A rank that has nothing to do in a round of
-    the program as a whole must have an empty round there; see :func:`delayed`.
-    """
-    programs = _apart(programs)
-    return Program(tuple(tuple(chain.from_iterable(steps)) for steps in
-                         zip_longest(*(p.rounds for p in programs), fillvalue=())),
-                   tuple(chain.from_iterable(p.scratch for p in programs)))
-
-
-def delayed(program: Program, rounds: int) -> Program:
-    """Start a program some rounds later."""
-    return program._replace(rounds=((),) * rounds + program.rounds)
 
 
 def _apart(programs: Sequence[Program]) -> list[Program]:

@@ -5,9 +5,9 @@ import pytest
 from hpccoll.algorithms import chain, circulant, doubling, knomial, multiplying, ring, schedule
 from hpccoll.collective import (
     ALLGATHER, ALLREDUCE, ALLTOALL, BCAST, IN, OUT, REDUCE, TMP, slot_keys)
-from hpccoll.errors import ProofError, ScheduleError
+from hpccoll.errors import ScheduleError
 from hpccoll.passes import (
-    Piece, allot, concatenate, delayed, embed, joined, parallel, renamed, reverse, runs)
+    Piece, allot, concatenate, embed, joined, renamed, reverse, runs)
 from hpccoll.schedule import LEFT, Program, at, copy, recv, reduce, send
 from hpccoll.verify import verify
 
@@ -158,39 +158,6 @@ def test_a_work_buffer_becomes_scratch_after_what_there_is():
     program = Program(((send(1, at(TMP, 0), at("work", 1)),),), (4,))
     assert allot(program, "work", (8, 9)) == Program(((send(1, at(TMP, 0), at(TMP, 2)),),),
                                                      (4, 8, 9))
-
-
-def both_ways(rank, size):
-    """Two rings, one each way round, each with half of the blocks."""
-    def half(me, players, cut):
-        return embed(ring.allreduce(me, size), slot_keys(ALLREDUCE, me, size, nblocks=size),
-                     lambda key: [Piece(players, [cut(key)])], {IN: home(IN), OUT: home(OUT)})
-
-    return parallel(half(rank, range(size), lambda key: key),
-                    half(size - 1 - rank, range(size)[::-1], lambda key: size + key))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 6])
-def test_programs_side_by_side_take_the_rounds_of_one(size):
-    proof = verify(schedule("allreduce", both_ways, size, nblocks=2 * size))
-    assert proof.rounds == 2 * (size - 1)
-
-
-def crossing(rank, size, aligned):
-    """Rank 2 sends one block through 1 to 0, and the other through 0 to 1."""
-    def half(order, block):
-        me = order.index(rank)
-        program = embed(chain.bcast(me, size, 0), slot_keys(BCAST, me, size),
-                        lambda key: [Piece(order, [block])], {OUT: home(OUT)})
-        return delayed(program, max(me - 1, 0) if aligned else 0)
-
-    return parallel(half((2, 1, 0), 0), half((2, 0, 1), 1))
-
-
-def test_rounds_must_mean_the_same_on_every_rank():
-    verify(schedule("bcast", lambda r, p, root: crossing(r, p, True), 3, root=2, nblocks=2))
-    with pytest.raises(ProofError, match="deadlock"):
-        verify(schedule("bcast", lambda r, p, root: crossing(r, p, False), 3, root=2, nblocks=2))
 
 
 # -- reversing ---------------------------------------------------------------------------------
