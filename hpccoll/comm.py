@@ -38,6 +38,10 @@ from hpccoll.tune.choose import Choice
 from hpccoll.tune.describe import describe
 
 
+#: Sets of wishes whose calls are remembered.
+MOST_WISHES = 64
+
+
 class Comm(Objects, Persistent, MPI.Intracomm):
     """A communicator with proved, chosen and explained collectives.
 
@@ -157,6 +161,8 @@ class Comm(Objects, Persistent, MPI.Intracomm):
     def _want(self, wishes: dict[str, Choice]) -> None:
         """Change the wishes; what was learnt under the same ones before is still known."""
         self._wishes = wishes
+        if len(self._seen_under) > MOST_WISHES:
+            self._seen_under.clear()
         self._shapes = self._seen_under.setdefault(tuple(
             (name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes)
             for name, choice in sorted(wishes.items())), {})

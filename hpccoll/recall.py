@@ -30,6 +30,8 @@ class Shape:
 
 #: The shape of all calls that the native method serves.
 NATIVE_SHAPE = Shape()
+#: Shapes remembered, before all are forgotten: sizes may be new in every call.
+MOST_SHAPES = 2048
 #: Operators that always exist; the ``id`` of any other may come to mean another operator.
 LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
 #: The same of types.
@@ -122,6 +124,8 @@ class Recalling:
         if key is None or (shape is not NATIVE_SHAPE and name.startswith("alltoall")
                            and len(arrays) < 2):
             return None
+        if len(self._shapes) >= MOST_SHAPES:
+            self._shapes.clear()  # on one rank or on all: the long way ends at the same choice
         shape = self._shapes.setdefault(key, shape)
         first, second = (*map(_address, arrays), None, None)[:2]
         return shape, first, second

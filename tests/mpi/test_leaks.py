@@ -7,7 +7,10 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+from hpccoll.algorithms import doubling
+from hpccoll.comm import MOST_WISHES
 from hpccoll.private import MOST_KEPT, MOST_PREPARED, existing
+from hpccoll.recall import MOST_SHAPES
 
 #: Calls in all, and those after which everything that is kept has been made.
 CALLS, WARM = 100_000, 50_000
@@ -78,6 +81,19 @@ def test_mixed_calls_leave_nothing_behind(world):
         request.Free()
     for comm in comms[1:]:
         comm.Free()
+
+
+@pytest.mark.mpi
+def test_sizes_and_wishes_that_are_always_new_are_forgotten(world):
+    for count in range(1, MOST_SHAPES + 100):
+        world.Allreduce(numpy.ones(count, "i1"), numpy.empty(count, "i1"))
+    assert len(world._shapes) <= MOST_SHAPES
+    data, out = numpy.ones(4), numpy.empty(4)
+    for _ in range(3 * MOST_WISHES):
+        with world.using(allreduce=lambda rank, size: doubling.allreduce(rank, size)):
+            world.Allreduce(data, out)
+        assert (out == world.size).all()
+    assert len(world._seen_under) <= MOST_WISHES + 1
 
 
 @pytest.mark.mpi
