@@ -157,34 +157,22 @@ class Lasting(Flight):
         PROGRESS.add(self)
 
     def progress(self) -> bool:
-        """Do what can be done now, unless another thread is at it; tell whether it is over."""
-        if self.over or not self.lock.acquire(blocking=False):
-            return False
-        try:
-            if not self.over and self.steps.advance():
-                self.moves += 1
-                self._land(None)
-                return True
-        except BaseException as error:
-            self._land(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self.lock.release()
-        return False
+        """Do what can be done now, unless another thread is at it; tell whether that ended it."""
+        return self._advance(1, self._land)
 
     def finish(self) -> bool:
         """Wait for the end here, for a moment; tell whether that ended it, unseen by MPI."""
+        return self._advance(MOMENT, self._leave)
+
+    def _advance(self, tests: int, end: Callable[[], None]) -> bool:
         if self.over or not self.lock.acquire(blocking=False):
             return False
         try:
-            if self.over:
-                return False
             advance = self.steps.advance
-            for _ in range(MOMENT):
+            for _ in range(0 if self.over else tests):
                 if advance():
-                    self.over = True
-                    PROGRESS.remove(self)
+                    self.moves += 1
+                    end()
                     return True
         except BaseException as error:
             self._land(error)
@@ -194,6 +182,10 @@ class Lasting(Flight):
             self.lock.release()
         return False
 
+    def _leave(self) -> None:
+        self.over = True
+        PROGRESS.remove(self)
+
     def free(self) -> None:
         """Give the messages back, and a token that nobody has waited for."""
         if self.token is not None:
@@ -201,12 +193,12 @@ class Lasting(Flight):
             self.token.Wait()
         self.execution.free()
 
-    def _land(self, error: BaseException | None) -> None:
+    def _land(self, error: BaseException | None = None) -> None:
         token, self.token = self.token, None
-        self.error, self.over = error, True
+        self.error = error
         if error is not None:
             self.state.abandoned.append(self.execution)
-        PROGRESS.remove(self)
+        self._leave()
         token.Complete()
 
     def _observed(self, status: MPI.Status) -> None:
