@@ -46,7 +46,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     # What is below a node takes a look into /sys for every processor: only where it is wanted.
     below, text, problem = not {SWITCH, NODE}.issuperset(levels), None, ""
     if network:
-        text, problem = node.bcast(_read(network) if node.Get_rank() == 0 else None)
+        text, problem = node.bcast(read_network(network) if node.Get_rank() == 0 else None)
     here = None
     if not problem:
         try:
@@ -62,8 +62,8 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     return Place(layout(nodes, positions, levels).topology, any(crowds))
 
 
-def _read(path: str) -> tuple[str, str]:
-    """The text of a file, and what is wrong with it."""
+def read_network(path: str) -> tuple[str, str]:
+    """The text of a file about switches, and what is wrong with it."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read(), ""

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping, Sequence, TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from hpccoll.bench.overlap import Overlap
 from hpccoll.bench.records import SCHEMA
-from hpccoll.bench.report import header
+from hpccoll.bench.report import Lines, header
 from hpccoll.bench.session import Options, Outcome
 
 
-class Table:
+class Table(Lines):
     """The table, grouped by size; comment lines start with ``#``."""
-
-    def __init__(self, console: Console):
-        self.console = console
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Write the header."""
@@ -58,14 +54,6 @@ class Table:
         if interrupted:
             self.say("interrupted: not everything was measured", "bold red")
 
-    def say(self, line: str, style: str = "") -> None:
-        """Write a comment line."""
-        self.write(Text(f"# {line}".rstrip(), style or "dim"))
-
-    def write(self, line: Text) -> None:
-        """Write a line as it is; show it at once."""
-        self.console.print(line, soft_wrap=True)
-        self.console.file.flush()
 
 
 def write_record(file: TextIO, options: Options, outcome: Outcome) -> None:

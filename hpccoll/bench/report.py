@@ -42,7 +42,23 @@ class Report(Protocol):
         """Everything that will be measured was measured."""
 
 
-class Table:
+class Lines:
+    """Lines on a console, each shown at once."""
+
+    def __init__(self, console: Console):
+        self.console = console
+
+    def say(self, line: str, style: str = "") -> None:
+        """Write a comment line."""
+        self.write(Text(f"# {line}".rstrip(), style or "dim"))
+
+    def write(self, line: Text) -> None:
+        """Write a line as it is, however narrow the console; show it at once."""
+        self.console.print(line, soft_wrap=True)
+        self.console.file.flush()
+
+
+class Table(Lines):
     """The report of ``--format table``.
 
     Args:
@@ -51,7 +67,7 @@ class Table:
     """
 
     def __init__(self, console: Console, full: bool = False):
-        self.console = console
+        super().__init__(console)
         self.full, self.width = full, 0
         self.refused: dict[str, str] = {}
 
@@ -132,15 +148,6 @@ class Table:
                      "bold red")
         if interrupted:
             self.say("interrupted: not everything was measured", "bold red")
-
-    def say(self, line: str, style: str = "") -> None:
-        """Write a comment line."""
-        self.write(Text(f"# {line}".rstrip(), style or "dim"))
-
-    def write(self, line: Text) -> None:
-        """Write a line as it is, however narrow the console; show it at once."""
-        self.console.print(line, soft_wrap=True)
-        self.console.file.flush()
 
 
 def header(environment: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from hpccoll import config
+from hpccoll.discover import read_network
 from hpccoll.errors import HpccollError
 from hpccoll.levels import NODE, Layout, Position, layout, parse_network, position
 
@@ -63,8 +64,9 @@ def survey(comm: MPI.Intracomm, network: str = "") -> Machine:
         node = near.bcast(comm.Get_rank())
     finally:
         near.Free()
-    text, problem = _read(network) if network and comm.Get_rank() == 0 else ("", "")
-    text, problem = comm.bcast((text, problem))
+    text, problem = comm.bcast(read_network(network) if network and comm.Get_rank() == 0
+                               else ("", ""))
+    problem = problem and f"HPCCOLL_NETWORK: {problem}"
     here, processors = None, tuple(sorted(os.sched_getaffinity(0)))
     if not problem:
         try:
@@ -78,11 +80,3 @@ def survey(comm: MPI.Intracomm, network: str = "") -> Machine:
     nodes, positions, masks, _ = zip(*told)
     used = settings.topology or layout(nodes, positions, settings.levels).topology
     return Machine(layout(nodes, positions), str(used), nodes, positions, masks)
-
-
-def _read(path: str) -> tuple[str, str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read(), ""
-    except (OSError, UnicodeDecodeError) as error:
-        return "", f"HPCCOLL_NETWORK: cannot read {path!r}: {error}"
