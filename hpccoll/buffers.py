@@ -153,9 +153,9 @@ def _memory(obj: Any, argument: str, writable: bool):
             array = numpy.asarray(memoryview(obj))
         except (TypeError, ValueError, BufferError) as error:
             raise NativeOnly(str(error)) from error
-    if not array.dtype.isnative or array.dtype.hasobject or isinstance(
-            array, numpy.ma.MaskedArray):
-        raise NativeOnly("byte order, objects, masks")
+    if (not array.dtype.isnative or array.dtype.hasobject or array.dtype.kind not in "biufcV"
+            or isinstance(array, numpy.ma.MaskedArray)):
+        raise NativeOnly("byte order, objects, texts, times, masks")
     if writable and not array.flags.writeable:
         raise BufferArgumentError(argument, "is read-only, but the collective writes it")
     if array.flags.c_contiguous:

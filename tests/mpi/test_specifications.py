@@ -237,9 +237,10 @@ def test_errors_are_what_a_user_would_catch(world):
     for nonsense in (object(), 1.5, [1., 2.], "text"):
         with pytest.raises((TypeError, ValueError, KeyError)):
             world.Allreduce(nonsense, B)
-    for dtype in ("O", "S3", "U2", "M8[s]"):
-        with pytest.raises((KeyError, BufferError, ValueError)):
-            world.Allreduce(numpy.zeros(2, dtype), numpy.zeros(2, dtype))
+    for dtype in ("O", "S3", "U2", "M8[s]", "m8[s]"):
+        for wishes in ({}, {"allreduce": "ring"}):
+            with world.using(**wishes), pytest.raises((KeyError, BufferError, ValueError)):
+                world.Allreduce(numpy.zeros(2, dtype), numpy.zeros(2, dtype))
     with pytest.raises(BufferError):
         world.Allreduce(A.astype(">f8"), B.astype(">f8"))
 
