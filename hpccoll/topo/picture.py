@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from hpccoll.bench.plot import check, new_figure
+from hpccoll.bench.figure import new_figure
+from hpccoll.bench.plot import check
 from hpccoll.explain.picture import FAINT, FEW, GROUND, INK, SOFT
 from hpccoll.levels import SWITCH
 from hpccoll.topo.links import Links
