@@ -277,9 +277,7 @@ class _Send:
     def post(self) -> None:
         channel, number, place = self.channel, self.number, self.place
         line = channel.line
-        # MPI messages must leave in the order of their numbers; the one before may still wait.
-        if (channel.taken[place] < number - PLACES
-                or line[number - 1 & LAST] >> SIZE_BITS < number - 1):
+        if channel.taken[place] < number - PLACES:
             return
         size = ELSEWHERE
         if self.copies and (self.sure or channel.pace < SLOW or number % PROBE == 0):
@@ -287,6 +285,10 @@ class _Send:
             size, self.done = self.nbytes, True
         else:
             if self.where == BY_MPI:
+                # MPI messages must leave in the order of their numbers; others may still wait.
+                if any(line[earlier & LAST] >> SIZE_BITS < earlier
+                       for earlier in range(number - LAST, number)):
+                    return
                 self.request = self.endpoint.remote.batch(
                     [Posting(SEND, self.peer, self.array)], channel.tag, False)
                 self.request.start()
@@ -359,8 +361,10 @@ class _Receive:
                 f"rank {self.posting.peer} sent {nbytes} bytes where rank {self.endpoint.rank} "
                 f"expected {self.nbytes}; ranks disagree on counts")
         if not self.in_slot and self.where == BY_MPI:
-            if channel.taken[self.number - 1 & LAST] < self.number - 1:
-                return False  # MPI messages are received in the order of their numbers
+            # MPI messages are received in the order of their numbers.
+            if any(channel.taken[earlier & LAST] < earlier
+                   for earlier in range(self.number - LAST, self.number)):
+                return False
             self.request = self.endpoint.remote.batch(
                 [Posting("recv", self.posting.peer, self.array)], channel.tag, False)
             self.request.start()
