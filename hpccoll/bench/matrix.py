@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from hpccoll.bench import records
-from hpccoll.bench.figure import new_figure
+from hpccoll.figure import new_figure
 from hpccoll.bench.records import Record
 from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError, HpccollError

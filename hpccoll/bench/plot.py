@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Mapping, Sequence
 
-from hpccoll.bench.figure import new_figure
+from hpccoll.figure import new_figure
 from hpccoll.bench.report import Group
 from hpccoll.bench.results import ratios
 from hpccoll.config import NATIVE
-from hpccoll.errors import ArgumentError
 from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
 from hpccoll.tune.machine import library
 
@@ -23,22 +21,6 @@ WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
 LEFT, COLUMNS = 0.07, 6
 #: Labels that fit on the size axis.
 LABELS = 16
-
-
-def check(path: str) -> None:
-    """Find out whether a picture can be drawn into a file.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-        ArgumentError: an unknown format, or a folder that cannot be written to.
-    """
-    formats = new_figure(1, 1).canvas.get_supported_filetypes()
-    if path.rpartition(".")[2].lower() not in formats:
-        raise ArgumentError("--plot", f"{path!r} ends in no known format",
-                            f"choose from {', '.join(sorted(formats))}")
-    folder = os.path.dirname(path) or "."
-    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise ArgumentError("--plot", f"cannot write {path!r}")
 
 
 def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> None:

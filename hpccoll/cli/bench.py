@@ -255,13 +255,13 @@ def _outputs(comm: Any, stack: ExitStack, json_path: str | None,
     Raises:
         HpccollError: it cannot be written; on every rank.
     """
-    from hpccoll.bench import plot
+    from hpccoll import figure
 
     def opened() -> TextIO | None:
         if comm.Get_rank():
             return None
         if plot_path is not None:
-            plot.check(plot_path)
+            figure.check(plot_path)
         if json_path is None:
             return None
         try:

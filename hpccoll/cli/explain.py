@@ -7,8 +7,7 @@ import json
 import click
 
 from hpccoll.algorithms import schedule
-from hpccoll.cli.options import parameters
-from hpccoll.errors import ArgumentError
+from hpccoll.cli.options import parameters, write_text
 from hpccoll.explain import as_json, as_text, draw
 
 
@@ -39,21 +38,9 @@ def command(collective, algorithm, size, topology, root, params, nbytes, json_pa
     made = schedule(collective, algorithm, size, root=root, topology=topology,
                     **parameters(params))
     if json_path is not None:
-        _write(json_path, json.dumps(as_json(made), indent=1) + "\n")
+        write_text(json_path, json.dumps(as_json(made), indent=1) + "\n")
     if picture_path is not None:
         draw(made, picture_path, nbytes)
         click.echo(f"wrote {picture_path}", err=True)
     if json_path is None and picture_path is None:
         click.echo(as_text(made, nbytes), nl=False)
-
-
-def _write(path: str, text: str) -> None:
-    if path == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error
-    click.echo(f"wrote {path}", err=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
+import click
+
 from hpccoll.errors import ArgumentError
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -60,3 +62,20 @@ def parameters(texts: Iterable[str]) -> dict[str, int]:
             raise ArgumentError("--param", f"{name} is given twice")
         found[name] = int(value)
     return found
+
+
+def write_text(path: str, text: str) -> None:
+    """Write what ``--json`` asked for: into a file, or ``-`` for standard output.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    if path == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error
+    click.echo(f"wrote {path}", err=True)

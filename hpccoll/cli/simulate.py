@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from hpccoll import figure
 from hpccoll.algorithms import ALGORITHMS, find, schedule
-from hpccoll.cli.options import names, parameters
+from hpccoll.cli.options import names, parameters, write_text
 from hpccoll.cli.ranks import BAD_OPTIONS, complain, fall
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.simulate import machines, picture, simulate
@@ -110,7 +111,7 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
               for size in nbytes("--nbytes", sizes, step)
               for name, params in _algorithms(collective, wanted)]
     if plot_path is not None:
-        picture.check(plot_path)
+        figure.check(plot_path)
     simulations = ((point, simulate(
         schedule(collective, point.algorithm, layouts[point.nodes].size, root=root,
                  topology=layouts[point.nodes] if find(collective, point.algorithm).hierarchical
@@ -119,7 +120,7 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
         segment_bytes=segment, fold=not no_fold)) for point in points)
     reports = list(_shown(simulations, len(points)))
     if json_path is not None:
-        _write(json_path, json.dumps({
+        write_text(json_path, json.dumps({
             "format": 1, "collective": collective, "machine": machine_as_data(known),
             "results": [{"nodes": point.nodes, **report.as_json()} for point, report in reports],
         }, indent=1) + "\n")
@@ -167,7 +168,7 @@ def _calibrate(path: str) -> None:
         if world.Get_size() < 2:
             raise ArgumentError("--calibrate", "one rank alone has no links to measure",
                                 "start it with mpiexec -n 2 or more")
-        if world.bcast(world.Get_rank() == 0 and not picture.writable(path)):
+        if world.bcast(world.Get_rank() == 0 and not figure.writable(path)):
             raise ArgumentError("--calibrate", f"cannot write {path!r}")
         comm = Comm(world)
     except HpccollError as error:
@@ -178,7 +179,7 @@ def _calibrate(path: str) -> None:
     except Exception as error:
         fall(world, error)
     if world.Get_rank() == 0:
-        _write(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
+        write_text(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
 
 
 def _layouts(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:
@@ -255,15 +256,3 @@ def _cells(report: Report, best: float) -> list[str]:
             part("latency"), part("transfer"), part("sharing"),
             time_text(report.local_seconds), time_text(report.idle.mean),
             f"{busy.kind} {100 * busy.utilisation:.0f} %" if busy else "-"]
-
-
-def _write(path: str, text: str) -> None:
-    if path == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error
-    click.echo(f"wrote {path}", err=True)

@@ -74,7 +74,7 @@ def _outputs(stack: ExitStack, json_path: str | None, plot_path: str | None) -> 
     Raises:
         HpccollError: it cannot be written.
     """
-    from hpccoll.topo.picture import check
+    from hpccoll.figure import check
 
     if plot_path is not None:
         check(plot_path)

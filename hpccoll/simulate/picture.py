@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Callable, Sequence
 
-from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
+from hpccoll.figure import new_figure
 from hpccoll.simulate.report import Report, size_text, time_text
 
 #: Inches of a panel, and the most panels side by side.
@@ -14,27 +13,6 @@ WIDTH, HEIGHT, ACROSS = 6.2, 4.0, 3
 #: What a critical path is made of, and the colours of it.
 PARTS = {"latency": "#56b4e9", "transfer": "#0072b2", "sharing": "#d55e00", "posting": "#cc79a7",
          "local work": "#009e73"}
-
-
-def check(path: str) -> None:
-    """Find out whether a picture can be drawn into a file.
-
-    Raises:
-        HpccollError: matplotlib is not installed.
-        ArgumentError: an unknown format, or a folder that cannot be written to.
-    """
-    formats = _figure(1, 1).canvas.get_supported_filetypes()
-    if path.rpartition(".")[2].lower() not in formats:
-        raise ArgumentError("--plot", f"{path!r} ends in no known format",
-                            f"choose from {', '.join(sorted(formats))}")
-    if not writable(path):
-        raise ArgumentError("--plot", f"cannot write {path!r}")
-
-
-def writable(path: str) -> bool:
-    """Tell whether a file can be written, or made."""
-    folder = os.path.dirname(path) or "."
-    return not os.path.isdir(path) and os.access(path if os.path.exists(path) else folder, os.W_OK)
 
 
 def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
@@ -45,7 +23,7 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
     panels = sizes if over_nodes else nodes
     lined = len(nodes) > 1 or len(sizes) > 1
     shown = panels[-ACROSS + 1:] if lined else []
-    figure = _figure(WIDTH * (len(shown) + 1), HEIGHT + 0.7)
+    figure = new_figure(WIDTH * (len(shown) + 1), HEIGHT + 0.7)
     axes = figure.subplots(1, len(shown) + 1, squeeze=False)[0]
     styles = {label: FEW[number % len(FEW)] for number, label in
               enumerate(dict.fromkeys(_label(report) for _, report in reports))}
@@ -128,12 +106,3 @@ def _dress(panel: Any, title: str) -> None:
     panel.tick_params(which="both", colors=SOFT, labelsize=9, length=0)
     panel.spines[["top", "right"]].set_visible(False)
     panel.spines[["left", "bottom"]].set_color(FAINT)
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise HpccollError("drawing needs matplotlib; "
-                           "install it with: pip install 'hpccoll[plot]'") from error
-    return Figure(figsize=(width, height))

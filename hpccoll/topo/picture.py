@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from hpccoll.bench.figure import new_figure
-from hpccoll.bench.plot import check
 from hpccoll.explain.picture import FAINT, FEW, GROUND, INK, SOFT
+from hpccoll.figure import new_figure
 from hpccoll.levels import SWITCH
 from hpccoll.topo.links import Links
 from hpccoll.topo.survey import Machine
 from hpccoll.topo.words import name_of
-
-__all__ = ["check", "draw"]
 
 #: Inches: width, a row of boxes, what stands above and below, a heat map with its title.
 WIDTH, ROW, ABOVE, BELOW, MAP = 11.0, 0.5, 0.85, 0.25, 5.0

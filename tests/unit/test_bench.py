@@ -16,6 +16,7 @@ from click.testing import CliRunner  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 from rich.console import Console  # noqa: E402
 
+from hpccoll import figure  # noqa: E402
 from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
 from hpccoll.bench import candidates, data, formats, limit, measure  # noqa: E402
 from hpccoll.bench import overlap, peers, plot, report, results  # noqa: E402
@@ -451,7 +452,7 @@ def test_picture(tmp_path):
     barrier = [[result("native", [4], nbytes=0, collective="barrier", dtype=None, op=None)]]
     for name, drawn in (("one.png", groups), ("many.svg", groups + barrier),
                         ("none.pdf", [[result("ring", [2])]])):
-        plot.check(str(tmp_path / name))
+        figure.check(str(tmp_path / name))
         plot.draw(drawn, ENVIRONMENT, str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 5000
 

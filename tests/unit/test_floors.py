@@ -12,7 +12,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 #: First part of a module's name below hpccoll -> its floor (docs/design.md).
 FLOORS = {
     "errors": 0, "ops": 0, "collective": 0, "topology": 0, "schedule": 0,
-    "algorithms": 1, "passes": 1, "lower": 1, "verify": 1, "explain": 1, "jobs": 1,
+    "algorithms": 1, "passes": 1, "lower": 1, "verify": 1, "explain": 1, "jobs": 1, "figure": 1,
     "simulate": 2,
     "config": 3, "buffers": 3, "device": 3, "reduce": 3, "transport": 3, "discover": 3, "pace": 3,
     "levels": 3,
