@@ -53,18 +53,22 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         topology: pretend layout such as ``"2x4"``; discovered from the nodes if omitted.
         determinism: what the bits of rounded results must not depend on: ``"none"``, the
             ``"run"``, the message ``"size"`` either, nor the ``"layout"``; the environment's if
-            omitted. Like ``using``, it is this object's and not inherited.
+            omitted.
+        progress: what moves nonblocking and persistent collectives of ours on: a ``"thread"``
+            too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if omitted.
+
+    Determinism and progress are this object's, as is ``using``, and not inherited.
 
     Raises:
         CommunicatorError: not an intracommunicator.
-        ArgumentError: malformed topology, determinism or environment variable.
+        ArgumentError: malformed topology, determinism, progress or environment variable.
     """
 
     #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
     _kind: int | None = None
 
     def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None,
-                determinism: str | None = None):
+                determinism: str | None = None, progress: str | None = None):
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
@@ -77,6 +81,8 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         if determinism is not None:
             self._config = self._config._replace(
                 determinism=config.check_determinism(determinism))
+        if progress is not None:
+            self._config = self._config._replace(progress=config.check_progress(progress))
         self._shapes = {}
         self._seen_under = {(): self._shapes}
         if not null:

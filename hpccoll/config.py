@@ -21,6 +21,8 @@ NATIVE, AUTO = "native", "auto"
 OFF, ONLINE = "off", "online"
 #: How much of a result's bits must not vary, from nothing to everything.
 DETERMINISM = ("none", "run", "size", "layout")
+#: Who moves nonblocking and persistent collectives of ours on: a thread too, or calls alone.
+PROGRESS = THREAD, CALLS = "thread", "calls"
 
 
 class Config(NamedTuple):
@@ -34,6 +36,7 @@ class Config(NamedTuple):
     shared_memory: bool = True
     tuning: str = ""
     determinism: str = "none"
+    progress: str = THREAD
     levels: tuple[str, ...] = (SWITCH, NODE)
     network: str = ""
 
@@ -118,6 +121,14 @@ def check_determinism(text: str) -> str:
     return text
 
 
+def check_progress(text: str) -> str:
+    """Return the text if it is a way to make progress."""
+    if text not in PROGRESS:
+        raise ArgumentError("progress", f"{text!r} is unknown",
+                            f"choose from {', '.join(PROGRESS)}")
+    return text
+
+
 def _levels(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     unknown = [name for name in names if name not in LEVELS]
@@ -161,6 +172,10 @@ SETTINGS: dict[str, Setting] = {
         "determinism", check_determinism,
         "bits of rounded results do not depend on the run ('run'), the message size either "
         "('size'), nor the nodes ('layout'); default 'none'"),
+    "HPCCOLL_PROGRESS": Setting(
+        "progress", check_progress,
+        "what moves nonblocking and persistent collectives of ours on: 'thread', a thread of their "
+        "own beside the calls of Test and Wait, or 'calls' alone; default 'thread'"),
     "HPCCOLL_LEVELS": Setting(
         "levels", _levels,
         f"levels of the machine that the discovered layout has, out of {','.join(LEVELS)}; "

@@ -5,8 +5,9 @@ Without a wish the MPI library serves them, whose progress needs no help from Py
 makes hpccoll run them; see :mod:`hpccoll.request` for how they progress.
 
 The first such call on a communicator is collective and waits for the other ranks, because it
-makes the private communicator; later ones only post messages. Where the MPI library was not
-initialised with ``MPI.THREAD_MULTIPLE``, the library serves all of them.
+makes the private communicator; later ones only post messages. Where progress is a thread's, as
+it is by default, and the MPI library was not initialised with ``MPI.THREAD_MULTIPLE``, the library
+serves all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.blocking import Blocking, spelled
 from hpccoll.buffers import is_staged
 from hpccoll.calls import Call
-from hpccoll.config import AUTO, NATIVE
+from hpccoll.config import AUTO, NATIVE, THREAD
 from hpccoll.engine import plan_for, prepare
 from hpccoll.errors import ArgumentError, BufferArgumentError
 from hpccoll.recall import NATIVE_SHAPE
@@ -121,7 +122,8 @@ class Nonblocking(Blocking):
         state = self._private()
         plan = plan_for(state, call, choice)
         execution = prepare(state, call, plan, state.next_tag(), own_scratch=True)
-        return Request(Flight(state, execution, call, call.sink and call.sink.store))
+        return Request(Flight(state, execution, call, call.sink and call.sink.store,
+                              self._config.progress == THREAD))
 
     def _wished(self, call: Call, method: str) -> Choice | None:
         """What the user wants to run a call that may not wait; ``None`` for native.
@@ -131,12 +133,14 @@ class Nonblocking(Blocking):
                 cannot be kept.
         """
         wish, from_environment = self._wish(call, method, call.name)
-        determinism, able = self._config.determinism, MPI.Query_thread() >= MPI.THREAD_MULTIPLE
+        determinism = self._config.determinism
+        able = can_progress(self._config.progress)
         bound = self.Get_size() > 1 and binds(determinism, call)
         if bound and not able:
             raise ArgumentError("determinism", f"'{determinism}' cannot be kept in {method}: MPI "
                                                "was initialised without MPI.THREAD_MULTIPLE",
-                                "ask mpi4py.rc for it, or call the blocking collective")
+                                "ask mpi4py.rc for it, choose progress='calls', or call the "
+                                "blocking collective")
         if not bound and (wish is None or not able or (
                 isinstance(wish.algorithm, str) and wish.algorithm in (AUTO, NATIVE))):
             return None
@@ -152,6 +156,11 @@ class Nonblocking(Blocking):
                                              "the root knows all counts, and asking it would wait",
                                 f"choose linear, '{AUTO}' or '{NATIVE}'")
         return choice
+
+
+def can_progress(how: str) -> bool:
+    """Tell whether collectives of ours can be moved on in the way that was chosen."""
+    return how != THREAD or MPI.Query_thread() >= MPI.THREAD_MULTIPLE
 
 
 def refuse_staged(name: str, args: tuple) -> None:

@@ -15,6 +15,7 @@ from mpi4py import MPI
 from hpccoll.blocking import spelled
 from hpccoll.buffers import is_in_place, is_staged
 from hpccoll.calls import Call
+from hpccoll.config import THREAD
 from hpccoll.engine import plan_for, prepare
 from hpccoll.nonblocking import Nonblocking, refuse_staged
 from hpccoll.private import State
@@ -126,17 +127,19 @@ class Persistent(Nonblocking):
         copied = any(map(is_staged, args)) or (
             call.collective == "alltoall" and is_in_place(args[0]))
         return _request(self._private(), call, choice,
-                        (lambda: self._resolve(name, *args)) if copied else None)
+                        (lambda: self._resolve(name, *args)) if copied else None,
+                        self._config.progress == THREAD)
 
 
-def _request(state: State, call: Call, choice: Choice,
-             again: Callable[[], Call] | None) -> Prequest:
+def _request(state: State, call: Call, choice: Choice, again: Callable[[], Call] | None,
+             threaded: bool) -> Prequest:
     """The request of a call; ``again``, if given, makes the call anew for every start."""
     plan, tag = plan_for(state, call, choice), state.lasting_tag()
 
     def fresh() -> tuple:
         new = again()
-        return prepare(state, new, plan, tag, own_scratch=True), new, new.sink and new.sink.store
+        return (prepare(state, new, plan, tag, own_scratch=True), new,
+                new.sink and new.sink.store, threaded)
 
     if again is not None:
         return Prequest(state, fresh, lambda: None)
@@ -144,6 +147,6 @@ def _request(state: State, call: Call, choice: Choice,
     on_host = (call.sink or call.source) is None or (call.sink or call.source).namespace is numpy
     execution = prepare(state, call, plan, tag, repeated=on_host, own_scratch=True)
     if execution.prepare():
-        lasting = Lasting(state, execution, call)
+        lasting = Lasting(state, execution, call, threaded)
         return Prequest(state, lambda: (), lasting.free, lasting)
-    return Prequest(state, lambda: (execution, call, None), execution.free)
+    return Prequest(state, lambda: (execution, call, None, threaded), execution.free)

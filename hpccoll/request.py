@@ -6,9 +6,10 @@ that holds ``REQUEST_NULL`` would count as complete there.)
 
     Request, Prequest --handle--> generalized request <--completes-- Flight --drives--> Execution
 
-Flights are moved on by whoever waits for or tests any of them, and otherwise by one thread
-per process, which sleeps while there are none. It needs ``MPI.THREAD_MULTIPLE``. Results for
-staged device memory are stored when completion is observed, in the thread that observes it.
+Flights are moved on by whoever waits for or tests any of them, and otherwise, unless they are
+left to calls alone, by one thread per process, which sleeps while there are none. It needs
+``MPI.THREAD_MULTIPLE``. Results for staged device memory are stored when completion is observed,
+in the thread that observes it.
 
 ``Wait`` of a request of ours is bounded by ``HPCCOLL_TIMEOUT``. The class methods of mpi4py
 (``Waitall`` and so on) wait inside the MPI library, which knows no deadline.
@@ -20,7 +21,7 @@ import atexit
 import ctypes
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 from mpi4py import MPI
@@ -45,12 +46,13 @@ class Flight:
         execution: what runs; started here.
         buffers: whatever must stay alive until the end.
         store: brings the result back to device memory, if it has to be.
+        threaded: the thread may move it on.
     """
 
     def __init__(self, state: State, execution: Execution, buffers: Any,
-                 store: Callable[[], None] | None):
+                 store: Callable[[], None] | None, threaded: bool = True):
         self.state, self.execution, self.watched = state, execution, execution
-        self.buffers, self.store = buffers, store
+        self.buffers, self.store, self.threaded = buffers, store, threaded
         self.lock = threading.Lock()
         self.moves, self.over, self.quiet = 0, False, False
         self.error: BaseException | None = None
@@ -139,8 +141,8 @@ class Lasting(Flight):
     that ends the collective itself keeps the token for the next start.
     """
 
-    def __init__(self, state: State, execution: Execution, buffers: Any):
-        self.state, self.execution = state, execution
+    def __init__(self, state: State, execution: Execution, buffers: Any, threaded: bool = True):
+        self.state, self.execution, self.threaded = state, execution, threaded
         self.steps = self.watched = Steps(execution)
         self.buffers, self.store, self.error, self.token = buffers, None, None, None
         self.lock = threading.Lock()
@@ -220,7 +222,7 @@ class Progress:
         """Take a flight on, and see to it that the thread is awake."""
         # Either this sees the thread asleep, or the thread, about to sleep, sees the flight.
         self.flights.append(flight)
-        if self.asleep or self.thread is None:
+        if (self.asleep or self.thread is None) and flight.threaded:
             with self.changed:
                 if self.thread is None:
                     self.thread = threading.Thread(target=self._work, name="hpccoll progress",
@@ -232,8 +234,10 @@ class Progress:
 
     def remove(self, flight: Flight) -> None:
         """Forget a flight."""
-        with suppress(ValueError):
+        try:
             self.flights.remove(flight)
+        except ValueError:
+            pass  # two threads may find it over
 
     def once(self) -> bool:
         """Move every flight on as far as it goes now; tell whether any moved."""
@@ -241,6 +245,10 @@ class Progress:
         for flight in tuple(self.flights):
             moved |= flight.progress()
         return moved
+
+    def threaded(self) -> list[Flight]:
+        """The flights that are the thread's to move on."""
+        return [flight for flight in self.flights if flight.threaded]
 
     def finish(self, state: State) -> None:
         """Wait for all flights of a communicator; errors stay with their requests."""
@@ -271,14 +279,16 @@ class Progress:
         pause, idle_since = LONGEST_PAUSE, time.monotonic()
         while not self.stopping and not MPI.Is_finalized():
             time.sleep(pause)
-            moved = bool(self.flights) and not self.attendants and self.once()
+            mine, moved = self.threaded(), False
+            for flight in () if self.attendants else mine:
+                moved |= flight.progress()
             pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
-            if self.flights:
+            if mine:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER:
                 with self.changed:
                     self.asleep = True
-                    self.changed.wait_for(lambda: self.flights or self.stopping)
+                    self.changed.wait_for(lambda: self.threaded() or self.stopping)
                     self.asleep = False
                 pause, idle_since = LONGEST_PAUSE, time.monotonic()
 

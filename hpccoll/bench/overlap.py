@@ -27,7 +27,8 @@ from hpccoll.bench.environment import record
 from hpccoll.bench.measure import LEAST, MOST, WARM, World, in_turn
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.session import Buffers, Options, Outcome, planned
-from hpccoll.config import AUTO, NATIVE
+from hpccoll.config import AUTO, NATIVE, load
+from hpccoll.nonblocking import can_progress
 from hpccoll.tune.table import Candidate
 
 #: Elements of the array that is worked on: in the cache, and enough for NumPy to let go of Python.
@@ -240,7 +241,7 @@ def _select(options: Options, case: Case,
     for candidate in chosen:
         if candidate.name in (NATIVE, AUTO):
             continue
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        if not can_progress(load().progress):
             refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"
         elif (case.collective in ("gatherv", "scatterv")
               and not ALGORITHMS[case.rule.name][candidate.name].own_blocks):

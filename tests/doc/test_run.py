@@ -92,6 +92,33 @@ def test_failing_rank_ends_the_job(job, tmp_path, how, status, message):
 
 
 @pytest.mark.slow
+def test_progress_by_calls_needs_no_threads_of_mpi(job, tmp_path):
+    (tmp_path / "funneled.py").write_text(
+        "import mpi4py; mpi4py.rc.thread_level = 'funneled'\n"
+        "import numpy\n"
+        "from mpi4py import MPI\n"
+        "import hpccoll\n"
+        "from hpccoll.request import PROGRESS, Prequest, Request\n"
+        "assert MPI.Query_thread() < MPI.THREAD_MULTIPLE\n"
+        "given, out = numpy.ones(50_000), numpy.empty(50_000)\n"
+        "for how, kinds in (('thread', (MPI.Request, MPI.Prequest)), "
+        "('calls', (Request, Prequest))):\n"
+        "    comm = hpccoll.Comm(MPI.COMM_WORLD, progress=how)\n"
+        "    with comm.using(allreduce='ring'):\n"
+        "        requests = comm.Iallreduce(given, out), comm.Allreduce_init(given, out)\n"
+        "    assert tuple(map(type, requests)) == kinds\n"
+        "    requests[0].Wait()\n"
+        "    out[:] = 0\n"
+        "    requests[1].Start()\n"
+        "    requests[1].Wait()\n"
+        "    assert (out == comm.size).all()\n"
+        "    requests[1].Free()\n"
+        "assert PROGRESS.thread is None\n")
+    status, output = job(3, sys.executable, tmp_path / "funneled.py")
+    assert status == 0, output
+
+
+@pytest.mark.slow
 def test_program_may_start_mpi_itself(job, tmp_path):
     (tmp_path / "late.py").write_text(
         "import mpi4py; mpi4py.rc.initialize = False\n"

@@ -346,6 +346,35 @@ def test_staged_device_memory(world):
             request.Free()
 
 
+@pytest.mark.mpi(min_size=2)
+def test_calls_alone_move_on_what_is_left_to_them(world):
+    comm = hpccoll.Comm(world, progress="calls")
+    out, other = numpy.full((2, 200_000), numpy.nan)
+    with comm.using(allreduce="ring"), world.using(allreduce="ring"):
+        left = comm.Iallreduce(mine(comm, 200_000), out)
+        prepared = comm.Allreduce_init(mine(comm, 200_000), other)
+        prepared.Start()
+        threaded = world.Iallreduce(mine(comm, 4), numpy.empty(4))
+    assert not left._flight.threaded and not prepared._flight.threaded
+    MPI.Request.Waitall([threaded])
+    time.sleep(0.02)
+    assert not left._flight.over and not prepared._flight.over
+    while not left.Test():  # moves both on
+        time.sleep(0)
+    while not prepared.Get_status():
+        left.Test()
+    prepared.Wait()
+    assert (out == summed(comm, 200_000)).all() and (other == out).all()
+    prepared.Free()
+
+
+def test_unknown_ways_to_make_progress_are_refused(world, monkeypatch):
+    with pytest.raises(ArgumentError, match="'threads' is unknown; choose from thread, calls"):
+        hpccoll.Comm(world, progress="threads")
+    monkeypatch.setenv("HPCCOLL_PROGRESS", "calls")
+    assert hpccoll.Comm(world)._config.progress == "calls"
+
+
 def test_the_thread_sleeps_while_there_is_nothing_to_do(comm):
     comm.Iallreduce(mine(comm, 100_000), numpy.empty(100_000)).Wait()
     if PROGRESS.thread is not None:

@@ -27,6 +27,7 @@ def test_nothing_set_means_the_defaults():
     ("HPCCOLL_SHARED_MEMORY", "0", False), ("HPCCOLL_SHARED_MEMORY", "1", True),
     ("HPCCOLL_TUNING", "off", "off"), ("HPCCOLL_TUNING", "online", "online"),
     ("HPCCOLL_TUNING", "./table", "./table"), ("HPCCOLL_TUNING", "here.json", "here.json"),
+    ("HPCCOLL_PROGRESS", "calls", "calls"), ("HPCCOLL_PROGRESS", "thread", "thread"),
     ("HPCCOLL_DETERMINISM", "run", "run"), ("HPCCOLL_DETERMINISM", "layout", "layout"),
     ("HPCCOLL_LEVELS", "node, socket", ("node", "socket")), ("HPCCOLL_NETWORK", "/a/b", "/a/b")])
 def test_well_written(variable, text, value):
@@ -58,6 +59,7 @@ MALFORMED = [
     ("HPCCOLL_SHARED_MEMORY", "maybe", "must be 'yes' or 'no'"),
     ("HPCCOLL_TUNING", "onlin", "neither 'online' nor 'off', and a path holds a /"),
     ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; choose from none, run, size, layout"),
+    ("HPCCOLL_PROGRESS", "no", "'no' is unknown; choose from thread, calls"),
     ("HPCCOLL_LEVELS", "node,core", "'core' is no level"),
     ("HPCCOLL_LEVELS", "switch", "'node' is missing"),
     ("HPCCOLL_NETWORK", "/etc/slurm/", "is a directory"),
