@@ -30,8 +30,10 @@ from hpccoll.tune.machine import library
 #: because a launcher inside a Slurm job has both its own and Slurm's.
 LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("PMIX_RANK", ""))
-#: Variables that findings look at, beside all that begin with HPCCOLL_.
-VARIABLES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+#: Variables that findings look at, beside all that begin with HPCCOLL_ or as libraries' do.
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+#: What variables of MPI libraries, their transports and OpenMP begin with.
+LIBRARIES = ("OMP_", "MPICH_", "MPIR_CVAR_", "OMPI_MCA_", "I_MPI_", "UCX_", "FI_")
 SHARED_MEMORY, PTRACE_SCOPE = "/dev/shm", "/proc/sys/kernel/yama/ptrace_scope"
 
 
@@ -99,7 +101,7 @@ def own(environ: Mapping[str, str] = os.environ) -> Facts:
         environ.get("SLURMD_NODENAME") or platform.node(), library(raw),
         THREADS[MPI.Query_thread()], versions, tuple(sorted(os.sched_getaffinity(0))),
         {name: value for name, value in sorted(environ.items())
-         if name.startswith("HPCCOLL_") or name in VARIABLES},
+         if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
         problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), _devices(),
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 
-from hpccoll.doctor.facts import Facts
+from hpccoll.doctor.facts import LIBRARIES, Facts
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
 #: or otherwise than meant; ``note`` - good to know; ``ok``.
@@ -107,15 +107,15 @@ def versions(facts: Sequence[Facts]) -> Iterator[Finding]:
 
 
 def settings(facts: Sequence[Facts]) -> Iterator[Finding]:
-    """The same ``HPCCOLL_`` variables on every rank, and ones that make sense?"""
-    names = sorted({name for each in facts for name in each.variables
-                    if name.startswith("HPCCOLL_")})
-    for name in names:
+    """The same variables on every rank, and ones that make sense?"""
+    for name in sorted({name for each in facts for name in each.variables}):
         parts = _parts(facts, lambda each: each.variables.get(name, "(not set)"))
-        if len(parts) > 1:
+        ours = name.startswith("HPCCOLL_")
+        if len(parts) > 1 and (ours or name.startswith(LIBRARIES)):
             yield Finding(
-                ERROR, "settings", f"{name} differs: {_told(parts)}", "set it in the job script, "
-                "not in a shell's start file: srun --export=ALL, mpiexec -genv or -x pass it on",
+                ERROR if ours else WARNING, "settings", f"{name} differs: {_told(parts)}",
+                ("" if ours else "unless it is meant, ") + "set it in the job script, not in a "
+                "shell's start file: srun --export=ALL, mpiexec -genv or -x pass it on",
                 _fewest(parts))
     for problem, ranks in _parts(facts, lambda each: each.problem).items():
         if problem:

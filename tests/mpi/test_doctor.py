@@ -32,6 +32,7 @@ def test_a_job_of_this_many_ranks():
     assert [facts["rank"] for facts in record["facts"]] == list(range(WORLD.size))
     assert all(facts["right"] for facts in record["facts"])
     assert levels(record, "world") == levels(record, "result") == {"ok"}
+    assert not levels(record, "settings")  # no launcher gives ranks different ones
     assert record["facts"][0]["layout"] == str(WORLD.size)
 
 

@@ -110,6 +110,15 @@ def test_unequal_settings_are_an_error():
     assert "HPCCOLL_TIMEOUT differs: (not set) on ranks 0-2; 5 on rank 3" == found.what
 
 
+def test_unequal_settings_of_the_mpi_library_are_a_warning():
+    common = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    found = one(job(variables={3: {**common, "MPICH_GPU_SUPPORT_ENABLED": "1"},
+                               2: {**common, "CUDA_VISIBLE_DEVICES": "1"}}))
+    assert found.level == WARNING and found.ranks == (3,)
+    assert found.what == "MPICH_GPU_SUPPORT_ENABLED differs: (not set) on ranks 0-2; 1 on rank 3"
+    assert found.remedy.startswith("unless it is meant")
+
+
 def test_settings_without_sense_are_an_error():
     found = one(job(problem="HPCCOLL_TIMEOUT: cannot use 'x'"))
     assert found.level == ERROR and "HPCCOLL_TIMEOUT" in found.what
@@ -157,7 +166,9 @@ def test_cpus_per_task_that_were_lost():
 
 def test_threads():
     assert "not set" in one(job(variables={})).what
-    assert one(job(variables={1: {"OMP_NUM_THREADS": "4"}})).ranks == (1,)
+    assert one(job(variables={"OMP_NUM_THREADS": "4"})).ranks == (0, 1, 2, 3)
+    assert [(each.topic, each.ranks) for each in bad(job(variables={1: {"OMP_NUM_THREADS": "4"}}))
+            ] == [("settings", (1,)), ("threads", (1,))]
 
 
 def test_memory():
