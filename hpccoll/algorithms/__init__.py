@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, NamedTuple
 
 from hpccoll.algorithms import (
-    binary, bruck, chain, circulant, circulant_broadcast, dissemination, double_tree, doubling,
-    halving, hierarchy_alltoall, hierarchy_lanes, hierarchy_leader, hierarchy_rails, knomial,
-    linear, multiplying, neighbor, pairwise, pat, prefix, ring, scatter_allgather, trees, window)
+    binary, bine, bruck, chain, circulant, circulant_broadcast, dissemination, double_tree,
+    doubling, halving, hierarchy_alltoall, hierarchy_bruck, hierarchy_lanes, hierarchy_leader,
+    hierarchy_rails, hierarchy_window, knomial, linear, multiplying, neighbor, pairwise, pat,
+    prefix, ring, scatter_allgather, swing, trees, window)
 from hpccoll.algorithms.hierarchy import regular
 from hpccoll.algorithms.shares import nblocks, rooted_nblocks
 from hpccoll.collective import COLLECTIVES, slot_keys
@@ -90,6 +91,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "pat": Algorithm(
             pat.allreduce, blocks=lambda p: p,
             rounds=lambda p: 2 * _ceil_log2(p), sent=lambda p: 2 * (p - 1)),
+        "swing": Algorithm(
+            swing.allreduce, blocks=lambda p: p,
+            rounds=lambda p: 2 * swing.rounds(p), sent=lambda p: 2 * (p - 1)),
         "window": Algorithm(window.allreduce, exact_only=True, rounds=_ceil_log2, sent=_ceil_log2),
         "linear": Algorithm(
             linear.allreduce, rank_order=True, sent=lambda p: p - 1,
@@ -105,6 +109,9 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=lambda t: regular(t, lambda m: _floor_log2(m) + 2 * _folded(m),
                                      lambda m: 2 * _floor_log2(m)),
             sent=lambda t: regular(t, lambda m: _floor_log2(m) + _folded(m), _ceil_log2)),
+        "lane_window": Algorithm(
+            hierarchy_window.allreduce, params={"k": 4}, exact_only=True, hierarchical=True,
+            rounds=hierarchy_window.rounds, sent=hierarchy_window.sent),
         "multi_leader": Algorithm(
             hierarchy_rails.multi_leader, blocks=nblocks,
             params={"leaders": 2}, hierarchical=True),
@@ -127,6 +134,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=lambda p: _floor_log2(p) + _folded(p) + (p > 2)),
         "circulant": Algorithm(circulant.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
         "pat": Algorithm(pat.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
+        "swing": Algorithm(swing.reduce_scatter, rounds=swing.rounds, sent=lambda p: p - 1),
         "leader": Algorithm(
             hierarchy_leader.reduce_scatter, hierarchical=True,
             rounds=lambda t: regular(t, _ceil_log2, lambda m: 2 * _floor_log2(m))),
@@ -149,11 +157,14 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                            rounds=lambda p, k: len(bruck.powers(p, k)), sent=lambda p, k: p - 1),
         "circulant": Algorithm(circulant.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
         "pat": Algorithm(pat.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
+        "swing": Algorithm(swing.allgather, rounds=swing.rounds, sent=lambda p: p - 1),
         "leader": Algorithm(
             hierarchy_leader.allgather, hierarchical=True,
             rounds=lambda t: regular(t, _ceil_log2, lambda m: 2 * _floor_log2(m)),
             sent=lambda t: regular(t, lambda m: t.size - t.size // m,
                                    lambda m: t.size * _ceil_log2(m))),
+        "lane_bruck": Algorithm(hierarchy_bruck.allgather, hierarchical=True,
+                                rounds=hierarchy_bruck.rounds, sent=hierarchy_bruck.sent),
         "rails": Algorithm(
             hierarchy_lanes.allgather, hierarchical=True,
             rounds=lambda t: regular(t, _ceil_log2),
@@ -211,6 +222,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                              rounds=trees.depth, sent=trees.degree),
         "chain": Algorithm(chain.bcast, rounds=lambda p: p - 1, sent=lambda p: int(p > 1)),
         "binary": Algorithm(binary.bcast),
+        "bine": Algorithm(bine.bcast, rounds=_floor_log2, sent=bine.degree),
         "scatter_allgather": Algorithm(
             scatter_allgather.bcast, blocks=lambda p: p,
             rounds=lambda p: _floor_log2(p) + _floor_log2(4 * p // 3)),
@@ -243,6 +255,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=lambda p: 2 * _floor_log2(p) + _folded(p),
             sent=lambda p: _power(p) - 1 + _power(p) // 2),
         "in_order_binary": Algorithm(binary.reduce, rank_order=True, sent=lambda p: int(p > 1)),
+        "bine": Algorithm(bine.reduce, rounds=_floor_log2, sent=lambda p: int(p > 1)),
         "double_tree": Algorithm(double_tree.reduce, blocks=lambda p: 2, rounds=_ceil_log2,
                                  sent=lambda p: 2 * (p > 1)),
         "circulant": Algorithm(

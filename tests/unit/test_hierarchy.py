@@ -4,13 +4,15 @@ import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.hierarchy import WORK, levels, regular, started
+from hpccoll.algorithms.hierarchy_bruck import windows
 from hpccoll.algorithms.hierarchy_lanes import lanes
+from hpccoll.algorithms.hierarchy_window import digits
 from hpccoll.algorithms.shares import columns, cut, nblocks, ownership, rooted_nblocks
 from hpccoll.collective import COLLECTIVES, IN, OUT, TMP
 from hpccoll.errors import ArgumentError
 from hpccoll.schedule import RECV, SEND, Program, at, copy, recv, send
 from hpccoll.topology import Topology
-from hpccoll.verify import verify
+from hpccoll.verify import cases, prove, verify
 
 SHAPES = ["1", "5", "1x4", "4x1", "2x2", "2x3", "3x2", "2x4", "4x2x2", "2x2x2x2", "3,5,4", "1,4,2",
           "(2,3),(4)", "5,1,1", "2x(1,3)", "((1,2),3),(2,1)"]
@@ -39,8 +41,9 @@ def test_every_collective_that_gains_has_hierarchical_algorithms():
     names = {collective: {n for c, n in HIERARCHICAL if c == collective}
              for collective, _ in HIERARCHICAL}
     assert names == {
-        "allreduce": {"leader", "multi_leader", "rails"}, "bcast": {"leader", "rails"},
-        "reduce": {"leader", "rails"}, "allgather": {"leader", "rails"},
+        "allreduce": {"leader", "multi_leader", "rails", "lane_window"},
+        "bcast": {"leader", "rails"}, "reduce": {"leader", "rails"},
+        "allgather": {"leader", "rails", "lane_bruck"},
         "reduce_scatter": {"leader", "rails"}, "barrier": {"leader"},
         "alltoall": {"leader", "two_phase"}}
 
@@ -48,9 +51,9 @@ def test_every_collective_that_gains_has_hierarchical_algorithms():
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("collective", "name"), HIERARCHICAL)
 def test_proof_with_the_order_that_the_table_claims(collective, name, shape):
-    made = schedule(collective, name, topology=shape)
-    proof = verify(made, commutative=not ALGORITHMS[collective][name].rank_order)
-    assert proof.replicas_identical or collective != "allreduce"
+    made, entry = schedule(collective, name, topology=shape), ALGORITHMS[collective][name]
+    proof = verify(made, commutative=not entry.rank_order)
+    assert proof.replicas_identical or collective != "allreduce" or entry.exact_only
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -72,6 +75,25 @@ def test_proof_for_all_roots(collective, name):
 @pytest.mark.parametrize("shape", ["6", "2x3", "2x2x2", "1,4,2", "((1,2),3),(2,1)"])
 def test_any_number_of_leaders(leaders, shape):
     verify(schedule("allreduce", "multi_leader", topology=shape, leaders=leaders))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+@pytest.mark.parametrize("shape", ["6", "4x3", "7x2", "2x2x2", "1,4,2", "3,4,3,5,3,3", "9x4"])
+def test_any_number_of_lanes(k, shape):
+    """Some of each case: several digits, no power of two of lanes, ranks that are no lane."""
+    made = schedule("allreduce", "lane_window", topology=shape, k=k)
+    if made.size < 12:
+        verify(made)
+    else:
+        proof = prove(made, made.collective, next(iter(cases(made, made.collective))))
+        assert made.rounds in (None, proof.rounds) and made.sent in (None, proof.sent)
+
+
+@pytest.mark.parametrize("shape", ["9x2", "16x3", "10x3", "2,5,3,2,2,4,2,2,3,2"])
+def test_lane_bruck_in_several_rounds(shape):
+    made = schedule("allgather", "lane_bruck", topology=shape)
+    proof = prove(made, made.collective, next(iter(cases(made, made.collective))))
+    assert made.rounds in (None, proof.rounds) and made.sent in (None, proof.sent)
 
 
 @pytest.mark.parametrize("shape", LARGE)
@@ -136,12 +158,30 @@ def test_only_leaders_cross(collective, name, shape):
 @pytest.mark.parametrize("shape", ["4x4", "3,5,4", "2x2x3", "1,4,2"])
 @pytest.mark.parametrize(("collective", "name"), [
     ("bcast", "leader"), ("bcast", "rails"), ("reduce", "leader"), ("reduce", "rails"),
-    ("allgather", "leader"), ("allgather", "rails"), ("reduce_scatter", "leader"),
-    ("reduce_scatter", "rails")])
+    ("allgather", "leader"), ("allgather", "rails"), ("allgather", "lane_bruck"),
+    ("reduce_scatter", "leader"), ("reduce_scatter", "rails")])
 def test_every_block_crosses_once_to_every_other_group(collective, name, shape):
     made = schedule(collective, name, topology=shape)
     n = made.nblocks if COLLECTIVES[collective].payload == "vector" else made.size
     assert sum(crossing_blocks(made)) == n * (len(made.topology.groups()) - 1)
+
+
+@pytest.mark.parametrize(("shape", "between"), [
+    ("2x4", 1), ("5x4", 1), ("6x4", 2), ("25x4", 2), ("26x4", 3), ("9x2", 2), ("4x2x2", 1),
+    ("9", 4)])
+def test_lanes_take_few_rounds_between_groups(shape, between):
+    """One message a rank for every digit of the number of groups, base k + 1."""
+    for collective, name in (("allgather", "lane_bruck"), ("allreduce", "lane_window")):
+        made = schedule(collective, name, topology=shape)
+        assert max(crossing(made, rank)[1] for rank in range(made.size)) == between
+
+
+@pytest.mark.parametrize("shape", ["2x4", "3x2", "9x2", "4x3", "16x3", "2x2x2x2"])
+def test_lane_bruck_deals_out_the_last_round_too(shape):
+    made = schedule("allgather", "lane_bruck", topology=shape)
+    groups = made.topology.groups()
+    assert made.sent == made.size - 1
+    assert set(crossing_blocks(made)) == {len(groups) - 1}
 
 
 @pytest.mark.parametrize(("collective", "name"), [("allgather", "rails"),
@@ -227,6 +267,21 @@ def test_columns_are_the_intersections_of_shares():
     assert [(column.owners, column.keys, column.before) for column in found] == [
         ({2: 0, 3: 0}, [0, 1], 0), ({2: 0, 3: 1}, [2], 2),
         ({2: 1, 3: 1}, [3], 3), ({2: 1, 3: 2}, [4, 5], 4)]
+
+
+def test_windows_end_as_all_other_groups():
+    """Lanes' sums lie side by side: those of t lanes are longer by one."""
+    for k in range(1, 9):
+        for count in range(2, 200):
+            covered = 0
+            for digit in digits(count, k):
+                assert 0 <= digit <= k
+                covered += digit * (covered + 1) + (k - digit) * covered
+            assert covered == count - 1
+            assert len(digits(count, k)) == len(windows(count, k))
+            assert 1 + sum(min(window * k, count - window)
+                           for window in windows(count, k)) == count
+    assert digits(1, 4) == [] == windows(1, 4)
 
 
 def test_larger_shares_move_on_from_cut_to_cut():

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from hpccoll.algorithms import (
-    ALGORITHMS, circulant_broadcast, dissemination, linear, schedule, trees)
+    ALGORITHMS, bine, circulant_broadcast, dissemination, linear, schedule, trees)
 from hpccoll.collective import COLLECTIVES, OUT
 from hpccoll.errors import ArgumentError
 from hpccoll.schedule import RECV
@@ -18,6 +18,7 @@ SHAPES = {
     "3-nomial": (partial(trees.knomial, k=3), partial(trees.depth, k=3)),
     "4-nomial": (partial(trees.knomial, k=4), partial(trees.depth, k=4)),
     "9-nomial": (partial(trees.knomial, k=9), partial(trees.depth, k=9)),
+    "bine": (bine.tree, trees.depth),
     "chain": (trees.chain, lambda p: p - 1),
     "star": (linear.star, lambda p: int(p > 1)),
     "in_order": (trees.in_order, lambda p: (p - 1).bit_length()),
@@ -28,8 +29,8 @@ SHAPES = {
 ALGORITHM_NAMES = [(c, n) for c, names in {
     "barrier": "dissemination tree linear",
     "bcast": "linear binomial knomial chain binary scatter_allgather scatter_ring double_tree "
-             "circulant",
-    "reduce": "linear binomial knomial chain in_order_binary double_tree circulant",
+             "circulant bine",
+    "reduce": "linear binomial knomial chain in_order_binary double_tree circulant bine",
     "allreduce": "linear reduce_bcast double_tree",
     "gather": "linear binomial",
     "scatter": "linear binomial"}.items() for n in names.split()]
