@@ -18,7 +18,7 @@ from hpccoll.topology import Topology
 #: What a user may choose besides an algorithm of the table.
 NATIVE, AUTO = "native", "auto"
 #: What ``HPCCOLL_TUNING`` may be besides a path.
-OFF, ONLINE = "off", "online"
+OFF, ONLINE, PROBE = "off", "online", "probe"
 #: How much of a result's bits must not vary, from nothing to everything.
 DETERMINISM = ("none", "run", "size", "layout")
 #: Who moves nonblocking and persistent collectives of ours on: a thread too, or calls alone.
@@ -107,8 +107,8 @@ def _yes_or_no(text: str) -> bool:
 
 
 def _tuning(text: str) -> str:
-    if text not in (OFF, ONLINE) and os.sep not in text and not text.endswith(".json"):
-        raise ValueError(f"neither '{ONLINE}' nor '{OFF}', and a path holds a {os.sep} "
+    if text not in (OFF, ONLINE, PROBE) and os.sep not in text and not text.endswith(".json"):
+        raise ValueError(f"neither '{ONLINE}', '{PROBE}' nor '{OFF}', and a path holds a {os.sep} "
                          "or ends with .json")
     return text
 
@@ -167,7 +167,9 @@ SETTINGS: dict[str, Setting] = {
     "HPCCOLL_TUNING": Setting(
         "tuning", _tuning,
         "table of measured times, e.g. './tuning.json'; 'online' tries candidates in the job "
-        "itself, 'off' does neither; default $XDG_CACHE_HOME/hpccoll/tuning.json if there is one"),
+        "itself, 'probe' measures a few of them for some seconds unless the default table knows "
+        "the place, 'off' does nothing; default $XDG_CACHE_HOME/hpccoll/tuning.json if there is "
+        "one"),
     "HPCCOLL_DETERMINISM": Setting(
         "determinism", check_determinism,
         "bits of rounded results do not depend on the run ('run'), the message size either "

@@ -4,7 +4,8 @@ A size is measured in two goes. The first gives every candidate a few calls, the
 those that came near the best one all the time that is left, together with variants of the best
 that cut their messages otherwise. Sizes rise, and each may use its part of what remains of the
 time for everything: where that is short, only what was fast for fewer bytes is tried again. When
-all time is spent, what is missing stays missing.
+all time is spent, what is missing stays missing. A probe tries a handful of candidates for few
+sizes, from which the model of :mod:`hpccoll.tune.model` tells what to expect of the others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.bench.cases import Case, make
-from hpccoll.bench.candidates import select
+from hpccoll.bench.candidates import PICKS, select
 from hpccoll.bench.measure import Settings, World, measure
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.results import Result
@@ -27,8 +28,10 @@ from hpccoll.comm import Comm
 from hpccoll.config import NATIVE
 from hpccoll.life import Life
 from hpccoll.private import existing
+from hpccoll.topology import Topology
 from hpccoll.tune.machine import here
 from hpccoll.tune.plausible import plausible
+from hpccoll.tune.rules import RULES
 from hpccoll.tune.table import Candidate, Curves, Kind, Machine
 from hpccoll.tune.tuned import Tuned
 
@@ -59,12 +62,19 @@ class Plan(NamedTuple):
         seconds: for everything.
         thorough: try values of parameters, segments of several algorithms, and operators that
             do not commute.
+        most: candidates beside native for one size, 0 for all; those that represent the others,
+            without segments.
     """
 
     collectives: Sequence[str] = tuple(COLLECTIVES)
     sizes: Sequence[int] = FULL
     seconds: float = 600.0
     thorough: bool = True
+    most: int = 0
+
+
+#: What a job may spend unprepared: sizes where a call is latency, where the two meet, and transfer.
+PROBE = Plan(sizes=(64, 16 << 10, 1 << 20), seconds=4.0, thorough=False, most=4)
 
 
 class Point(NamedTuple):
@@ -120,13 +130,14 @@ class Surveyor:
     Args:
         comm: the ranks.
         plan: what to measure.
+        topology: pretend layout.
     """
 
-    def __init__(self, comm: MPI.Intracomm, plan: Plan):
-        self.world, self.plan = World(comm, ROUGH), plan
+    def __init__(self, comm: MPI.Intracomm, plan: Plan, topology: Topology | None = None):
+        self.world, self.plan = World(comm, ROUGH._replace(topology=topology)), plan
         # An old table must not stand in the way.
         Life.of(Comm(self.world.measured)).tuned = Tuned()
-        self.hierarchical = Comm(self.world.measured).topology.depth > 1
+        self.hierarchical = Comm(self.world.measured, topology).topology.depth > 1
         state = existing(self.world.measured)
         self.machine = here(state.topology, state.crowded)
         self.points = list(_points(plan, self.world.size))
@@ -173,6 +184,8 @@ class Surveyor:
         names = plausible(case.rule.name, self.world.size, case.nbytes, self.hierarchical)
         if not point.commutes:
             names = [name for name in names if ALGORITHMS[case.rule.name][name].rank_order]
+        if self.plan.most:
+            names = _representative(case.rule.name, names)[:self.plan.most]
         found = [Candidate(NATIVE), *map(Candidate, names)]
         if self.plan.thorough:
             found += [variant for name in names for variant in _variants(case, name)]
@@ -191,7 +204,8 @@ class Surveyor:
 
 
 def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda: False,
-           progress: Callable[[str, float], None] = lambda name, part: None) -> Survey:
+           progress: Callable[[str, float], None] = lambda name, part: None,
+           topology: Topology | None = None) -> Survey:
     """Measure everything; collective.
 
     Args:
@@ -199,8 +213,9 @@ def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda
         plan: what to measure.
         stopped: tells on rank 0 that it shall end early.
         progress: is told on rank 0 what is measured and which part of everything is done.
+        topology: pretend layout.
     """
-    surveyor = Surveyor(comm, plan)
+    surveyor = Surveyor(comm, plan, topology)
     found: dict[Kind, list] = {}
     failures: dict[str, int] = {}
     interrupted = False
@@ -241,6 +256,13 @@ def _weight(point: Point) -> float:
     return 1.0 + point.case.nbytes / (1 << 20)
 
 
+def _representative(collective: str, names: Sequence[str]) -> list[str]:
+    """The names, those first that were best elsewhere, for few bytes or for many."""
+    before = [rule.algorithm for rule in RULES if rule.collective == collective]
+    picked = [name for picks in PICKS[collective] for name in picks]
+    return [name for name in dict.fromkeys((*before, *picked, *names)) if name in names]
+
+
 def _variants(case: Case, name: str) -> Iterator[Candidate]:
     """An algorithm with other values of its parameters."""
     for key, default in ALGORITHMS[case.rule.name][name].params.items():
@@ -255,7 +277,7 @@ def _near(rough: Sequence[Result], case: Case, plan: Plan) -> list[Candidate]:
     near = [r.candidate for r in good if r.median <= NEAR * good[0].median]
     chosen = list(dict.fromkeys([NATIVE, *near]))
     found = [Candidate.read(label) for label in chosen]
-    if case.nbytes >= SEGMENTED:
+    if case.nbytes >= SEGMENTED and not plan.most:
         ours = [c for c in found if c.name != NATIVE][:3 if plan.thorough else 1]
         found += [c._replace(segment_bytes=segment) for c in ours for segment in SEGMENTS]
     return found

@@ -21,7 +21,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.cli.options import names
 from hpccoll.cli.ranks import (
     BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, complain, fall, silent, stoppable)
-from hpccoll.config import NATIVE, OFF, ONLINE
+from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
 
 #: Seconds for everything, quick and full.
@@ -30,22 +30,27 @@ QUICK_SECONDS, SECONDS = 45.0, 600.0
 
 @click.command("tune", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--quick", is_flag=True, help="Under a minute: fewer sizes, no variants.")
+@click.option("--probe", is_flag=True,
+              help="A few seconds: three sizes, a handful of candidates; what to expect of the "
+                   "others follows from a model. Jobs prefer what was measured without it.")
 @click.option("-o", "--output", metavar="FILE",
               help="The table; what it holds already stays. Default: the file that HPCCOLL_TUNING "
                    "names, or where hpccoll looks by itself.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Collectives to measure. Default: all.")
 @click.option("-m", "--sizes", metavar="[MIN:]MAX",
-              help="Bytes of a rank's larger buffer. Default: 8:4M quick, 8:32M else.")
+              help="Bytes of a rank's larger buffer. Default: 64:1M probe, 8:4M quick, 8:32M "
+                   "else.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True),
-              help=f"Time for everything, about. Default: {QUICK_SECONDS:g} quick, "
+              help=f"Time for everything, about. Default: 4 probe, {QUICK_SECONDS:g} quick, "
                    f"{SECONDS:g} else.")
-def command(quick: bool, output: str | None, collectives: tuple[str, ...], sizes: str | None,
-            seconds: float | None) -> None:
+def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str, ...],
+            sizes: str | None, seconds: float | None) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
 
     \b
     mpiexec -n 4 python -m hpccoll tune --quick
+    mpiexec -n 4 python -m hpccoll tune --probe
     mpiexec -n 64 python -m hpccoll tune --collective allreduce,bcast -o tuning.json
     """
     with ExitStack() as stack:
@@ -56,7 +61,7 @@ def command(quick: bool, output: str | None, collectives: tuple[str, ...], sizes
 
         comm = MPI.COMM_WORLD
         try:
-            plan = _plan(quick, collectives, sizes, seconds)
+            plan = _plan(quick, probe, collectives, sizes, seconds)
             path = _path(output)
             if comm.Get_size() == 1:
                 raise ArgumentError("tune", "there is nothing to choose on one rank",
@@ -71,24 +76,25 @@ def command(quick: bool, output: str | None, collectives: tuple[str, ...], sizes
                 console, bar = terminal.screen(True)
                 progress = terminal.shown(stack.enter_context(bar))
             outcome = survey.survey(comm, plan, stopped, progress)
+            machine = outcome.machine._replace(probe=probe)
         except Exception as error:
             fall(comm, error)
         if outcome.interrupted:
             sys.exit(INTERRUPTED)
         try:
-            _agree(comm, lambda: _write(path, outcome.machine, outcome.curves))
+            _agree(comm, lambda: _write(path, machine, outcome.curves))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
         stack.close()
         if console is not None:
-            _show(console, outcome.machine, outcome.curves, path)
+            _show(console, machine, outcome.curves, path)
             for name, count in outcome.failures.items():
                 complain("tune", f"{name} is left out: {count} wrong elements")
     sys.exit(WRONG if outcome.failures else 0)
 
 
-def _plan(quick: bool, collectives: tuple[str, ...], sizes: str | None,
+def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
           seconds: float | None) -> Any:
     """What to measure.
 
@@ -97,16 +103,21 @@ def _plan(quick: bool, collectives: tuple[str, ...], sizes: str | None,
     """
     from hpccoll.bench import cases, survey
 
-    chosen = dict.fromkeys(names(collectives)) or ALGORITHMS
+    if quick and probe:
+        raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
+    chosen = dict.fromkeys(names(collectives))
     for name in chosen:
         if name not in ALGORITHMS:
             raise ArgumentError("--collective", f"{name!r} is unknown",
                                 f"choose from {', '.join(ALGORITHMS)}")
-    wanted = survey.QUICK if quick else survey.FULL
+    plan = survey.PROBE if probe else (
+        survey.Plan(sizes=survey.QUICK, seconds=QUICK_SECONDS, thorough=False) if quick
+        else survey.Plan(seconds=SECONDS))
+    wanted = plan.sizes
     if sizes is not None:
-        wanted = cases.parse_sizes(sizes, 16 if quick else 4)
-    return survey.Plan(tuple(chosen), wanted,
-                       seconds or (QUICK_SECONDS if quick else SECONDS), not quick)
+        wanted = cases.parse_sizes(sizes, 16 if quick or probe else 4)
+    return plan._replace(collectives=tuple(chosen) or plan.collectives, sizes=wanted,
+                         seconds=seconds or plan.seconds)
 
 
 def _path(output: str | None) -> str:
@@ -119,7 +130,7 @@ def _path(output: str | None) -> str:
     from hpccoll.tune.tuned import default_path
 
     setting = load().tuning
-    return output or (setting if setting not in ("", OFF, ONLINE) else default_path())
+    return output or (setting if setting not in ("", OFF, ONLINE, PROBE) else default_path())
 
 
 def _agree(comm: Any, work: Any) -> None:
@@ -164,19 +175,26 @@ def _write(path: str, machine: Any, curves: Any) -> None:
 
 def _show(console: Console, machine: Any, curves: Any, path: str) -> None:
     """The verdict: for every collective and size, what is fastest and how much."""
+    from hpccoll.topology import Topology
     from hpccoll.tune.tuned import Tuned
 
     tuned = Tuned(curves)
+    if machine.probe:
+        tuned = Tuned(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
     console.print(f"# {machine.mpi}, {machine.host}, {machine.ranks} ranks, "
                   f"layout {machine.topology}", highlight=False, soft_wrap=True)
     console.print(f"{'collective':24} {'size':>11}   {'fastest':34} {'time(us)':>10} "
                   f"{'native':>10} {'ratio':>7}", style="bold", soft_wrap=True)
     for (collective, commutes), curve in curves.items():
         for nbytes, times in curve:
-            (best, seconds), *_ = tuned.ranking(collective, commutes, nbytes)
+            ranking = tuned.ranking(collective, commutes, nbytes)
+            if not ranking:  # no time of native's, which a probe's must have
+                continue
+            best, seconds, predicted = ranking[0]
             native = next((t for c, t in times.items() if c.name == NATIVE), None)
             ratio = f"{native * 1e6:10.2f} {native / seconds:7.2f}" if native else ""
             name = collective if commutes else f"{collective}, ordered"
-            console.print(f"{name:24} {nbytes:11}   {best.label:34} {seconds * 1e6:10.2f} "
+            label = best.label + " (predicted)" * predicted
+            console.print(f"{name:24} {nbytes:11}   {label:34} {seconds * 1e6:10.2f} "
                           f"{ratio}", highlight=False, soft_wrap=True)
     console.print(f"# written to {path}", highlight=False, soft_wrap=True)

@@ -6,7 +6,8 @@ bytes, the place - so every rank makes the same one without talking:
 * A choice made with ``comm.using`` or ``HPCCOLL_ALGORITHM`` wins wherever it can serve. Where
   it cannot (an order-changing algorithm and an operator that does not commute, say), the
   environment's choice gives way to ``native``, and ``using`` raises.
-* Otherwise the fastest of what ``hpccoll tune`` has measured on machines like this.
+* Otherwise the fastest of what ``hpccoll tune`` has measured on machines like this; or of what a
+  probe has, or makes expect.
 * Where nothing was measured, the rules of :mod:`hpccoll.tune.rules`; where none fits, the MPI
   library (``native``).
 * A class of determinism leaves only what keeps its promise, see :mod:`hpccoll.tune.promises`.
@@ -121,9 +122,10 @@ def measured(call: Call, size: int, tuned: Tuned | None, determinism: str = NONE
     if tuned is None:
         return None
     ranking = tuned.ranking(call.collective, call.op is None or commutes(call.op), call.nbytes)
-    for candidate, seconds in ranking:
+    for candidate, seconds, predicted in ranking:
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
-                        f"measured: {duration(seconds)} in {tuned.source}")
+                        f"{'predicted' if predicted else 'measured'}: {duration(seconds)} "
+                        f"{'by' if predicted else 'in'} {tuned.source}")
         if _suits(choice, call, size, determinism):
             return choice
     return None

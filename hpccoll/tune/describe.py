@@ -17,7 +17,7 @@ from hpccoll.schedule import Schedule
 from hpccoll.topology import Topology
 from hpccoll.tune.choose import Choice, choose, duration, obstacle
 from hpccoll.tune.machine import library
-from hpccoll.tune.model import calibrated, terms
+from hpccoll.tune.model import terms
 from hpccoll.tune.online import shape_of
 from hpccoll.tune.promises import NONE
 from hpccoll.tune.rules import Place
@@ -55,14 +55,16 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
                 nbytes=nbytes)
     chosen = choose(call, size, wish, from_environment, tuned, determinism, lambda: place)
     times = _times(call, tuned)
+    model = tuned.model(collective, size, topology) if tuned else None
     lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
-             f"measured times: {_source(tuned, bool(times))}", ""]
+             f"measured times: {_source(tuned, collective, bool(times))}"]
+    lines += [f"predicted times: {model}; up to {model.miss:.1f} times as long"] if model else []
+    lines.append("")
     names = dict.fromkeys(map(Candidate, (*ALGORITHMS[collective], NATIVE)))
     candidates = sorted({**names, **times}, key=lambda c: times.get(c, inf))
     width = max(len(candidate.label) for candidate in candidates)
     lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'predicted':>12}{'measured':>12}"
                  "   may it serve")
-    model = calibrated(tuned.curves, collective, size, topology) if tuned else None
     for candidate in candidates:
         rounds, sent, yes = "?", "?", f"yes ({library(MPI.Get_library_version())})"
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
@@ -90,10 +92,11 @@ def _times(call: Call, tuned: Tuned | None) -> Mapping[Candidate, float]:
     if tuned.online:
         trial = tuned.trials.get(shape_of(call))
         return trial.seconds if trial else {}
-    return dict(tuned.ranking(call.collective, True, call.nbytes))
+    return {candidate: seconds for candidate, seconds, predicted
+            in tuned.ranking(call.collective, True, call.nbytes) if not predicted}
 
 
-def _source(tuned: Tuned | None, measured: bool) -> str:
+def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:
     """Where times come from, or why there are none."""
     if tuned is None:
         return "looked for at the first collective"
@@ -103,7 +106,9 @@ def _source(tuned: Tuned | None, measured: bool) -> str:
         return "online, in this job" if measured else "online, not decided yet"
     if not measured:
         return "none; 'hpccoll tune' makes them"
-    return f"from {tuned.source}"
+    if (collective, True) in tuned.curves:
+        return f"from {tuned.source}"
+    return f"of a few candidates, by a probe, from {tuned.source}; 'hpccoll tune' makes them all"
 
 
 def _schedule(choice: Choice, collective: str, size: int, topology: Topology | None) -> Schedule:

@@ -23,7 +23,7 @@ from hpccoll.config import NATIVE
 from hpccoll.reduce import operator_of
 from hpccoll.run import Watch
 from hpccoll.tune.table import Candidate
-from hpccoll.tune.tuned import TIE
+from hpccoll.tune.ranking import TIE
 
 #: Rounds that are not timed - hpccoll has everything prepared after three calls - and that are.
 WARM, TIMED = 3, 5

@@ -9,11 +9,11 @@ from __future__ import annotations
 from math import inf
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.tune.model import Model, terms
+from hpccoll.tune.model import Model, closed_form
 from hpccoll.tune.table import Candidate
 
 #: Some network.
-ROUGHLY = Model(alpha=2e-6, beta=2e-10)
+ROUGHLY = Model((2e-6, 2e-10))
 #: What costs this much more than the cheapest is not tried.
 HOPELESS = 6.0
 
@@ -31,7 +31,7 @@ def plausible(collective: str, size: int, nbytes: int, hierarchical: bool = Fals
     costs: dict[str, float] = {}
     for name, entry in ALGORITHMS[collective].items():
         if hierarchical or not entry.hierarchical:
-            known = terms(collective, Candidate(name), size, nbytes)
+            known = closed_form(collective, Candidate(name), size, nbytes)
             costs[name] = inf if known is None else ROUGHLY.seconds(known)
     limit = HOPELESS * min(costs.values())
     return sorted((name for name, cost in costs.items() if cost <= limit or cost == inf),

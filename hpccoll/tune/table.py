@@ -9,9 +9,10 @@ One JSON file holds the measurements of any number of machines, one entry each:
                               "seconds": {"native": 2.1e-06, "ring": 3.5e-06}}]}],
      "checksum": "..."}
 
-The checksum is over every byte before it, so no change of the file goes unseen. Reading is
-strict - a table that cannot be used as it stands is an error, never a guess - and writing
-replaces the whole file at once: after a crash, the old one is still there.
+An entry with ``"probe": true`` besides comes from a probe. The checksum is over every byte before
+it, so no change of the file goes unseen. Reading is strict - a table that cannot be used as it
+stands is an error, never a guess - and writing replaces the whole file at once: after a crash, the
+old one is still there.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Machine(NamedTuple):
         host: processor and number of processors of the node of rank 0.
         ranks, topology: of the communicator.
         crowded: some node has more ranks than processors.
+        probe: it was a probe of a few seconds, which leaves out most candidates.
     """
 
     mpi: str
@@ -88,6 +90,7 @@ class Machine(NamedTuple):
     ranks: int
     topology: str
     crowded: bool
+    probe: bool = False
 
 
 #: (collective, whether the operator commutes); ``True`` where there is no operator.
@@ -143,7 +146,9 @@ def render(table: Table) -> str:
              "seconds": {c.label: float(f"{value:.4g}") for c, value in times.items()}},
             allow_nan=False)
             for (collective, commutes), curve in curves.items() for nbytes, times in curve)
-        entries.append(f'  {{"machine": {json.dumps(machine._asdict())},\n'
+        place = machine._asdict()
+        probe = '   "probe": true,\n' if place.pop("probe") else ""
+        entries.append(f'  {{"machine": {json.dumps(place)},\n{probe}'
                        f'   "points": [\n{points}]}}')
     return sealed(f'{{"format": {FORMAT},\n "entries": [\n' + ",\n".join(entries) + "],\n ")
 
@@ -183,8 +188,17 @@ def write(path: str | os.PathLike, table: Table) -> None:
 
 
 def merged(old: Table, machine: Machine, curves: Curves) -> Table:
-    """A table with new curves of one machine; its other curves and machines stay."""
-    return {**old, machine: {**old.get(machine, {}), **curves}}
+    """A table with new curves of one machine; its other curves and machines stay.
+
+    What a probe found of the same kind of calls goes.
+    """
+    new = {**old, machine: {**old.get(machine, {}), **curves}}
+    probe = machine._replace(probe=True)
+    if not machine.probe and probe in new:
+        new[probe] = {kind: curve for kind, curve in new[probe].items() if kind not in curves}
+        if not new[probe]:
+            del new[probe]
+    return new
 
 
 # -- checking -------------------------------------------------------------------------------
@@ -231,18 +245,24 @@ def _check_seal(text: str, document: Any) -> None:
 
 def _entries(document: dict[str, Any]) -> Iterable[Any]:
     (entries,) = _fields(document, "the file", format=int, entries=list, checksum=str)[1:2]
-    machines = [json.dumps(_fields(e, "an entry", machine=dict, points=list)[0], sort_keys=True)
-                for e in entries]
+    machines = [json.dumps(_parts(entry)[:2], sort_keys=True) for entry in entries]
     if len(set(machines)) < len(machines):
         raise _Unusable("has two entries for one machine")
     return entries
 
 
+def _parts(entry: Any) -> tuple[dict, bool, list]:
+    """Machine, whether it was a probe - it was not where nothing is said -, and points."""
+    whole = {"probe": False, **entry} if isinstance(entry, dict) else entry
+    return _fields(whole, "an entry", machine=dict, probe=bool, points=list)
+
+
 def _entry(entry: dict[str, Any]) -> tuple[Machine, Curves]:
-    machine = Machine(*_fields(entry["machine"], "a machine", mpi=str, host=str, ranks=int,
-                               topology=str, crowded=bool))
+    place, probe, points = _parts(entry)
+    machine = Machine(*_fields(place, "a machine", mpi=str, host=str, ranks=int, topology=str,
+                               crowded=bool), probe)
     found: dict[Kind, dict[int, dict[Candidate, float]]] = {}
-    for point in entry["points"]:
+    for point in points:
         collective, commutes, nbytes, seconds = _fields(
             point, "a point", collective=str, commutes=bool, nbytes=int, seconds=dict)
         if collective not in ALGORITHMS:

@@ -1,34 +1,30 @@
 """What a communicator knows of measured times, agreed on by all its ranks.
 
 Rank 0 reads the table and tells the others what holds for this job, or why nothing does, so
-every rank has the same numbers and makes the same choice without asking again.
-
-Between two measured sizes the time of a candidate is taken to grow linearly with the bytes, as
-latency + bytes / bandwidth does; beyond the outermost ones, the outermost decide.
+every rank has the same numbers and makes the same choice without asking again. Where a probe is
+asked for and nothing is known of the place, all ranks measure.
 """
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from pathlib import Path
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.config import NATIVE, OFF, ONLINE
+from hpccoll.config import OFF, ONLINE, PROBE
 from hpccoll.errors import TuningError
+from hpccoll.topology import Topology
 from hpccoll.tune.machine import here
-from hpccoll.tune.table import Candidate, Curve, Curves, Machine, Table, read
+from hpccoll.tune.model import Model, calibrated
+from hpccoll.tune.probe import earlier, probe
+from hpccoll.tune.ranking import Ranking, expected, measured
+from hpccoll.tune.table import Curves, Machine, Table, read
 
-#: Native counts as this much faster than measured, and variants of an algorithm as that much
-#: slower: below that, they would win and lose by noise.
-TIE = 0.97
 #: Rankings kept; more sizes than that, and they are made anew.
 MOST_RANKINGS = 1024
-
-Ranking = tuple[tuple[Candidate, float], ...]
 
 
 class Tuned:
@@ -40,15 +36,21 @@ class Tuned:
         note: why there are none, where a file was found.
         online: candidates are tried in the job itself.
         hierarchical: there are several nodes, so algorithms for them are worth trying.
+        probed: times of a probe, for kinds of calls that ``curves`` lacks.
+        topology: of the job; needed with ``probed``.
     """
 
     def __init__(self, curves: Curves | None = None, source: str = "", note: str = "",
-                 online: bool = False, hierarchical: bool = False):
+                 online: bool = False, hierarchical: bool = False, probed: Curves | None = None,
+                 topology: Topology | None = None):
         self.curves: Curves = curves or {}
         self.source, self.note = source, note
         self.online, self.hierarchical = online, hierarchical
+        self.probed: Curves = probed or {}
+        self.topology = topology
         self.trials: dict[tuple, Any] = {}
         self._rankings: dict[tuple[str, bool, int], Ranking] = {}
+        self._models: dict[tuple, Model | None] = {}
 
     def ranking(self, collective: str, commutes: bool, nbytes: int) -> Ranking:
         """Candidates with their times, fastest first; empty where nothing was measured.
@@ -59,33 +61,29 @@ class Tuned:
         key = collective, commutes, nbytes
         found = self._rankings.get(key)
         if found is None:
-            curve = self.curves.get((collective, commutes)) or self.curves.get((collective, True))
-            found = tuple(sorted(times_at(curve, nbytes).items(), key=_by_time)) if curve else ()
+            found = self._rank(collective, commutes, nbytes)
             if len(self._rankings) >= MOST_RANKINGS:
                 self._rankings.clear()
             self._rankings[key] = found
         return found
 
+    def model(self, collective: str, size: int, topology: Topology | None) -> Model | None:
+        """What the times of a collective say of those that were not measured."""
+        key = collective, size, topology
+        if key not in self._models:
+            known = {**self.probed, **self.curves}
+            self._models[key] = calibrated(known, collective, size, topology)
+        return self._models[key]
 
-def _by_time(timed: tuple[Candidate, float]) -> float:
-    candidate, seconds = timed
-    if candidate.name == NATIVE:
-        return seconds * TIE
-    return seconds / TIE if candidate.params or candidate.segment_bytes else seconds
-
-
-def times_at(curve: Curve, nbytes: int) -> Mapping[Candidate, float]:
-    """Times of a size; between two measured ones, of the candidates measured at both.
-
-    Only the four basic operations, which every processor rounds alike.
-    """
-    above = bisect_right(curve, nbytes, key=lambda point: point[0])
-    if above == 0 or above == len(curve) or curve[above - 1][0] == nbytes:
-        return curve[max(above - 1, 0)][1]
-    (low, one), (high, two) = curve[above - 1:above + 1]
-    part = (nbytes - low) / (high - low)
-    between = {c: one[c] + (two[c] - one[c]) * part for c in one if c in two}
-    return between or one
+    def _rank(self, collective: str, commutes: bool, nbytes: int) -> Ranking:
+        curve = self.curves.get((collective, commutes)) or self.curves.get((collective, True))
+        if curve:
+            return measured(curve, nbytes)
+        curve = self.probed.get((collective, True))
+        if not curve:
+            return ()
+        model = self.model(collective, self.topology.size, self.topology)
+        return expected(curve, model, collective, nbytes, self.topology)
 
 
 class Told(NamedTuple):
@@ -131,27 +129,32 @@ def load(comm: MPI.Intracomm, setting: str,
         return Tuned(note=told.note, source=told.path)
     state = place()
     machine = here(state.topology, state.crowded)
-    curves, note = None, ""
+    guess = machine._replace(probe=True)
+    found: tuple = ()
     if rank == 0:
-        curves = table.get(machine)
-        note = "" if curves else _strange(table, machine)
-    curves, note = MPI.Intracomm.bcast(comm, (curves, note))
-    return Tuned(curves, told.path, note)
+        curves, probed, source = table.get(machine), table.get(guess), told.path
+        if setting == PROBE and not curves and not probed:
+            probed, source = earlier(guess) or (None, source)
+        found = curves, probed, source, "" if curves or probed else _strange(table, machine)
+    curves, probed, source, note = MPI.Intracomm.bcast(comm, found)
+    if setting == PROBE and not curves and not probed:
+        (probed, source), note = probe(state, guess, told.path), ""
+    return Tuned(curves, source, note, probed=probed, topology=state.topology)
 
 
 def _search(setting: str, size: int) -> tuple[Told, Table]:
     """Find and read the table that the setting speaks of; on rank 0."""
     if setting in (OFF, ONLINE):
         return Told(setting), {}
-    path = setting or default_path()
-    if not setting and not os.path.lexists(path):
-        return Told(setting), {}
+    path = default_path() if setting == PROBE else setting or default_path()
+    if setting in ("", PROBE) and not os.path.lexists(path):
+        return Told(setting, path, wanted=setting == PROBE), {}
     try:
         table = _recent(path)
     except TuningError as error:
         return Told(setting, error.path, error.problem), {}
     # Topology and crowding cost communication, and decide only between tables like these.
-    known = any(machine.ranks == size for machine in table)
+    known = setting == PROBE or any(machine.ranks == size for machine in table)
     note = "" if known else f"it has no measurements for {size} ranks"
     return Told(setting, str(path), note=note, wanted=known), table
 
@@ -160,8 +163,9 @@ def _strange(table: Table, machine: Machine) -> str:
     """Why no entry of a table is for this machine: how the nearest one differs."""
     def differences(other: Machine) -> list[str]:
         return [f"{name} is {theirs!r} there and {ours!r} here" for name, theirs, ours
-                in zip(Machine._fields, other, machine) if theirs != ours]
-    return "it was measured elsewhere: " + ", ".join(min(map(differences, table), key=len))
+                in zip(Machine._fields, other._replace(probe=False), machine) if theirs != ours]
+    found = list(map(differences, table))
+    return "it was measured elsewhere: " + ", ".join(min(found, key=len)) if found else ""
 
 
 def default_path() -> str:

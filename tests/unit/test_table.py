@@ -10,7 +10,8 @@ import pytest
 from hpccoll.errors import TuningError
 from hpccoll.tune import table
 from hpccoll.tune.table import Candidate, Machine, merged, parse, read, render, sealed, write
-from hpccoll.tune.tuned import TIE, Tuned, default_path, times_at
+from hpccoll.tune.ranking import TIE, times_at
+from hpccoll.tune.tuned import Tuned, default_path
 
 NATIVE, RING = Candidate("native"), Candidate("ring")
 KNOMIAL = Candidate("knomial", (("k", 8),), 65536)
@@ -21,7 +22,9 @@ CURVES = {("allreduce", True): ((8, {NATIVE: 1e-6, RING: 3e-6}),
           ("allreduce", False): ((8, {NATIVE: 2e-6}),),
           ("bcast", True): ((64, {KNOMIAL: 0.5}),),
           ("barrier", True): ((0, {NATIVE: 1.0}),)}
-TABLE = {HERE: CURVES, THERE: {("scan", True): ((8, {NATIVE: 1.5e-6}),)}}
+PROBE = HERE._replace(probe=True)
+TABLE = {HERE: CURVES, THERE: {("scan", True): ((8, {NATIVE: 1.5e-6}),)},
+         PROBE: {("scan", True): ((64, {NATIVE: 2.5e-6}),)}}
 TEXT = render(TABLE)
 
 
@@ -61,6 +64,23 @@ def test_new_curves_join_the_old_ones():
     joined = merged(TABLE, HERE, new)
     assert joined[THERE] == TABLE[THERE] and joined[HERE] == {**CURVES, **new}
     assert merged({}, HERE, new) == {HERE: new}
+
+
+def test_a_probe_has_an_entry_of_its_own(tmp_path):
+    table = {HERE: {("bcast", True): CURVES["bcast", True]}, PROBE: CURVES}
+    write(tmp_path / "table.json", table)
+    assert read(tmp_path / "table.json") == table and render(table).count('"probe"') == 1
+    assert parse(changed('"points"', '"probe": false, "points"'), "") == TABLE
+
+
+def test_tuning_replaces_what_a_probe_found():
+    bcast = {("bcast", True): CURVES["bcast", True]}
+    probed = merged({}, PROBE, CURVES)
+    assert probed == {PROBE: CURVES}
+    joined = merged(probed, HERE, bcast)
+    assert joined[HERE] == bcast and set(joined[PROBE]) == set(CURVES) - set(bcast)
+    assert merged(joined, HERE, CURVES) == {HERE: CURVES}
+    assert merged({HERE: bcast}, PROBE, CURVES) == {HERE: bcast, PROBE: CURVES}
 
 
 @pytest.mark.parametrize("length", range(len(TEXT)))
@@ -110,6 +130,10 @@ def test_every_flipped_bit_of_every_byte(tmp_path):
     ('"seconds": {"native": 1e-06, "ring": 3e-06}', '"seconds": {}', "no candidate"),
     ('"ranks": 8, "topology": "8", "crowded": true', '"ranks": 4, "topology": "2x2", '
      '"crowded": false', "two entries for one machine"),
+    ('   "probe": true,\n', "", "two entries for one machine"),
+    ('"points"', '"probe": 1, "points"', "probe of an entry must be of type bool"),
+    ('"points"', '"probe": null, "points"', "probe of an entry must be of type bool"),
+    ('"crowded": false', '"crowded": false, "probe": true', "a machine must have the fields"),
     ('"ranks": 4', '"ranks": "4"', "ranks of a machine must be of type int"),
     ('"entries": [', '"entries": 1, "more": [', "must have the fields"),
     ('"machine": {', '"machine": 1, "more": {', "must have the fields"),
@@ -216,8 +240,9 @@ def test_times_where_no_candidate_was_measured_at_both_sizes():
 
 def test_rankings():
     tuned = Tuned({("scan", True): CURVE, ("exscan", False): CURVE})
-    assert [c.name for c, _ in tuned.ranking("scan", True, 100)] == ["native", "ring"]
-    assert [c.name for c, _ in tuned.ranking("scan", True, 300)] == ["knomial", "ring", "native"]
+    assert [t.candidate.name for t in tuned.ranking("scan", True, 100)] == ["native", "ring"]
+    assert [t.candidate.name for t in tuned.ranking("scan", True, 300)] == [
+        "knomial", "ring", "native"]
     assert tuned.ranking("scan", False, 300) == tuned.ranking("scan", True, 300)
     assert tuned.ranking("exscan", True, 300) == () == tuned.ranking("bcast", True, 300)
     for nbytes in range(5000):

@@ -1,0 +1,56 @@
+"""A probe: a few seconds of measuring inside a job, for a place that no table knows.
+
+``HPCCOLL_TUNING=probe`` asks for it. All ranks of the communicator measure together, and rank 0
+adds the times to the table in the default place, where ``hpccoll tune`` replaces them later. A job
+never fails because they cannot be kept: then they serve its own communicators, with one warning.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from mpi4py import MPI
+
+from hpccoll.errors import TuningError
+from hpccoll.private import State
+from hpccoll.tune.table import Curves, Machine, merged, parse, read, render, write
+
+#: Where times come from that no file holds.
+UNKEPT = "a probe of this job"
+#: What this process has measured, and where it is kept.
+_found: dict[Machine, tuple[Curves, str]] = {}
+
+
+def earlier(machine: Machine) -> tuple[Curves, str] | None:
+    """What this process has measured on such a machine, and where that is kept."""
+    return _found.get(machine)
+
+
+def probe(state: State, machine: Machine, path: str) -> tuple[Curves, str]:
+    """Measure, and keep the times; collective, and the same on all ranks.
+
+    Args:
+        state: the private state of the communicator.
+        machine: what the times will hold for.
+        path: the table that rank 0 adds them to.
+    """
+    # The benchmark stands on a higher floor; only a job that asks for a probe goes there.
+    from hpccoll.bench.survey import PROBE, survey
+
+    outcome = survey(state.comm, PROBE, topology=state.topology)
+    curves, source = outcome.curves, path
+    if state.rank == 0:
+        for name, count in outcome.failures.items():
+            warnings.warn(f"hpccoll: the probe leaves {name} out: {count} wrong elements",
+                          RuntimeWarning, stacklevel=2)
+        # As a later job reads them, which chooses alike.
+        (curves,) = parse(render({machine: curves}), path).values()
+        try:
+            write(path, merged(read(path) if os.path.lexists(path) else {}, machine, curves))
+        except TuningError as error:
+            source = UNKEPT
+            warnings.warn(f"hpccoll: what the probe measured serves this job only: {error}",
+                          RuntimeWarning, stacklevel=2)
+    _found[machine] = MPI.Intracomm.bcast(state.comm, (curves, source))
+    return _found[machine]

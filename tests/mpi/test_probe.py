@@ -1,0 +1,211 @@
+"""Probes on real ranks: asked for, once for a place, agreed, kept - and never in a job's way."""
+
+import os
+import warnings
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner  # noqa: E402
+
+import hpccoll  # noqa: E402
+from hpccoll.bench import survey  # noqa: E402
+from hpccoll.cli import main  # noqa: E402
+from hpccoll.collective import COLLECTIVES  # noqa: E402
+from hpccoll.errors import TuningError  # noqa: E402
+from hpccoll.private import existing  # noqa: E402
+from hpccoll.tune import probe as probing  # noqa: E402
+from hpccoll.tune.table import Candidate, read, render  # noqa: E402
+
+WORLD = MPI.COMM_WORLD
+pytestmark = [pytest.mark.mpi,
+              pytest.mark.skipif(WORLD.size == 1, reason="one rank has nothing to choose")]
+NATIVE = Candidate("native")
+
+
+@pytest.fixture
+def probes(monkeypatch):
+    """A short probe; counts how often there is one."""
+    count, measure = [], survey.survey
+
+    def counted(*args, **given):
+        count.append(1)
+        return measure(*args, **given)
+
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey, "PROBE", survey.PROBE._replace(
+        collectives=("allreduce", "bcast"), sizes=(64, 1024), seconds=2.0, most=3))
+    monkeypatch.setattr(survey, "survey", counted)
+    monkeypatch.setattr(probing, "_found", {})
+    monkeypatch.setenv("HPCCOLL_TUNING", "probe")
+    return count
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """A cache directory that all ranks know of, with no table in it."""
+    path = WORLD.bcast(str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", path)
+    return path
+
+
+def works(comm, count=16):
+    data = numpy.arange(count, dtype="f4") + comm.rank
+    result = numpy.empty_like(data)
+    comm.Allreduce(data, result)
+    expected = numpy.arange(count) * comm.size + comm.size * (comm.size - 1) / 2
+    assert numpy.array_equal(result, expected.astype("f4"))
+
+
+def agreed(comm, *sizes):
+    """The explanations; the same on all ranks."""
+    texts = [comm.explain(name, nbytes) for name in ("allreduce", "bcast", "scan")
+             for nbytes in sizes]
+    assert len(set(map(str, WORLD.allgather(texts)))) == 1
+    return texts
+
+
+def table_of(cache):
+    """The table that was written, once all ranks are here."""
+    WORLD.Barrier()
+    found = read(os.path.join(cache, "hpccoll", "tuning.json"))
+    WORLD.Barrier()
+    return found
+
+
+def test_a_place_is_probed_once_and_kept(monkeypatch, cache, probes):
+    comm = hpccoll.Comm(WORLD.Dup())
+    works(comm)
+    assert len(probes) == 1
+    text, *_ = agreed(comm, 64, 500, 1024, 2048, 1 << 20)
+    assert f"of a few candidates, by a probe, from {cache}/hpccoll/tuning.json" in text
+    (machine, curves), = table_of(cache).items()
+    assert machine.probe and machine.ranks == comm.size
+    assert set(curves) == {("allreduce", True), ("bcast", True)}
+    assert all(NATIVE in times and 2 <= len(times) <= 4
+               for curve in curves.values() for _, times in curve)
+    # What this job goes by is what later jobs read.
+    assert comm._life.tuned.probed == curves
+    # A later communicator reads them, and so does a job that asks for no probe.
+    for setting in ("probe", None):
+        if setting is None:
+            monkeypatch.delenv("HPCCOLL_TUNING")
+        other = hpccoll.Comm(WORLD.Dup())
+        works(other)
+        assert agreed(other, 64, 2048, 1 << 20) == agreed(comm, 64, 2048, 1 << 20)
+        other.Free()
+    assert len(probes) == 1
+    comm.Free()
+
+
+def test_another_layout_is_another_place(cache, probes):
+    layout = "x".join(["1"] * 2) if WORLD.size == 1 else ",".join("1" * WORLD.size)
+    for topology in (None, layout, None, layout):
+        comm = hpccoll.Comm(WORLD.Dup(), topology=topology)
+        works(comm)
+        assert comm._life.tuned.probed
+        comm.Free()
+    assert len(probes) == 2
+    assert {str(hpccoll.topology.Topology.parse(m.topology)) for m in table_of(cache)} == {
+        str(hpccoll.topology.Topology.parse(text)) for text in (str(WORLD.size), layout)}
+
+
+def test_where_nothing_can_be_written_the_job_goes_on(monkeypatch, cache, probes):
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{cache}/file")
+    if WORLD.rank == 0:
+        with open(f"{cache}/file", "w", encoding="utf-8"):
+            pass
+    WORLD.Barrier()
+    comm = hpccoll.Comm(WORLD.Dup())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        works(comm)
+    said = [str(w.message) for w in caught if "probe" in str(w.message)]
+    assert len(said) == (WORLD.rank == 0)
+    assert all("serves this job only: tuning table" in text and "cannot be written" in text
+               for text in said)
+    assert "from a probe of this job" in agreed(comm, 64)[0]
+    comm.Free()
+    # The next communicator knows, and says nothing.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        comm = hpccoll.Comm(WORLD.Dup())
+        works(comm)
+        comm.Free()
+    assert len(probes) == 1
+
+
+def test_a_broken_table_is_the_same_error_as_ever(cache, probes):
+    text = render({})
+    for broken, reason in ((text[:-9], "damaged or cut off"), ("", "is empty"),
+                           (text.replace("1", "7", 1), "newer hpccoll")):
+        if WORLD.rank == 0:
+            os.makedirs(f"{cache}/hpccoll", exist_ok=True)
+            with open(f"{cache}/hpccoll/tuning.json", "w", encoding="utf-8") as file:
+                file.write(broken)
+        WORLD.Barrier()
+        comm = hpccoll.Comm(WORLD.Dup())
+        with pytest.raises(TuningError, match=reason) as caught:
+            works(comm)
+        assert len(set(WORLD.allgather(str(caught.value)))) == 1
+        comm.Free()
+    assert not probes
+
+
+def test_a_rank_that_asks_for_none_is_named(monkeypatch, cache, probes):
+    if WORLD.rank == WORLD.size - 1:
+        monkeypatch.setenv("HPCCOLL_TUNING", "off")
+    comm = hpccoll.Comm(WORLD.Dup())
+    with pytest.raises(TuningError, match="it is 'probe' on rank 0 and 'off' on rank"):
+        works(comm)
+    assert not probes
+    comm.Free()
+
+
+def test_tuning_replaces_a_probe(monkeypatch, cache, probes):
+    monkeypatch.delenv("HPCCOLL_TUNING")
+
+    def tune(*words):
+        ran = CliRunner().invoke(main, ["tune", *words])
+        assert ran.exit_code == 0, ran.output
+        WORLD.Barrier()
+        return ran.output
+
+    said = tune("--probe")
+    assert ("written to" in said) == (WORLD.rank == 0)
+    assert {machine.probe for machine in table_of(cache)} == {True}
+    tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20")
+    table = table_of(cache)
+    assert {m.probe: set(kind for kind, _ in curves) for m, curves in table.items()} == {
+        True: {"allreduce"}, False: {"bcast"}}
+    comm = hpccoll.Comm(WORLD.Dup())
+    works(comm)
+    allreduce, bcast, scan = agreed(comm, 64)
+    assert "by a probe" in allreduce and "by a probe" not in bcast and "measured: " in bcast
+    assert "none; 'hpccoll tune' makes them" in scan
+    comm.Free()
+
+
+def test_nobody_is_probed_unasked(monkeypatch, cache, probes):
+    monkeypatch.delenv("HPCCOLL_TUNING")
+    comm = hpccoll.Comm(WORLD.Dup())
+    works(comm)
+    assert not probes and not os.path.exists(f"{cache}/hpccoll")
+    assert existing(comm) is None  # small calls are native, and need nothing
+    comm.Free()
+
+
+def test_every_collective_is_probed(monkeypatch, cache):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    plan = survey.PROBE._replace(sizes=(64, 4096), seconds=20.0, most=2)
+    outcome = survey.survey(WORLD, plan)
+    assert outcome.failures == {} and not outcome.interrupted
+    if WORLD.rank == 0:
+        assert {collective for collective, _ in outcome.curves} == set(COLLECTIVES)
+        for (collective, commutes), curve in outcome.curves.items():
+            assert commutes and len(curve) == (1 if collective == "barrier" else 2)
+            assert all(NATIVE in times and 2 <= len(times) <= 3 for _, times in curve)
