@@ -13,12 +13,15 @@ from hpccoll.calls import METHODS
 from hpccoll.config import AUTO, NATIVE, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.tune.choose import Choice, choose, objection
+from hpccoll.tune.plausible import plausible
 from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
-#: Stands for every algorithm that can serve.
-ALL = "all"
+#: Stand for every algorithm that can serve, and for those that ``hpccoll tune`` would measure.
+ALL, PLAUSIBLE = "all", "plausible"
+#: What is no name of an algorithm.
+WORDS = (NATIVE, AUTO, ALL, PLAUSIBLE)
 #: What is compared by default besides native and auto: up to this size, and from it on.
 LARGE = 64 << 10
 PICKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -42,16 +45,16 @@ def parse(text: str) -> list[Candidate]:
     Raises:
         ArgumentError: malformed, a name no collective knows, or one given twice.
     """
-    known = {NATIVE, AUTO, ALL, *(name for table in ALGORITHMS.values() for name in table)}
+    known = {*WORDS, *(name for table in ALGORITHMS.values() for name in table)}
     found: list[Candidate] = []
     for entry in filter(None, map(str.strip, text.split(","))):
         name, *settings = entry.split(":")
         candidate = Candidate.read(entry)
         if name not in known:
             raise ArgumentError("--algorithm", f"{name!r} is unknown",
-                                f"choose from {', '.join([NATIVE, AUTO, ALL])} and hpccoll's: "
-                                + ", ".join(sorted(known - {NATIVE, AUTO, ALL})))
-        if candidate is None or settings and name in (NATIVE, AUTO, ALL):
+                                f"choose from {', '.join(WORDS)} and hpccoll's: "
+                                + ", ".join(sorted(known - set(WORDS))))
+        if candidate is None or settings and name in WORDS:
             raise ArgumentError("--algorithm", f"cannot read {entry!r}",
                                 "write parameters of an algorithm like knomial:k=8")
         if candidate in found:
@@ -68,27 +71,29 @@ def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) ->
     """
     bases = dict.fromkeys(METHODS[c] for c in collectives)
     for candidate in wanted:
-        if candidate.name in (NATIVE, AUTO, ALL):
+        if candidate.name in WORDS:
             continue
         fitting = [base for base in bases if candidate.name in ALGORITHMS[base]]
         if not fitting:
             names = dict.fromkeys(name for base in bases for name in ALGORITHMS[base])
             raise ArgumentError("--algorithm", f"{', '.join(bases)}: no algorithm "
                                                f"{candidate.name!r}",
-                                f"choose from {', '.join([NATIVE, AUTO, ALL, *names])}")
+                                f"choose from {', '.join([*WORDS, *names])}")
         for base in fitting:
             schedule(base, candidate.name, size, **dict(candidate.params))
 
 
-def expand(wanted: Sequence[Candidate], collective: str, hierarchical: bool,
-           large: bool) -> list[Candidate]:
-    """Put names in the place of ``all``, and of nothing, for messages large or small."""
+def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,
+           hierarchical: bool) -> list[Candidate]:
+    """Put names in the place of ``all``, ``plausible``, and of nothing."""
     base = METHODS[collective]
     if not wanted:
-        return [Candidate(name) for name in (NATIVE, AUTO, *PICKS[base][large])]
-    every = [Candidate(name) for name, entry in ALGORITHMS[base].items()
-             if hierarchical or not entry.hierarchical]
-    named = [every if c.name == ALL else [c] for c in wanted]
+        return [Candidate(name) for name in (NATIVE, AUTO, *PICKS[base][nbytes >= LARGE])]
+    words = {
+        ALL: [name for name, entry in ALGORITHMS[base].items()
+              if hierarchical or not entry.hierarchical],
+        PLAUSIBLE: plausible(base, size, nbytes, hierarchical)}
+    named = [map(Candidate, words[c.name]) if c.name in words else [c] for c in wanted]
     return list(dict.fromkeys(chain.from_iterable(named)))
 
 
@@ -99,9 +104,9 @@ def select(wanted: Sequence[Candidate], case: Case, memory: Memory,
     Args:
         wanted: what the user asked for; empty for the default.
         case, memory: the call that is to be served.
-        hierarchical: whether ``all`` means hierarchical algorithms too.
+        hierarchical: whether ``all`` and ``plausible`` mean hierarchical algorithms too.
     """
-    named = expand(wanted, case.collective, hierarchical, case.nbytes >= LARGE)
+    named = expand(wanted, case.collective, case.size, case.nbytes, hierarchical)
     call = _call(case, memory)
     refused = {c.label: problem for c in named if (problem := _objection(c, call, case))}
     return [c for c in named if c.label not in refused], refused

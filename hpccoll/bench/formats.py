@@ -9,6 +9,7 @@ from typing import Any, Mapping, Sequence, TextIO
 import numpy
 
 from hpccoll import __version__
+from hpccoll.bench import nearness
 from hpccoll.bench.cases import mpi_type
 from hpccoll.bench.records import SCHEMA
 from hpccoll.bench.report import Group
@@ -130,8 +131,9 @@ class Csv:
 class Json:
     """The record: environment, settings and raw series, so that anything can be recomputed."""
 
-    def __init__(self, file: TextIO, settings: Mapping[str, Any]):
-        self.file, self.settings = file, settings
+    def __init__(self, file: TextIO, settings: Mapping[str, Any],
+                 tolerance: float = nearness.TOLERANCE):
+        self.file, self.settings, self.tolerance = file, settings, tolerance
         self.environment: Mapping[str, Any] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
@@ -150,6 +152,7 @@ class Json:
             "schema": SCHEMA, "environment": self.environment, "settings": self.settings,
             "synchronisation": "barrier before every iteration; time of the slowest rank",
             "complete": not interrupted,
+            "auto": nearness.summary(groups, self.tolerance),
             "results": [entry for group in groups for entry in entries(group)],
         }
         json.dump(record, self.file, indent=1)

@@ -11,6 +11,7 @@ from typing import Any, Mapping, Protocol, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from hpccoll.bench import nearness
 from hpccoll.bench.results import Result, mean_ratios, ratios
 from hpccoll.config import NATIVE
 from hpccoll.tune.machine import library
@@ -64,11 +65,13 @@ class Table(Lines):
     Args:
         console: where to write.
         full: show minimum, maximum, variation and number of iterations too.
+        tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
     """
 
-    def __init__(self, console: Console, full: bool = False):
+    def __init__(self, console: Console, full: bool = False,
+                 tolerance: float = nearness.TOLERANCE):
         super().__init__(console)
-        self.full, self.width = full, 0
+        self.full, self.width, self.tolerance = full, 0, tolerance
         self.refused: dict[str, str] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
@@ -139,6 +142,8 @@ class Table(Lines):
                      if candidate != NATIVE]
             if means:
                 self.say(f"geometric mean of the ratio (cases), {name}: {', '.join(means)}")
+        for line in nearness.lines(groups, self.tolerance):
+            self.say(line)
         failures = [r for group in groups for r in group if r.failures]
         total = sum(r.failures for r in failures)
         self.say(f"wrong elements: {total}", "bold red" if total else "")

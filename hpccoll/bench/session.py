@@ -151,7 +151,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
             break
         if case.collective != latest:
             latest = case.collective
-            labels = _labels(options, latest, hierarchical)
+            labels = _labels(options, latest, world.size, hierarchical)
             for report in listeners:
                 report.collective(latest, labels)
         memories = buffers.make(case, options.settings.rotate)
@@ -181,10 +181,10 @@ def _part(progress: Callable[[str, float], None], number: int, total: int, name:
     progress(name, (number + part) / total)
 
 
-def _labels(options: Options, name: str, hierarchical: bool) -> list[str]:
-    both = [choosing.expand(options.wanted, name, hierarchical, large)
-            for large in (False, True)]
-    return [*dict.fromkeys(c.label for named in both for c in named), *[GLOO] * options.peers]
+def _labels(options: Options, name: str, size: int, hierarchical: bool) -> list[str]:
+    named = [choosing.expand(options.wanted, name, size, nbytes, hierarchical)
+             for nbytes in options.sizes]
+    return [*dict.fromkeys(c.label for found in named for c in found), *[GLOO] * options.peers]
 
 
 def _text(topology: Topology | None) -> str | None:

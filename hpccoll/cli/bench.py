@@ -36,8 +36,9 @@ from hpccoll.topology import Topology
 @click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("collectives", nargs=-1, metavar="COLLECTIVE...")
 @click.option("--algorithm", default="", metavar="NAMES",
-              help="Candidates: native, auto, algorithms such as ring or knomial:k=8, or all. "
-                   "Default: native, auto and one or two of hpccoll's for the size.")
+              help="Candidates: native, auto, algorithms such as ring or knomial:k=8, plausible "
+                   "(what tune would measure), or all. Default: native, auto and one or two of "
+                   "hpccoll's for the size.")
 @click.option("-m", "--sizes", default="8:16M", show_default=True, metavar="[MIN:]MAX",
               help="Bytes of a rank's larger buffer; with --format osu, of a block.")
 @click.option("--step", type=click.IntRange(min=2), metavar="N",
@@ -83,7 +84,8 @@ from hpccoll.topology import Topology
 @click.option("-o", "--output", default="hpccoll-matrix", show_default=True, metavar="FOLDER",
               help="With --matrix, where records, pictures and ratios.md go.")
 @click.option("--tolerance", type=click.FloatRange(min=0), default=10.0, show_default=True,
-              metavar="PERCENT", help="With --compare, how much slower is no regression.")
+              metavar="PERCENT", help="How much slower than the best candidate auto may be; with "
+                                      "--compare, how much slower is no regression.")
 @click.pass_context
 def command(context: click.Context, collectives: tuple[str, ...], form: str, json_path: str | None,
             plot_path: str | None, full: bool, validate: bool, tail: bool,
@@ -131,7 +133,8 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             reports, table, progress = [], None, silent
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
-                reports = _reports(form, full, validate, tail, console, options, file)
+                reports = _reports(form, full, validate, tail, console, options, file,
+                                   tolerance / 100)
                 table = overlap_report.Table(console)
                 progress = terminal.shown(stack.enter_context(bar))
             if overlap:
@@ -290,17 +293,17 @@ def _agree(comm: Any, function: Callable[[], Any]) -> Any:
 
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
-             file: TextIO | None) -> list:
+             file: TextIO | None, tolerance: float) -> list:
     """The reports that rank 0 writes."""
     from hpccoll.bench import formats
     from hpccoll.bench.report import Table
 
     if form == "table":
-        made = [Table(console, full)]
+        made = [Table(console, full, tolerance)]
     elif form == "osu":
         made = [formats.Osu(sys.stdout, full, validate, tail)]
     elif form == "csv":
         made = [formats.Csv(sys.stdout)]
     else:
-        made = [formats.Json(sys.stdout, options.as_data())]
-    return made + [formats.Json(file, options.as_data())] * (file is not None)
+        made = [formats.Json(sys.stdout, options.as_data(), tolerance)]
+    return made + [formats.Json(file, options.as_data(), tolerance)] * (file is not None)

@@ -19,7 +19,7 @@ from rich.console import Console  # noqa: E402
 from hpccoll import figure  # noqa: E402
 from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
 from hpccoll.bench import candidates, data, formats, limit, measure  # noqa: E402
-from hpccoll.bench import overlap, peers, plot, report, results  # noqa: E402
+from hpccoll.bench import nearness, overlap, peers, plot, report, results  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
 from hpccoll.calls import METHODS  # noqa: E402
@@ -29,6 +29,7 @@ from hpccoll.ops import OPERATORS  # noqa: E402
 from hpccoll.reduce import UFUNCS  # noqa: E402
 from hpccoll.schedule import Program  # noqa: E402
 from hpccoll.tune import machine  # noqa: E402
+from hpccoll.tune.plausible import plausible  # noqa: E402
 
 FLOAT = numpy.dtype("f4")
 ENVIRONMENT = {
@@ -203,6 +204,19 @@ def test_candidates_that_cannot_serve_are_refused():
     assert "window" not in candidates.select(wanted, exact, Memory(exact, 0), False)[1]
 
 
+def test_plausible_is_what_tune_would_measure():
+    for nbytes in (64, 1 << 20):
+        case = make("allreduce", 64, nbytes, FLOAT)
+        chosen, refused = candidates.select(candidates.parse("auto,plausible,native"), case,
+                                            Memory(case, 0), False)
+        names = [c.name for c in chosen]
+        assert names[0] == "auto" and names[-1] == "native"
+        assert set(names[1:-1]) | set(refused) == set(plausible("allreduce", 64, nbytes))
+    assert "plausible" in candidates.WORDS
+    with pytest.raises(ArgumentError, match="cannot read 'plausible:k=2'"):
+        candidates.parse("plausible:k=2")
+
+
 # -- pace -----------------------------------------------------------------------------------
 def batches(settings, pace):
     done, spent, found = 0, 0.0, []
@@ -261,6 +275,70 @@ def test_bus_factors(collective, factor):
     ("MVAPICH Version : 4.0 MVAPICH", "MVAPICH 4.0"), ("Something else", "Something else")])
 def test_library_names(text, expected):
     assert machine.library(text) == expected
+
+
+# -- how near auto is -------------------------------------------------------------------------
+def auto(serves, microseconds, **changes):
+    return result("auto", microseconds, serves=serves, **changes)
+
+
+def test_auto_is_the_algorithm_that_it_runs():
+    near = nearness.nearness([auto("ring", [5, 9, 5, 9]), result("ring", [4, 4, 4, 4]),
+                              result("native", [4.5] * 4)])
+    # Together 4.5 in the middle, and the best but for noise; alone it would be 1.75 times slower.
+    assert near == ("allreduce", 1024, "ring", pytest.approx(4.5e-6), near.best, near.ratio)
+    assert near.ratio == pytest.approx(1, abs=0.12)
+    best = nearness.nearness([auto("ring", [2, 3] * 4), result("ring", [2, 2] * 4),
+                              result("native", [9] * 8)])
+    assert (best.best, best.ratio) == ("ring", 1.0)
+
+
+def test_auto_pays_for_its_way_to_native():
+    near = nearness.nearness([auto("native", [3] * 6), result("native", [2] * 6),
+                              result("ring", [4] * 6)])
+    assert near.ratio == pytest.approx(1.5) and near.best == "native"
+    assert near.within(0.5) and not near.within(0.49)
+
+
+def test_the_best_is_found_and_timed_by_different_iterations():
+    rng = numpy.random.default_rng(1)
+    ratios = []
+    for _ in range(60):
+        noisy = {name: rng.lognormal(0, 0.3, 12) for name in ("auto", *"abcdefgh")}
+        group = [result(name, times, serves="a" if name == "auto" else name)
+                 for name, times in noisy.items()]
+        ratios.append(nearness.nearness(group).ratio)
+    # All are equally fast; compared with the smallest median, auto would lose by far.
+    assert numpy.exp(numpy.mean(numpy.log(ratios))) == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("group", [
+    [], [result("native", [1, 1]), result("ring", [2, 2])],
+    [auto("ring", [1, 1]), result("ring", [2, 2])],
+    [auto("ring", [1, 1]), result("native", [1, 1]), result("gloo", [2, 2])],
+    [auto("ring", [1, 1]), result("native", [1, 1]), result("ring", [2, 2], wrong=1)],
+    [auto("ring", [1]), result("native", [1]), result("ring", [2])]])
+def test_what_is_no_point(group):
+    assert nearness.nearness(group) is None
+    assert nearness.summary([group], 0.1) is None and nearness.lines([group], 0.1) == []
+
+
+def test_points_that_were_missed_are_named():
+    groups = [[auto("ring", [2] * 4, nbytes=nbytes), result("ring", [2] * 4, nbytes=nbytes),
+               result("native", [native] * 4, nbytes=nbytes)]
+              for nbytes, native in ((8, 1), (16, 1.9), (32, 3))]
+    found = nearness.summary(groups, 0.1)
+    assert (found["points"], found["within"], len(found["missed"])) == (3, 2, 1)
+    assert found["missed"][0]["nbytes"] == 8 and found["missed"][0]["ratio"] == pytest.approx(2)
+    said = ["auto within 10 % of the best candidate at 2 of 3 points",
+            "not at allreduce, 8 bytes: auto (ring) takes 2.00 times as long as native"]
+    assert nearness.lines(groups, 0.1) == said
+    output, record = io.StringIO(), io.StringIO()
+    written(report.Table(Console(file=output)), groups)
+    assert all(f"# {line}\n" in output.getvalue() for line in said)
+    written(formats.Json(record, {}, 1.5), groups)
+    assert json.loads(record.getvalue())["auto"] == {
+        "tolerance": 1.5, "points": 3, "within": 3, "missed": []}
 
 
 # -- limit ----------------------------------------------------------------------------------

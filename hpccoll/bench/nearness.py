@@ -1,0 +1,86 @@
+"""How near ``auto`` comes to the best candidate, point by point.
+
+A point is one case with ``auto`` and at least two other candidates. The smallest of several noisy
+medians is too small, so nobody is compared with it: the best candidate is found by every second
+iteration and timed by the others. That is done both ways round, and the geometric mean of the two
+ratios counts.
+
+What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's the two are one and
+the same code, so their iterations are put together: what differs between them is noise, and where
+it is the best, the ratio is 1. ``native`` stays apart, since ``auto`` reaches it through Python,
+and a user pays for that. Peers that ``auto`` cannot choose do not count.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, Iterable, NamedTuple, Sequence
+
+import numpy
+
+from hpccoll.bench.peers import GLOO
+from hpccoll.bench.results import Result
+from hpccoll.config import AUTO, NATIVE
+
+#: How much slower than the best candidate still counts as near, as a part of its time.
+TOLERANCE = 0.1
+
+
+class Nearness(NamedTuple):
+    """One point: what ``auto`` ran, the best candidate, and how many times its time auto took."""
+
+    collective: str
+    nbytes: int
+    serves: str
+    seconds: float
+    best: str
+    ratio: float
+
+    def within(self, tolerance: float) -> bool:
+        """Tell whether auto was near enough."""
+        return self.ratio <= 1 + tolerance
+
+
+def nearness(group: Sequence[Result]) -> Nearness | None:
+    """How near auto came in one case; ``None`` where there is nothing to tell."""
+    auto = next((r for r in group if r.candidate == AUTO), None)
+    others = {r.candidate: _halves(r) for r in group
+              if r.candidate not in (AUTO, GLOO) and not r.failures}
+    if auto is None or len(others) < 2 or min(len(r.seconds) for r in group) < 2:
+        return None
+    mine, same = _halves(auto), auto.serves in others and auto.serves != NATIVE
+    if same:
+        mine = others[auto.serves] = [numpy.concatenate(both)
+                                      for both in zip(mine, others[auto.serves])]
+    seconds, ratio, best = float(numpy.median(numpy.concatenate(mine))), 1.0, ""
+    for half in (0, 1):
+        best = min(others, key=lambda name: numpy.median(others[name][half]))
+        if not same or best != auto.serves:
+            ratio *= seconds / float(numpy.median(others[best][1 - half]))
+    return Nearness(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio))
+
+
+def _halves(result: Result) -> list[numpy.ndarray]:
+    """Every second iteration, and the others between them."""
+    return [numpy.array(result.seconds[half::2]) for half in (0, 1)]
+
+
+def summary(groups: Iterable[Sequence[Result]], tolerance: float) -> dict[str, Any] | None:
+    """What the record says: points, those near enough, and the others; ``None`` if none counts."""
+    found = [near for group in groups if (near := nearness(group)) is not None]
+    missed = [near for near in found if not near.within(tolerance)]
+    return {"tolerance": tolerance, "points": len(found), "within": len(found) - len(missed),
+            "missed": [near._asdict() for near in missed]} if found else None
+
+
+def lines(groups: Iterable[Sequence[Result]], tolerance: float) -> list[str]:
+    """What the table says, for people."""
+    found = summary(groups, tolerance)
+    if found is None:
+        return []
+    said = [f"auto within {100 * tolerance:g} % of the best candidate at {found['within']} of "
+            f"{found['points']} points"]
+    for missed in (Nearness(**fields) for fields in found["missed"]):
+        said.append(f"not at {missed.collective}, {missed.nbytes} bytes: auto ({missed.serves}) "
+                    f"takes {missed.ratio:.2f} times as long as {missed.best}")
+    return said
