@@ -8,7 +8,7 @@ from hpccoll.algorithms import (
     binary, bine, bruck, chain, circulant, circulant_broadcast, dissemination, double_tree,
     doubling, halving, hierarchy_alltoall, hierarchy_bruck, hierarchy_lanes, hierarchy_leader,
     hierarchy_rails, hierarchy_window, knomial, linear, multiplying, neighbor, pairwise, pat,
-    prefix, ring, scatter_allgather, swing, trees, window)
+    prefix, ring, routes, scatter_allgather, swing, trees, window)
 from hpccoll.algorithms.hierarchy import regular
 from hpccoll.algorithms.shares import nblocks, rooted_nblocks
 from hpccoll.collective import COLLECTIVES, slot_keys
@@ -93,7 +93,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=lambda p: 2 * _ceil_log2(p), sent=lambda p: 2 * (p - 1)),
         "swing": Algorithm(
             swing.allreduce, blocks=lambda p: p,
-            rounds=lambda p: 2 * swing.rounds(p), sent=lambda p: 2 * (p - 1)),
+            rounds=lambda p: 2 * routes.rounds(p), sent=lambda p: 2 * (p - 1)),
         "window": Algorithm(window.allreduce, exact_only=True, rounds=_ceil_log2, sent=_ceil_log2),
         "linear": Algorithm(
             linear.allreduce, rank_order=True, sent=lambda p: p - 1,
@@ -134,7 +134,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
             rounds=lambda p: _floor_log2(p) + _folded(p) + (p > 2)),
         "circulant": Algorithm(circulant.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
         "pat": Algorithm(pat.reduce_scatter, rounds=_ceil_log2, sent=lambda p: p - 1),
-        "swing": Algorithm(swing.reduce_scatter, rounds=swing.rounds, sent=lambda p: p - 1),
+        "swing": Algorithm(swing.reduce_scatter, rounds=routes.rounds, sent=lambda p: p - 1),
         "leader": Algorithm(
             hierarchy_leader.reduce_scatter, hierarchical=True,
             rounds=lambda t: regular(t, _ceil_log2, lambda m: 2 * _floor_log2(m))),
@@ -157,7 +157,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                            rounds=lambda p, k: len(bruck.powers(p, k)), sent=lambda p, k: p - 1),
         "circulant": Algorithm(circulant.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
         "pat": Algorithm(pat.allgather, rounds=_ceil_log2, sent=lambda p: p - 1),
-        "swing": Algorithm(swing.allgather, rounds=swing.rounds, sent=lambda p: p - 1),
+        "swing": Algorithm(swing.allgather, rounds=routes.rounds, sent=lambda p: p - 1),
         "leader": Algorithm(
             hierarchy_leader.allgather, hierarchical=True,
             rounds=lambda t: regular(t, _ceil_log2, lambda m: 2 * _floor_log2(m)),

@@ -13,7 +13,8 @@ Rounds: floor(log2 p). Sent: n a child, of which the root has most; reduce n.
 
 from __future__ import annotations
 
-from hpccoll.algorithms import fan, swing
+from hpccoll.algorithms import fan
+from hpccoll.algorithms.routes import partner, routes
 from hpccoll.algorithms.trees import Node
 from hpccoll.schedule import Program
 
@@ -34,7 +35,7 @@ def tree(rank: int, size: int, root: int) -> Node:
     if rank == left_out:
         return Node(root, ())
     ring = size - size % 2
-    order, moves = swing.routes(ring)
+    order, moves = routes(ring)
 
     def slot(virtual: int) -> int:
         """Where a rank keeps the root's block in the allgather."""
@@ -44,7 +45,7 @@ def tree(rank: int, size: int, root: int) -> Node:
     virtual = rank - (rank > left_out)
     own, parent, children = slot(virtual), None, []
     for move in moves:
-        peer = swing.partner(virtual, move.reach, ring)
+        peer = partner(virtual, move.reach, ring)
         if own >= move.tail.start:
             parent = peer + (peer >= left_out)
             break

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from hpccoll.algorithms import bine, schedule, swing
+from hpccoll.algorithms import bine, routes, schedule
 from hpccoll.schedule import SEND
 from hpccoll.verify import verify
 
@@ -26,7 +26,7 @@ def slots(spans):
 # -- routes ------------------------------------------------------------------------------------
 def least_routes(ring):
     """The least mask of steps, step 0 first, for every offset; by trying all."""
-    bits, found = swing.rounds(ring), {}
+    bits, found = routes.rounds(ring), {}
     for mask in range(1 << bits):
         steps = [step for step in range(bits) if mask >> (bits - 1 - step) & 1]
         reaches = [(1 - (-2) ** (step + 1)) // 3 for step in steps]
@@ -39,13 +39,13 @@ def least_routes(ring):
 
 def test_offsets_are_in_the_order_of_their_least_routes():
     for ring in range(2, 130, 2):
-        routes = least_routes(ring)
-        assert list(swing.routes(ring)[0]) == sorted(range(ring), key=routes.__getitem__)
+        least = least_routes(ring)
+        assert list(routes.routes(ring)[0]) == sorted(range(ring), key=least.__getitem__)
 
 
 def test_every_offset_has_a_route_and_every_step_sends_a_tail():
     for ring in (*range(0, 400, 2), 1022, 1026, 4094, 4096, 4098):
-        order, moves = swing.routes(ring)
+        order, moves = routes.routes(ring)
         assert sorted(order) == list(range(max(ring, 1)))
         live = len(order)
         for move in moves:
@@ -60,15 +60,15 @@ def test_every_offset_has_a_route_and_every_step_sends_a_tail():
 
 def test_powers_of_two_meet_one_slice():
     for bits in range(1, 12):
-        assert all(len(move.front) == 1 for move in swing.routes(1 << bits)[1])
+        assert all(len(move.front) == 1 for move in routes.routes(1 << bits)[1])
 
 
 @pytest.mark.parametrize("ring", [2, 6, 10, 16, 100])
 def test_partners_agree(ring):
-    for move in swing.routes(ring)[1]:
+    for move in routes.routes(ring)[1]:
         for rank in range(ring):
-            peer = swing.partner(rank, move.reach, ring)
-            assert peer != rank and swing.partner(peer, move.reach, ring) == rank
+            peer = routes.partner(rank, move.reach, ring)
+            assert peer != rank and routes.partner(peer, move.reach, ring) == rank
 
 
 # -- what is sent ------------------------------------------------------------------------------
@@ -104,6 +104,13 @@ def test_the_last_of_an_odd_number_sends_as_much_as_others(collective, size):
 @pytest.mark.parametrize("size", [*range(1, 13), 18, 22])
 def test_proof(collective, size):
     verify(schedule(collective, "swing", size))
+
+
+@pytest.mark.parametrize(("size", "slices"), [(2, 1), (8, 1), (64, 1), (12, 1), (96, 1), (18, 4)])
+def test_an_allreduce_needs_no_scratch_and_moves_few_slices(size, slices):
+    for program in schedule("allreduce", "swing", size).programs():
+        assert program.scratch == ()
+        assert max(len(step.spans) for steps in program.rounds for step in steps) <= slices
 
 
 # -- what crosses ------------------------------------------------------------------------------
