@@ -37,6 +37,8 @@ BY_SIZE = ("tests/mpi/test_upper_case.py", "tests/contract/test_messages.py")
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
 LIMIT, TIMED_OUT = 900, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
+#: What needs no launcher runs in a process per core.
+PARALLEL = ("-n", "auto", "--maxprocesses", "8")
 #: What every rank starts, with a directory as $0: it keeps the ranks' outputs and files apart.
 RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ "$rank" = 0 ] || exec >"$0/rank$rank" 2>&1; '
         'exec "$@" --basetemp="$0/tmp$rank"')
@@ -100,7 +102,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
         python = str(bin / "python")
         if first:
             found.append(Stage("no launcher", bin, [
-                python, *PYTEST, "--doctest-modules", "hpccoll", "tests",
+                python, *PYTEST, *PARALLEL, "--doctest-modules", "hpccoll", "tests",
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/cluster"]))
         for size in FIRST_SIZES if first else SIZES:
             logs = scratch / f"{environment.name}-{size}"

@@ -62,7 +62,7 @@ def test_equal_blocks():
     (b"abc", MPI.UNSIGNED_CHAR, 3), (array.array("i", range(5)), MPI.INT, 5),
     (numpy.zeros((3, 4), "f4"), MPI.FLOAT, 12), (numpy.zeros((3, 4), "f4", "F"), MPI.FLOAT, 12),
     (numpy.zeros(3, "c16"), MPI.C_DOUBLE_COMPLEX, 3), (numpy.zeros((), "i8"), MPI.LONG, 1),
-    (numpy.zeros(0, "i8"), MPI.LONG, 0), (numpy.zeros(2, "?"), MPI.C_BOOL, 2)], ids=str)
+    (numpy.zeros(0, "i8"), MPI.LONG, 0), (numpy.zeros(2, "?"), MPI.C_BOOL, 2)])
 def test_kinds_of_memory(memory, datatype, count):
     buffer = resolve(memory, "sendbuf")
     assert (buffer.datatype, buffer.count) == (datatype, count)
@@ -88,7 +88,7 @@ def test_a_datatype_of_another_size_counts_its_own_elements():
     ([X, 1, "no such code"], False), ([X, 1, 2.5], False), ("text", False), (5, False),
     (object(), False), (numpy.array([None]), False), (numpy.zeros(3, ">f8"), False),
     (numpy.ma.zeros(3), False), (numpy.zeros(3, "U4"), False),
-    ([X, MPI.DATATYPE_NULL], False)], ids=str)
+    ([X, MPI.DATATYPE_NULL], False)])
 def test_what_only_mpi4py_can_judge(spec, vector):
     with pytest.raises(NativeOnly):
         resolve(spec, "b", vector=vector, blocks=3)
@@ -117,7 +117,7 @@ def test_derived_datatypes_are_for_mpi():
     ([X, 1.5], dict(vector=True, blocks=3), ArgumentTypeError, "expected counts or displ"),
     (X[::2], {}, BufferArgumentError, "is not contiguous; pass a contiguous copy"),
     (b"abc", dict(writable=True), BufferArgumentError, "is read-only"),
-], ids=str)
+])
 def test_malformed(spec, options, error, complaint):
     with pytest.raises(error, match=f"^recvbuf: .*{complaint}") as caught:
         resolve(spec, "recvbuf", **options)

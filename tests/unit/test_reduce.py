@@ -80,7 +80,7 @@ def test_undefined_combinations_are_refused_by_name(name):
     ("sum", "allreduce needs an MPI.Op, got str; make one with MPI.Op.Create"),
     (None, "got NoneType"), (numpy.add, "got ufunc"),
     (MPI.OP_NULL, "cannot be used in allreduce"), (MPI.REPLACE, "cannot be used in allreduce"),
-    (MPI.NO_OP, "cannot be used in allreduce")], ids=str)
+    (MPI.NO_OP, "cannot be used in allreduce")])
 def test_what_is_no_operator(op, complaint):
     with pytest.raises(ArgumentTypeError, match=complaint):
         reduce.check_op(op, numpy.dtype("f8"), "allreduce")
