@@ -22,7 +22,7 @@ from hpccoll.calls import Call
 from hpccoll.collective import IN, OUT
 from hpccoll.device import synchronizer
 from hpccoll.private import State
-from hpccoll.reduce import kernel
+from hpccoll.reduce import holder, kernel
 from hpccoll.run import Execution, Memory
 from hpccoll.schedule import Schedule
 from hpccoll.tune.choose import Choice
@@ -102,10 +102,13 @@ def prepare(state: State, call: Call, plan: plans.Plan, tag: int = 0,
     for name, buffer in ((IN, call.source), (OUT, call.sink)):
         if buffer is not None:
             arrays[name] = unowned(buffer) if repeated else buffer.array
-    reducer = kernel(call.op, dtype, call.datatype, namespace) if call.op is not None else None
+    reducer = hold = None
+    if call.op is not None:
+        reducer = kernel(call.op, dtype, call.datatype, namespace)
+        hold = holder(call.op, dtype, namespace)
     return Execution(plan, state.endpoint,
                      Memory(arrays, scratch.view(dtype), reducer, namespace,
-                            synchronizer(namespace)), tag, repeated, state.pace.spins)
+                            synchronizer(namespace), hold), tag, repeated, state.pace.spins)
 
 
 def unowned(buffer: Buffer) -> Any:

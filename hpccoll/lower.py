@@ -68,12 +68,14 @@ class Lowered(NamedTuple):
     """One rank's phases, and the elements of scratch they need.
 
     Scratch from ``landing`` on is space where messages land or are packed: what is there is
-    used in the same phase and never again.
+    used in the same phase and never again. In the phases ``simple``, by number, every step reduces
+    one block; what is true of their local steps is true for every layout of the blocks.
     """
 
     phases: tuple[Phase, ...]
     scratch: int
     landing: int
+    simple: frozenset[int] = frozenset()
 
 
 class Layout(NamedTuple):
@@ -118,11 +120,18 @@ def lower(program: Program, layout: Layout) -> Lowered:
         ScheduleError: a step names a slot that does not exist, or writes the input.
     """
     lowering = _Lowering(program, layout)
-    phases = [lowering.phase(steps) for steps in program.rounds]
+    phases, simple = [], []
+    for steps in program.rounds:
+        phase = lowering.phase(steps)
+        if any(phase):
+            if all(span.stop - span.start == 1 for step in steps if step.side
+                   for span in step.spans):
+                simple.append(len(phases))
+            phases.append(phase)
     leftover = lowering.settle()
     if leftover:
         phases.append(Phase((), (), tuple(leftover)))
-    return Lowered(tuple(p for p in phases if any(p)), lowering.scratch, lowering.base)
+    return Lowered(tuple(phases), lowering.scratch, lowering.base, frozenset(simple))
 
 
 class _Lowering:
@@ -380,6 +389,21 @@ def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
             return None
         used[last].append(step)
     return used
+
+
+def carried(steps: Sequence[Local]) -> list[bool]:
+    """Tell of every local step of a phase whether the next one goes on with its result.
+
+    Such steps form a chain, ``x = a op b; x = x op c; y = d op x``, in which a result may be
+    passed on before it is rounded - in the simple phases of :class:`Lowered`, so that the layout
+    does not decide about rounding.
+    """
+    found = [False] * len(steps)
+    for index, (step, after) in enumerate(zip(steps, steps[1:])):
+        if step.right and after.right:
+            others = [operand for operand in after[1:] if operand != step.into]
+            found[index] = len(others) == 1 and not meets(others[0], step.into)
+    return found
 
 
 def meets(one: Extent, other: Extent) -> bool:

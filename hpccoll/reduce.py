@@ -1,8 +1,9 @@
 """Local reduction kernels: ``into = left op right`` on arrays of one dtype.
 
 Predefined operators on ordinary numbers use the array library's own ufuncs, in place and
-three-operand. Everything else - pair types (MAXLOC), operators made with ``Op.Create`` -
-goes through ``Op.Reduce_local`` of the MPI library, which knows the type.
+three-operand; 16-bit floats are computed in float32 (:mod:`hpccoll.half`). Everything else -
+pair types (MAXLOC), operators made with ``Op.Create`` - goes through ``Op.Reduce_local`` of the
+MPI library, which knows the type.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Callable
 import numpy
 from mpi4py import MPI
 
+from hpccoll import half
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.mpi_errors import OperatorError
 from hpccoll.ops import OPERATORS, Operator
@@ -77,11 +79,19 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     operator = operator_of(op)
     if operator is not None and not operator.pairs:
         ufunc = getattr(namespace, UFUNCS[operator.name])
+        if namespace is numpy and half.is_half(dtype):
+            return half.kernel(ufunc, dtype)
         if operator.name in ("max", "min"):
             # NumPy deprecates a third positional operand of these two, and only these.
             return lambda left, right, into: ufunc(left, right, out=into)
         return ufunc
     return _reduce_local(op, datatype)
+
+
+def holder(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[[int], Any] | None:
+    """What makes memory for results between two steps; ``None`` where elements are wide enough."""
+    wide = namespace is numpy and operator_of(op) is not None and half.is_half(dtype)
+    return half.wide if wide else None
 
 
 def _reduce_local(op: MPI.Op, datatype: MPI.Datatype) -> Kernel:

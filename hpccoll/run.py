@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from itertools import repeat
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import numpy
 
 from hpccoll.collective import TMP
 from hpccoll.errors import CollectiveTimeout
-from hpccoll.lower import Extent, Local, Phase, consumers, shifted, within
+from hpccoll.lower import Extent, Local, Phase, carried, consumers, shifted, within
 from hpccoll.pace import SPINS
 from hpccoll.plan import Plan
 from hpccoll.reduce import Kernel
@@ -44,7 +45,9 @@ class Memory(NamedTuple):
     """The arrays a plan runs on: flat, of one dtype and one namespace (NumPy, CuPy).
 
     ``arrays`` maps ``in`` and ``out`` to arrays that start at element 0 of the layout;
-    ``synchronize`` waits for the device, where the namespace works on one.
+    ``synchronize`` waits for the device, where the namespace works on one; ``hold`` makes memory
+    for what passes from step to step of a chain, where that is wider than the elements are; the
+    kernel then takes such memory too, and the place for the rounded result as a fourth operand.
     """
 
     arrays: dict[str, Any]
@@ -52,6 +55,7 @@ class Memory(NamedTuple):
     kernel: Kernel | None
     namespace: Any
     synchronize: Callable[[], None] | None = None
+    hold: Callable[[int], Any] | None = None
 
 
 class Execution:
@@ -75,6 +79,7 @@ class Execution:
         #: The phases of an only segment, ready to run one after the other.
         self.hot: list[tuple] | None = None
         self.slots: list[_Slot] = []
+        self.held: dict[int, Any] = {}
         self.done = True
 
     def start(self) -> None:
@@ -116,16 +121,17 @@ class Execution:
             extent = shifted(extent, lane.shift)
             return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
 
-        for phase in lane.program.phases:
-            uses, after = self.uses(phase, lane.program.landing, view)
+        for number, phase in enumerate(lane.program.phases):
+            wide = slot if self.memory.hold and number in lane.program.simple else None
+            uses, after = self.uses(phase, lane.program.landing, view, wide)
             postings = [Posting(kind, peer, view(extent), use)
                         for (kind, peer, extent), use in zip(phase.messages, uses)]
-            yield Bound(self.actions(phase.before, view),
+            yield Bound(self.actions(phase.before, view, wide),
                         self.endpoint.batch(postings, self.tag + slot, self.repeated)
                         if postings else None,
-                        self.actions(after, view))
+                        self.actions(after, view, wide))
 
-    def uses(self, phase: Phase, landing: int, view: Callable
+    def uses(self, phase: Phase, landing: int, view: Callable, wide: int | None
              ) -> tuple[Sequence[Sequence], Sequence[Local]]:
         """Local steps that can use messages in place, message by message, and those that cannot."""
         senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
@@ -133,30 +139,42 @@ class Execution:
                  and self.endpoint.direct(senders, self.tag) else None)
         if found is None:
             return [()] * len(phase.messages), phase.after
-        return [[self.use(step, message.extent, view) for step in steps]
+        # The steps of one message after the other are those of the phase, in their order.
+        calls = iter(self.calls(phase.after, view, wide))
+        return [[use(*next(calls), step, message.extent) for step in steps]
                 for message, steps in zip(phase.messages, found)], ()
 
-    def use(self, step: Local, landing: Extent, view: Callable) -> tuple:
-        """A local step as a use of the message that would land in ``landing``."""
-        function, operands = self.call(step, view)
-        if step.right is None:
-            place, arriving = 1, step.left
-        else:
-            place = 0 if within(step.left, landing) else 1
-            arriving = step.left if place == 0 else step.right
-        start = arriving.offset - landing.offset
-        return function, operands, place, start, start + arriving.count
+    def calls(self, steps: Sequence[Local], view: Callable, wide: int | None) -> list[Action]:
+        """Local steps as calls; in a chain, the next step gets the result as it was computed.
 
-    def call(self, step: Local, view: Callable) -> Action:
-        """A local step as a call."""
-        into, left, right = step
-        if right is None:
-            return self.memory.namespace.copyto, (view(into), view(left))
-        return self.memory.kernel, (view(left), view(right), view(into))
+        ``wide`` says which wide memory holds it; without, it gets the rounded one.
+        """
+        made: list[Action] = []
+        held, where = None, None
+        for (into, left, right), after, more in zip(
+                steps, (*steps[1:], None), repeat(False) if wide is None else carried(steps)):
+            if right is None:
+                made.append((self.memory.namespace.copyto, (view(into), view(left))))
+                continue
+            operands = [view(left), view(right), view(into)]
+            if held is not None:
+                operands[0 if left == where else 1] = held
+            held, where = self.wide(wide, into.count) if more else None, into
+            if held is not None:
+                # Rounded as well, unless the next step overwrites it.
+                operands[2:] = [held] if after.into == into else [held, operands[2]]
+            made.append((self.memory.kernel, tuple(operands)))
+        return made
 
-    def actions(self, steps: Sequence[Local], view: Callable) -> list[Action]:
+    def wide(self, slot: int, count: int) -> Any:
+        """Memory for the chains of a segment, which follow each other."""
+        if slot not in self.held or self.held[slot].size < count:
+            self.held[slot] = self.memory.hold(count)
+        return self.held[slot][:count]
+
+    def actions(self, steps: Sequence[Local], view: Callable, wide: int | None) -> list[Action]:
         """Local steps as calls, and what makes sure that they are done."""
-        made = [self.call(step, view) for step in steps]
+        made = self.calls(steps, view, wide)
         if self.memory.namespace is numpy:
             made = [copying(*operands) if function is numpy.copyto else (function, operands)
                     for function, operands in made]
@@ -199,6 +217,14 @@ class Execution:
                 if bound.batch:
                     bound.batch.free()
         self.kept, self.hot = {}, None
+
+
+def use(function: Callable, operands: tuple, step: Local, landing: Extent) -> tuple:
+    """A local step's call as a use of the message that would land in ``landing``."""
+    place = 0 if step.right is not None and within(step.left, landing) else 1
+    arriving = step[1 + place] if step.right is not None else step.left
+    start = arriving.offset - landing.offset
+    return function, operands, place, start, start + arriving.count
 
 
 class _Slot:

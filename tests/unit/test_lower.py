@@ -4,7 +4,8 @@ import pytest
 
 from hpccoll.collective import IN, OUT, TMP
 from hpccoll.errors import ScheduleError
-from hpccoll.lower import Extent, Layout, alias, consumers, lanes, lower, packed, shifted
+from hpccoll.lower import (
+    Extent, Layout, Local, alias, carried, consumers, lanes, lower, packed, shifted)
 from hpccoll.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
 
 
@@ -231,3 +232,17 @@ def test_where_messages_must_be_received_first(steps):
 def test_nothing_to_do_means_nothing_to_use():
     phase = lowered([send(1, at(OUT, 0))]).phases[0]
     assert consumers(phase, 0) == [[]]
+
+
+def test_steps_that_go_on_with_a_result():
+    x, y, a, b, c = (Extent(TMP, 10 * i, 5) for i in range(5))
+    half = Extent(TMP, 2, 5)
+    for steps, wanted in (
+            ([], []), ([Local(x, a, b)], [False]),
+            ([Local(x, a, b), Local(x, x, c), Local(x, a, x)], [True, True, False]),
+            ([Local(x, a, b), Local(y, x, c), Local(y, y, b)], [True, True, False]),
+            ([Local(x, a, b), Local(y, a, c)], [False, False]),
+            ([Local(x, a, b), Local(x, x, x)], [False, False]),  # taken twice
+            ([Local(x, a, b), Local(x, x, half)], [False, False]),  # and a part of it
+            ([Local(x, a), Local(x, x, b), Local(y, x)], [False, False, False])):
+        assert carried(steps) == wanted
