@@ -34,65 +34,91 @@ class Blocking(Recalling):
 
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
-        if self._shapes.get((native.Barrier,)) is NATIVE_SHAPE:
+        if self._shapes.get(("barrier",)) is NATIVE_SHAPE:
             native.Barrier(self)
         else:
             self._serve(native.Barrier, "barrier")
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
-        if type(root) is not int or not self._again(native.Bcast, None, buf, root, (buf, root)):
+        served = type(root) is int and self._again("bcast", None, buf, root)
+        if served is NATIVE_SHAPE:
+            native.Bcast(self, buf, root)
+        elif not served:
             self._serve(native.Bcast, "bcast", buf, root)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
-        if type(root) is not int or not self._again(native.Reduce, sendbuf, recvbuf,
-                                                    (id(op), root), (sendbuf, recvbuf, op, root)):
+        served = type(root) is int and self._again("reduce", sendbuf, recvbuf, (id(op), root))
+        if served is NATIVE_SHAPE:
+            native.Reduce(self, sendbuf, recvbuf, op, root)
+        elif not served:
             self._serve(native.Reduce, "reduce", sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
-        if not self._again(native.Allreduce, sendbuf, recvbuf, id(op), (sendbuf, recvbuf, op)):
+        served = self._again("allreduce", sendbuf, recvbuf, id(op))
+        if served is NATIVE_SHAPE:
+            native.Allreduce(self, sendbuf, recvbuf, op)
+        elif not served:
             self._serve(native.Allreduce, "allreduce", sendbuf, recvbuf, op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of ranks 0 to this one."""
-        if not self._again(native.Scan, sendbuf, recvbuf, id(op), (sendbuf, recvbuf, op)):
+        served = self._again("scan", sendbuf, recvbuf, id(op))
+        if served is NATIVE_SHAPE:
+            native.Scan(self, sendbuf, recvbuf, op)
+        elif not served:
             self._serve(native.Scan, "scan", sendbuf, recvbuf, op)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of the ranks before this one; rank 0 gets nothing."""
-        if not self._again(native.Exscan, sendbuf, recvbuf, id(op), (sendbuf, recvbuf, op)):
+        served = self._again("exscan", sendbuf, recvbuf, id(op))
+        if served is NATIVE_SHAPE:
+            native.Exscan(self, sendbuf, recvbuf, op)
+        elif not served:
             self._serve(native.Exscan, "exscan", sendbuf, recvbuf, op)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
-        if not self._again(native.Reduce_scatter_block, sendbuf, recvbuf, id(op),
-                           (sendbuf, recvbuf, op)):
+        served = self._again("reduce_scatter_block", sendbuf, recvbuf, id(op))
+        if served is NATIVE_SHAPE:
+            native.Reduce_scatter_block(self, sendbuf, recvbuf, op)
+        elif not served:
             self._serve(native.Reduce_scatter_block, "reduce_scatter_block", sendbuf, recvbuf, op)
 
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                        op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
-        if type(recvcounts) not in (list, tuple) or not self._again(
-                native.Reduce_scatter, sendbuf, recvbuf, (id(op), tuple(recvcounts)),
-                (sendbuf, recvbuf, recvcounts, op)):
+        served = type(recvcounts) in (list, tuple) and self._again(
+            "reduce_scatter", sendbuf, recvbuf, (id(op), tuple(recvcounts)))
+        if served is NATIVE_SHAPE:
+            native.Reduce_scatter(self, sendbuf, recvbuf, recvcounts, op)
+        elif not served:
             self._serve(native.Reduce_scatter, "reduce_scatter", sendbuf, recvbuf, recvcounts, op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""
-        if not self._again(native.Allgather, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+        served = self._again("allgather", sendbuf, recvbuf, None)
+        if served is NATIVE_SHAPE:
+            native.Allgather(self, sendbuf, recvbuf)
+        elif not served:
             self._serve(native.Allgather, "allgather", sendbuf, recvbuf)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one block of any size from every rank on every rank."""
-        if not self._again(native.Allgatherv, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+        served = self._again("allgatherv", sendbuf, recvbuf, None)
+        if served is NATIVE_SHAPE:
+            native.Allgatherv(self, sendbuf, recvbuf)
+        elif not served:
             self._serve(native.Allgatherv, "allgatherv", sendbuf, recvbuf)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
-        if type(root) is not int or not self._again(native.Gather, sendbuf, recvbuf, root,
-                                                    (sendbuf, recvbuf, root)):
+        served = type(root) is int and self._again("gather", sendbuf, recvbuf, root)
+        if served is NATIVE_SHAPE:
+            native.Gather(self, sendbuf, recvbuf, root)
+        elif not served:
             self._serve(native.Gather, "gather", sendbuf, recvbuf, root)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
@@ -101,8 +127,10 @@ class Blocking(Recalling):
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Deal the root's buffer out in equal blocks."""
-        if type(root) is not int or not self._again(native.Scatter, sendbuf, recvbuf, root,
-                                                    (sendbuf, recvbuf, root)):
+        served = type(root) is int and self._again("scatter", sendbuf, recvbuf, root)
+        if served is NATIVE_SHAPE:
+            native.Scatter(self, sendbuf, recvbuf, root)
+        elif not served:
             self._serve(native.Scatter, "scatter", sendbuf, recvbuf, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
@@ -111,17 +139,26 @@ class Blocking(Recalling):
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one equal block from every rank to every rank."""
-        if not self._again(native.Alltoall, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+        served = self._again("alltoall", sendbuf, recvbuf, None)
+        if served is NATIVE_SHAPE:
+            native.Alltoall(self, sendbuf, recvbuf)
+        elif not served:
             self._serve(native.Alltoall, "alltoall", sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size from every rank to every rank."""
-        if not self._again(native.Alltoallv, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+        served = self._again("alltoallv", sendbuf, recvbuf, None)
+        if served is NATIVE_SHAPE:
+            native.Alltoallv(self, sendbuf, recvbuf)
+        elif not served:
             self._serve(native.Alltoallv, "alltoallv", sendbuf, recvbuf)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size and type from every rank to every rank."""
-        if not self._again(native.Alltoallw, sendbuf, recvbuf, None, (sendbuf, recvbuf)):
+        served = self._again("alltoallw", sendbuf, recvbuf, None)
+        if served is NATIVE_SHAPE:
+            native.Alltoallw(self, sendbuf, recvbuf)
+        elif not served:
             self._serve(native.Alltoallw, "alltoallw", sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
@@ -133,12 +170,12 @@ class Blocking(Recalling):
             return
         if choice is None or choice.is_native:
             if choice is not None:
-                self._remember(method, name, args, NATIVE_SHAPE)
+                self._remember(name, name, args, NATIVE_SHAPE)
             _call_native(method, self, name, spelled(call, args))
             return
         state = self._private()
         plan = plan_for(state, call, choice)
-        place = self._remember(method, name, args, Shape())
+        place = self._remember(name, name, args, Shape())
         known = place is not None and place in state.seen
         execution = prepare(state, call, plan, repeated=known)
         try:

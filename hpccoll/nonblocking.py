@@ -17,7 +17,7 @@ from typing import Any, Callable
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.blocking import Blocking, spelled
+from hpccoll.blocking import Blocking, native, spelled
 from hpccoll.buffers import is_staged
 from hpccoll.calls import Call
 from hpccoll.config import AUTO, NATIVE, THREAD
@@ -34,83 +34,112 @@ class Nonblocking(Blocking):
 
     def Ibarrier(self) -> MPI.Request:
         """Begin to wait until every rank has entered the barrier."""
-        return self._begin("barrier", super().Ibarrier)
+        if self._shapes.get(("ibarrier",)) is NATIVE_SHAPE:
+            return native.Ibarrier(self)
+        return self._begin("barrier", native.Ibarrier)
 
     def Ibcast(self, buf: Any, root: int = 0) -> MPI.Request:
         """Begin to send the root's buffer to every rank."""
-        return self._begin("bcast", super().Ibcast, buf, root)
+        if type(root) is int and self._again("ibcast", None, buf, root):
+            return native.Ibcast(self, buf, root)
+        return self._begin("bcast", native.Ibcast, buf, root)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
                 root: int = 0) -> MPI.Request:
         """Begin to combine every rank's buffer at the root."""
-        return self._begin("reduce", super().Ireduce, sendbuf, recvbuf, op, root)
+        if type(root) is int and self._again("ireduce", sendbuf, recvbuf, (id(op), root)):
+            return native.Ireduce(self, sendbuf, recvbuf, op, root)
+        return self._begin("reduce", native.Ireduce, sendbuf, recvbuf, op, root)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer on every rank."""
-        return self._begin("allreduce", super().Iallreduce, sendbuf, recvbuf, op)
+        if self._again("iallreduce", sendbuf, recvbuf, id(op)):
+            return native.Iallreduce(self, sendbuf, recvbuf, op)
+        return self._begin("allreduce", native.Iallreduce, sendbuf, recvbuf, op)
 
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine the buffers of ranks 0 to this one."""
-        return self._begin("scan", super().Iscan, sendbuf, recvbuf, op)
+        if self._again("iscan", sendbuf, recvbuf, id(op)):
+            return native.Iscan(self, sendbuf, recvbuf, op)
+        return self._begin("scan", native.Iscan, sendbuf, recvbuf, op)
 
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine the buffers of the ranks before this one."""
-        return self._begin("exscan", super().Iexscan, sendbuf, recvbuf, op)
+        if self._again("iexscan", sendbuf, recvbuf, id(op)):
+            return native.Iexscan(self, sendbuf, recvbuf, op)
+        return self._begin("exscan", native.Iexscan, sendbuf, recvbuf, op)
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any,
                               op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer, one of p equal blocks to each rank."""
-        return self._begin("reduce_scatter_block", super().Ireduce_scatter_block, sendbuf,
+        if self._again("ireduce_scatter_block", sendbuf, recvbuf, id(op)):
+            return native.Ireduce_scatter_block(self, sendbuf, recvbuf, op)
+        return self._begin("reduce_scatter_block", native.Ireduce_scatter_block, sendbuf,
                            recvbuf, op)
 
     def Ireduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                         op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
-        return self._begin("reduce_scatter", super().Ireduce_scatter, sendbuf, recvbuf,
-                           recvcounts, op)
+        if type(recvcounts) in (list, tuple) and self._again(
+                "ireduce_scatter", sendbuf, recvbuf, (id(op), tuple(recvcounts))):
+            return native.Ireduce_scatter(self, sendbuf, recvbuf, recvcounts, op)
+        return self._begin("reduce_scatter", native.Ireduce_scatter, sendbuf, recvbuf, recvcounts,
+                           op)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to collect one equal block from every rank on every rank."""
-        return self._begin("allgather", super().Iallgather, sendbuf, recvbuf)
+        if self._again("iallgather", sendbuf, recvbuf, None):
+            return native.Iallgather(self, sendbuf, recvbuf)
+        return self._begin("allgather", native.Iallgather, sendbuf, recvbuf)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to collect one block of any size from every rank on every rank."""
-        return self._begin("allgatherv", super().Iallgatherv, sendbuf, recvbuf)
+        if self._again("iallgatherv", sendbuf, recvbuf, None):
+            return native.Iallgatherv(self, sendbuf, recvbuf)
+        return self._begin("allgatherv", native.Iallgatherv, sendbuf, recvbuf)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to collect one equal block from every rank at the root."""
-        return self._begin("gather", super().Igather, sendbuf, recvbuf, root)
+        if type(root) is int and self._again("igather", sendbuf, recvbuf, root):
+            return native.Igather(self, sendbuf, recvbuf, root)
+        return self._begin("gather", native.Igather, sendbuf, recvbuf, root)
 
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to collect one block of any size from every rank at the root."""
-        return self._begin("gatherv", super().Igatherv, sendbuf, recvbuf, root)
+        return self._begin("gatherv", native.Igatherv, sendbuf, recvbuf, root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to deal the root's buffer out in equal blocks."""
-        return self._begin("scatter", super().Iscatter, sendbuf, recvbuf, root)
+        if type(root) is int and self._again("iscatter", sendbuf, recvbuf, root):
+            return native.Iscatter(self, sendbuf, recvbuf, root)
+        return self._begin("scatter", native.Iscatter, sendbuf, recvbuf, root)
 
     def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to deal the root's buffer out in blocks of any size."""
-        return self._begin("scatterv", super().Iscatterv, sendbuf, recvbuf, root)
+        return self._begin("scatterv", native.Iscatterv, sendbuf, recvbuf, root)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to send one equal block from every rank to every rank."""
-        return self._begin("alltoall", super().Ialltoall, sendbuf, recvbuf)
+        if self._again("ialltoall", sendbuf, recvbuf, None):
+            return native.Ialltoall(self, sendbuf, recvbuf)
+        return self._begin("alltoall", native.Ialltoall, sendbuf, recvbuf)
 
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to send one block of any size from every rank to every rank."""
-        return self._begin("alltoallv", super().Ialltoallv, sendbuf, recvbuf)
+        if self._again("ialltoallv", sendbuf, recvbuf, None):
+            return native.Ialltoallv(self, sendbuf, recvbuf)
+        return self._begin("alltoallv", native.Ialltoallv, sendbuf, recvbuf)
 
     def Ialltoallw(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to send one block of any size and type from every rank to every rank."""
-        return self._begin("alltoallw", super().Ialltoallw, sendbuf, recvbuf)
+        if self._again("ialltoallw", sendbuf, recvbuf, None):
+            return native.Ialltoallw(self, sendbuf, recvbuf)
+        return self._begin("alltoallw", native.Ialltoallw, sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
-    def _begin(self, name: str, native: Callable, *args: Any) -> MPI.Request:
+    def _begin(self, name: str, method_of_mpi: Callable, *args: Any) -> MPI.Request:
         """Check the arguments, and begin ours, if it was wished for, or the native one."""
         method = f"i{name}"
-        if self._is_native(method, name, args):
-            return native(*args)
         call = self._resolve(name, *args)
         check_served(call, method, args, self._config.determinism)
         choice = call and self._wished(call, method)
@@ -118,7 +147,7 @@ class Nonblocking(Blocking):
             refuse_staged(name, args)
             if call is not None:
                 self._remember(method, name, args, NATIVE_SHAPE)
-            return native(*spelled(call, args))
+            return method_of_mpi(self, *spelled(call, args))
         state = self._private()
         plan = plan_for(state, call, choice)
         execution = prepare(state, call, plan, state.next_tag(), own_scratch=True)

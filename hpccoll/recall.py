@@ -70,28 +70,31 @@ class Recalling:
     _shapes: dict[tuple, Shape]
     _seen_under: dict[tuple, dict[tuple, Shape]]
 
-    def _again(self, native: Callable, sendbuf: Any, recvbuf: Any, extra: Any,
-               args: tuple) -> bool:
-        """Serve a call like an earlier one at once; tell whether that was possible."""
+    def _again(self, name: str, sendbuf: Any, recvbuf: Any, extra: Any) -> Shape | bool:
+        """Serve a call like an earlier one at once; tell whether that was possible.
+
+        Returns:
+            ``NATIVE_SHAPE`` where the native method is to serve it: that is left to the caller,
+            who need not pack its arguments for it.
+        """
         # The hot path: no helper functions, and nothing is looked at twice.
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
-            shape = self._shapes.get((native, extra, recvbuf.nbytes, recvbuf.dtype,
+            shape = self._shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype,
                                       sendbuf.nbytes, sendbuf.dtype))
         else:
             recvbuf, sendbuf, extra = _plain(sendbuf, recvbuf, extra)
             if recvbuf is None:
                 return False
             shape = self._shapes.get(
-                (native, extra, recvbuf.nbytes, recvbuf.dtype) if sendbuf is None else
-                (native, extra, recvbuf.nbytes, recvbuf.dtype, sendbuf.nbytes, sendbuf.dtype))
+                (name, extra, recvbuf.nbytes, recvbuf.dtype) if sendbuf is None else
+                (name, extra, recvbuf.nbytes, recvbuf.dtype, sendbuf.nbytes, sendbuf.dtype))
         if shape is NATIVE_SHAPE:
             # Arrays that own their memory share it with no other.
             if sendbuf is not None and (
                     sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
             ) and _overlap(sendbuf, recvbuf):
                 return False
-            native(self, *args)
-            return True
+            return shape
         if shape is None:
             return False
         try:
@@ -111,14 +114,11 @@ class Recalling:
             raise
         return True
 
-    def _is_native(self, method: Any, name: str, args: tuple) -> bool:
-        """Tell whether the native method served a call of this shape before."""
-        key, arrays = _key(method, name, args)
-        return (key is not None and self._shapes.get(key) is NATIVE_SHAPE
-                and (len(arrays) < 2 or not _overlap(*arrays)))
+    def _remember(self, method: str, name: str, args: tuple, shape: Shape) -> tuple | None:
+        """Note under which shape a call was served; its place, if it can repeat.
 
-    def _remember(self, method: Any, name: str, args: tuple, shape: Shape) -> tuple | None:
-        """Note under which shape a call was served; its place, if it can repeat."""
+        ``method`` is ``allreduce`` or ``iallreduce`` where the ``name`` is ``allreduce``.
+        """
         key, arrays = _key(method, name, args)
         # An alltoall in place works on a copy made for the call, which is gone afterwards.
         if key is None or (shape is not NATIVE_SHAPE and name.startswith("alltoall")
@@ -154,6 +154,8 @@ def _plain(sendbuf: Any, recvbuf: Any, extra: Any
 
 def _specified(spec: list | tuple) -> tuple[Any, Any]:
     """The array of ``[array, counts, displs, type]`` and its like, and the rest, hashable."""
+    if len(spec) == 2 and type(spec[0]) is ndarray and id(spec[1]) in TYPES:
+        return spec[0], TYPES[id(spec[1])]  # by far the most common
     try:
         rest = tuple(map(_frozen, spec[1:]))
     except TypeError:
@@ -171,7 +173,7 @@ def _frozen(part: Any) -> Any:
     raise TypeError
 
 
-def _key(method: Any, name: str, args: tuple) -> tuple[tuple | None, Sequence[ndarray]]:
+def _key(method: str, name: str, args: tuple) -> tuple[tuple | None, Sequence[ndarray]]:
     """The key of a call's shape, as the hot path forms it, and its arrays: output, input."""
     if name == "barrier":
         return (method,), ()
