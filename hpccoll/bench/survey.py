@@ -1,11 +1,12 @@
 """A survey of all candidates over all sizes: what ``hpccoll tune`` writes down.
 
-A size is measured in two goes. The first gives every candidate a few calls, the second gives
-those that came near the best one all the time that is left, together with variants of the best
-that cut their messages otherwise. Sizes rise, and each may use its part of what remains of the
-time for everything: where that is short, only what was fast for fewer bytes is tried again. When
-all time is spent, what is missing stays missing. A probe tries a handful of candidates for few
-sizes, from which the model of :mod:`hpccoll.tune.model` tells what to expect of the others.
+A size is measured in three goes. The first gives every candidate a few calls, the second gives
+those that came near the best one half of the time that is left, together with variants of the best
+that cut their messages otherwise; the third is for those still so close to the best one that noise
+would decide. Sizes rise, and each may use its part of what remains of the time for everything:
+where that is short, only what was fast for fewer bytes is tried again. When all time is spent, what
+is missing stays missing. A probe tries a handful of candidates for few sizes, from which the model
+of :mod:`hpccoll.tune.model` tells what to expect of the others.
 """
 
 from __future__ import annotations
@@ -44,12 +45,13 @@ METHOD = {"reduce_scatter": "reduce_scatter_block"}
 VARIANTS = {"k": (2, 3, 4, 8), "n": (4, 8, 32), "batch": (2, 4, 16), "leaders": (2, 4)}
 #: From this size on, messages may be cut into segments of these bytes.
 SEGMENTED, SEGMENTS = 1 << 20, (128 << 10, 512 << 10, 2 << 20)
-#: The second go is for candidates at most this much slower than the best of the first.
-NEAR = 1.6
+#: The second go is for candidates at most this much slower than the best of the first; the third
+#: for those at most this much slower than the best of the second.
+NEAR, CLOSE = 1.6, 1.15
 #: The first go: calls of each candidate that are not timed and that are; and how many candidates
 #: have one, however short the time.
-ROUGH, FEWEST = Settings(warmup=1, iterations=2), 4
-#: Seconds for a candidate's second go, at least and at most.
+ROUGH, FEWEST = Settings(warmup=1, iterations=3), 4
+#: Seconds for a candidate's second or third go, at least and at most.
 SHORTEST, LONGEST = 0.004, 0.5
 
 
@@ -157,26 +159,40 @@ class Surveyor:
         return self.plan.seconds - (perf_counter() - self.start)
 
     def point(self, number: int) -> list[Result]:
-        """Measure one size in two goes; results are on rank 0."""
+        """Measure one size in three goes; results are on rank 0."""
         point, start = self.points[number], perf_counter()
-        case, world = point.case, self.world if point.commutes else self.ordered
+        case = point.case
         # Sizes rise and costs with them: of what is left, larger ones get more.
         share = self.left() * _weight(point) / sum(map(_weight, self.points[number:]))
         memories = [Memory(case, self.world.rank)]
         tried, _ = select(self._tried(point), case, memories[0], self.hierarchical)
         tried = self.world.control.bcast(self._affordable(point, tried, share))
-        rough = measure(world, case, tried, memories)
+        rough = measure(self._world(point), case, tried, memories)
         near: tuple[list[Candidate], float] = [], 0.0
         if rough:
             seconds = perf_counter() - start
-            order = [Candidate.read(r.candidate) for r in sorted(rough, key=lambda r: r.median)]
+            order = [Candidate.read(r.candidate) for r in sorted(rough, key=_fastest)]
             self.latest[point.kind] = case.nbytes, seconds / len(tried), order
             chosen, left = _near(rough, case, self.plan), max(share - seconds, 0.0)
-            near = chosen if left else chosen[:FEWEST], left
-        near = self.world.control.bcast(near)
-        pace = Settings(warmup=2, seconds=min(max(near[1] / len(near[0]), SHORTEST), LONGEST))
-        fine = measure(world, case, near[0], memories, settings=pace)
-        return list({r.candidate: r for r in (*rough, *fine)}.values())
+            near = chosen if left else chosen[:FEWEST], left / 2
+        fine = self._go(point, memories, *self.world.control.bcast(near))
+        close = [], 0.0
+        if fine:
+            left = share - (perf_counter() - start)
+            close = _close(fine) if left > 0 else [], left
+        finest = self._go(point, memories, *self.world.control.bcast(close))
+        return _joined(rough, fine, finest)
+
+    def _go(self, point: Point, memories: list[Memory], candidates: list[Candidate],
+            seconds: float) -> list[Result]:
+        """Measure candidates for so long."""
+        if not candidates:
+            return []
+        pace = Settings(warmup=2, seconds=min(max(seconds / len(candidates), SHORTEST), LONGEST))
+        return measure(self._world(point), point.case, candidates, memories, settings=pace)
+
+    def _world(self, point: Point) -> World:
+        return self.world if point.commutes else self.ordered
 
     def _tried(self, point: Point) -> list[Candidate]:
         """Everything worth a try: native, and what was fast for fewer bytes first."""
@@ -271,10 +287,37 @@ def _variants(case: Case, name: str) -> Iterator[Candidate]:
                 yield Candidate(name, ((key, value),))
 
 
+def _fastest(result: Result) -> float:
+    """The shortest of a few iterations: a disturbance makes them longer, and one would be enough to
+    keep the best candidate out of the second go."""
+    return min(result.seconds)
+
+
+def _close(fine: Sequence[Result]) -> list[Candidate]:
+    """The candidates that are close to the best one; none where it is alone."""
+    good = [r for r in fine if not r.failures] or fine
+    limit = CLOSE * min(r.median for r in good)
+    found = [Candidate.read(r.candidate) for r in good if r.median <= limit]
+    return found if len(found) > 1 else []
+
+
+def _joined(rough: Sequence[Result], *goes: Sequence[Result]) -> list[Result]:
+    """The results of later goes together; of the first where there are no others."""
+    found, seconds = {r.candidate: r for r in rough}, {}
+    for result in (r for go in goes for r in go):
+        name = result.candidate
+        before = found.get(name, result._replace(wrong=0, changed=0))
+        seconds[name] = seconds.get(name, ()) + result.seconds
+        # What was wrong once is wrong.
+        found[name] = result._replace(seconds=seconds[name], wrong=before.wrong + result.wrong,
+                                      changed=before.changed + result.changed)
+    return list(found.values())
+
+
 def _near(rough: Sequence[Result], case: Case, plan: Plan) -> list[Candidate]:
     """The candidates that came near the best one, native, and the best with other segments."""
-    good = sorted((r for r in rough if not r.failures), key=lambda r: r.median) or rough
-    near = [r.candidate for r in good if r.median <= NEAR * good[0].median]
+    good = sorted((r for r in rough if not r.failures), key=_fastest) or rough
+    near = [r.candidate for r in good if _fastest(r) <= NEAR * _fastest(good[0])]
     chosen = list(dict.fromkeys([NATIVE, *near]))
     found = [Candidate.read(label) for label in chosen]
     if case.nbytes >= SEGMENTED and not plan.most:

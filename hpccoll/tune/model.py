@@ -34,6 +34,8 @@ from hpccoll.tune.table import Candidate, Curves
 FEWEST = 4
 #: Rounds of the fit, in each of which every constant is set to the best value beside the others.
 SWEEPS = 400
+#: Seconds for which nothing can be done: what is below is left over from the fit.
+NOTHING = 1e-15
 #: Ranks of a group that are looked at; those between the first and the last stand for the others.
 LOOKED_AT = 6
 #: Up to so many ranks terms are found: beyond, making the programs would take seconds.
@@ -123,7 +125,7 @@ def fit(samples: Iterable[tuple[Terms, float]]) -> Model | None:
             if product[i] > 0:
                 others = sum(map(mul, product, costs)) - product[i] * costs[i]
                 costs[i] = max((wanted[i] - others) / product[i], 0.0)
-    model = Model(tuple(float(f"{cost:.6g}") for cost in costs))
+    model = Model(tuple(float(f"{cost:.6g}") if cost > NOTHING else 0.0 for cost in costs))
     expected = [(model.seconds(known), seconds) for known, seconds in samples]
     # A table may hold times that are possible but absurd.
     if not all(0 < said < inf for said, _ in expected):

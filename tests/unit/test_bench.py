@@ -19,7 +19,7 @@ from rich.console import Console  # noqa: E402
 from hpccoll import figure  # noqa: E402
 from hpccoll.algorithms import ALGORITHMS, Algorithm  # noqa: E402
 from hpccoll.bench import candidates, data, formats, limit, measure  # noqa: E402
-from hpccoll.bench import nearness, overlap, peers, plot, report, results  # noqa: E402
+from hpccoll.bench import nearness, overlap, peers, plot, report, results, survey  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
 from hpccoll.calls import METHODS  # noqa: E402
@@ -275,6 +275,32 @@ def test_bus_factors(collective, factor):
     ("MVAPICH Version : 4.0 MVAPICH", "MVAPICH 4.0"), ("Something else", "Something else")])
 def test_library_names(text, expected):
     assert machine.library(text) == expected
+
+
+# -- the survey's goes ----------------------------------------------------------------------
+def test_one_disturbed_iteration_keeps_nobody_out():
+    rough = [result("native", [9, 9, 9]), result("ring", [5, 99, 99]), result("linear", [30, 9, 9]),
+             result("pat", [1, 1, 1], wrong=1)]
+    case = make("allreduce", 4, 1024, FLOAT)
+    near = survey._near(rough, case, survey.Plan())
+    assert [c.name for c in near] == ["native", "ring"]  # native always
+
+
+def test_only_what_is_close_gets_a_third_go():
+    fine = [result("native", [8]), result("ring", [5]), result("linear", [5.7]),
+            result("pat", [1], wrong=1)]
+    assert [c.name for c in survey._close(fine)] == ["ring", "linear"]
+    assert survey._close(fine[:2]) == []
+
+
+def test_goes_are_joined():
+    joined = survey._joined(
+        [result("native", [9]), result("ring", [9], wrong=1), result("pat", [9])],
+        [result("native", [2]), result("ring", [3]), result("ring:segment=64", [4])],
+        [result("ring", [5], changed=2)])
+    found = {r.candidate: (tuple(round(1e6 * s) for s in r.seconds), r.failures) for r in joined}
+    assert found == {"native": ((2,), 0), "ring": ((3, 5), 3), "pat": ((9,), 0),
+                     "ring:segment=64": ((4,), 0)}
 
 
 # -- how near auto is -------------------------------------------------------------------------
