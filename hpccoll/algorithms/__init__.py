@@ -110,7 +110,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
                                      lambda m: 2 * _floor_log2(m)),
             sent=lambda t: regular(t, lambda m: _floor_log2(m) + _folded(m), _ceil_log2)),
         "lane_window": Algorithm(
-            hierarchy_window.allreduce, params={"k": 4}, exact_only=True, hierarchical=True,
+            hierarchy_window.allreduce, params={"k": 8}, exact_only=True, hierarchical=True,
             rounds=hierarchy_window.rounds, sent=hierarchy_window.sent),
         "multi_leader": Algorithm(
             hierarchy_rails.multi_leader, blocks=nblocks,

@@ -20,12 +20,12 @@ from hpccoll.schedule import Program
 
 
 def bcast(rank: int, size: int, root: int) -> Program:
-    """Pass the whole vector down the tree."""
+    """Pass the whole vector down the tree, whose branches reach to both sides."""
     return fan.bcast(tree(rank, size, root))
 
 
 def reduce(rank: int, size: int, root: int) -> Program:
-    """Combine whole vectors up the tree; commutative."""
+    """Combine whole vectors up the tree, whose branches reach to both sides; commutative."""
     return fan.reduce(rank, tree(rank, size, root))
 
 

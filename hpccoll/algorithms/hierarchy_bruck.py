@@ -31,7 +31,7 @@ from hpccoll.topology import Topology
 
 
 def allgather(rank: int, topology: Topology) -> Program:
-    """Multiply the groups whose blocks are held by the ranks that fetch at once, plus one."""
+    """Collect inside groups, whose ranks then fetch, each from another group a round."""
     level = levels(topology, rank)[0]
     groups, mine, count = level.groups, level.mine, len(level.groups)
     group, fetching = groups[mine], min(map(len, groups))

@@ -32,7 +32,7 @@ OWN, RESULT, SPARE = at(TMP, 0), at(OUT, 0), at(TMP, 1)
 
 
 def allreduce(rank: int, topology: Topology, k: int) -> Program:
-    """Sum up inside every group, let its lanes grow the window, hand the result out."""
+    """Sum up inside groups, whose ranks then grow a window, each with another group a round."""
     level = levels(topology, rank)[0]
     group = level.groups[level.mine]
     lanes = min(k, *map(len, level.groups), topology.size)

@@ -31,10 +31,11 @@ Place = Callable[..., Sequence[Span]]
 
 
 def allreduce(rank: int, size: int) -> Program:
-    """Combine and collect in ``out``, where the vector is cut in the order of rank 0's routes."""
+    """Halve with partners 1, 1, 3, 5, 11, ... away, most to the nearest, then retrace."""
     ring = size - size % 2
     order, moves = routes(ring)
-    # Any rank may reduce any part of a vector: this way few slices move, one if p = 2^i or 3 2^i.
+    # Any rank may reduce any part of a vector. In the order of rank 0's routes few slices move:
+    # one, if p is a power of two or three times one.
     part = {block: slot for slot, block in enumerate((*order, ring))}
     parts = [part[block] for block in layout(rank, size)] if rank < ring else ()
 
@@ -53,7 +54,7 @@ def allreduce(rank: int, size: int) -> Program:
 
 
 def reduce_scatter(rank: int, size: int) -> Program:
-    """Combine in scratch; the last round has only the own block left and ends in ``out``."""
+    """Halve with partners 1, 1, 3, 5, 11, ... away, in scratch; the last round ends in ``out``."""
     ring = size - size % 2
     order, moves = routes(ring)
     if rank == ring:
@@ -68,7 +69,7 @@ def reduce_scatter(rank: int, size: int) -> Program:
 
 
 def allgather(rank: int, size: int) -> Program:
-    """Collect in scratch, then put the blocks in place."""
+    """Collect from partners ..., 11, 5, 3, 1, 1 away, in scratch; put the blocks in place."""
     ring = size - size % 2
     order, moves = routes(ring)
     if rank == ring:
