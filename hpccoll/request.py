@@ -146,16 +146,21 @@ class Lasting(Flight):
         self.steps = self.watched = Steps(execution)
         self.buffers, self.store, self.error, self.token = buffers, None, None, None
         self.lock = threading.Lock()
-        self.moves, self.over, self.quiet, self.handle = 0, True, False, 0
+        self.over, self.quiet, self.handle = True, False, 0
 
     def start(self) -> None:
         """Post the first messages."""
         if self.token is None:
             self.token = MPI.Grequest.Start(self._observed)
             self.handle = _cell(self.token).value
-        self.over = False
-        with self.lock:  # until all is posted, the thread has to wait
+        try:
             self.steps.start()
+        except BaseException as error:
+            token, self.quiet = self.token, True
+            self._land(error)
+            token.Wait()
+            raise
+        self.over = False  # only now, when all is posted, may the thread join in
         PROGRESS.add(self)
 
     def progress(self) -> bool:
@@ -170,12 +175,14 @@ class Lasting(Flight):
         if self.over or not self.lock.acquire(blocking=False):
             return False
         try:
-            advance = self.steps.advance
-            for _ in range(0 if self.over else tests):
-                if advance():
-                    self.moves += 1
-                    end()
-                    return True
+            if not self.over:
+                steps = self.steps
+                for steps.phase in steps.left:
+                    tests -= 1
+                    if not tests:
+                        return False
+                end()
+                return True
         except BaseException as error:
             self._land(error)
             if not isinstance(error, Exception):
@@ -183,6 +190,11 @@ class Lasting(Flight):
         finally:
             self.lock.release()
         return False
+
+    @property
+    def moves(self) -> int | None:
+        """Something else after every move."""
+        return self.steps.phase
 
     def _leave(self) -> None:
         self.over = True
@@ -402,7 +414,7 @@ class Prequest(Driven, MPI.Prequest):
         """Start the collective once more."""
         if self._make is None:
             raise RequestError("the request was freed")
-        if self._active():
+        if self._cell.value != _NULL:
             raise RequestError("the request is active; wait for it before starting it again")
         if self._flight is not None and self._flight.error is not None:
             raise RequestError("its last run failed; free it and prepare a new one")

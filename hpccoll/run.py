@@ -270,31 +270,27 @@ class _Slot:
 
 
 class Steps:
-    """A prepared execution of one segment, phase by phase: the state machine without its costs."""
+    """A prepared execution of one segment, phase by phase: the state machine without its costs.
+
+    Attributes:
+        left: yields the phase whose messages are missing, until the execution is over.
+        phase: the last one.
+    """
 
     def __init__(self, execution: Execution):
-        self.execution, self.phases = execution, execution.hot
-        self.index = len(self.phases)
+        self.execution = execution
+        self.left: Iterator[int] = iter(())
+        self.phase: int | None = None
 
     def start(self) -> None:
-        """Post the first messages."""
-        self.execution.done = False
-        self.index = 0
-        self._enter()
+        """Post the first messages, and go as far as that leads."""
+        self.left = _phases(self.execution.hot)
+        self.advance()
 
     def advance(self) -> bool:
         """Go on until a message is missing; tell whether the execution is over."""
-        phases = self.phases
-        while self.index < len(phases):
-            _, start, test, after = phases[self.index]
-            if start is not None and not test():
-                return False
-            for function, operands in after:
-                function(*operands)
-            self.index += 1
-            self._enter()
-        self.execution.done = True
-        return True
+        self.phase = next(self.left, None)
+        return self.phase is None
 
     @property
     def title(self) -> str:
@@ -308,16 +304,20 @@ class Steps:
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
-        over = self.index >= len(self.phases)
-        return (0, ()) if over else (self.index, self.execution.peers(0, self.index))
+        return (0, ()) if self.phase is None else (
+            self.phase, self.execution.peers(0, self.phase))
 
-    def _enter(self) -> None:
-        if self.index < len(self.phases):
-            before, start, _, _ = self.phases[self.index]
-            for function, operands in before:
-                function(*operands)
-            if start is not None:
-                start()
+
+def _phases(hot: Sequence[tuple]) -> Iterator[int]:
+    for number, (before, start, test, after) in enumerate(hot):
+        for function, operands in before:
+            function(*operands)
+        if start is not None:
+            start()
+            while not test():
+                yield number
+        for function, operands in after:
+            function(*operands)
 
 
 def run_prepared(execution: Execution, config: Any) -> None:
@@ -345,7 +345,7 @@ def run_prepared(execution: Execution, config: Any) -> None:
 
 def _patiently(test: Callable[[], bool], execution: Execution, config: Any) -> None:
     steps = Steps(execution)  # tells whom this rank waits for
-    steps.index = next(i for i, phase in enumerate(execution.hot) if phase[2] == test)
+    steps.phase = next(i for i, phase in enumerate(execution.hot) if phase[2] == test)
     watch = Watch(steps, config.timeout, config.report, execution.spins)
     while not test():
         watch.idle()
