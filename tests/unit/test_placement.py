@@ -57,7 +57,8 @@ def test_proof(collective, name, layout):
         # The proof compares these with what it finds: an order costs nothing.
         assert (made.rounds, made.sent, made.nblocks) == (plain.rounds, plain.sent, plain.nblocks)
         proof = verify(made)
-        assert proof.replicas_identical or collective != "allreduce"
+        assert (proof.replicas_identical or collective != "allreduce"
+                or ALGORITHMS[collective][name].exact_only)
 
 
 @pytest.mark.parametrize("root", range(5))
