@@ -11,7 +11,7 @@ from typing import Any, Callable
 from mpi4py import MPI
 
 from hpccoll import calls
-from hpccoll.buffers import NativeOnly, is_staged, staged
+from hpccoll.buffers import NativeOnly, is_staged, native_form, staged
 from hpccoll.engine import plan_for, prepare
 from hpccoll.life import Life
 from hpccoll.mpi_errors import DeadCommunicatorError
@@ -256,9 +256,11 @@ def place_of(state: State) -> Place:
 
 def spelled(call: calls.Call | None, args: tuple) -> tuple:
     """The arguments as the MPI library wants them: one buffer given twice means in place."""
-    if call is not None and call.in_place and args[0] is args[1]:
-        return MPI.IN_PLACE, *args[1:]
-    return args
+    if call is None:
+        return args
+    if call.in_place and args[0] is args[1]:
+        args = MPI.IN_PLACE, *args[1:]
+    return tuple(map(native_form, args)) if calls.is_strange(call) else args
 
 
 def _call_native(method: Callable, comm: MPI.Intracomm, name: str, args: tuple) -> None:

@@ -22,6 +22,7 @@ from mpi4py.util import dtlib
 
 from hpccoll import device
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
+from hpccoll.half import is_bfloat16
 
 
 class NativeOnly(Exception):
@@ -140,6 +141,16 @@ def split(spec: Any, vector: bool) -> tuple[Any, Any, Any, Any]:
     return obj, counts, displs, datatype
 
 
+def native_form(spec: Any) -> Any:
+    """The specification as mpi4py understands it, which moves bfloat16 as 16-bit words."""
+    obj, *rest = spec if isinstance(spec, (list, tuple)) and spec else (spec,)
+    typed = any(isinstance(part, (MPI.Datatype, str)) or isinstance(part, (list, tuple))
+                and any(isinstance(one, MPI.Datatype) for one in part) for part in rest)
+    if typed or not isinstance(obj, numpy.ndarray) or not is_bfloat16(obj.dtype):
+        return spec
+    return [obj, *rest, MPI.UINT16_T]
+
+
 def _memory(obj: Any, argument: str, writable: bool):
     """Flat array over an object's memory, its namespace, and how to store results back."""
     if isinstance(obj, numpy.ndarray):
@@ -180,7 +191,15 @@ def _datatype(datatype: Any, memory: Any, argument: str) -> MPI.Datatype:
 
 @functools.lru_cache(maxsize=None)
 def datatype_of(dtype: numpy.dtype) -> MPI.Datatype:
-    """The MPI type of a NumPy dtype; (value, index) structures map to MPI's pair types."""
+    """The MPI type of a NumPy dtype; (value, index) structures map to MPI's pair types.
+
+    MPI has no bfloat16: a type of our own is as large, and nothing else.
+    """
+    if is_bfloat16(dtype):
+        made = MPI.UINT16_T.Dup()
+        made.Set_name(dtype.name)
+        _element_types[made.handle] = dtype
+        return made
     if dtype.names is None:
         return MPI.Datatype.fromcode(dtype.char if dtype.kind != "b" else "?")
     for pair in PAIRS:

@@ -16,6 +16,7 @@ from hpccoll.buffers import Buffer, NativeOnly, element_type, is_in_place, overl
 from hpccoll.collective import COLLECTIVES
 from hpccoll.device import synchronizer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
+from hpccoll.half import is_bfloat16
 from hpccoll.lower import Layout
 from hpccoll.mpi_errors import RootError
 from hpccoll.reduce import check_op, has_kernel
@@ -80,6 +81,11 @@ class Call(NamedTuple):
         Layout({}, lambda key: 0), 0)
     shared: bool = True
     learn: Callable[[Sequence[int]], Call] | None = None
+
+
+def is_strange(call: Call) -> bool:
+    """Tell whether mpi4py has no MPI type for the elements of a call."""
+    return call.datatype is not None and is_bfloat16(element_type(call.datatype))
 
 
 def check_root(root: Any, size: int) -> int:

@@ -26,7 +26,7 @@ from hpccoll.errors import ArgumentError, BufferArgumentError
 from hpccoll.recall import NATIVE_SHAPE
 from hpccoll.request import Flight, Request
 from hpccoll.tune.choose import Choice, choose
-from hpccoll.tune.promises import binds, check_served
+from hpccoll.tune.promises import binds, check_served, excludes_native
 
 
 class Nonblocking(Blocking):
@@ -164,10 +164,13 @@ class Nonblocking(Blocking):
         wish, from_environment = self._wish(call, method, call.name)
         determinism = self._config.determinism
         able = can_progress(self._config.progress)
-        bound = self.Get_size() > 1 and binds(determinism, call)
+        bound = self.Get_size() > 1 and excludes_native(determinism, call)
         if bound and not able:
-            raise ArgumentError("determinism", f"'{determinism}' cannot be kept in {method}: MPI "
-                                               "was initialised without MPI.THREAD_MULTIPLE",
+            argument, what = (("determinism", f"'{determinism}' cannot be kept in {method}")
+                              if binds(determinism, call) else
+                              ("op", f"only hpccoll can combine this type in {method}"))
+            raise ArgumentError(argument, f"{what}: MPI was initialised without "
+                                          "MPI.THREAD_MULTIPLE",
                                 "ask mpi4py.rc for it, choose progress='calls', or call the "
                                 "blocking collective")
         if not bound and (wish is None or not able or (

@@ -13,6 +13,7 @@ from typing import Any, Callable, Sequence
 from mpi4py import MPI
 from numpy import ndarray
 
+from hpccoll.buffers import native_form
 from hpccoll.config import Config
 from hpccoll.life import Life
 from hpccoll.ops import OPERATORS
@@ -123,6 +124,8 @@ class Recalling:
         # An alltoall in place works on a copy made for the call, which is gone afterwards.
         if key is None or (shape is not NATIVE_SHAPE and name.startswith("alltoall")
                            and len(arrays) < 2):
+            return None
+        if shape is NATIVE_SHAPE and any(native_form(arg) is not arg for arg in args):
             return None
         if len(self._shapes) >= MOST_SHAPES:
             self._shapes.clear()  # on one rank or on all: the long way ends at the same choice

@@ -51,7 +51,8 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
             raise OperatorError("op", f"this operator cannot be used in {collective}")
         return
     pair = dtype.names is not None
-    if pair != operator.pairs or not (pair or operator.defined_on(dtype.kind)):
+    kind = "f" if half.is_bfloat16(dtype) else dtype.kind
+    if pair != operator.pairs or not (pair or operator.defined_on(kind)):
         names = {"b": "bool", "i": "signed", "u": "unsigned", "f": "floating", "c": "complex"}
         valid = "(value, index) pairs" if operator.pairs else ", ".join(
             names[kind] for kind in operator.kinds)

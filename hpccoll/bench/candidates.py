@@ -128,6 +128,8 @@ def _call(case: Case, memory: Memory) -> calls.Call:
 
 
 def _objection(candidate: Candidate, call: calls.Call, case: Case) -> str:
+    if candidate.name == NATIVE and calls.is_strange(call):
+        return f"mpi4py cannot pass {case.dtype} on"
     if candidate.name in (NATIVE, AUTO):
         return ""
     if candidate.name not in ALGORITHMS[call.collective]:

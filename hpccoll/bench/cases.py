@@ -9,14 +9,17 @@ one block where the collective has blocks.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import numpy
 from mpi4py import MPI
 
+from hpccoll.buffers import datatype_of
 from hpccoll.calls import METHODS
 from hpccoll.collective import COLLECTIVES, IN, OUT, Collective, Wanted
 from hpccoll.errors import ArgumentError
+from hpccoll.half import BFLOAT16, is_bfloat16
 from hpccoll.ops import OPERATORS
 from hpccoll.reduce import check_op
 
@@ -129,9 +132,15 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
     """
     osu = {"mpi_char": "int8", "mpi_int": "int32", "mpi_float": "float32"}
     try:
+        if text == BFLOAT16:
+            importlib.import_module("ml_dtypes")  # which brings the type
         dtype = numpy.dtype(osu.get(text.lower(), text))
-        if mpi_type(dtype) == MPI.DATATYPE_NULL or dtype.kind not in "biufc":
+        if mpi_type(dtype) == MPI.DATATYPE_NULL or not (
+                dtype.kind in "biufc" or is_bfloat16(dtype)):
             raise ValueError("not a type of numbers that this MPI library has")
+    except ImportError as error:
+        raise ArgumentError("--dtype", f"{text} is a type of the package ml_dtypes",
+                            "pip install 'hpccoll[bf16]'") from error
     except (TypeError, ValueError) as error:
         raise ArgumentError("--dtype", f"cannot use {text!r}",
                             "give a NumPy name such as float32, int64 or complex128") from error
@@ -145,7 +154,7 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
 
 def mpi_type(dtype: numpy.dtype) -> MPI.Datatype:
     """The MPI type of an element; one that MPI defines, not a duplicate of it."""
-    return MPI.Datatype.fromcode(dtype.char)
+    return datatype_of(dtype) if is_bfloat16(dtype) else MPI.Datatype.fromcode(dtype.char)
 
 
 def parse_sizes(text: str, step: int) -> list[int]:

@@ -10,6 +10,7 @@ rank, size, count, seed), so every rank can work out all inputs and the result o
   are one full significand and powers of two (after NVIDIA nccl-tests, ``verifiable.cu``).
 * ``affine`` is an operator of our own that is associative but does not commute: composition
   of maps ``x -> a x + b`` modulo a prime, with (a, b) in one complex number.
+* Of bfloat16, which is no NumPy type, values are made as float32, which holds them exactly.
 * What is only moved has random bits, NaN patterns included, and is compared bit by bit.
 """
 
@@ -21,10 +22,9 @@ from typing import Any, Callable, Iterable
 import numpy
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.half import BFLOAT16, is_bfloat16
 from hpccoll.ops import OPERATORS
 
-#: Not a NumPy type: its values are made as float32, which holds them exactly.
-BFLOAT16 = "bfloat16"
 #: Modulus of ``affine``: products of two numbers below it are exact in float64.
 PRIME = (1 << 26) - 5
 #: What memory that must be written, or must not be touched, is filled with.
@@ -66,6 +66,8 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
     ...     reduced("sum", "f2", range(3), 3, 1)[0])
     True
     """
+    if _is_bfloat16(dtype):
+        return inputs(op, BFLOAT16, rank, size, count, seed).astype(dtype)
     dtype, bits = _checked(op, dtype)
     # The part that a rank plays in an element: a rotation of the ranks that nobody can guess.
     part = (rank + (random_bits(count, seed, 1) % size).astype(numpy.int64)) % size
@@ -110,6 +112,8 @@ def _checked(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
 def reduced(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
             seed: int = 0) -> numpy.ndarray:
     """The exact reduction of some ranks' :func:`inputs`, in the order given."""
+    if _is_bfloat16(dtype):
+        return reduced(op, BFLOAT16, ranks, size, count, seed).astype(dtype)
     parts = [inputs(op, dtype, rank, size, count, seed) for rank in ranks]
     final = parts[0].dtype
     wide = {"f": numpy.float64, "c": numpy.complex128}.get(final.kind, final)
@@ -120,6 +124,8 @@ def reduced(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
 
 def moved(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> numpy.ndarray:
     """Random bits that rank ``source`` gives away, to rank ``to`` where that matters."""
+    if _is_bfloat16(dtype):
+        return moved(BFLOAT16, source, count, seed, to).view(dtype)
     dtype = numpy.dtype("u2" if dtype == BFLOAT16 else dtype)
     if dtype.kind == "b":
         return random_bits(count, seed, 4, source, to) % 2 == 0
@@ -130,6 +136,11 @@ def moved(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> nu
         return made
     words = random_bits(-(-count * dtype.itemsize // 8), seed, 4, source, to)
     return words.view(numpy.uint8)[:count * dtype.itemsize].view(dtype)
+
+
+def _is_bfloat16(dtype: Any) -> bool:
+    """Tell whether results are to have the type of ml_dtypes; its mere name asks for float32."""
+    return isinstance(dtype, numpy.dtype) and is_bfloat16(dtype)
 
 
 def padded(dtype: numpy.dtype) -> bool:

@@ -21,14 +21,15 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.buffers import element_type
-from hpccoll.calls import Call
+from hpccoll.calls import Call, is_strange
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.reduce import is_exact
 from hpccoll.schedule import Schedule
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, shape_of
 from hpccoll.tune.plausible import plausible
-from hpccoll.tune.promises import NONE, binds, breach, inaccurate, steady
+from hpccoll.tune.promises import (
+    NONE, binds, breach, excludes_native, inaccurate, steady)
 from hpccoll.tune.rules import RULES, Place, vendor
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
@@ -77,14 +78,15 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
         if not problem:
             return wanted
         if from_environment:
-            fallback = Choice(steady(call) if binds(determinism, call) else NATIVE)
+            ours = size > 1 and excludes_native(determinism, call)
+            fallback = Choice(steady(call) if ours else NATIVE)
             return fallback._replace(reason=f"{wanted.algorithm} was asked for, but {problem}")
         raise ArgumentError("algorithm", f"{wanted.algorithm} cannot serve this "
                                          f"{call.name}: {problem}",
                             f"choose one that can, '{AUTO}' or '{NATIVE}'")
     if size == 1 or call.nbytes is None:
         return Choice(NATIVE, reason="one rank" if size == 1 else "not all ranks know the size")
-    bound = binds(determinism, call)
+    bound = excludes_native(determinism, call)
     turn = tried(call, size, tuned) if tuned is not None and tuned.online and not bound else None
     if turn is not None:
         return turn
@@ -98,7 +100,8 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
             if place is not None and rule.fits_in(place):
                 return choice
     if bound:
-        return Choice(steady(call), reason=f"determinism '{determinism}'")
+        return Choice(steady(call), reason=f"determinism '{determinism}'" if binds(
+            determinism, call) else "the MPI library has no such type")
     return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
 
 
@@ -164,7 +167,8 @@ def duration(seconds: float) -> str:
 def objection(choice: Choice, call: Call, size: int) -> str:
     """Why a choice cannot serve a call; empty when it can."""
     if choice.is_native:
-        return ""
+        return ("the MPI library cannot combine elements of this type"
+                if call.op is not None and size > 1 and is_strange(call) else "")
     if isinstance(choice.algorithm, Schedule):
         return _mismatch(choice.algorithm, call, size)
     if not isinstance(choice.algorithm, str):

@@ -23,7 +23,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.buffers import element_type
-from hpccoll.calls import Call
+from hpccoll.calls import Call, is_strange
 from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.reduce import is_exact, operator_of
@@ -56,6 +56,11 @@ def binds(determinism: str, call: Call) -> bool:
     """Tell whether a class of determinism has something to say about a call's algorithm."""
     return determinism != NONE and call.op is not None and not is_exact(
         call.op, element_type(call.datatype))
+
+
+def excludes_native(determinism: str, call: Call) -> bool:
+    """Tell whether only an algorithm of hpccoll's will do: for a promise, or for the type."""
+    return call.op is not None and (is_strange(call) or binds(determinism, call))
 
 
 def breach(algorithm: Any, call: Call, determinism: str) -> str:

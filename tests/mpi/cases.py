@@ -12,6 +12,7 @@ from typing import Any, Iterator
 import numpy
 from mpi4py import MPI
 
+from hpccoll.buffers import datatype_of
 from hpccoll.testing import exact
 
 #: Methods in lower case, whose calls :func:`cases` makes.
@@ -134,7 +135,7 @@ def movements(rank, size, dtype, count, root) -> Iterator[Case]:
     everyone, at_root = range(size), rank == root
     counts = [(2 * r + count) % (count + 1) for r in everyone]
     displs, room = apart(counts)
-    kind = MPI.Datatype.fromcode(numpy.dtype(dtype).char)
+    kind = datatype_of(numpy.dtype(dtype))
 
     case = Case("Bcast")
     yield case.call(case.give(block(root)) if at_root else case.take(block(root)), root)

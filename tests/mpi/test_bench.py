@@ -77,6 +77,15 @@ def test_types_and_operators(dtype, op):
     assert measured(["allreduce", "scan"], "native,all", dtype=dtype, op=op).failures == 0
 
 
+def test_bfloat16():
+    pytest.importorskip("ml_dtypes")
+    outcome = measured(METHODS, "native,auto,all", dtype="bfloat16", root=WORLD.size - 1)
+    assert outcome.failures == 0
+    if WORLD.rank == 0:  # which has its types given by whoever calls it
+        assert {r.collective for group in outcome.groups for r in group
+                if r.candidate == "native"} == {"barrier", "alltoallw"}
+
+
 def test_several_buffers_segments_and_a_layout():
     settings = QUICK._replace(rotate=3, segment_bytes=256)
     assert measured(["allreduce", "bcast"], "ring,chain,auto", settings=settings).failures == 0

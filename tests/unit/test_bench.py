@@ -24,7 +24,7 @@ from hpccoll.bench.cases import UNEVEN, arguments, data_type, make, parse_sizes 
 from hpccoll.bench.memory import Memory  # noqa: E402
 from hpccoll.calls import METHODS  # noqa: E402
 from hpccoll.cli import main  # noqa: E402
-from hpccoll.errors import ArgumentError  # noqa: E402
+from hpccoll.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from hpccoll.ops import OPERATORS  # noqa: E402
 from hpccoll.reduce import UFUNCS  # noqa: E402
 from hpccoll.schedule import Program  # noqa: E402
@@ -123,9 +123,19 @@ def test_bad_types(text, op):
         data_type(text, op)
 
 
-def test_types():
+def test_types(monkeypatch):
     assert data_type("float16", "sum") == "f2"
     assert data_type("MPI_INT", "bxor") == "i4"
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ArgumentError, match=r"ml_dtypes; pip install 'hpccoll\[bf16\]'"):
+        data_type("bfloat16")
+
+
+def test_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert data_type("bfloat16", "sum") == ml_dtypes.bfloat16
+    with pytest.raises(ArgumentTypeError, match="MPI.BAND is not defined on bfloat16"):
+        data_type("bfloat16", "band")
 
 
 # -- data -----------------------------------------------------------------------------------

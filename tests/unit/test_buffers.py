@@ -7,7 +7,8 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.buffers import (
-    PAIRS, NativeOnly, datatype_of, element_type, is_in_place, overlap, resolve, split)
+    PAIRS, NativeOnly, datatype_of, element_type, is_in_place, native_form, overlap, resolve,
+    split)
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 
 X = numpy.arange(12.0)
@@ -172,3 +173,20 @@ def test_overlap():
     assert not overlap(resolve(X, "b"), resolve(X.copy(), "b"))
     gaps = resolve([X, ([2, 2], [0, 8])], "b", vector=True, blocks=2)
     assert overlap(gaps, at(2, 4))  # the whole stretch counts, gaps included
+
+
+def test_bfloat16():
+    """MPI has no such type: one of ours stands for it, and mpi4py is told of 16-bit words."""
+    dtype = numpy.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    array = numpy.zeros((2, 3), dtype)
+    found = resolve(array, "sendbuf")
+    assert found.array.dtype == dtype and found.counts == [6]
+    assert element_type(found.datatype) == dtype and found.datatype.Get_name() == "bfloat16"
+    assert resolve([array, 4], "sendbuf").datatype == found.datatype
+    for spec, rest in ((array, ()), ([array, 4], (4,)), ((array, ([1, 2], [0, 3])),
+                                                        (([1, 2], [0, 3]),))):
+        form = native_form(spec)
+        assert form[0] is array and form[1:] == [*rest, MPI.UINT16_T]
+    for spec in (None, MPI.IN_PLACE, [array, MPI.BYTE], [array, 4, "B"], array.view("u2"), (), 3,
+                 [array, ([1], [0]), [MPI.BYTE]]):
+        assert native_form(spec) is spec

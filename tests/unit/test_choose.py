@@ -368,3 +368,19 @@ def test_something_is_left_to_try():
         for size in (2, 3, 8, 100):
             assert plausible(collective, size, 0) and plausible(collective, size, 1 << 20)
     assert "leader" in plausible("allreduce", 4, 8, hierarchical=True)
+
+
+def test_bfloat16_is_never_left_to_the_library():
+    dtype = numpy.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    small, large = (allreduce(numpy.zeros(count, dtype)) for count in (4, 1 << 20))
+    assert choose(small, SIZE, None, False).algorithm == "recursive_doubling"
+    assert "no such type" in choose(small, SIZE, None, False).reason
+    assert choose(large, SIZE, None, False).algorithm == "allpairs"
+    with pytest.raises(ArgumentError, match="cannot combine elements of this type"):
+        choose(small, SIZE, Choice("native"), False)
+    chosen = choose(small, SIZE, Choice("native"), True)
+    assert chosen.algorithm == "recursive_doubling" and "native was asked for" in chosen.reason
+    assert choose(small, 1, None, False).is_native
+    # What is only moved may be served by anybody.
+    moved = calls.bcast(SIZE, 0, numpy.zeros(4, dtype), 0)
+    assert choose(moved, SIZE, Choice("native"), False).is_native

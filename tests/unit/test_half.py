@@ -6,6 +6,7 @@ from mpi4py import MPI
 
 from hpccoll import half, reduce
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.buffers import datatype_of
 from hpccoll.collective import ALLREDUCE, IN, OUT
 from hpccoll.errors import ScheduleError
 from hpccoll.half import BLOCK, FEW
@@ -53,6 +54,26 @@ def test_one_step_has_the_bits_of_numpy(name, kind):
                 assert (bits(target) == bits(wanted)).all()
             assert not guarded.broken()
             assert target is left or (bits(left) == bits(numbers(count, kind, 1))).all()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_bfloat16(name):
+    """The bits of ml_dtypes in one step, and one rounding in a chain."""
+    dtype = numpy.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    assert half.is_half(dtype) and half.is_bfloat16(dtype) and not half.is_bfloat16(F2)
+    ufunc, every = getattr(numpy, name), EVERY.view("u2").view(dtype)
+    kernel = reduce.kernel(getattr(MPI, OPS[name]), dtype, datatype_of(dtype), numpy)
+    random = numpy.random.default_rng(1)
+    for count in (0, 1, 1024, 1025, BLOCK + 3):
+        left, right, last = (random.choice(every, count) for _ in range(3))
+        found, wide = numpy.zeros(count, dtype), half.wide(count)
+        with numpy.errstate(all="ignore"):
+            kernel(left, right, found)
+            assert numpy.array_equal(found.astype("f4"), ufunc(left, right).astype("f4"), True)
+            kernel(left, right, wide, found)
+            assert numpy.array_equal(found.astype("f4"), ufunc(left, right).astype("f4"), True)
+            kernel(last, wide, last)
+            assert numpy.array_equal(wide, ufunc(left.astype("f4"), right.astype("f4")), True)
 
 
 def test_every_number_is_widened_and_rounded_as_it_is():
