@@ -21,6 +21,8 @@ HOPELESS = 6.0
 def plausible(collective: str, size: int, nbytes: int, hierarchical: bool = False) -> list[str]:
     """Algorithms for so many ranks and bytes, cheapest first; unknown costs come last.
 
+    Of equal ones those for nodes come first, where these are of use.
+
     >>> "ring" in plausible("allreduce", 1024, 8), "ring" in plausible("allreduce", 64, 64 << 20)
     (False, True)
 
@@ -35,4 +37,4 @@ def plausible(collective: str, size: int, nbytes: int, hierarchical: bool = Fals
             costs[name] = inf if known is None else ROUGHLY.seconds(known)
     limit = HOPELESS * min(costs.values())
     return sorted((name for name, cost in costs.items() if cost <= limit or cost == inf),
-                  key=costs.__getitem__)
+                  key=lambda name: (costs[name], not ALGORITHMS[collective][name].hierarchical))

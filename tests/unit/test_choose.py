@@ -368,6 +368,9 @@ def test_something_is_left_to_try():
         for size in (2, 3, 8, 100):
             assert plausible(collective, size, 0) and plausible(collective, size, 1 << 20)
     assert "leader" in plausible("allreduce", 4, 8, hierarchical=True)
+    for collective in ("allreduce", "allgather", "reduce_scatter"):
+        found = plausible(collective, 64, 1 << 20, hierarchical=True)
+        assert found.index("rails") < min(map(found.index, ("circulant", "pat", "swing")))
 
 
 def test_bfloat16_is_never_left_to_the_library():
