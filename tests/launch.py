@@ -4,7 +4,7 @@ An environment is a virtual environment that holds one MPI. There are three kind
 
 * what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
 * ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment (for
-  more than four ranks those tests in which the number of ranks matters);
+  more than three ranks those tests in which the number of ranks matters);
 * ``tests/doc`` and ``tests/cluster``, whose tests launch ranks themselves, in every environment;
   the latter on hosts and Slurm clusters of their own, which takes root and Debian's packages.
 
@@ -29,11 +29,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SIZES = (1, 2, 3, 4, 5, 8)
 #: A size for which one environment is enough: a prime larger than the others.
 FIRST_SIZES = (*SIZES, 7)
-#: Up to so many ranks everything runs; beyond, where a processor serves several ranks and every
-#: message waits for its turn, what depends on the number of ranks: algorithms and transports.
-ALL_UP_TO = 4
-EVERYTHING = ("tests/mpi", "tests/contract")
-BY_SIZE = ("tests/mpi/test_upper_case.py", "tests/contract/test_messages.py")
+#: What runs on up to so many ranks. Where a processor serves several of them, every message waits
+#: for its turn, so that is what depends on their number: algorithms, layouts and transports.
+BY_SIZE = (*(f"tests/mpi/test_{name}.py" for name in (
+    "determinism", "discover", "placement", "upper_case")), "tests/contract/test_messages.py")
+TESTS = {
+    3: ("tests/mpi", "tests/contract"),
+    4: (*BY_SIZE, *(f"tests/mpi/test_{name}.py" for name in (
+        "communicators", "half", "registered", "requests", "specifications"))),
+    max(FIRST_SIZES): BY_SIZE}
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
 LIMIT, TIMED_OUT = 900, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
@@ -110,7 +114,8 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, str(logs),
                 # mpi4py's runner aborts the job when pytest returns a failure.
                 python, "-m", "mpi4py", *PYTEST, "-x", "-rfE", "--with-mpi",
-                "--timeout-method=thread", *(EVERYTHING if size <= ALL_UP_TO else BY_SIZE)], logs))
+                "--timeout-method=thread",
+                *next(tests for most, tests in TESTS.items() if size <= most)], logs))
         found.append(Stage(f"{environment.name}, documentation", bin, [
             python, *PYTEST, "tests/doc"]))
         found.append(Stage(f"{environment.name}, several hosts", bin, [

@@ -30,6 +30,7 @@ def resident():
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.timeout(600)
+@pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="what two ranks leave behind, more do, too")
 def test_mixed_calls_leave_nothing_behind(world):
     comms = [world, world.Dup(), world.Split(0, -world.rank)]
     lasting = [comm.Allreduce_init(numpy.ones(8), numpy.empty(8)) for comm in comms]
