@@ -3,9 +3,9 @@
 The reduce-scatter takes steps 0, 1, 2, ... of :mod:`hpccoll.algorithms.routes`, to partners 1, 1,
 3, 5, 11, ... ranks away, and sends every block in the first step of its route; the allgather runs
 backwards. Scratch holds blocks in the order of their routes: what a step sends is one slice. An
-allreduce needs no scratch: its vector is cut in such an order. Distances are two thirds of powers
-of two, so fewer blocks cross between groups of ranks than with other algorithms of so few rounds,
-unless the sizes of groups are powers of two.
+allreduce needs no scratch if such an order of its vector suits all ranks (up to 128 ranks all
+multiples of 8). Distances are two thirds of powers of two, so fewer blocks cross between groups of
+ranks than with other algorithms of so few rounds, unless sizes of groups are powers of two.
 Steps need an even number of ranks P: of an odd one, the last rank exchanges single blocks with
 their owners, in every step as many as others exchange.
 Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", NSDI 2024;
@@ -18,7 +18,7 @@ Rounds: ceil(log2 P) for each half, P = p or p - 1. Sent: n(p-1)/p for each half
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Callable, Sequence
 
 from hpccoll.algorithms.routes import Move, partner, routes
@@ -26,31 +26,35 @@ from hpccoll.collective import IN, OUT, TMP
 from hpccoll.passes import runs
 from hpccoll.schedule import LEFT, RIGHT, Program, Round, Span, at, copy, recv, reduce, send
 
-#: Finds the memory that stands for some slots of scratch.
-Place = Callable[..., Sequence[Span]]
+#: Finds the memory that stands for some slots of scratch, as the spans of each message.
+Place = Callable[..., Sequence[Sequence[Span]]]
 
 
 def allreduce(rank: int, size: int) -> Program:
     """Halve with partners 1, 1, 3, 5, 11, ... away, most to the nearest, then retrace."""
     ring = size - size % 2
     order, moves = routes(ring)
-    # Any rank may reduce any part of a vector. In the order of rank 0's routes few slices move:
-    # one, if p is a power of two or three times one.
-    part = {block: slot for slot, block in enumerate((*order, ring))}
-    parts = [part[block] for block in layout(rank, size)] if rank < ring else ()
-
-    def place(*spans: Span) -> Sequence[Span]:
-        return runs(OUT, sorted(parts[slot] for span in spans
-                                for slot in range(span.start, span.stop)))
-
-    first = (copy(at(OUT, 0, size), at(IN, 0, size)),)
+    part = parts(ring)
     if rank == ring:
-        return Program((first, *(_hand_out(rank, lambda block: at(OUT, part[block]), move, order)
-                                 for move in moves),
-                        *(_hand_back(rank, lambda block: at(OUT, part[block]), move, order)
-                          for move in reversed(moves))))
-    return Program((first, *(_combine(rank, size, move, place) for move in moves),
-                    *(_collect(rank, size, move, place) for move in reversed(moves))))
+        place = partial(at, OUT) if part is None else lambda block: at(OUT, part[block])
+        return Program(((copy(at(OUT, 0, size), at(IN, 0, size)),),
+                        *(_hand_out(rank, place, move, order) for move in moves),
+                        *(_hand_back(rank, place, move, order) for move in reversed(moves))))
+    keys = layout(rank, size)
+    if part is None:
+        return Program((tuple(copy(at(TMP, slot), at(IN, key)) for slot, key in enumerate(keys)),
+                        *(_combine(rank, size, move, scratch) for move in moves),
+                        *(_collect(rank, size, move, scratch) for move in reversed(moves)),
+                        tuple(copy(at(OUT, key), at(TMP, slot)) for slot, key in enumerate(keys))),
+                       keys)
+
+    def slices(*spans: Span) -> Sequence[Sequence[Span]]:
+        return [(span,) for span in runs(OUT, sorted(
+            part[keys[slot]] for span in spans for slot in range(span.start, span.stop)))]
+
+    return Program(((copy(at(OUT, 0, size), at(IN, 0, size)),),
+                    *(_combine(rank, size, move, slices) for move in moves),
+                    *(_collect(rank, size, move, slices) for move in reversed(moves))))
 
 
 def reduce_scatter(rank: int, size: int) -> Program:
@@ -83,9 +87,29 @@ def allgather(rank: int, size: int) -> Program:
                    keys)
 
 
-def scratch(*spans: Span) -> Sequence[Span]:
-    """Leave slots of scratch what they are."""
-    return spans
+def scratch(*spans: Span) -> Sequence[Sequence[Span]]:
+    """Leave slots of scratch what they are, and send them together."""
+    return [spans]
+
+
+@lru_cache(maxsize=64)
+def parts(ring: int) -> tuple[int, ...] | None:
+    """The part of the vector that is each block of an allreduce, in the order of rank 0's routes.
+
+    Any rank may reduce any part. In this order few slices move: one in every step, if the number
+    of ranks is a power of two or three times one. ``None`` where they are many for some ranks.
+
+    >>> parts(6), parts(26)
+    ((0, 4, 3, 1, 5, 2, 6), None)
+    """
+    order, moves = routes(ring)
+    part = sorted(range(ring + 1), key=(*order, ring).__getitem__)
+    for rank in (1, ring // 2, ring - 1):
+        tails = [sorted(part[partner(rank, offset, ring)]
+                        for offset in order[move.tail.start:move.tail.stop]) for move in moves]
+        if sum(len(runs(OUT, tail)) for tail in tails) > 2 * len(moves):
+            return None
+    return tuple(part)
 
 
 def layout(rank: int, size: int) -> list[int]:
@@ -105,18 +129,22 @@ def served(move: Move, order: tuple[int, ...]) -> tuple[int, ...]:
 
 def _combine(rank: int, size: int, move: Move, place: Place) -> Round:
     peer, last = partner(rank, move.reach, size - size % 2), size - 1
-    steps = (send(peer, *place(move.tail)), recv(peer, *place(*move.front), reduce=LEFT))
+    steps = [send(peer, *spans) for spans in place(move.tail)]
+    steps += [recv(peer, *spans, reduce=LEFT) for spans in place(*move.front)]
     if size % 2 and rank in served(move, routes(last)[0]):
-        steps += (send(last, *place(at(TMP, last))), recv(last, *place(at(TMP, 0)), reduce=LEFT))
-    return steps
+        (given,), (own,) = place(at(TMP, last)), place(at(TMP, 0))
+        steps += (send(last, *given), recv(last, *own, reduce=LEFT))
+    return tuple(steps)
 
 
 def _collect(rank: int, size: int, move: Move, place: Place) -> Round:
     peer, last = partner(rank, move.reach, size - size % 2), size - 1
-    steps = (send(peer, *place(*move.front)), recv(peer, *place(move.tail)))
+    steps = [send(peer, *spans) for spans in place(*move.front)]
+    steps += [recv(peer, *spans) for spans in place(move.tail)]
     if size % 2 and rank in served(move, routes(last)[0]):
-        steps += (send(last, *place(at(TMP, 0))), recv(last, *place(at(TMP, last))))
-    return steps
+        (own,), (taken,) = place(at(TMP, 0)), place(at(TMP, last))
+        steps += (send(last, *own), recv(last, *taken))
+    return tuple(steps)
 
 
 def _hand_out(last: int, place: Callable[[int], Span], move: Move, order: Sequence[int]) -> Round:

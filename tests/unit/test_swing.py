@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from hpccoll.algorithms import bine, routes, schedule
+from hpccoll.algorithms import bine, routes, schedule, swing
 from hpccoll.schedule import SEND
 from hpccoll.verify import verify
 
@@ -78,7 +78,8 @@ def test_blocks_of_every_round(size, blocks):
     for rank in (0, 1, size - 1):
         there = [count for (_, count), in sends(schedule("reduce_scatter", "swing", size), rank)]
         back = [count for (_, count), in sends(schedule("allgather", "swing", size), rank)]
-        both = [count for (_, count), in sends(schedule("allreduce", "swing", size), rank)]
+        both = [sum(count for _, count in steps)
+                for steps in sends(schedule("allreduce", "swing", size), rank)]
         assert (there, back, both) == (blocks, blocks[::-1], blocks + blocks[::-1])
 
 
@@ -101,16 +102,28 @@ def test_the_last_of_an_odd_number_sends_as_much_as_others(collective, size):
 
 
 @pytest.mark.parametrize("collective", NAMES)
-@pytest.mark.parametrize("size", [*range(1, 13), 18, 22])
+@pytest.mark.parametrize("size", [*range(1, 13), 18, 22, 26])
 def test_proof(collective, size):
     verify(schedule(collective, "swing", size))
 
 
-@pytest.mark.parametrize(("size", "slices"), [(2, 1), (8, 1), (64, 1), (12, 1), (96, 1), (18, 4)])
-def test_an_allreduce_needs_no_scratch_and_moves_few_slices(size, slices):
-    for program in schedule("allreduce", "swing", size).programs():
+@pytest.mark.parametrize(("size", "most"), [(2, 1), (8, 1), (64, 1), (12, 1), (96, 1), (97, 2),
+                                            (18, 3), (80, 2), (120, 6)])
+def test_an_allreduce_needs_no_scratch_where_few_slices_move(size, most):
+    made = schedule("allreduce", "swing", size)
+    for rank in range(size - size % 2):
+        program, found = made.program(rank), sends(made, rank)
         assert program.scratch == ()
-        assert max(len(step.spans) for steps in program.rounds for step in steps) <= slices
+        assert all(len(step.spans) == 1 for steps in program.rounds for step in steps)
+        assert max(map(len, found)) <= most and sum(map(len, found)) <= 3 * len(found)
+
+
+def test_multiples_of_eight_need_no_scratch():
+    suited = [ring for ring in range(2, 130, 2) if swing.parts(ring)]
+    assert set(range(8, 130, 8)) < set(suited) and 26 not in suited
+    for ring in suited:
+        assert sorted(swing.parts(ring)) == list(range(ring + 1))
+    assert schedule("allreduce", "swing", 26).program(0).scratch
 
 
 # -- what crosses ------------------------------------------------------------------------------
