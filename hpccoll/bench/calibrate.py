@@ -5,9 +5,13 @@ hpccoll itself, so that what its Python and its transports cost is in the number
 message gives ``alpha``, the slope between large ones ``beta``. Then many send at once: between
 groups, disjoint pairs, all in one direction; in the innermost group, all ranks in pairs, both ways.
 If together they are clearly slower than one message times their number, the rate of all is the
-limit of the link between groups, or of the bus in the innermost one: its memory. Reducing
+limit of the link between groups, or of the bus in the innermost one: its memory. (Pairs that send
+there and back would soon do so in turns, and each have a direction of the link to itself.) Reducing
 and copying are timed on one rank, on arrays too large for most caches: they count for little where
 messages are small.
+
+Ranks that do not measure sleep - unless ranks share processors: then they wait as they would in a
+collective, where whoever waits takes turns with whoever works.
 
 What is not measured: overhead apart from latency (it is part of ``alpha``), and switches.
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import math
 import time
+from statistics import median
 from typing import Any, Callable, Iterator, Sequence
 
 import numpy
@@ -23,6 +28,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.bench.environment import record
+from hpccoll.private import existing
 from hpccoll.simulate.model import Level, Machine
 from hpccoll.simulate.network import Layout
 from hpccoll.topology import Topology
@@ -30,8 +36,10 @@ from hpccoll.tune.machine import library
 
 #: Bytes of the message whose time is the latency; and of those that tell the rate.
 SMALL, MIDDLE, LARGE = 8, 4 << 20, 32 << 20
-#: Batches of small and of large messages, of which the fastest counts: others were disturbed.
-MANY, FEW = 300, 12
+#: Batches of small and of large messages, whose median counts, as in benchmarks.
+MANY, FEW = 100, 9
+#: Seconds for the batches of one measurement, and fewest batches even where that takes longer.
+PATIENCE, LEAST = 2.0, 3
 #: Messages there and back in a batch: short, so that some batches are left in peace.
 TURNS, LARGE_TURNS = 10, 2
 #: Bytes of the arrays that are reduced and copied, and how often in a batch.
@@ -54,7 +62,8 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
         senders = len(pairs) if across else 2 * len(pairs)
         limit = math.inf
         if senders > 1:
-            together = senders * LARGE / _passing(comm, pairs, LARGE, both=not across)
+            together = senders * LARGE / _passing(comm, pairs, LARGE,
+                                                  one_way if across else exchanged)
             limit = together if together < HELD_UP * senders / beta else math.inf
         levels.append(Level(_name("node" if hosts[a] == hosts[b] else "network", names),
                             alpha, beta, link=limit if across else math.inf,
@@ -91,40 +100,54 @@ def _crossings(topology: Topology) -> Iterator[tuple[int, list[tuple[int, int]]]
             yield depth, list(zip(parted[0], parted[1]))
 
 
-def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
-             both: bool = False) -> float:
-    """Seconds of one message between the ranks of a pair, the slowest of several pairs.
+def there_and_back(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
+    """Two messages, one after the other."""
+    pair.Bcast(buffer, 0)
+    pair.Bcast(buffer, 1)
 
-    There and back one after the other, or ``both`` at once.
-    """
+
+def one_way(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
+    """Two messages, one after the other, from the first rank."""
+    pair.Bcast(buffer, 0)
+    pair.Bcast(buffer, 0)
+
+
+def exchanged(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
+    """Two messages at once, twice."""
+    pair.Allgather(MPI.IN_PLACE, buffer)
+    pair.Allgather(MPI.IN_PLACE, buffer)
+
+
+def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
+             messages: Callable[[hpccoll.Comm, numpy.ndarray], None] = there_and_back) -> float:
+    """Seconds of one of two messages between the ranks of a pair, the slowest of several pairs."""
     index = next((i for i, pair in enumerate(pairs) if comm.rank in pair), None)
     plain = MPI.Intracomm(comm).Split(MPI.UNDEFINED if index is None else index, comm.rank)
     seconds = 0.0
     if plain != MPI.COMM_NULL:
         # With a layout of its own: the one that the environment gives is that of all ranks.
         pair = hpccoll.Comm(plain, Topology(2))
-        buffer = numpy.zeros(nbytes // 4, "f4")
+        buffer = numpy.zeros((2 if messages is exchanged else 1) * nbytes // 4, "f4")
         turns, batches = (TURNS, MANY) if nbytes == SMALL else (LARGE_TURNS, FEW)
 
-        def there_and_back() -> None:
-            with pair.using(bcast="linear", segment_bytes=2 * nbytes):
-                for _ in range(turns):
-                    pair.Bcast(buffer, 0)
-                    pair.Bcast(buffer, 1)
+        def often() -> None:
+            for _ in range(turns):
+                messages(pair, buffer)
 
-        def exchanged() -> None:
-            with pair.using(allgather="ring", segment_bytes=2 * nbytes):
-                for _ in range(2 * turns):
-                    pair.Allgather(MPI.IN_PLACE, whole)
-
-        whole = numpy.zeros((2, nbytes // 4), "f4") if both else buffer
-        seconds = _fastest(exchanged if both else there_and_back, batches) / (2 * turns)
+        with pair.using(bcast="linear", allgather="ring", segment_bytes=2 * nbytes):
+            often()  # makes what the others find ready
+            fit = PATIENCE / pair.allreduce(_median(often, 1), MPI.MAX)
+            seconds = _median(often, min(batches, max(LEAST, int(fit)))) / (2 * turns)
         pair.Free()
-    # The others sleep, so that they take no processor from those that measure.
-    ended = comm.Ibarrier()
+    pause, ended = 0 if _crowded(comm) else 1e-3, comm.Ibarrier()
     while not ended.Test():
-        time.sleep(1e-3)
+        time.sleep(pause)
     return comm.allreduce(seconds, MPI.MAX)
+
+
+def _crowded(comm: hpccoll.Comm) -> bool:
+    state = existing(comm)
+    return state is not None and state.crowded
 
 
 def _local() -> tuple[float, float]:
@@ -135,18 +158,18 @@ def _local() -> tuple[float, float]:
         def often() -> None:
             for _ in range(LOCAL_TURNS):
                 function(*operands)
-        return _fastest(often, FEW) / LOCAL_TURNS / LOCAL
+        return _median(often, FEW) / LOCAL_TURNS / LOCAL
 
     return timed(numpy.add, left, right, left), timed(numpy.copyto, left, right)
 
 
-def _fastest(function: Callable[[], None], batches: int) -> float:
+def _median(function: Callable[[], None], batches: int) -> float:
     seconds = []
     for _ in range(batches):
         start = time.perf_counter()
         function()
         seconds.append(time.perf_counter() - start)
-    return min(seconds)
+    return median(seconds)
 
 
 def _name(word: str, taken: set[str]) -> str:
