@@ -24,7 +24,8 @@ def digests(comm, array):
 
 @pytest.mark.parametrize("name, count", [
     *((name, COUNTS[1]) for name, entry in ALGORITHMS["allreduce"].items() if not entry.exact_only),
-    *((name, count) for name in ("ring", "allpairs", "recursive_multiplying") for count in COUNTS)])
+    *((name, count) for name in ("ring", "allpairs", "recursive_multiplying")
+      for count in (COUNTS[0], COUNTS[2]))])
 def test_all_ranks_hold_the_same_bits(world, name, count):
     mine, out = terms(count, world.rank), numpy.empty(count, "f2")
     with world.using(allreduce=name):

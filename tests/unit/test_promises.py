@@ -190,8 +190,11 @@ def test_the_explanation_names_the_promise():
 # -- accuracy ------------------------------------------------------------------------------
 @pytest.mark.parametrize("size, dtype, op, chosen", [
     (64, "f2", MPI.SUM, "rabenseifner"), (LONGEST, "f2", MPI.SUM, "ring"),
-    (64, "f4", MPI.SUM, "ring"), (64, "i2", MPI.SUM, "ring"), (64, "f2", MPI.PROD, "rabenseifner")])
+    (64, "f4", MPI.SUM, "ring"), (64, "i2", MPI.SUM, "ring"), (64, "f2", MPI.PROD, "rabenseifner"),
+    (64, "bfloat16", MPI.SUM, "rabenseifner")])
 def test_low_precision_avoids_long_chains(size, dtype, op, chosen):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
     array = numpy.zeros(64, dtype)
     call = calls.allreduce(size, 0, array, array.copy(), op)
     times = table(ring=1.0, rabenseifner=2.0)
