@@ -115,6 +115,12 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "multi_leader": Algorithm(
             hierarchy_rails.multi_leader, blocks=nblocks,
             params={"leaders": 2}, hierarchical=True),
+        "crossing": Algorithm(
+            hierarchy_rails.crossing, blocks=rooted_nblocks, hierarchical=True,
+            rounds=lambda t: regular(t, lambda m: _floor_log2(m) + 2 * _folded(m),
+                                     lambda m: 2 * _ceil_log2(m)),
+            sent=lambda t: regular(
+                t, lambda m: _floor_log2(m) + _folded(m) + 2 * (t.size // m - 1), lambda m: 0)),
         "rails": Algorithm(
             hierarchy_rails.allreduce, blocks=nblocks, hierarchical=True,
             rounds=lambda t: regular(t, lambda m: 2 * _ceil_log2(m)),

@@ -5,18 +5,20 @@ same blocks in the next larger groups reduce-scatter their shares between them, 
 largest; allgathers in the opposite order hand the result out. What crosses between groups falls
 by the size of the group, and the bytes sent are those of one flat ring, in far fewer rounds.
 Multi-leader lets only some ranks of a group own a share: fewer and longer messages across, at
-the bandwidth of as many ports. Who owns what: :mod:`hpccoll.algorithms.shares`.
+the bandwidth of as many ports. Crossing doubles recursively between the largest groups: half the
+rounds there, for log2 as many bytes. Who owns what: :mod:`hpccoll.algorithms.shares`.
 Source: Cho, Finkler, Kung and Hunter, "BlueConnect", MLSys 2019; Traeff and Hunold, CLUSTER 2020
 (multi-lane); multi-leader: MPICH (delta).
 Rounds, for p = m0 x m1 x ... ranks, m0 the number of the largest groups, C = ceil(log2) and
-L = floor(log2): allreduce 2 sum of C(m); bcast and reduce L(m0) + sum of C(m) + L(m) over the
+L = floor(log2): allreduce 2 sum of C(m), crossing L(m0) for the first of them, and 2 more unless m0
+is a power of two; bcast and reduce L(m0) + sum of C(m) + L(m) over the
 others. Sent: allreduce 2n(p-1)/p, of which 2(n/g)(m0-1)/m0 between the largest groups of g = p/m0
-ranks; there bcast and reduce send n/g per message.
+ranks, where bcast and reduce send n/g per message; crossing 2n(g-1)/g, and n/g for every doubling.
 """
 
 from __future__ import annotations
 
-from hpccoll.algorithms import circulant, knomial
+from hpccoll.algorithms import circulant, doubling, knomial
 from hpccoll.algorithms.hierarchy import WORK, exchange, inside, levels, reduce_scatter, started
 from hpccoll.algorithms.shares import nblocks, rooted_nblocks, shares
 from hpccoll.collective import OUT
@@ -39,6 +41,19 @@ def multi_leader(rank: int, topology: Topology, leaders: int) -> Program:
     return started(OUT, concatenate(
         *(exchange("allgather", reduce_scatter, level, blocks, home)
           for level, blocks in reversed(parts)),
+        *(exchange("allgather", circulant.allgather, level, blocks, home)
+          for level, blocks in parts)), n)
+
+
+def crossing(rank: int, topology: Topology) -> Program:
+    """Reduce-scatter inside, recursive doubling of every share across, allgather inside."""
+    (top, *inner), home = levels(topology, rank), inside(OUT)
+    n, everyone = rooted_nblocks(topology), topology.size
+    parts = [(level, shares(level, rank, n, everyone, everyone)) for level in inner]
+    return started(OUT, concatenate(
+        *(exchange("allgather", reduce_scatter, level, blocks, home)
+          for level, blocks in reversed(parts)),
+        exchange("allreduce", doubling.allreduce, top, shares(top, rank, n, everyone, 1)[:1], home),
         *(exchange("allgather", circulant.allgather, level, blocks, home)
           for level, blocks in parts)), n)
 

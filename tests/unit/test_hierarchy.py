@@ -41,7 +41,7 @@ def test_every_collective_that_gains_has_hierarchical_algorithms():
     names = {collective: {n for c, n in HIERARCHICAL if c == collective}
              for collective, _ in HIERARCHICAL}
     assert names == {
-        "allreduce": {"leader", "multi_leader", "rails", "lane_window"},
+        "allreduce": {"leader", "multi_leader", "rails", "crossing", "lane_window"},
         "bcast": {"leader", "rails"}, "reduce": {"leader", "rails"},
         "allgather": {"leader", "rails", "lane_bruck"},
         "reduce_scatter": {"leader", "rails"}, "barrier": {"leader"},
