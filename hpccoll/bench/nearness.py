@@ -9,6 +9,9 @@ What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's
 the same code, so their iterations are put together: what differs between them is noise, and where
 it is the best, the ratio is 1. ``native`` stays apart, since ``auto`` reaches it through Python,
 and a user pays for that. Peers that ``auto`` cannot choose do not count.
+
+How much of it all is noise shows where ``auto`` and the algorithm that it runs were both measured:
+one and the same code, which should be near itself.
 """
 
 from __future__ import annotations
@@ -27,7 +30,11 @@ TOLERANCE = 0.1
 
 
 class Nearness(NamedTuple):
-    """One point: what ``auto`` ran, the best candidate, and how many times its time auto took."""
+    """One point: what ``auto`` ran, the best candidate, and how many times its time auto took.
+
+    ``again`` is the ratio of the medians of what auto ran, as auto and by name; ``None`` where it
+    has no name here, or is native.
+    """
 
     collective: str
     nbytes: int
@@ -35,6 +42,7 @@ class Nearness(NamedTuple):
     seconds: float
     best: str
     ratio: float
+    again: float | None = None
 
     def within(self, tolerance: float) -> bool:
         """Tell whether auto was near enough."""
@@ -48,8 +56,9 @@ def nearness(group: Sequence[Result]) -> Nearness | None:
               if r.candidate not in (AUTO, GLOO) and not r.failures}
     if auto is None or len(others) < 2 or min(len(r.seconds) for r in group) < 2:
         return None
-    mine, same = _halves(auto), auto.serves in others and auto.serves != NATIVE
+    mine, same, again = _halves(auto), auto.serves in others and auto.serves != NATIVE, None
     if same:
+        again = auto.median / next(r.median for r in group if r.candidate == auto.serves)
         mine = others[auto.serves] = [numpy.concatenate(both)
                                       for both in zip(mine, others[auto.serves])]
     seconds, ratio, best = float(numpy.median(numpy.concatenate(mine))), 1.0, ""
@@ -57,7 +66,7 @@ def nearness(group: Sequence[Result]) -> Nearness | None:
         best = min(others, key=lambda name: numpy.median(others[name][half]))
         if not same or best != auto.serves:
             ratio *= seconds / float(numpy.median(others[best][1 - half]))
-    return Nearness(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio))
+    return Nearness(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio), again)
 
 
 def _halves(result: Result) -> list[numpy.ndarray]:
@@ -66,10 +75,17 @@ def _halves(result: Result) -> list[numpy.ndarray]:
 
 
 def summary(groups: Iterable[Sequence[Result]], tolerance: float) -> dict[str, Any] | None:
-    """What the record says: points, those near enough, and the others; ``None`` if none counts."""
+    """What the record says: points, those near enough, and the others; ``None`` if none counts.
+
+    ``same`` and ``same_within`` count points where auto was measured by name as well, and those
+    where the two were near each other.
+    """
     found = [near for group in groups if (near := nearness(group)) is not None]
     missed = [near for near in found if not near.within(tolerance)]
+    again = [near.again for near in found if near.again is not None]
     return {"tolerance": tolerance, "points": len(found), "within": len(found) - len(missed),
+            "same": len(again), "same_within": sum(1 / (1 + tolerance) <= ratio <= 1 + tolerance
+                                                   for ratio in again),
             "missed": [near._asdict() for near in missed]} if found else None
 
 
@@ -80,6 +96,9 @@ def lines(groups: Iterable[Sequence[Result]], tolerance: float) -> list[str]:
         return []
     said = [f"auto within {100 * tolerance:g} % of the best candidate at {found['within']} of "
             f"{found['points']} points"]
+    if found["same"]:
+        said.append("noise: the same algorithm, as auto and by name, was that near itself at "
+                    f"{found['same_within']} of {found['same']} points")
     for missed in (Nearness(**fields) for fields in found["missed"]):
         said.append(f"not at {missed.collective}, {missed.nbytes} bytes: auto ({missed.serves}) "
                     f"takes {missed.ratio:.2f} times as long as {missed.best}")
