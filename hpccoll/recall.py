@@ -82,6 +82,9 @@ class Recalling:
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
             shape = self._shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype,
                                       sendbuf.nbytes, sendbuf.dtype))
+        elif type(recvbuf) is ndarray and (sendbuf is _IN_PLACE or sendbuf is None):
+            sendbuf = None
+            shape = self._shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype))
         else:
             recvbuf, sendbuf, extra = _plain(sendbuf, recvbuf, extra)
             if recvbuf is None:
@@ -194,6 +197,11 @@ def _key(method: str, name: str, args: tuple) -> tuple[tuple | None, Sequence[nd
 
 def _overlap(one: ndarray, other: ndarray) -> bool:
     """Tell whether two arrays share memory, or may."""
+    owner, another = (one if one.base is None else one.base,
+                      other if other.base is None else other.base)
+    if (owner is not another and type(owner) is ndarray and type(another) is ndarray
+            and owner.base is None and another.base is None):
+        return False  # parts of two arrays that own their memory
     try:
         first, second = _address(one), _address(other)
     except BufferError:
