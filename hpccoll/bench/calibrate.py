@@ -6,7 +6,8 @@ message gives ``alpha``, the slope between large ones ``beta``. Then many send a
 groups, disjoint pairs, all in one direction; in the innermost group, all ranks in pairs, both ways.
 If together they are clearly slower than one message times their number, the rate of all is the
 limit of the link between groups, or of the bus in the innermost one: its memory. (Pairs that send
-there and back would soon do so in turns, and each have a direction of the link to itself.) Reducing
+there and back would soon do so in turns, and each have a direction of the link to itself.) By how
+much small messages of many ranks take longer than one on such a link is the ``header``. Reducing
 and copying are timed on one rank, on arrays too large for most caches: they count for little where
 messages are small.
 
@@ -55,7 +56,8 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
     levels, names = [], set()
     for depth, pairs in _crossings(topology):
         a, b = pairs[0]
-        alpha = _passing(comm, pairs[:1], SMALL)
+        alone = _passing(comm, pairs[:1], SMALL)
+        overhead = min(_passing(comm, pairs[:1], SMALL, one_way), alone / 2)
         middle, large = (_passing(comm, pairs[:1], n) for n in (MIDDLE, LARGE))
         beta = max(large - middle, 1e-3 * large) / (LARGE - MIDDLE)
         across = depth < topology.depth - 1
@@ -65,9 +67,15 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
             together = senders * LARGE / _passing(comm, pairs, LARGE,
                                                   one_way if across else exchanged)
             limit = together if together < HELD_UP * senders / beta else math.inf
+        header = 0.0
+        if across and limit < math.inf:
+            # With header * beta alone, with header * senders / limit among others.
+            delay = _passing(comm, pairs, SMALL) - alone
+            header = min(max(delay, 0.0) / (senders / limit - beta), (alone - overhead) / beta)
         levels.append(Level(_name("node" if hosts[a] == hosts[b] else "network", names),
-                            alpha, beta, link=limit if across else math.inf,
-                            bus=math.inf if across else limit))
+                            max(alone - overhead - header * beta, 0.0), beta,
+                            link=limit if across else math.inf,
+                            bus=math.inf if across else limit, overhead=overhead, header=header))
     gamma, copy = (comm.bcast(value) for value in _local())
     found = record(comm, str(topology))
     words = comm.bcast(None if found is None else (

@@ -33,10 +33,12 @@ BEGIN, FINISH, POST, COMPUTED = range(4)
 class Channel:
     """From one class of ranks to another: what its messages cost, and who waits for whom."""
 
-    __slots__ = ("alpha", "overhead", "depth", "beta", "uses", "meets", "waiting", "line")
+    __slots__ = ("alpha", "overhead", "header", "depth", "beta", "uses", "meets", "waiting",
+                 "line")
 
     def __init__(self, way: Route, uses: list, meets: list):
         self.depth, self.alpha, self.overhead = way.depth, way.level.alpha, way.level.overhead
+        self.header = way.level.header
         #: Seconds per byte of a message that is alone on its way.
         self.beta = max(weight / resource.capacity for resource, weight in way.uses)
         #: Resources that can hold a message up, and all, each with its use per byte.
@@ -56,7 +58,8 @@ class Flow:
         self.channel, self.ends, self.nbytes, self.matched = channel, ends, nbytes, matched
         #: Which of its ends was posted last, the sender's (0) or the receiver's (1).
         self.last = last
-        self.left, self.rate, self.since, self.version = nbytes, 0.0, matched, 0
+        self.left = nbytes + channel.header
+        self.rate, self.since, self.version = 0.0, matched, 0
 
 
 class Thread:
@@ -308,7 +311,7 @@ class _Engine:
 
     def begin(self, flow: Flow) -> None:
         """The first byte is through: the message takes its share, once those before it are done."""
-        if not flow.nbytes or not flow.channel.uses:
+        if not flow.left or not flow.channel.uses:
             self.arrive(flow)
             return
         flow.channel.line.append(flow)
@@ -405,8 +408,9 @@ class _Engine:
             channel = flow.channel
             other = receiver if thread is sender else sender
             waited = Waited(last.rank * self.work.depth + last.slot, at, other.rank,
-                            flow.matched, channel.alpha, channel.beta * flow.nbytes,
-                            flow.nbytes, channel.depth)
+                            flow.matched, channel.alpha,
+                            channel.beta * (flow.nbytes + channel.header), flow.nbytes,
+                            channel.depth)
         thread.log.append(Done(thread.began, arrived, self.now, waited))
 
     # -- busy times ------------------------------------------------------------------------

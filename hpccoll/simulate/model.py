@@ -2,7 +2,7 @@
 
 A machine is a tree of links, outermost level first: the nodes of ``network``, the sockets of
 ``node``, and so on. A message belongs to the level at which sender and receiver part. Alone it
-takes ``alpha + nbytes * beta`` of that level. What it shares with other messages:
+takes ``alpha + (nbytes + header) * beta`` of that level. What it shares with other messages:
 
 * **ports** - a rank sends one message at the full rate of its level, or several at parts of it;
   the same for receiving, separately;
@@ -11,8 +11,10 @@ takes ``alpha + nbytes * beta`` of that level. What it shares with other message
 * **buses** - all messages of a level inside one surrounding group share ``bus`` bytes per second.
 
 Reducing takes ``gamma`` seconds per byte of the result, on the rank's own processor. Posting a
-message takes that processor ``overhead`` seconds, on either side.
-Source of the terms: Hockney (alpha, beta); Thakur, Rabenseifner and Gropp (gamma); LogP (overhead).
+message takes that processor ``overhead`` seconds, on either side. The ``header`` of a message is
+all that it costs its way besides its bytes: many small messages hold each other up on a link.
+Source of the terms: Hockney (alpha, beta); Thakur, Rabenseifner and Gropp (gamma); LogP (overhead,
+and its gap, here the header).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from hpccoll.errors import ArgumentError
 REQUIRED, OPTIONAL = ("name", "levels", "reduce_bytes_per_second"), (
     "copy_bytes_per_second", "description", "sources")
 LEVEL_REQUIRED, LEVEL_OPTIONAL = ("name", "alpha_seconds", "bytes_per_second"), (
-    "link_bytes_per_second", "bus_bytes_per_second", "overhead_seconds")
+    "link_bytes_per_second", "bus_bytes_per_second", "overhead_seconds", "header_bytes")
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Level:
         link: bytes per second into, and out of, each group of this level; unlimited by default.
         bus: bytes per second of all messages of this level in one surrounding group.
         overhead: seconds a processor needs to post one message, sent or received.
+        header: bytes that a message counts as on its way, beyond its own.
     """
 
     name: str
@@ -50,10 +53,12 @@ class Level:
     link: float = math.inf
     bus: float = math.inf
     overhead: float = 0.0
+    header: float = 0.0
 
     def __post_init__(self):
         for what in ("alpha", "beta", "overhead"):
             _cost(f"{what} of level {self.name!r}", getattr(self, what))
+        _cost(f"header of level {self.name!r}", self.header, "bytes")
         for what in ("link", "bus"):
             _rate(f"{what} of level {self.name!r}", getattr(self, what))
 
@@ -148,6 +153,7 @@ def machine_as_data(machine: Machine) -> dict[str, Any]:
         made |= {f"{what}_bytes_per_second": getattr(level, what) for what in ("link", "bus")
                  if math.isfinite(getattr(level, what))}
         made |= {"overhead_seconds": level.overhead} if level.overhead else {}
+        made |= {"header_bytes": level.header} if level.header else {}
         levels.append(made)
     made = {"name": machine.name, "description": machine.description,
             "sources": list(machine.sources),
@@ -165,7 +171,8 @@ def _level(data: Any, number: int, file: str) -> Level:
         1 / _number(data, "bytes_per_second", where, file),
         _number(data, "link_bytes_per_second", where, file, math.inf),
         _number(data, "bus_bytes_per_second", where, file, math.inf),
-        _number(data, "overhead_seconds", where, file, 0.0, least=0))
+        _number(data, "overhead_seconds", where, file, 0.0, least=0),
+        _number(data, "header_bytes", where, file, 0.0, least=0))
 
 
 def _once(file: str):
@@ -214,9 +221,9 @@ def _number(data: Mapping, name: str, where: str, file: str, default: float | No
     return float(value)
 
 
-def _cost(what: str, value: float) -> None:
+def _cost(what: str, value: float, unit: str = "seconds") -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ArgumentError("machine", f"{what}: expected a finite number of seconds, 0 or more, "
+        raise ArgumentError("machine", f"{what}: expected a finite number of {unit}, 0 or more, "
                                        f"got {value!r}")
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -190,6 +191,19 @@ def test_overhead_keeps_the_processor():
     assert sum(cost.posting for cost in found.critical) > 0
 
 
+def test_headers_are_on_the_way_but_no_bytes_of_a_message():
+    machine = Machine("m", (Level("network", A, B, link=1 / B, header=500), Level("node", A, B)))
+    pairs = schedule("allgather", "rails", topology="2x4")  # first across, all four ranks of a node
+    across, inside = 4 * (1e3 + 500) * B, 2 * A + 6 * 1e3 * B
+    found = simulate(pairs, 8e3, machine)
+    assert found.seconds == pytest.approx(A + across + inside)
+    assert found.level_bytes == simulate(pairs, 8e3, replace(machine, levels=tuple(
+        replace(level, header=0) for level in machine.levels))).level_bytes
+    # A message of nothing else takes its time, too.
+    barrier = simulate(schedule("barrier", "dissemination", 2), 0, machine, "2x1")
+    assert barrier.seconds == pytest.approx(A + 500 * B)
+
+
 @pytest.mark.parametrize(("collective", "name", "layout"), [
     ("allreduce", "rails", "3x4"), ("bcast", "binomial", "3x4"), ("alltoall", "linear", "2x3"),
     ("barrier", "leader", "2x5"), ("reduce", "rabenseifner", "3x3")])
@@ -319,8 +333,9 @@ def test_machines_that_come_along():
         assert machine.sources
         again = machine_from_text(json.dumps(machine_as_data(machine)), name)
         for level, other in zip(machine.levels, again.levels):
-            assert (level.name, level.alpha, level.link, level.bus, level.overhead) == (
-                other.name, other.alpha, other.link, other.bus, other.overhead)
+            assert (level.name, level.alpha, level.link, level.bus, level.overhead,
+                    level.header) == (other.name, other.alpha, other.link, other.bus,
+                                      other.overhead, other.header)
             assert level.beta == pytest.approx(other.beta)
 
 
@@ -341,7 +356,7 @@ def test_machines_by_file_and_not_at_all(tmp_path):
 
 @pytest.mark.parametrize("wrong", [
     dict(alpha=-1), dict(beta=math.nan), dict(beta=math.inf), dict(link=0), dict(bus=-1),
-    dict(overhead="1"), dict(alpha=True)])
+    dict(overhead="1"), dict(alpha=True), dict(header=-1)])
 def test_bad_levels(wrong):
     with pytest.raises(ArgumentError, match=f"{next(iter(wrong))} of level 'x'"):
         Level(**{"name": "x", "alpha": 1e-6, "beta": 1e-9, **wrong})
