@@ -100,7 +100,7 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
         return
     segment = nbytes("--segment-bytes", segment_bytes)[0] if segment_bytes else 0
     if against is not None:
-        _against(against, machine, topology, segment)
+        _against(against, machine, topology, segment, plot_path)
         return
     if collective is None:
         raise ArgumentError("collective", "which one to simulate is missing",
@@ -134,8 +134,11 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
         click.echo(f"wrote {plot_path}", err=True)
 
 
-def _against(path: str, machine: str, topology: str | None, segment: int) -> None:
+def _against(path: str, machine: str, topology: str | None, segment: int,
+             plot_path: str | None) -> None:
     """Print measured and simulated times side by side, and how often the simulation is right."""
+    if plot_path is not None:
+        figure.check(plot_path)
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
@@ -154,6 +157,9 @@ def _against(path: str, machine: str, topology: str | None, segment: int) -> Non
     right, of = picks(found)
     click.echo(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured best, "
                f"or within {NEAR - 1:.0%} of it")
+    if plot_path is not None:
+        picture.draw_against(found, plot_path)
+        click.echo(f"wrote {plot_path}", err=True)
 
 
 def _calibrate(path: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Callable, Sequence
 
 from hpccoll.explain.picture import FAINT, FEW, INK, SOFT
 from hpccoll.figure import new_figure
+from hpccoll.simulate.against import NEAR, Compared, picks
 from hpccoll.simulate.report import Report, size_text, time_text
 
 #: Inches of a panel, and the most panels side by side.
@@ -41,6 +42,30 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
     figure.suptitle(f"{last.schedule.collective.name} on {last.machine.name}, simulated",
                     x=0.02, ha="left", color=INK, fontsize=14, fontweight="bold")
     figure.tight_layout(rect=(0, 0, 1, 0.97))
+    figure.savefig(path, dpi=130, facecolor="white")
+
+
+def draw_against(found: Sequence[Compared], path: str) -> None:
+    """Draw simulated over measured times, a point for every algorithm and size."""
+    figure = new_figure(WIDTH, WIDTH)
+    panel = figure.subplots()
+    right = picks(found)
+    _dress(panel, f"simulated over measured time: picks {right.right} of {right.of} sizes well")
+    least, most = (choice(t for c in found for t in (c.measured, c.simulated))
+                   for choice in (min, max))
+    ends = [least / 1.5, most * 1.5]
+    panel.fill_between(ends, [t / NEAR for t in ends], [t * NEAR for t in ends], color=FAINT)
+    panel.plot(ends, ends, color=SOFT, linewidth=0.8)
+    for number, collective in enumerate(dict.fromkeys(c.collective for c in found)):
+        points = [(c.measured, c.simulated) for c in found if c.collective == collective]
+        panel.scatter(*zip(*points), s=14, label=collective, color=FEW[number % len(FEW)])
+    panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_formatter(lambda value, position: time_text(value))
+    panel.set_xlabel("measured", color=INK)
+    panel.set_ylabel("simulated", color=INK)
+    panel.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left")
+    figure.tight_layout()
     figure.savefig(path, dpi=130, facecolor="white")
 
 

@@ -57,5 +57,9 @@ def test_the_command(tmp_path):
     done = CliRunner().invoke(main, ["simulate", "--against", str(file)])
     assert done.exit_code == 0, done.output
     assert "of 2 sizes" in done.output
+    pytest.importorskip("matplotlib")
+    drawn = tmp_path / "picture.png"
+    done = CliRunner().invoke(main, ["simulate", "--against", str(file), "--plot", str(drawn)])
+    assert done.exit_code == 0 and drawn.read_bytes()[1:4] == b"PNG", done.output
     file.write_text("{")
     assert CliRunner().invoke(main, ["simulate", "--against", str(file)]).exit_code == 2
