@@ -4,7 +4,8 @@
 themselves (:mod:`hpccoll.parcel`), so no rank needs to know beforehand what the others pass.
 Values are combined by calling ``op`` in the order in which mpi4py does, so results are the same
 to the last bit: ``reduce`` along a binomial tree to rank 0 (source: mpi4py), lower ranks on the
-left; ``scan`` and ``exscan`` by recursive doubling.
+left; ``scan`` and ``exscan`` by recursive doubling. On a power of two of ranks, that combines the
+numbers of an ``allreduce`` as the tree does, but on all ranks at once.
 
 Two things differ from mpi4py. Arrays are not pickled. And an exception in ``op``, or in pickling,
 on one rank is raised on every rank whose result depends on it, where mpi4py leaves them waiting.
@@ -22,8 +23,9 @@ from mpi4py import MPI
 from hpccoll.calls import check_root
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.parcel import (
-    FRAME, IMMUTABLE, LONG, Failure, fresh, is_plain, landing, read, write)
+    FRAME, IMMUTABLE, LONG, ROOM, Failure, fresh, is_plain, landing, read, write)
 from hpccoll.private import State
+from hpccoll.recall import LASTING
 from hpccoll.run import SPINS, Watch
 
 #: Tag on the private communicator; blocking collectives use lower ones, nonblocking higher ones.
@@ -68,7 +70,11 @@ class Objects:
         post = self._post(op, "allreduce")
         if post is None:
             return super().allreduce(sendobj, op)
-        return self._share(post.combine(sendobj, op), 0, True)
+        # Ranks that share processors pay for every message that wakes one up.
+        if post.size & (post.size - 1) or post.state.crowded or id(op) not in LASTING:
+            return self._share(post.combine(sendobj, op), 0, True)
+        value, everywhere = post.spread(sendobj, op)
+        return value if everywhere else self._share(value, 0, True)
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
@@ -146,12 +152,56 @@ class Post:
                 return None
             if rank + mask < self.size:
                 arrived = self.receive(rank + mask)
-                if value is obj and type(obj) not in IMMUTABLE and not (
-                        type(obj) is numpy.ndarray and _ufunc(op)):
-                    # The operator may change its operands or return one; the caller's stays.
-                    value = fresh(obj, rank)
-                value = self.apply(op, value, arrived, reuse=True)
+                value = self.apply(op, self.own(value, obj, op), arrived, reuse=True)
             mask *= 2
+        return value
+
+    def spread(self, obj: Any, op: MPI.Op) -> tuple[Any, bool]:
+        """Combine the objects of a power of two of ranks, and tell whether all have the result.
+
+        Partners at doubling distances exchange frames, and both combine what they hold: groups of
+        ranks twice as large hold one value then. What is not small, or can change, only goes to
+        the first rank of the new group, as in :meth:`combine`. That is seen by everybody, since
+        every frame says whether its sender's group still holds its value together.
+        """
+        value, rank, distance, together = obj, self.rank, 1, type(obj) in IMMUTABLE
+        while distance < self.size:
+            partner, first = rank ^ distance, not rank % distance
+            frame, request = self.channels.get((partner, True)) or self.channel(partner, True)
+            data, given = None, first and rank > partner
+            if together or given:
+                data, failure = write(frame, value, rank)
+                self.failure = failure if given and failure is not None else self.failure
+            frame[ROOM] = together = together and data is None
+            request.Start()
+            rest = (self.state.comm.Isend([data, MPI.BYTE], partner, TAG)
+                    if given and data is not None else None)
+            frame, arriving = self.channels.get((partner, False)) or self.channel(partner, False)
+            arriving.Start()
+            self.wait(arriving, partner)
+            self.wait(request, partner)
+            if rest is not None:
+                self.wait(rest, partner)
+            if together and frame[ROOM]:
+                operands = value, read(frame, None, rank)
+                value = self.apply(op, *(operands if rank < partner else operands[::-1]))
+                together = type(value) in IMMUTABLE
+            elif first and not given:
+                follows = landing(frame) if frame[0] == LONG else None
+                if follows is not None:
+                    self.wait(self.state.comm.Irecv([follows, MPI.BYTE], partner, TAG), partner)
+                together, value = False, self.apply(
+                    op, self.own(value, obj, op), read(frame, follows, rank), reuse=True)
+            else:
+                together, value = False, None
+            distance *= 2
+        return value, together
+
+    def own(self, value: Any, obj: Any, op: Operator) -> Any:
+        """The value, copied if it is the caller's object and the operator may change or keep it."""
+        if value is obj and type(obj) not in IMMUTABLE and not (
+                type(obj) is numpy.ndarray and _ufunc(op)):
+            return fresh(obj, self.rank)
         return value
 
     def prefix(self, obj: Any, op: Operator, inclusive: bool) -> Any:

@@ -5,7 +5,7 @@ A message is a frame of fixed size and, only for what does not fit into it, the 
     [n | n bytes of pickle, n <= INLINE]           small objects
     [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, failures
 
-Arrays travel as their bytes, everything else as mpi4py pickles it (``MPI.pickle``). A failure
+The last byte of a frame is free for whoever sends it. Arrays travel as their bytes, everything else as mpi4py pickles it (``MPI.pickle``). A failure
 travels like any object, so that an exception on one rank reaches the ranks that wait for it.
 """
 
@@ -21,7 +21,8 @@ from hpccoll.errors import HpccollError
 
 #: Bytes of a frame; some MPI libraries take much longer for more.
 FRAME = 128
-INLINE, LONG = FRAME - 1, 255
+ROOM = FRAME - 1
+INLINE, LONG = ROOM - 1, 255
 PICKLED, ARRAY, SCALAR, FAILURE = range(4)
 #: The mark ``LONG``, kind, bytes of the description, bytes of the data.
 HEAD = struct.Struct("<BBBxq")
@@ -76,7 +77,7 @@ def write(frame: bytearray, obj: Any, rank: int) -> tuple[Any, Failure | None]:
     HEAD.pack_into(frame, 0, LONG, kind, len(described), nbytes)
     start = HEAD.size + len(described)
     frame[HEAD.size:start] = described
-    if start + nbytes > FRAME:
+    if start + nbytes > ROOM:
         return data, failure
     frame[start:start + nbytes] = data.tobytes() if kind == ARRAY else data
     return None, failure
@@ -85,7 +86,7 @@ def write(frame: bytearray, obj: Any, rank: int) -> tuple[Any, Failure | None]:
 def landing(frame: bytearray) -> Any:
     """Memory for the data that follows a ``LONG`` frame; ``None`` if nothing follows."""
     _, kind, described, nbytes = HEAD.unpack_from(frame)
-    if HEAD.size + described + nbytes <= FRAME:
+    if HEAD.size + described + nbytes <= ROOM:
         return None
     return _empty(frame, described) if kind == ARRAY else bytearray(nbytes)
 
