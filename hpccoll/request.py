@@ -153,6 +153,7 @@ class Lasting(Flight):
         if self.token is None:
             self.token = MPI.Grequest.Start(self._observed)
             self.handle = _cell(self.token).value
+        self.quiet = False
         try:
             self.steps.start()
         except BaseException as error:
@@ -160,8 +161,10 @@ class Lasting(Flight):
             self._land(error)
             token.Wait()
             raise
-        self.over = False  # only now, when all is posted, may the thread join in
         PROGRESS.add(self)
+        # Only now, when all is posted, may the thread join in: one that still holds this flight
+        # from its last run could end it before it is on the list, and it would stay there.
+        self.over = False
 
     def progress(self) -> bool:
         """Do what can be done now, unless another thread is at it; tell whether that ended it."""

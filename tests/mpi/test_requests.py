@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -12,7 +13,7 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError, CollectiveTimeout
 from hpccoll.mpi_errors import DeadCommunicatorError, RequestError
-from hpccoll.request import PROGRESS, Prequest, Request
+from hpccoll.request import PROGRESS, Lasting, Prequest, Request
 from hpccoll.testing.device import installed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
@@ -234,6 +235,28 @@ def test_a_persistent_request_sees_new_data_every_time(comm):
     for request in requests:
         request.Free()
         assert not request and request == MPI.REQUEST_NULL
+
+
+def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
+    answers = [True, False, True, False]  # of the tests of two runs, from the end
+
+    def test():
+        if len(answers) == 1:
+            raise RuntimeError("something broke")
+        return answers.pop()
+
+    execution = SimpleNamespace(hot=[((), lambda: None, test, ())], title="broken", rank=comm.rank)
+    state = SimpleNamespace(abandoned=[], config=comm._config, freed=False)
+    lasting = Lasting(state, execution, None, threaded=False)
+    request = Prequest(state, tuple, lasting.free, lasting)
+    request.Start()
+    while not request.Test():
+        pass
+    request.Start()
+    PROGRESS.once()
+    with pytest.raises(MPI.Exception):
+        MPI.Request.Waitall([request])
+    assert "something broke" in capfd.readouterr().err and state.abandoned == [execution]
 
 
 def test_requests_may_be_started_in_any_order(comm):
