@@ -16,7 +16,7 @@ from hpccoll.engine import plan_for, prepare
 from hpccoll.life import Life
 from hpccoll.mpi_errors import DeadCommunicatorError
 from hpccoll.private import State, state_of
-from hpccoll.recall import NATIVE_SHAPE, Recalling, Shape
+from hpccoll.recall import NATIVE_SHAPE, Recalling, Shape, counted
 from hpccoll.run import drive
 from hpccoll.tune.choose import Choice, choose
 from hpccoll.tune.online import Trial
@@ -90,8 +90,8 @@ class Blocking(Recalling):
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                        op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
-        served = type(recvcounts) in (list, tuple) and self._again(
-            "reduce_scatter", sendbuf, recvbuf, (id(op), tuple(recvcounts)))
+        extra = counted(op, recvcounts)
+        served = extra is not None and self._again("reduce_scatter", sendbuf, recvbuf, extra)
         if served is NATIVE_SHAPE:
             native.Reduce_scatter(self, sendbuf, recvbuf, recvcounts, op)
         elif not served:

@@ -23,7 +23,7 @@ from hpccoll.calls import Call
 from hpccoll.config import AUTO, NATIVE, THREAD
 from hpccoll.engine import plan_for, prepare
 from hpccoll.errors import ArgumentError, BufferArgumentError
-from hpccoll.recall import NATIVE_SHAPE
+from hpccoll.recall import NATIVE_SHAPE, counted
 from hpccoll.request import Flight, Request
 from hpccoll.tune.choose import Choice, choose
 from hpccoll.tune.promises import binds, check_served, excludes_native
@@ -80,8 +80,8 @@ class Nonblocking(Blocking):
     def Ireduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                         op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
-        if type(recvcounts) in (list, tuple) and self._again(
-                "ireduce_scatter", sendbuf, recvbuf, (id(op), tuple(recvcounts))):
+        extra = counted(op, recvcounts)
+        if extra is not None and self._again("ireduce_scatter", sendbuf, recvbuf, extra):
             return native.Ireduce_scatter(self, sendbuf, recvbuf, recvcounts, op)
         return self._begin("reduce_scatter", native.Ireduce_scatter, sendbuf, recvbuf, recvcounts,
                            op)

@@ -46,7 +46,7 @@ _PARTS: dict[str, Callable[..., tuple[Any, Any, Any]]] = {
     "exscan": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
     "reduce_scatter_block": lambda sendbuf, recvbuf, op: (sendbuf, recvbuf, id(op)),
     "reduce_scatter": lambda sendbuf, recvbuf, counts, op: (
-        sendbuf, recvbuf, (id(op), tuple(counts))),
+        sendbuf, recvbuf, (id(op), tuple(map(int, counts)))),
     "reduce": lambda sendbuf, recvbuf, op, root: (sendbuf, recvbuf, (id(op), root)),
     "allgather": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
     "allgatherv": lambda sendbuf, recvbuf: (sendbuf, recvbuf, None),
@@ -135,6 +135,18 @@ class Recalling:
         shape = self._shapes.setdefault(key, shape)
         first, second = (*map(_address, arrays), None, None)[:2]
         return shape, first, second
+
+
+def counted(op: MPI.Op, counts: Any) -> tuple | None:
+    """What the shape of a reduce-scatter depends on; ``None`` for counts not understood here."""
+    if type(counts) not in (list, tuple):
+        return None
+    extra = id(op), tuple(counts)
+    try:
+        hash(extra)
+    except TypeError:
+        return None
+    return extra
 
 
 def _plain(sendbuf: Any, recvbuf: Any, extra: Any

@@ -190,6 +190,7 @@ WRONG = [
      ArgumentError, "recvbuf"),
     ("Reduce_scatter", lambda c: (A, B, [3] * (c.size + 1)), ArgumentError, "recvcounts"),
     ("Reduce_scatter", lambda c: (A, B, [1.5] * c.size), ArgumentTypeError, "recvcounts"),
+    ("Reduce_scatter", lambda c: (A, B, [[1]] * c.size), ArgumentTypeError, "recvcounts"),
     ("Reduce_scatter_block", lambda c: (numpy.zeros(2 * c.size), B), ArgumentError, "sendbuf"),
 ]
 
@@ -253,6 +254,14 @@ def test_the_same_buffer_twice_means_in_place(comm, call):
     call(comm, both)
     call(comm, both)
     assert (both == comm.size * (comm.size * numpy.arange(4) + 10 * sum(range(comm.size)))).all()
+
+
+def test_counts_may_be_whatever_counts(comm):
+    for _ in range(3):
+        for count in (1, numpy.int64(1), numpy.array(1)):
+            out = numpy.zeros(1)
+            comm.Reduce_scatter(numpy.ones(comm.size), out, [count] * comm.size)
+            assert out == comm.size
 
 
 def test_none_means_in_place(comm):
