@@ -59,14 +59,17 @@ def kernel(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
 
     Each is of the dtype or float32; ``rounded`` gets the result as well, where ``into`` is wide.
     """
-    widen, narrow, few = _widen, _narrow, FEW // 4
+    widen, narrow, few, direct = _widen, _narrow, FEW // 4, True
     if dtype == numpy.float16:
         widen, narrow, few = _widen_float16, _narrow_float16, FEW
+        # Of 0 and -0 NumPy takes the one for float16 and the other for float32: which of them must
+        # not depend on the number of elements, nor on chains.
+        direct = ufunc not in (numpy.maximum, numpy.minimum)
         if _flushes():
             widen, narrow = _widen, _narrow
 
     def plain(left: Any, right: Any, into: Any) -> None:
-        if left.dtype == right.dtype == into.dtype:
+        if direct and left.dtype == right.dtype == into.dtype:
             ufunc(left, right, out=into)
         else:
             into[...] = ufunc(left.astype(WIDE, copy=False), right.astype(WIDE, copy=False))

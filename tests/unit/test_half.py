@@ -119,6 +119,19 @@ def test_a_chain_is_rounded_once(count):
     assert (bits(found) == bits((four + (one + two + three) + five).astype(F2))).all()
 
 
+@pytest.mark.parametrize("name, first", [("maximum", 0.0), ("minimum", -0.0)])
+def test_which_zero_is_taken_does_not_depend_on_the_count(name, first):
+    kernel, seen = half.kernel(getattr(numpy, name), F2), set()
+    for count in (1, 5, FEW, FEW + 1, BLOCK + 3):
+        left, right = numpy.full(count, first, F2), numpy.full(count, -first, F2)
+        found, wide = numpy.empty(count, F2), half.wide(count)
+        kernel(left, right, found)
+        seen |= set(numpy.signbit(found).tolist())
+        kernel(left, right, wide, found)
+        seen |= set(numpy.signbit(found).tolist())
+    assert len(seen) == 1
+
+
 def test_what_is_held_wide():
     def hold(op, dtype):
         return reduce.holder(op, numpy.dtype(dtype), numpy)
