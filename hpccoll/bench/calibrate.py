@@ -2,8 +2,9 @@
 
 For every level of the layout, two ranks that part there pass a message back and forth through
 hpccoll itself, so that what its Python and its transports cost is in the numbers: the smallest
-message gives ``alpha``, the slope between large ones ``beta``. Then many send at once: between
-groups, disjoint pairs, all in one direction; in the innermost group, all ranks in pairs, both ways.
+message gives ``alpha``, several one way, which need not wait for each other, the ``overhead`` in it,
+and the slope between large ones ``beta``. Then many send at once: between groups, disjoint pairs,
+all in one direction; in the innermost group, all ranks in pairs, both ways.
 If together they are clearly slower than one message times their number, the rate of all is the
 limit of the link between groups, or of the bus in the innermost one: its memory. (Pairs that send
 there and back would soon do so in turns, and each have a direction of the link to itself.) By how
@@ -14,7 +15,7 @@ messages are small.
 Ranks that do not measure sleep - unless ranks share processors: then they wait as they would in a
 collective, where whoever waits takes turns with whoever works.
 
-What is not measured: overhead apart from latency (it is part of ``alpha``), and switches.
+What is not measured: switches.
 """
 
 from __future__ import annotations
