@@ -5,9 +5,9 @@ A message is a frame of fixed size and, only for what does not fit into it, the 
     [n | n bytes of pickle, n <= INLINE]           small objects
     [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, failures
 
-The last byte of a frame is free for whoever sends it. Arrays travel as their bytes, everything else
-as mpi4py pickles it (``MPI.pickle``). A failure travels like any object, so that an exception on one
-rank reaches the ranks that wait for it.
+The last byte of a frame is free for whoever sends it. Arrays travel as their bytes, everything
+else as mpi4py pickles it (``MPI.pickle``). A failure travels like any object, so that an exception
+on one rank reaches the ranks that wait for it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 For every level of the layout, two ranks that part there pass a message back and forth through
 hpccoll itself, so that what its Python and its transports cost is in the numbers: the smallest
-message gives ``alpha``, several one way, which need not wait for each other, the ``overhead`` in it,
-and the slope between large ones ``beta``. Then many send at once: between groups, disjoint pairs,
-all in one direction; in the innermost group, all ranks in pairs, both ways.
+message gives ``alpha``, several one way, which need not wait for each other, its ``overhead``, and
+the slope between large ones ``beta``. Then many send at once: between groups, disjoint pairs, all
+in one direction; in the innermost group, all ranks in pairs, both ways.
 If together they are clearly slower than one message times their number, the rate of all is the
 limit of the link between groups, or of the bus in the innermost one: its memory. (Pairs that send
 there and back would soon do so in turns, and each have a direction of the link to itself.) By how
