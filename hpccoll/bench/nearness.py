@@ -51,7 +51,7 @@ class Nearness(NamedTuple):
 
 def nearness(group: Sequence[Result]) -> Nearness | None:
     """How near auto came in one case; ``None`` where there is nothing to tell."""
-    auto = next((r for r in group if r.candidate == AUTO), None)
+    auto = next((r for r in group if r.candidate == AUTO and not r.failures), None)
     others = {r.candidate: _halves(r) for r in group
               if r.candidate not in (AUTO, GLOO) and not r.failures}
     if auto is None or len(others) < 2 or min(len(r.seconds) for r in group) < 2:

@@ -354,6 +354,8 @@ def test_the_best_is_found_and_timed_by_different_iterations():
     [auto("ring", [1, 1]), result("ring", [2, 2])],
     [auto("ring", [1, 1]), result("native", [1, 1]), result("gloo", [2, 2])],
     [auto("ring", [1, 1]), result("native", [1, 1]), result("ring", [2, 2], wrong=1)],
+    [result("auto", [1, 1], serves="ring", wrong=1), result("native", [1, 1]),
+     result("ring", [2, 2])],
     [auto("ring", [1]), result("native", [1]), result("ring", [2])]])
 def test_what_is_no_point(group):
     assert nearness.nearness(group) is None
