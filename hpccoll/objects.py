@@ -25,7 +25,6 @@ from hpccoll.errors import ArgumentTypeError
 from hpccoll.parcel import (
     FRAME, IMMUTABLE, LONG, ROOM, Failure, fresh, is_plain, landing, read, write)
 from hpccoll.private import State
-from hpccoll.recall import LASTING
 from hpccoll.run import SPINS, Watch
 
 #: Tag on the private communicator; blocking collectives use lower ones, nonblocking higher ones.
@@ -71,7 +70,8 @@ class Objects:
         if post is None:
             return super().allreduce(sendobj, op)
         # Ranks that share processors pay for every message that wakes one up.
-        if post.size & (post.size - 1) or post.state.crowded or id(op) not in LASTING:
+        if (post.size & (post.size - 1) or post.state.crowded
+                or not (isinstance(op, MPI.Op) and op.is_predefined)):
             return self._share(post.combine(sendobj, op), 0, True)
         value, everywhere = post.spread(sendobj, op)
         return value if everywhere else self._share(value, 0, True)

@@ -96,7 +96,7 @@ class Recalling:
             # Arrays that own their memory share it with no other.
             if sendbuf is not None and (
                     sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
-            ) and _overlap(sendbuf, recvbuf):
+            ) and not _usable(sendbuf, recvbuf):
                 return False
             return shape
         if shape is None:
@@ -207,15 +207,14 @@ def _key(method: str, name: str, args: tuple) -> tuple[tuple | None, Sequence[nd
             ), arrays
 
 
-def _overlap(one: ndarray, other: ndarray) -> bool:
-    """Tell whether two arrays share memory, or may."""
-    owner, another = (one if one.base is None else one.base,
-                      other if other.base is None else other.base)
+def _usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
+    """Tell whether views can be used as they are: contiguous, writable, and surely apart."""
+    if not (sendbuf.flags.c_contiguous and recvbuf.flags.carray):
+        return False  # the long way has words for it
+    owner, another = (sendbuf if sendbuf.base is None else sendbuf.base,
+                      recvbuf if recvbuf.base is None else recvbuf.base)
     if (owner is not another and type(owner) is ndarray and type(another) is ndarray
             and owner.base is None and another.base is None):
-        return False  # parts of two arrays that own their memory
-    try:
-        first, second = _address(one), _address(other)
-    except BufferError:
-        return True
-    return first < second + other.nbytes and second < first + one.nbytes
+        return True  # parts of two arrays that own their memory
+    first, second = _address(sendbuf), _address(recvbuf)
+    return first >= second + recvbuf.nbytes or second >= first + sendbuf.nbytes

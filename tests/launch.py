@@ -4,7 +4,7 @@ An environment is a virtual environment that holds one MPI. There are three kind
 
 * what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
 * ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment (for
-  more than three ranks those tests in which the number of ranks matters);
+  more than two ranks those tests in which the number of ranks matters);
 * ``tests/doc`` and ``tests/cluster``, whose tests launch ranks themselves, in every environment;
   the latter on hosts and Slurm clusters of their own, which takes root and Debian's packages.
 
@@ -27,17 +27,17 @@ from typing import IO, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = (1, 2, 3, 4, 5, 8)
-#: A size for which one environment is enough: a prime larger than the others.
-FIRST_SIZES = (*SIZES, 7)
 #: What runs on up to so many ranks. Where a processor serves several of them, every message waits
 #: for its turn, so that is what depends on their number: algorithms, layouts and transports.
 BY_SIZE = (*(f"tests/mpi/test_{name}.py" for name in (
     "determinism", "discover", "placement", "upper_case")), "tests/contract/test_messages.py")
+MORE = (*BY_SIZE, *(f"tests/mpi/test_{name}.py" for name in (
+    "communicators", "half", "registered", "requests", "specifications")))
 TESTS = {
-    3: ("tests/mpi", "tests/contract"),
-    4: (*BY_SIZE, *(f"tests/mpi/test_{name}.py" for name in (
-        "communicators", "half", "registered", "requests", "specifications"))),
-    max(FIRST_SIZES): BY_SIZE}
+    2: ("tests/mpi", "tests/contract"),
+    3: (*MORE, *(f"tests/mpi/test_{name}.py" for name in ("bfloat16", "objects", "probe", "tune"))),
+    4: MORE,
+    max(SIZES): BY_SIZE}
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
 LIMIT, TIMED_OUT = 900, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
@@ -108,7 +108,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
             found.append(Stage("no launcher", bin, [
                 python, *PYTEST, *PARALLEL, "--doctest-modules", "hpccoll", "tests",
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/cluster"]))
-        for size in FIRST_SIZES if first else SIZES:
+        for size in SIZES:
             logs = scratch / f"{environment.name}-{size}"
             found.append(Stage(f"{environment.name}, {size} ranks", bin, [
                 str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, str(logs),

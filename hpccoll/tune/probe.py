@@ -39,18 +39,19 @@ def probe(state: State, machine: Machine, path: str) -> tuple[Curves, str]:
     from hpccoll.bench.survey import PROBE, survey
 
     outcome = survey(state.comm, PROBE, topology=state.topology)
-    curves, source = outcome.curves, path
+    curves, source, problems = outcome.curves, path, []
     if state.rank == 0:
-        for name, count in outcome.failures.items():
-            warnings.warn(f"hpccoll: the probe leaves {name} out: {count} wrong elements",
-                          RuntimeWarning, stacklevel=2)
+        problems += [f"the probe leaves {name} out: {count} wrong elements"
+                     for name, count in outcome.failures.items()]
         # As a later job reads them, which chooses alike.
         (curves,) = parse(render({machine: curves}), path).values()
         try:
             write(path, merged(read(path) if os.path.lexists(path) else {}, machine, curves))
         except TuningError as error:
             source = UNKEPT
-            warnings.warn(f"hpccoll: what the probe measured serves this job only: {error}",
-                          RuntimeWarning, stacklevel=2)
+            problems.append(f"what the probe measured serves this job only: {error}")
     _found[machine] = MPI.Intracomm.bcast(state.comm, (curves, source))
+    # Only now: where warnings are errors, the others have what they wait for.
+    for problem in problems:
+        warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=2)
     return _found[machine]
