@@ -107,13 +107,17 @@ def test_a_wrong_plugin_is_found_before_the_program_runs(batch, tmp_path):
     name = "cpu-mpich.sbatch" if MPICH else "cpu-openmpi.sbatch"
     script = tmp_path / "job.sbatch"
     script.write_text(re.sub(r"--mpi=\w+", f"--mpi={wrong}", (ROOT / "jobs" / name).read_text()))
-    status, _, printed = batch(script)
-    assert status != 0
-    said = " ".join(printed.split())
+    # Lone processes of Open MPI bring servers of their own, which sometimes are in each other's
+    # way: that ends the job as well, but before doctor can say anything.
+    for _ in range(1 if MPICH else 3):
+        status, _, printed = batch(script)
+        said = " ".join(printed.split())
+        assert status != 0 and "bench" not in said.split("stops:")[1]
+        if "each of them is alone" in said:
+            break
     assert said.count("4 processes were started, and each of them is alone") == 1
     assert f"start with srun --mpi={'pmi2' if MPICH else 'pmix'}" in said
     assert "stops: hpccoll doctor says above why" in said
-    assert "bench" not in said.split("stops:")[1]
 
 
 @pytest.mark.skipif(MPICH, reason="for Open MPI")
