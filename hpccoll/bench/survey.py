@@ -12,6 +12,7 @@ of :mod:`hpccoll.tune.model` tells what to expect of the others.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import zip_longest
 from time import perf_counter
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -37,7 +38,7 @@ from hpccoll.tune.table import Candidate, Curves, Kind, Machine
 from hpccoll.tune.tuned import Tuned
 
 #: Sizes in bytes of a quick survey, and of a full one.
-QUICK = (8, 4 << 10, 64 << 10, 512 << 10, 4 << 20)
+QUICK = (8, 512, 8 << 10, 64 << 10, 512 << 10, 4 << 20)
 FULL = tuple(8 << shift for shift in range(0, 24, 2))
 #: The method that stands for a collective, where another one than its own.
 METHOD = {"reduce_scatter": "reduce_scatter_block"}
@@ -195,7 +196,11 @@ class Surveyor:
         return self.world if point.commutes else self.ordered
 
     def _tried(self, point: Point) -> list[Candidate]:
-        """Everything worth a try: native, and what was fast for fewer bytes first."""
+        """Everything worth a try, the most promising first: there may not be time for all.
+
+        Native, what the rules name, and then in turn what was fast for fewer bytes, which knows the
+        machine, and what is cheap by its closed form, which knows the number of bytes.
+        """
         case = point.case
         names = plausible(case.rule.name, self.world.size, case.nbytes, self.hierarchical)
         if not point.commutes:
@@ -205,9 +210,11 @@ class Surveyor:
         found = [Candidate(NATIVE), *map(Candidate, names)]
         if self.plan.thorough:
             found += [variant for name in names for variant in _variants(case, name)]
-        before = self.latest.get(point.kind, (0, 0.0, ()))[2]
-        return [found[0], *sorted(found[1:], key=lambda c: before.index(c) if c in before
-                                  else len(before))]
+        before = [c for c in self.latest.get(point.kind, (0, 0.0, ()))[2] if c in found]
+        named = [Candidate(rule.algorithm) for rule in RULES
+                 if rule.collective == case.rule.name and rule.algorithm in names]
+        in_turn = [c for pair in zip_longest(before, found[1:]) for c in pair if c is not None]
+        return list(dict.fromkeys([found[0], *named, *in_turn]))
 
     def _affordable(self, point: Point, tried: list[Candidate], share: float) -> list[Candidate]:
         """As many of the candidates as the first go, at half of the time, has room for."""

@@ -25,7 +25,7 @@ from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
 
 #: Seconds for everything, quick and full.
-QUICK_SECONDS, SECONDS = 45.0, 600.0
+QUICK_SECONDS, SECONDS = 50.0, 600.0
 
 
 @click.command("tune", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
