@@ -24,6 +24,15 @@ REDUCTIONS = METHODS[2:8]
 PADDED = "gG"
 
 
+def works(comm, count=1000):
+    """Raise unless a sum of so many elements is right."""
+    data = numpy.arange(count, dtype="f4") + comm.rank
+    result = numpy.empty_like(data)
+    comm.Allreduce(data, result)
+    expected = numpy.arange(count) * comm.size + comm.size * (comm.size - 1) / 2
+    assert numpy.array_equal(result, expected.astype("f4"))
+
+
 class Case:
     """One call: ``method(*args)``, what to fill before it and what to find after it."""
 

@@ -3,9 +3,9 @@
 import os
 import warnings
 
-import numpy
 import pytest
 from mpi4py import MPI
+from mpi.cases import works
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
@@ -52,14 +52,6 @@ def cache(monkeypatch, tmp_path):
     return path
 
 
-def works(comm, count=16):
-    data = numpy.arange(count, dtype="f4") + comm.rank
-    result = numpy.empty_like(data)
-    comm.Allreduce(data, result)
-    expected = numpy.arange(count) * comm.size + comm.size * (comm.size - 1) / 2
-    assert numpy.array_equal(result, expected.astype("f4"))
-
-
 def agreed(comm, *sizes):
     """The explanations; the same on all ranks."""
     texts = [comm.explain(name, nbytes) for name in ("allreduce", "bcast", "scan")
@@ -78,7 +70,7 @@ def table_of(cache):
 
 def test_a_place_is_probed_once_and_kept(monkeypatch, cache, probes):
     comm = hpccoll.Comm(WORLD.Dup())
-    works(comm)
+    works(comm, 16)
     assert len(probes) == 1
     text, *_ = agreed(comm, 64, 500, 1024, 2048, 1 << 20)
     assert f"of a few candidates, by a probe, from {cache}/hpccoll/tuning.json" in text
@@ -94,7 +86,7 @@ def test_a_place_is_probed_once_and_kept(monkeypatch, cache, probes):
         if setting is None:
             monkeypatch.delenv("HPCCOLL_TUNING")
         other = hpccoll.Comm(WORLD.Dup())
-        works(other)
+        works(other, 16)
         assert agreed(other, 64, 2048, 1 << 20) == agreed(comm, 64, 2048, 1 << 20)
         other.Free()
     assert len(probes) == 1
@@ -105,7 +97,7 @@ def test_another_layout_is_another_place(cache, probes):
     layout = "x".join(["1"] * 2) if WORLD.size == 1 else ",".join("1" * WORLD.size)
     for topology in (None, layout, None, layout):
         comm = hpccoll.Comm(WORLD.Dup(), topology=topology)
-        works(comm)
+        works(comm, 16)
         assert comm._life.tuned.probed
         comm.Free()
     assert len(probes) == 2
@@ -122,7 +114,7 @@ def test_where_nothing_can_be_written_the_job_goes_on(monkeypatch, cache, probes
     comm = hpccoll.Comm(WORLD.Dup())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        works(comm)
+        works(comm, 16)
     said = [str(w.message) for w in caught if "probe" in str(w.message)]
     assert len(said) == (WORLD.rank == 0)
     assert all("serves this job only: tuning table" in text and "cannot be written" in text
@@ -133,7 +125,7 @@ def test_where_nothing_can_be_written_the_job_goes_on(monkeypatch, cache, probes
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         comm = hpccoll.Comm(WORLD.Dup())
-        works(comm)
+        works(comm, 16)
         comm.Free()
     assert len(probes) == 1
 
@@ -149,7 +141,7 @@ def test_a_broken_table_is_the_same_error_as_ever(cache, probes):
         WORLD.Barrier()
         comm = hpccoll.Comm(WORLD.Dup())
         with pytest.raises(TuningError, match=reason) as caught:
-            works(comm)
+            works(comm, 16)
         assert len(set(WORLD.allgather(str(caught.value)))) == 1
         comm.Free()
     assert not probes
@@ -160,7 +152,7 @@ def test_a_rank_that_asks_for_none_is_named(monkeypatch, cache, probes):
         monkeypatch.setenv("HPCCOLL_TUNING", "off")
     comm = hpccoll.Comm(WORLD.Dup())
     with pytest.raises(TuningError, match="it is 'probe' on rank 0 and 'off' on rank"):
-        works(comm)
+        works(comm, 16)
     assert not probes
     comm.Free()
 
@@ -182,7 +174,7 @@ def test_tuning_replaces_a_probe(monkeypatch, cache, probes):
     assert {m.probe: set(kind for kind, _ in curves) for m, curves in table.items()} == {
         True: {"allreduce"}, False: {"bcast"}}
     comm = hpccoll.Comm(WORLD.Dup())
-    works(comm)
+    works(comm, 16)
     allreduce, bcast, scan = agreed(comm, 64)
     assert "by a probe" in allreduce and "by a probe" not in bcast and "measured: " in bcast
     assert "none; 'hpccoll tune' makes them" in scan
@@ -192,7 +184,7 @@ def test_tuning_replaces_a_probe(monkeypatch, cache, probes):
 def test_nobody_is_probed_unasked(monkeypatch, cache, probes):
     monkeypatch.delenv("HPCCOLL_TUNING")
     comm = hpccoll.Comm(WORLD.Dup())
-    works(comm)
+    works(comm, 16)
     assert not probes and not os.path.exists(f"{cache}/hpccoll")
     comm.Free()
 

@@ -5,6 +5,7 @@ import os
 import numpy
 import pytest
 from mpi4py import MPI
+from mpi.cases import works
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
@@ -58,14 +59,6 @@ def put(path, text):
 def tuned_comm(monkeypatch, setting):
     monkeypatch.setenv("HPCCOLL_TUNING", setting)
     return hpccoll.Comm(WORLD.Dup())
-
-
-def works(comm, count=1000):
-    data = numpy.arange(count, dtype="f4") + comm.rank
-    result = numpy.empty_like(data)
-    comm.Allreduce(data, result)
-    expected = numpy.arange(count) * comm.size + comm.size * (comm.size - 1) / 2
-    assert numpy.array_equal(result, expected.astype("f4"))
 
 
 def errors_of(comm, calls=2):
