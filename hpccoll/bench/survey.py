@@ -4,8 +4,8 @@ A size is measured in three goes. The first gives every candidate a few calls, t
 those that came near the best one half of the time that is left, together with variants of the best
 that cut their messages otherwise; the third is for those still so close to the best one that noise
 would decide. Sizes rise, and each may use its part of what remains of the time for everything:
-where that is short, only what was fast for fewer bytes is tried again. When all time is spent, what
-is missing stays missing. A probe tries a handful of candidates for few sizes, from which the model
+where that is short, only the most promising are tried. When all time is spent, what is missing stays
+missing. A probe tries a handful of candidates for few sizes, from which the model
 of :mod:`hpccoll.tune.model` tells what to expect of the others.
 """
 
@@ -211,8 +211,7 @@ class Surveyor:
         if self.plan.thorough:
             found += [variant for name in names for variant in _variants(case, name)]
         before = [c for c in self.latest.get(point.kind, (0, 0.0, ()))[2] if c in found]
-        named = [Candidate(rule.algorithm) for rule in RULES
-                 if rule.collective == case.rule.name and rule.algorithm in names]
+        named = [Candidate(name) for name in _ruled(case.rule.name) if name in names]
         in_turn = [c for pair in zip_longest(before, found[1:]) for c in pair if c is not None]
         return list(dict.fromkeys([found[0], *named, *in_turn]))
 
@@ -279,11 +278,16 @@ def _weight(point: Point) -> float:
     return 1.0 + point.case.nbytes / (1 << 20)
 
 
+def _ruled(collective: str) -> list[str]:
+    """What rules name: algorithms that were best elsewhere."""
+    return [rule.algorithm for rule in RULES if rule.collective == collective]
+
+
 def _representative(collective: str, names: Sequence[str]) -> list[str]:
     """The names, those first that were best elsewhere, for few bytes or for many."""
-    before = [rule.algorithm for rule in RULES if rule.collective == collective]
     picked = [name for picks in PICKS[collective] for name in picks]
-    return [name for name in dict.fromkeys((*before, *picked, *names)) if name in names]
+    return [name for name in dict.fromkeys((*_ruled(collective), *picked, *names))
+            if name in names]
 
 
 def _variants(case: Case, name: str) -> Iterator[Candidate]:
