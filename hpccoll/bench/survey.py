@@ -4,9 +4,9 @@ A size is measured in three goes. The first gives every candidate a few calls, t
 those that came near the best one half of the time that is left, together with variants of the best
 that cut their messages otherwise; the third is for those still so close to the best one that noise
 would decide. Sizes rise, and each may use its part of what remains of the time for everything:
-where that is short, only the most promising are tried. When all time is spent, what is missing stays
-missing. A probe tries a handful of candidates for few sizes, from which the model
-of :mod:`hpccoll.tune.model` tells what to expect of the others.
+where that is short, only the most promising are tried. When all time is spent, what is missing
+stays missing. A probe tries a handful of candidates for few sizes, from which the model of
+:mod:`hpccoll.tune.model` tells what to expect of the others.
 """
 
 from __future__ import annotations
