@@ -1,9 +1,9 @@
 """``hpccoll tune``: measure all candidates on this machine and write the table for ``auto``.
 
 The table is read before anything is measured, so that a broken one is found at once, and again
-right before it is written, so that what another job wrote meanwhile stays. Exit status: 0, 1
-when a result was wrong (that candidate is left out), 2 for bad options or an unusable table, 130
-when interrupted (nothing is written).
+right before it is written, so that what another job wrote meanwhile, or writes just now, stays.
+Exit status: 0, 1 when a result was wrong (that candidate is left out), 2 for bad options or an
+unusable table, 130 when interrupted (nothing is written).
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str
         from mpi4py import MPI
 
         from hpccoll.bench import survey, terminal
+        from hpccoll.tune.keep import add
 
         comm = MPI.COMM_WORLD
         try:
@@ -82,7 +83,7 @@ def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str
         if outcome.interrupted:
             sys.exit(INTERRUPTED)
         try:
-            _agree(comm, lambda: _write(path, machine, outcome.curves))
+            _agree(comm, lambda: add(path, machine, outcome.curves))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
@@ -152,25 +153,14 @@ def _check(path: str) -> None:
     Raises:
         TuningError: it cannot.
     """
-    _before(path)
+    from hpccoll.tune.keep import before
+
+    before(path)
     directory = Path(path).absolute().parent
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
     if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
         raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}")
-
-
-def _before(path: str) -> dict:
-    """The table that is there already; empty if none is."""
-    from hpccoll.tune.table import read
-
-    return dict(read(path)) if os.path.lexists(path) else {}
-
-
-def _write(path: str, machine: Any, curves: Any) -> None:
-    from hpccoll.tune.table import merged, write
-
-    write(path, merged(_before(path), machine, curves))
 
 
 def _show(console: Console, machine: Any, curves: Any, path: str) -> None:

@@ -3,22 +3,23 @@
 ``HPCCOLL_TUNING=probe`` asks for it. All ranks of the communicator measure together, and rank 0
 adds the times to the table in the default place, where ``hpccoll tune`` replaces them later. A job
 never fails because they cannot be kept: then they serve its own communicators, with one warning.
+Nor does it measure a place again where nothing could be measured.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 
 from mpi4py import MPI
 
 from hpccoll.errors import TuningError
 from hpccoll.private import State
-from hpccoll.tune.table import Curves, Machine, merged, parse, read, render, write
+from hpccoll.tune.keep import add
+from hpccoll.tune.table import Curves, Machine, parse, render
 
-#: Where times come from that no file holds.
-UNKEPT = "a probe of this job"
-#: What this process has measured, and where it is kept.
+#: Where times come from that no file holds, and what is said where there are none.
+UNKEPT, NOTHING = "a probe of this job", "it could measure nothing"
+#: What this process has measured, and where it is kept; empty curves where there was nothing.
 _found: dict[Machine, tuple[Curves, str]] = {}
 
 
@@ -28,7 +29,7 @@ def earlier(machine: Machine) -> tuple[Curves, str] | None:
 
 
 def probe(state: State, machine: Machine, path: str) -> tuple[Curves, str]:
-    """Measure, and keep the times; collective, and the same on all ranks.
+    """Measure, and keep the times, if there are any; collective, and the same on all ranks.
 
     Args:
         state: the private state of the communicator.
@@ -43,13 +44,17 @@ def probe(state: State, machine: Machine, path: str) -> tuple[Curves, str]:
     if state.rank == 0:
         problems += [f"the probe leaves {name} out: {count} wrong elements"
                      for name, count in outcome.failures.items()]
-        # As a later job reads them, which chooses alike.
-        (curves,) = parse(render({machine: curves}), path).values()
-        try:
-            write(path, merged(read(path) if os.path.lexists(path) else {}, machine, curves))
-        except TuningError as error:
+        if not curves:
             source = UNKEPT
-            problems.append(f"what the probe measured serves this job only: {error}")
+            problems.append("the probe could measure nothing; this job asks for no other")
+        else:
+            # As a later job reads them, which chooses alike.
+            (curves,) = parse(render({machine: curves}), path).values()
+            try:
+                add(path, machine, curves)
+            except TuningError as error:
+                source = UNKEPT
+                problems.append(f"what the probe measured serves this job only: {error}")
     _found[machine] = MPI.Intracomm.bcast(state.comm, (curves, source))
     # Only now: where warnings are errors, the others have what they wait for.
     for problem in problems:

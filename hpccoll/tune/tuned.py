@@ -19,7 +19,7 @@ from hpccoll.errors import TuningError
 from hpccoll.topology import Topology
 from hpccoll.tune.machine import here
 from hpccoll.tune.model import Model, calibrated
-from hpccoll.tune.probe import earlier, probe
+from hpccoll.tune.probe import NOTHING, earlier, probe
 from hpccoll.tune.ranking import Ranking, expected, measured
 from hpccoll.tune.table import Curves, Machine, Table, read
 
@@ -133,12 +133,19 @@ def load(comm: MPI.Intracomm, setting: str,
     found: tuple = ()
     if rank == 0:
         curves, probed, source = table.get(machine), table.get(guess), told.path
-        if setting == PROBE and not curves and not probed:
-            probed, source = earlier(guess) or (None, source)
-        found = curves, probed, source, "" if curves or probed else _strange(table, machine)
-    curves, probed, source, note = MPI.Intracomm.bcast(comm, found)
-    if setting == PROBE and not curves and not probed:
-        (probed, source), note = probe(state, guess, told.path), ""
+        note, wanted = "", False
+        if not curves and not probed:
+            before = earlier(guess) if setting == PROBE else None
+            if before is not None:
+                probed, source = before
+                note = "" if probed else NOTHING
+            else:
+                note, wanted = _strange(table, machine), setting == PROBE
+        found = curves, probed, source, note, wanted
+    curves, probed, source, note, wanted = MPI.Intracomm.bcast(comm, found)
+    if wanted:
+        probed, source = probe(state, guess, told.path)
+        note = "" if probed else NOTHING
     return Tuned(curves, source, note, probed=probed, topology=state.topology)
 
 

@@ -130,6 +130,26 @@ def test_where_nothing_can_be_written_the_job_goes_on(monkeypatch, cache, probes
     assert len(probes) == 1
 
 
+def test_where_nothing_can_be_measured_nobody_tries_again(monkeypatch, cache, probes):
+    measure = survey.survey
+    monkeypatch.setattr(survey, "survey", lambda *args, **given: measure(
+        *args, **given)._replace(curves={}))
+    said = []
+    for _ in range(3):
+        comm = hpccoll.Comm(WORLD.Dup())
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            works(comm, 16)
+        said += [str(w.message) for w in caught if "probe" in str(w.message)]
+        assert len(probes) == 1
+        text = agreed(comm, 64)[0]
+        assert "none; a probe of this job is not used: it could measure nothing" in text
+        comm.Free()
+    assert len(said) == (WORLD.rank == 0)
+    assert all("could measure nothing; this job asks for no other" in text for text in said)
+    assert not os.path.exists(f"{cache}/hpccoll/tuning.json")
+
+
 def test_a_broken_table_is_the_same_error_as_ever(cache, probes):
     text = render({})
     for broken, reason in ((text[:-9], "damaged or cut off"), ("", "is empty"),
