@@ -18,11 +18,23 @@ pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
 
 
-def test_every_rank_knows_the_same_machine():
+@pytest.fixture
+def nodes():
+    """For every rank, the smallest rank of its node: ranks may be on any nodes, in any order."""
+    near = WORLD.Split_type(MPI.COMM_TYPE_SHARED, key=WORLD.rank)
+    found = WORLD.allgather(near.allreduce(WORLD.rank, MPI.MIN))
+    near.Free()
+    return found
+
+
+def test_every_rank_knows_the_same_machine(nodes):
     machine = survey(WORLD)
     assert WORLD.allgather(machine) == [machine] * WORLD.size
     assert machine.layout.topology.size == WORLD.size
-    assert set(machine.nodes) == {0}
+    assert list(machine.nodes) == nodes
+    if len(set(nodes)) > 1:  # ranks that count as one node may still be below several switches
+        for a, b in ((a, b) for a in range(WORLD.size) for b in range(a)):
+            assert (machine.meet(a, b) in ("network", "switch")) == (nodes[a] != nodes[b])
 
 
 def test_every_pair_is_measured():
@@ -45,21 +57,27 @@ def test_a_problem_of_one_rank_is_known_to_all(tmp_path, monkeypatch):
         survey(WORLD, path)
 
 
-def test_switches_from_a_file(tmp_path, monkeypatch):
+def test_switches_from_a_file(nodes, tmp_path, monkeypatch):
+    """Two nodes are below one switch, the others below another; where there is only one, ranks are
+    called nodes."""
+    parts = sorted(set(nodes)) if len(set(nodes)) > 1 else list(range(WORLD.size))
+    mine = nodes[WORLD.rank] if len(set(nodes)) > 1 else WORLD.rank
     path = WORLD.bcast(str(tmp_path / "topology.conf"))
     if WORLD.rank == 0:
         with open(path, "w") as file:
-            file.write("SwitchName=s0 Nodes=n[0-1]\nSwitchName=s1 Nodes=n[2-9]\n")
-    monkeypatch.setenv("SLURMD_NODENAME", f"n{WORLD.rank}")
-    assert survey(WORLD, path).layout.names == (("switch",) if WORLD.size > 2 else ())
+            file.write(f"SwitchName=s0 Nodes=n[0-1]\nSwitchName=s1 Nodes=n[2-{len(parts) + 1}]\n")
+    monkeypatch.setenv("SLURMD_NODENAME", f"n{parts.index(mine)}")
+    assert survey(WORLD, path).layout.names.count("switch") == (len(parts) > 2)
 
 
 def test_command():
+    machine = survey(WORLD)
     ran = CliRunner().invoke(main, ["topo", "--json", "-", "--most", "2"])
     assert ran.exit_code == 0, ran.output
     if WORLD.rank == 0:
         record = json.loads(ran.stdout)
-        assert len(record["ranks"]) == WORLD.size
-        assert [each["level"] for each in record["links"]] == ["node"] * (WORLD.size > 1)
+        assert [each["node"] for each in record["ranks"]] == list(machine.nodes)
+        assert len(record["links"]) == (WORLD.size > 1)
+        assert all(each["level"] == machine.meet(*each["ranks"]) for each in record["links"])
     else:
         assert ran.stdout == ""
