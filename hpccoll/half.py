@@ -14,6 +14,7 @@ Numbers that are rare - infinities, NaN, large ones - send a block through the p
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable
 
 import numpy
@@ -40,6 +41,8 @@ _UNSIGNED, _SIGN, _INFINITY = _bits(0x7fff, "u2"), _bits(0x8000, "u2"), 0x7c00
 _OWN = _bits(-0x70002000, "i4")
 #: Of float32: the exponent's bits; 2**-14, the least number of all digits; 2**15.
 _EXPONENT, _LEAST, _LARGE = _bits(0xff << 23), _bits(113 << 23), 142 << 23
+#: Their product is less than any number of all digits.
+_LEAST_DOUBLE, _HALF = sys.float_info.min, 0.5
 #: Added to the exponent, makes 1.5 * 2**13 as much: a sum with it ends where float16 ends.
 _ROUNDING = _bits(13 << 23 | 1 << 22)
 
@@ -59,14 +62,11 @@ def kernel(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
 
     Each is of the dtype or float32; ``rounded`` gets the result as well, where ``into`` is wide.
     """
-    widen, narrow, few, direct = _widen, _narrow, FEW // 4, True
-    if dtype == numpy.float16:
-        widen, narrow, few = _widen_float16, _narrow_float16, FEW
-        # Of 0 and -0 NumPy takes the one for float16 and the other for float32: which of them must
-        # not depend on the number of elements, nor on chains.
-        direct = ufunc not in (numpy.maximum, numpy.minimum)
-        if _flushes():
-            widen, narrow = _widen, _narrow
+    native = dtype == numpy.float16
+    few = FEW if native else FEW // 4
+    # Of 0 and -0 NumPy takes the one for float16 and the other for float32: which of them must
+    # not depend on the number of elements, nor on chains.
+    direct = not native or ufunc not in (numpy.maximum, numpy.minimum)
 
     def plain(left: Any, right: Any, into: Any) -> None:
         if direct and left.dtype == right.dtype == into.dtype:
@@ -81,6 +81,9 @@ def kernel(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
             if rounded is not None:
                 rounded[...] = into
             return
+        # Asked each time: a thread may get another mode, and another thread may use this kernel.
+        fast = native and not _flushes()
+        widen, narrow = (_widen_float16, _narrow_float16) if fast else (_widen, _narrow)
         room = numpy.empty((2, min(count, BLOCK)), WIDE)
         for start in range(0, count, BLOCK):
             part = slice(start, min(start + BLOCK, count))
@@ -104,8 +107,11 @@ def wide(count: int) -> numpy.ndarray:
 
 
 def _flushes() -> bool:
-    """Tell whether this thread takes tiny float32 numbers for zero, as some libraries make it."""
-    return not (numpy.full(8, 2.0 ** -24, WIDE) * _DROP * _LIFT).all()
+    """Tell whether this thread takes tiny numbers for zero now, as some libraries make it.
+
+    The mode is one for float32 and float64, of which Python's numbers tell at no cost.
+    """
+    return not _LEAST_DOUBLE * _HALF > 0.0
 
 
 def _widen_float16(half: numpy.ndarray, into: numpy.ndarray) -> numpy.ndarray:

@@ -1,5 +1,9 @@
 """16-bit floats: the bits of NumPy in one step, one rounding in a chain, the same on all ranks."""
 
+import ctypes
+import platform
+import threading
+
 import numpy
 import pytest
 from mpi4py import MPI
@@ -98,12 +102,37 @@ def test_any_float32_is_rounded_to_even_as_numpy_does(scale):
 
 
 def test_threads_that_take_tiny_numbers_for_zero_get_the_plain_conversion(monkeypatch):
+    kernel = half.kernel(numpy.add, F2)
     monkeypatch.setattr(half, "_flushes", lambda: True)
     monkeypatch.setattr(half, "_widen_float16", None)
     left, right = numbers(70_000, "tiny", 1), numbers(70_000, "tiny", 2)
     found = numpy.empty_like(left)
-    half.kernel(numpy.add, F2)(left, right, found)
+    kernel(left, right, found)
     assert (bits(found) == bits(left + right)).all()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc",
+                    reason="how the mode is set depends on processor and library")
+@pytest.mark.parametrize("mode", [0x8000, 0x40, 0x8040])
+def test_the_mode_may_change_after_a_kernel_was_made(mode):
+    """Results taken for zero, operands taken for zero, or both."""
+    kernel = half.kernel(numpy.add, F2)
+    left, right = numbers(70_000, "tiny", 1), numbers(70_000, "tiny", 2)
+    wanted, found, told = left + right, numpy.empty_like(left), [half._flushes()]
+
+    def flushing():
+        libm, environment = ctypes.CDLL("libm.so.6"), (ctypes.c_uint32 * 8)()
+        libm.fegetenv(environment)
+        environment[7] |= mode
+        libm.fesetenv(environment)
+        told.append(half._flushes())
+        kernel(left, right, found)
+
+    thread = threading.Thread(target=flushing)  # the mode is the thread's, and ends with it
+    thread.start()
+    thread.join()
+    assert told == [False, True] and not half._flushes()
+    assert (bits(found) == bits(wanted)).all()
 
 
 @pytest.mark.parametrize("count", [5, FEW + 1, BLOCK + 3])
