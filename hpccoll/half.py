@@ -7,7 +7,7 @@ ml_dtypes, is converted fast, but added slowly.
 The sum, or the product, of two 16-bit numbers in float32 rounds to the same bits as the exact one,
 since float32 has more than twice as many digits and two (Figueroa, 1995): a single step gives what
 NumPy gives. Between the steps of a chain the operands are float32 arrays (:func:`wide`), which
-these kernels take and give, too: a chain is rounded once, at its end.
+these kernels take and give, too: a chain is rounded once, at its end, in any memory.
 
 Numbers that are rare - infinities, NaN, large ones - send a block through the plain conversion.
 """
@@ -101,9 +101,19 @@ def kernel(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
     return apply
 
 
-def wide(count: int) -> numpy.ndarray:
+def converting(ufunc: Callable) -> Callable:
+    """The same for arrays of another library, whose ufuncs convert while they compute."""
+    def apply(left: Any, right: Any, into: Any, rounded: Any = None) -> None:
+        ufunc(left, right, out=into, dtype=WIDE, casting="unsafe")
+        if rounded is not None:
+            rounded[...] = into
+
+    return apply
+
+
+def wide(count: int, namespace: Any = numpy) -> Any:
     """Memory for what lies between two steps of a chain."""
-    return numpy.empty(count, WIDE)
+    return namespace.empty(count, WIDE)
 
 
 def _flushes() -> bool:

@@ -80,8 +80,8 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     operator = operator_of(op)
     if operator is not None and not operator.pairs:
         ufunc = getattr(namespace, UFUNCS[operator.name])
-        if namespace is numpy and half.is_half(dtype):
-            return half.kernel(ufunc, dtype)
+        if half.is_half(dtype):
+            return half.kernel(ufunc, dtype) if namespace is numpy else half.converting(ufunc)
         if operator.name in ("max", "min"):
             # NumPy deprecates a third positional operand of these two, and only these.
             return lambda left, right, into: ufunc(left, right, out=into)
@@ -90,9 +90,14 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
 
 
 def holder(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[[int], Any] | None:
-    """What makes memory for results between two steps; ``None`` where elements are wide enough."""
-    wide = namespace is numpy and operator_of(op) is not None and half.is_half(dtype)
-    return half.wide if wide else None
+    """What makes memory for results between two steps; ``None`` where elements are wide enough.
+
+    In whose memory elements lie must not decide: algorithms are chosen for all ranks alike, and
+    each may have its own.
+    """
+    if operator_of(op) is None or not half.is_half(dtype):
+        return None
+    return lambda count: half.wide(count, namespace)
 
 
 def _reduce_local(op: MPI.Op, datatype: MPI.Datatype) -> Kernel:

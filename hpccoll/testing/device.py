@@ -138,9 +138,10 @@ def module() -> ModuleType:
         return on_device(array).copy()
 
     def ufunc(name: str) -> Callable:
-        def apply(left: DeviceArray, right: DeviceArray, out: DeviceArray) -> None:
-            operands = on_device(left), on_device(right), on_device(out)
-            stream.queue.append(lambda: getattr(numpy, name)(*operands))
+        def apply(left: DeviceArray, right: DeviceArray, out: DeviceArray, **how: Any) -> None:
+            operands = on_device(left), on_device(right)
+            how["out"] = on_device(out)
+            stream.queue.append(lambda: getattr(numpy, name)(*operands, **how))
         return apply
 
     def copyto(into: DeviceArray, source: DeviceArray) -> None:

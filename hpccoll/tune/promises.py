@@ -11,8 +11,9 @@ before it promise:
   alike, and of those the ones with the same order of evaluation.
 * ``layout``: nor do they depend on which ranks share a node, or on what is measured where.
 
-Low precision needs short chains: an algorithm that adds p terms one after the other errs p
-times as much as one term, where a tree errs log p times.
+Low precision needs short chains: an algorithm that adds p terms one after the other, and rounds
+each time, errs p times as much as one term, where a tree errs log p times. Terms that arrive in one
+round are rounded together (:mod:`hpccoll.half`), so rounds are what counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from hpccoll.algorithms import ALGORITHMS
 from hpccoll.buffers import element_type
 from hpccoll.calls import Call, is_strange
 from hpccoll.config import NATIVE
@@ -48,7 +50,7 @@ CHAINS = {
     "scan": ("linear",),
     "exscan": ("linear",),
 }
-#: Bytes of the elements that are of low precision, and the longest chain for them.
+#: Bytes of the elements that are of low precision, and the most of them that any chain may add.
 LOW, LONGEST = 2, 16
 
 
@@ -104,5 +106,8 @@ def inaccurate(algorithm: Any, call: Call, size: int) -> str:
     dtype = element_type(call.datatype)
     if dtype.itemsize > LOW or is_exact(call.op, dtype) or dtype.names is not None:
         return ""
-    return (f"it adds {size} terms of {dtype} one after the other, where a tree adds "
-            f"{ceil(log2(size))}")
+    # A user's operator gets elements as they are, and rounds as often as it is called.
+    if operator_of(call.op) and ALGORITHMS[call.collective][algorithm].rounds(size) < LONGEST:
+        return ""
+    return (f"it adds {size} terms of {dtype} one after the other, and rounds each time, where a "
+            f"tree rounds {ceil(log2(size))} times")

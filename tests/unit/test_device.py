@@ -109,6 +109,34 @@ def test_alltoall_in_place(cuda_aware):
         assert not run(cupy, "alltoall", "pairwise", exchange)
 
 
+@pytest.mark.parametrize("type_", ["f2", "bfloat16"])
+@pytest.mark.parametrize("algorithm", ["allpairs", "linear", "recursive_multiplying", "ring"])
+def test_sums_of_16_bit_floats_are_rounded_alike_in_any_memory(algorithm, type_):
+    """Also where some ranks have it and others have not."""
+    if type_ == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    dtype, results = numpy.dtype(type_), []
+    terms = [numpy.random.default_rng(rank).standard_normal(COUNT).astype(dtype)
+             for rank in range(SIZE)]
+    for on_device in ((), (0, 2), range(SIZE)):
+        with installed(True) as cupy:
+            world, sinks, executions = Loopback(SIZE), [], []
+            for rank in range(SIZE):
+                namespace = cupy if rank in on_device else numpy
+                sinks.append(namespace.empty(COUNT, dtype))
+                made = calls.allreduce(SIZE, rank, namespace.asarray(terms[rank]), sinks[-1],
+                                       MPI.SUM)
+                mine = state(world, rank)
+                plan = engine.plan_for(mine, made, Choice(algorithm))
+                executions.append(engine.prepare(mine, made, plan))
+            interleave(executions)
+            results += [getattr(sink, "raw", sink).copy() for sink in sinks]
+    assert len({result.tobytes() for result in results}) == 1
+    if algorithm == "linear":
+        one, *others = (term.astype("f4") for term in terms)
+        assert results[0].tobytes() == sum(others, one).astype(dtype).tobytes()
+
+
 def test_a_message_waits_for_the_work_before_it(monkeypatch):
     monkeypatch.setattr(engine, "synchronizer", lambda namespace: None)
     with installed(True) as cupy:

@@ -166,7 +166,7 @@ def test_what_is_held_wide():
         return reduce.holder(op, numpy.dtype(dtype), numpy)
 
     op = MPI.Op.Create(lambda one, two, datatype: None)
-    assert hold(MPI.SUM, "f2") is half.wide
+    assert hold(MPI.SUM, "f2")(3).dtype == half.WIDE
     assert hold(MPI.SUM, "f4") is hold(MPI.SUM, "i2") is hold(op, "f2") is None
     op.Free()
 

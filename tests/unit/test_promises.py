@@ -6,14 +6,18 @@ from mpi4py import MPI
 
 from hpccoll import calls
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms.linear import FAN
+from hpccoll.calls import Call
 from hpccoll.collective import COLLECTIVES, OUT
 from hpccoll.config import DETERMINISM
 from hpccoll.errors import ArgumentError
+from hpccoll.run import Execution, Memory
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
 from hpccoll.tune.choose import Choice, choose
 from hpccoll.tune.describe import describe
-from hpccoll.tune.promises import CHAINS, LONG, LONGEST, STEADY, binds, breach, check_served
+from hpccoll.tune.promises import (
+    CHAINS, LONG, LONGEST, STEADY, binds, breach, check_served, inaccurate)
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
@@ -98,6 +102,37 @@ def test_chains_are_the_algorithms_with_long_chains(collective):
                                                   1, "i8", deeper) if r.size)
         assert (depth >= size - 2) == (name in CHAINS[collective]), (name, depth)
         assert name in CHAINS[collective] or depth <= LONGEST
+
+
+@pytest.mark.parametrize("collective, name", [
+    (collective, name) for collective, names in CHAINS.items() for name in names])
+def test_what_is_said_of_chains_is_how_often_they_are_rounded(collective, name):
+    """Narrow numbers count how often they were rounded; wide ones only pass it on."""
+    size = 3 * FAN if name == "linear" and "scan" not in collective else 2 * LONGEST
+    made = schedule(collective, name, size)
+    sizes = [1] * size if made.collective.payload == "blocks" else [size]
+    world, seats = Loopback(size), []
+    for rank in range(size):
+        seats.append(Seat(made, Counting(made.collective, size, sizes, dtype="i8"), rank))
+    executions = []
+    for seat in seats:
+        arrays = {buffer: memory.array for buffer, memory in seat.memory.items()}
+        executions.append(Execution(seat.plan, world.endpoint(seat.rank), Memory(
+            arrays, seat.scratch.array, rounding, numpy, None, lambda count: numpy.empty(count)),
+            0))
+        seat.fill()
+    interleave(executions)
+    most = max(int(seat.memory[OUT].array.max()) for seat in seats
+               if any(map(len, seat.wanted)))
+    call = Call(collective, collective, datatype=MPI.Datatype.fromcode("e"), op=MPI.SUM, nbytes=8)
+    assert (not inaccurate(name, call, size)) == (most < LONGEST), most
+    assert most <= ALGORITHMS[collective][name].rounds(size)
+
+
+def rounding(left, right, into, rounded=None):
+    into[...] = numpy.maximum(left, right) + (into.dtype == "i8")
+    if rounded is not None:
+        rounded[...] = into + 1
 
 
 # -- the choice ----------------------------------------------------------------------------
@@ -201,3 +236,16 @@ def test_low_precision_avoids_long_chains(size, dtype, op, chosen):
     assert choose(call, size, None, True, times).algorithm == chosen
     # Whoever asks for a chain gets it.
     assert choose(call, size, Choice("ring"), False, times).algorithm == "ring"
+
+
+def test_low_precision_takes_chains_that_are_rounded_once():
+    array = numpy.zeros(64, "f2")
+    user = MPI.Op.Create(lambda one, two, datatype: None, commute=True)
+    for name, size, op, served in (
+            ("allpairs", 64, MPI.SUM, True), ("allpairs", 4096, MPI.PROD, True),
+            ("linear", 64, MPI.SUM, True), ("linear", (LONGEST - 2) * FAN + 1, MPI.SUM, True),
+            ("linear", (LONGEST - 2) * FAN + 2, MPI.SUM, False), ("allpairs", 64, user, False)):
+        call = calls.allreduce(size, 0, array, array.copy(), op)
+        times = table(**{name: 1.0, "rabenseifner": 2.0})
+        assert (choose(call, size, None, True, times).algorithm == name) == served
+    user.Free()
