@@ -185,6 +185,7 @@ class Blocking(Recalling):
             raise
         if known and execution.repeated:
             state.prepared.keep(place, execution)
+            self._repeated(name, args, execution)
         elif place is not None:
             state.seen.keep(place, True)
         if call.sink is not None and call.sink.store is not None:

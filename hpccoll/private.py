@@ -52,9 +52,14 @@ class State:
         self.config, self.topology, self.crowded = config, topology or found, crowded
         self.pace = CROWDED if crowded else ROOMY
         self.remote = self.endpoint = MpiEndpoint(self.comm)
+        # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
+        turns = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - FIRST_TAG) // TAGS_PER_CALL // 2
+        self._calls, self._lasting, self._turns = 0, 0, turns
         self.node = None
         if config.shared_memory:
-            self.node = Node(self.comm, near, self.pace.slot, self.pace.sure_slot)
+            self.node = Node(self.comm, near, self.pace.slot, self.pace.sure_slot,
+                             range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL,
+                                   TAGS_PER_CALL)[turns:])
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:
@@ -68,9 +73,6 @@ class State:
         self.abandoned: list[Any] = []
         self.freed = False
         self._scratch = numpy.empty(0, numpy.uint8)
-        # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
-        self._calls = self._lasting = 0
-        self._turns = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - FIRST_TAG) // TAGS_PER_CALL // 2
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Memory for one blocking call; the next blocking call gets the same memory."""

@@ -8,6 +8,7 @@ if the arrays lie where they lay - and goes the long way if not, which is no con
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Callable, Sequence
 
 from mpi4py import MPI
@@ -18,7 +19,7 @@ from hpccoll.config import Config
 from hpccoll.life import Life
 from hpccoll.ops import OPERATORS
 from hpccoll.private import State
-from hpccoll.run import run_prepared
+from hpccoll.run import Execution, run_prepared
 from hpccoll.topology import Topology
 from hpccoll.tune.choose import Choice
 
@@ -67,9 +68,10 @@ class Recalling:
     _state: State | None = None
     _layout: Topology | None = None
     _wishes: dict[str, Choice] = {}
-    #: Shapes seen under the present wishes, and under each set of wishes so far.
-    _shapes: dict[tuple, Shape]
-    _seen_under: dict[tuple, dict[tuple, Shape]]
+    #: Shapes seen under the present wishes, and under each set of wishes so far; by the ``id`` of
+    #: an output, what was prepared for it last.
+    _shapes: dict[Any, Any]
+    _seen_under: dict[tuple, dict[Any, Any]]
 
     def _again(self, name: str, sendbuf: Any, recvbuf: Any, extra: Any) -> Shape | bool:
         """Serve a call like an earlier one at once; tell whether that was possible.
@@ -79,6 +81,17 @@ class Recalling:
             who need not pack its arguments for it.
         """
         # The hot path: no helper functions, and nothing is looked at twice.
+        repeat = self._shapes.get(id(recvbuf))
+        if repeat is not None:
+            method, others, same, execution = repeat
+            if (method is name and others == extra and same(sendbuf, recvbuf)
+                    and execution.hot is not None):
+                try:
+                    run_prepared(execution, self._state.config)
+                except BaseException:
+                    self._state.abandon(execution)
+                    raise
+                return True
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
             shape = self._shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype,
                                       sendbuf.nbytes, sendbuf.dtype))
@@ -118,6 +131,17 @@ class Recalling:
             raise
         return True
 
+    def _repeated(self, name: str, args: tuple, execution: Execution) -> None:
+        """Note which arrays a prepared execution serves, to be found by the output's ``id``."""
+        sendbuf, recvbuf, extra = _PARTS[name](*args)
+        if (execution.hot is not None and type(recvbuf) is ndarray
+                and (type(sendbuf) is ndarray or sendbuf is _IN_PLACE)):
+            arrays = [array for array in (sendbuf, recvbuf) if array is not _IN_PLACE]
+            # NumPy does not resize an array that has weak references; no view can be resized.
+            same = (_same_arrays if all(array.base is not None for array in arrays)
+                    else _same_memory)(sendbuf, recvbuf)
+            self._shapes[id(recvbuf)] = name, extra, same, execution
+
     def _remember(self, method: str, name: str, args: tuple, shape: Shape) -> tuple | None:
         """Note under which shape a call was served; its place, if it can repeat.
 
@@ -135,6 +159,34 @@ class Recalling:
         shape = self._shapes.setdefault(key, shape)
         first, second = (*map(_address, arrays), None, None)[:2]
         return shape, first, second
+
+
+def _same_arrays(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
+    """Tells whether a call has the same arrays again, in the same form."""
+    output, dtype = weakref.ref(recvbuf), recvbuf.dtype
+    if sendbuf is _IN_PLACE:
+        return lambda source, sink: (output() is sink and source is _IN_PLACE
+                                     and sink.dtype is dtype and sink.flags.carray)
+    input_, kind = weakref.ref(sendbuf), sendbuf.dtype
+    return lambda source, sink: (
+        output() is sink and input_() is source and sink.dtype is dtype and source.dtype is kind
+        and sink.flags.carray and source.flags.c_contiguous)
+
+
+def _same_memory(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
+    """Tells whether a call has arrays of the same form in the same memory again."""
+    where, nbytes, dtype = _address(recvbuf), recvbuf.nbytes, recvbuf.dtype
+    if sendbuf is _IN_PLACE:
+        return lambda source, sink: (
+            type(sink) is ndarray and source is _IN_PLACE and sink.dtype is dtype
+            and sink.nbytes == nbytes and sink.flags.carray and _address(sink) == where)
+    start, size, kind = _address(sendbuf), sendbuf.nbytes, sendbuf.dtype
+    return lambda source, sink: (
+        type(sink) is ndarray and type(source) is ndarray
+        and sink.dtype is dtype and source.dtype is kind
+        and sink.nbytes == nbytes and source.nbytes == size
+        and sink.flags.carray and source.flags.c_contiguous
+        and _address(sink) == where and _address(source) == start)
 
 
 def counted(op: MPI.Op, counts: Any) -> tuple | None:

@@ -34,7 +34,8 @@ from hpccoll.run import Execution, Steps, Watch
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
 #: Seconds without flights after which the thread goes to sleep.
 LINGER = 0.1
-#: Tests for which a ``Wait`` drives only its own collective, before it joins in moving all on.
+#: Looks for a message for which a ``Wait`` drives only its own collective, before it joins in
+#: moving all on.
 MOMENT = 200
 
 
@@ -147,13 +148,16 @@ class Lasting(Flight):
         self.buffers, self.store, self.error, self.token = buffers, None, None, None
         self.lock = threading.Lock()
         self.over, self.quiet, self.handle = True, False, 0
+        #: It is surely not under way, and nothing is wrong with it.
+        self.idle = False
+        self.tries = MOMENT if execution.spins else 1
 
     def start(self) -> None:
         """Post the first messages."""
         if self.token is None:
             self.token = MPI.Grequest.Start(self._observed)
             self.handle = _cell(self.token).value
-        self.quiet = False
+        self.quiet = self.idle = False
         try:
             self.steps.start()
         except BaseException as error:
@@ -161,7 +165,9 @@ class Lasting(Flight):
             self._land(error)
             token.Wait()
             raise
-        PROGRESS.add(self)
+        PROGRESS.flights.append(self)
+        if PROGRESS.lazy and self.threaded:
+            PROGRESS.wake()
         # Only now, when all is posted, may the thread join in: one that still holds this flight
         # from its last run could end it before it is on the list, and it would stay there.
         self.over = False
@@ -172,20 +178,16 @@ class Lasting(Flight):
 
     def finish(self) -> bool:
         """Wait for the end here, for a moment; tell whether that ended it, unseen by MPI."""
-        return self._advance(MOMENT, self._leave)
+        return self._advance(self.tries, self._leave)
 
-    def _advance(self, tests: int, end: Callable[[], None]) -> bool:
-        if self.over or not self.lock.acquire(blocking=False):
+    def _advance(self, tries: int, end: Callable[[], None]) -> bool:
+        if self.over or not self.lock.acquire(False):
             return False
         try:
-            if not self.over:
-                steps = self.steps
-                for steps.phase in steps.left:
-                    tests -= 1
-                    if not tests:
-                        return False
-                end()
-                return True
+            if self.over or not self.steps.advance(tries):
+                return False
+            end()
+            return True
         except BaseException as error:
             self._land(error)
             if not isinstance(error, Exception):
@@ -195,13 +197,16 @@ class Lasting(Flight):
         return False
 
     @property
-    def moves(self) -> int | None:
+    def moves(self) -> int:
         """Something else after every move."""
         return self.steps.phase
 
     def _leave(self) -> None:
         self.over = True
-        PROGRESS.remove(self)
+        try:
+            PROGRESS.flights.remove(self)
+        except ValueError:
+            pass  # two threads may find it over
 
     def free(self) -> None:
         """Give the messages back, and a token that nobody has waited for."""
@@ -231,21 +236,27 @@ class Progress:
         self.changed = threading.Condition()
         self.attendants = 0
         self.thread: threading.Thread | None = None
-        self.asleep = self.stopping = False
+        #: The thread is asleep, or was never started.
+        self.lazy, self.stopping = True, False
 
     def add(self, flight: Flight) -> None:
         """Take a flight on, and see to it that the thread is awake."""
         # Either this sees the thread asleep, or the thread, about to sleep, sees the flight.
         self.flights.append(flight)
-        if (self.asleep or self.thread is None) and flight.threaded:
-            with self.changed:
-                if self.thread is None:
-                    self.thread = threading.Thread(target=self._work, name="hpccoll progress",
-                                                   daemon=True)
-                    self.thread.start()
-                    # MPI is finalized after the interpreter; the thread must be gone by then.
-                    atexit.register(self.stop)
-                self.changed.notify()
+        if self.lazy and flight.threaded:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake the thread up, or start it."""
+        with self.changed:
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._work, name="hpccoll progress",
+                                               daemon=True)
+                self.lazy = False
+                self.thread.start()
+                # MPI is finalized after the interpreter; the thread must be gone by then.
+                atexit.register(self.stop)
+            self.changed.notify()
 
     def remove(self, flight: Flight) -> None:
         """Forget a flight."""
@@ -302,9 +313,9 @@ class Progress:
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > LINGER:
                 with self.changed:
-                    self.asleep = True
+                    self.lazy = True
                     self.changed.wait_for(lambda: self.threaded() or self.stopping)
-                    self.asleep = False
+                    self.lazy = False
                 pause, idle_since = LONGEST_PAUSE, time.monotonic()
 
 
@@ -415,6 +426,27 @@ class Prequest(Driven, MPI.Prequest):
 
     def Start(self) -> None:
         """Start the collective once more."""
+        lasting = self._lasting
+        if lasting is None or not lasting.idle or self._state.freed:
+            self._check_startable()
+            if lasting is None:
+                self._flight = Flight(self._state, *self._make())
+                self._cell.value = _cell(self._flight.token).value
+                return
+        lasting.start()
+        self._cell.value = lasting.handle
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait for the end; see :meth:`Driven.Wait`."""
+        lasting = self._lasting
+        if lasting is not None and lasting.finish():
+            self._cell.value = _NULL
+            lasting.idle = True
+            if status is None:
+                return True
+        return super().Wait(status)
+
+    def _check_startable(self) -> None:
         if self._make is None:
             raise RequestError("the request was freed")
         if self._cell.value != _NULL:
@@ -423,22 +455,6 @@ class Prequest(Driven, MPI.Prequest):
             raise RequestError("its last run failed; free it and prepare a new one")
         if self._state.freed:
             raise DeadCommunicatorError("the communicator of this request was freed")
-        lasting = self._lasting
-        if lasting is not None:
-            lasting.start()
-            self._cell.value = lasting.handle
-            return
-        self._flight = Flight(self._state, *self._make())
-        self._cell.value = _cell(self._flight.token).value
-
-    def Wait(self, status: MPI.Status | None = None) -> bool:
-        """Wait for the end; see :meth:`Driven.Wait`."""
-        lasting = self._lasting
-        if lasting is not None and lasting.finish():
-            self._cell.value = _NULL
-            if status is None:
-                return True
-        return super().Wait(status)
 
     @classmethod
     def Startall(cls, requests: list[MPI.Prequest]) -> None:
@@ -457,7 +473,7 @@ class Prequest(Driven, MPI.Prequest):
         if self._active():
             raise RequestError("the request is active; wait for it before freeing it")
         self._free()
-        self._make = self._flight = None
+        self._make = self._flight = self._lasting = None
 
     def free(self) -> None:
         """Call ``Free`` unless that was done."""

@@ -63,7 +63,7 @@ class DirectBatch:
             else:
                 queue.append(end)
 
-    def test(self) -> bool:
+    def test(self, tries: int = 1) -> bool:
         while self.waiting and self.waiting[0].partner:
             self.waiting.pop(0).use()
         self.idle += 1

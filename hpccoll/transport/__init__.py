@@ -45,8 +45,11 @@ class Batch(Protocol):
     def start(self) -> None:
         """Post all messages; buffers belong to the transport until ``test`` says True."""
 
-    def test(self) -> bool:
-        """Make progress; tell whether all messages have completed. Never blocks."""
+    def test(self, tries: int = 1) -> bool:
+        """Make progress; tell whether all messages have completed. Never blocks.
+
+        A message that is missing may be looked for ``tries`` times.
+        """
 
     def free(self) -> None:
         """Give the resources of an idle batch back; it cannot be started again."""

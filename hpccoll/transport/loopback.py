@@ -77,7 +77,7 @@ class LoopbackBatch:
             else:
                 queue.append(posted)
 
-    def test(self) -> bool:
+    def test(self, tries: int = 1) -> bool:
         for posted in self.pending:
             if posted.error:
                 raise posted.error

@@ -48,7 +48,7 @@ class SingleBatch:
                          for sending, peer, buffer in self.postings]
         self.statuses = [MPI.Status() for _ in self.requests]
 
-    def test(self) -> bool:
+    def test(self, tries: int = 1) -> bool:
         try:
             if not _testall(self.requests, self.statuses):
                 return False
@@ -80,8 +80,12 @@ class PersistentBatch:
     def start(self) -> None:
         _startall(self.requests)
 
-    def test(self) -> bool:
-        return _testall(self.requests)
+    def test(self, tries: int = 1) -> bool:
+        while not _testall(self.requests):
+            tries -= 1
+            if tries <= 0:
+                return False
+        return True
 
     def free(self) -> None:
         for request in self.requests:

@@ -23,10 +23,15 @@ from mpi4py import MPI
 
 from hpccoll.transport.memory import share
 
-#: Tags that have channels: those of blocking calls.
+#: Tags that have channels: those of blocking calls, and so many of each persistent one.
 CHANNELS = 2
+#: Bytes of one rank's lines, which say how many persistent collectives have channels.
+LINES_BYTES = 256 << 10
+#: Bytes of a slot for a persistent collective.
+LASTING_SLOT = 16 << 10
 #: Places of a channel; a power of two, at most 5 to fit a line.
 PLACES = 4
+LAST = PLACES - 1
 #: Bytes of slots per rank, shared out among its channels, and the least for one slot.
 SLOTS_BYTES, LEAST_SLOT = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
@@ -67,6 +72,7 @@ class Node:
         most_slot: largest message to copy into a slot, in bytes; less where there are many ranks.
         sure_slot: up to so many bytes, messages always go through slots; above, where that is
             faster than reading them from the sender's memory.
+        lasting: first tags of persistent collectives, the first of which get channels too.
 
     Attributes:
         comm: communicator of the node's ranks.
@@ -76,14 +82,19 @@ class Node:
     """
 
     def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, most_slot: int,
-                 sure_slot: int):
+                 sure_slot: int, lasting: Sequence[int] = ()):
         self.comm, self.rank = near, near.Get_rank()
         told = near.allgather((comm.Get_rank(), os.getpid()))
         self.pids = [pid for _, pid in told]
         self.slot_bytes = _slot_bytes(len(told), most_slot)
         self.sure_bytes = min(sure_slot, self.slot_bytes)
-        lines = len(told) * CHANNELS * 2 * LINE
-        self.shared = share(near, lines + len(told) * CHANNELS * PLACES * self.slot_bytes, lines)
+        most = LINES_BYTES // (len(told) * CHANNELS * 2 * LINE)
+        #: Every tag that has channels, by its place in memory.
+        self.tags = {tag: place for place, tag in enumerate(
+            first + next_ for first in (0, *lasting[:most]) for next_ in range(CHANNELS))}
+        self.lines = len(told) * len(self.tags) * 2 * LINE
+        slots = CHANNELS * self.slot_bytes + (len(self.tags) - CHANNELS) * LASTING_SLOT
+        self.shared = share(near, self.lines + len(told) * PLACES * slots, self.lines)
         self.local = {rank: i for i, (rank, _) in enumerate(told)
                       if i != self.rank and self.shared}
         self.channels: dict[tuple, Channel] = {}
@@ -100,19 +111,31 @@ class Node:
         """The channel from a peer to this rank."""
         return self._channel(self.local[peer], self.rank, tag)
 
+    def sure(self, tag: int) -> int:
+        """Bytes up to which messages with a tag always go through slots; 0 without channels."""
+        place = self.tags.get(tag, -1)
+        return (0 if place < 0 else self.sure_bytes if place < CHANNELS else
+                min(self.sure_bytes, LASTING_SLOT))
+
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag
         if key not in self.channels:
-            parts, here = self.shared.parts, sink * CHANNELS + tag
-            line, taken = 2 * LINE * here, 2 * LINE * (source * CHANNELS + tag) + LINE
-            slots = len(parts) * CHANNELS * 2 * LINE + PLACES * self.slot_bytes * here
-            memory = parts[source][slots:slots + PLACES * self.slot_bytes]
+            parts, place, ranks = self.shared.parts, self.tags[tag], len(self.pids)
+            line = 2 * LINE * (sink * len(self.tags) + place)
+            taken = 2 * LINE * (source * len(self.tags) + place) + LINE
+            slot_bytes, slots = self.slot_bytes, self.lines + PLACES * (
+                sink * CHANNELS + place) * self.slot_bytes
+            if place >= CHANNELS:
+                slot_bytes, slots = LASTING_SLOT, self.lines + PLACES * (
+                    ranks * CHANNELS * self.slot_bytes
+                    + (sink * (len(self.tags) - CHANNELS) + place - CHANNELS) * LASTING_SLOT)
+            memory = parts[source][slots:slots + PLACES * slot_bytes]
             if source == self.rank and not self.shared.populate(slots, memory.nbytes):
                 memory = memory[:0]  # no room: this sender does without slots
             self.channels[key] = Channel(
                 memoryview(parts[source][line:line + LINE]).cast("q"),
                 memoryview(parts[sink][taken:taken + LINE]).cast("q"),
-                list(memory.reshape(PLACES, self.slot_bytes)) if memory.size else [],
+                list(memory.reshape(PLACES, slot_bytes)) if memory.size else [],
                 tag, self.fence)
         return self.channels[key]
 

@@ -238,14 +238,15 @@ def test_a_persistent_request_sees_new_data_every_time(comm):
 
 
 def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
-    answers = [True, False, True, False]  # of the tests of two runs, from the end
+    answers = [True, True, False]  # of the tests of the first run, from the end; then it breaks
 
-    def test():
+    def test(tries):
         if len(answers) == 1:
             raise RuntimeError("something broke")
         return answers.pop()
 
-    execution = SimpleNamespace(hot=[((), lambda: None, test, ())], title="broken", rank=comm.rank)
+    execution = SimpleNamespace(hot=[((), lambda: None, test, ())], title="broken",
+                                rank=comm.rank, spins=0)
     state = SimpleNamespace(abandoned=[], config=comm._config, freed=False)
     lasting = Lasting(state, execution, None, threaded=False)
     request = Prequest(state, tuple, lasting.free, lasting)

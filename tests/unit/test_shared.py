@@ -7,7 +7,7 @@ import pytest
 
 from hpccoll.transport import Posting
 from hpccoll.transport.node import ELSEWHERE, PLACES, SIZE_BITS, Channel
-from hpccoll.transport.shared import BY_MPI, _Receive, _Send
+from hpccoll.transport.reads import BY_MPI, Receive, Send
 
 NBYTES = 80
 
@@ -43,7 +43,7 @@ def announce(channel, number):
 
 def test_an_mpi_message_is_not_received_before_an_earlier_one(channel, endpoint):
     """Message 2 was taken and 3 is announced, but 1 is not: 3's receive would get 1's data."""
-    receives = [_Receive(endpoint, Posting("recv", 1, numpy.zeros(NBYTES, "u1")), channel)
+    receives = [Receive(endpoint, Posting("recv", 1, numpy.zeros(NBYTES, "u1")), channel)
                 for _ in range(3)]
     for receive in receives:
         receive.start()
@@ -58,7 +58,7 @@ def test_an_mpi_message_is_not_received_before_an_earlier_one(channel, endpoint)
 
 def test_an_mpi_message_does_not_leave_before_an_earlier_one(channel, endpoint):
     """Message 1 waits although 2, which needed no turn, is announced."""
-    sends = [_Send(endpoint, Posting("send", 1, numpy.zeros(NBYTES, "u1")), channel)
+    sends = [Send(endpoint, Posting("send", 1, numpy.zeros(NBYTES, "u1")), channel)
              for _ in range(3)]
     channel.sent = 2
     channel.line[2] = 2 << SIZE_BITS | NBYTES

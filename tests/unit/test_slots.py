@@ -1,0 +1,116 @@
+"""Small messages through slots, both ranks in one process: what happens when one is late."""
+
+import gc
+import weakref
+from types import SimpleNamespace
+
+import numpy
+import pytest
+
+from hpccoll.transport import Posting
+from hpccoll.transport.node import PLACES, SIZE_BITS, Channel
+from hpccoll.transport.slots import Exchange, small
+
+COUNT = 5
+
+
+def side(memory, rank, fence):
+    """A rank's view of two channels: 0 from rank 0 to rank 1, 1 back."""
+    def channel(number):
+        line, taken, slots = memory[number]
+        return Channel(memoryview(line), memoryview(taken), list(slots), 0, fence)
+    made = channel(rank), channel(1 - rank)
+    node = SimpleNamespace(outgoing=lambda peer, tag: made[0], incoming=lambda peer, tag: made[1],
+                           fence=fence, region=lambda peer, where, nbytes: None)
+    return SimpleNamespace(node=node, rank=rank, remote=None)
+
+
+@pytest.fixture(params=["no fence", "fences"])
+def fences(request):
+    return [] if request.param == "fences" else None
+
+
+@pytest.fixture
+def ranks(fences):
+    """Two ranks that exchange and add: (batch, input, output) of each."""
+    memory = [(numpy.zeros(16, "i8"), numpy.zeros(16, "i8"),
+               numpy.zeros((PLACES, 128), "u1")) for _ in range(2)]
+    made = []
+    for rank in range(2):
+        mine, sum_ = numpy.zeros(COUNT), numpy.full(COUNT, numpy.nan)
+        landing = numpy.empty(COUNT)
+        fence = None if fences is None else lambda: fences.append(True)
+        batch = small(side(memory, rank, fence), [
+            Posting("send", 1 - rank, mine),
+            Posting("recv", 1 - rank, landing, [
+                (numpy.add, (mine, landing, sum_), 1, 0, COUNT)])], 0)
+        made.append((batch, mine, sum_))
+    return made
+
+
+def book(batch):
+    """The batch that knows about everything."""
+    return batch.batch if isinstance(batch, Exchange) else batch
+
+
+def fill(ranks, turn):
+    for rank, (_, mine, _) in enumerate(ranks):
+        mine[:] = numpy.arange(COUNT) + 100 * turn + 10 * rank
+
+
+def right(sum_, turn):
+    return (sum_ == 2 * numpy.arange(COUNT) + 200 * turn + 10).all()
+
+
+def test_exchanges_repeat(ranks, fences):
+    for turn in range(3 * PLACES):
+        fill(ranks, turn)
+        for batch, _, _ in ranks:
+            batch.start()
+        assert all(batch.test() and right(sum_, turn) for batch, _, sum_ in ranks)
+    assert fences is None or len(fences) >= 3 * 3 * PLACES
+
+
+@pytest.mark.parametrize("tries", [1, 7])
+def test_a_late_message_is_found_by_a_later_test(ranks, tries):
+    (one, _, sum_), (two, _, other) = ranks
+    for turn in range(3):
+        fill(ranks, turn)
+        one.start()
+        assert not one.test(tries) and not one.test(tries)
+        two.start()
+        assert two.test(tries) and right(other, turn)
+        assert one.test(tries) and right(sum_, turn)
+
+
+def test_a_sender_without_a_free_slot_waits_for_one(ranks):
+    (one, mine, sum_), (two, _, other) = ranks
+    (outgoing, *_), = book(one).sends
+    outgoing.sent, book(two).numbered[0][1].received = PLACES, PLACES  # four that nobody has taken
+    fill(ranks, 1)
+    one.start()
+    two.start()
+    assert not two.test() and not one.test()  # it has all it wants, but its own message waits
+    outgoing.taken[1] = 1
+    assert one.test() and right(sum_, 1)
+    assert two.test() and right(other, 1)
+
+
+def test_a_message_of_another_size_is_an_error(ranks):
+    (one, *_), (two, *_) = ranks
+    one.start()
+    book(one).sends[0][1][1] = 1 << SIZE_BITS | 8
+    two.start()
+    with pytest.raises(Exception, match="sent 8 bytes where rank 1 expected 40"):
+        two.test()
+
+
+def test_a_batch_keeps_no_array_alive(ranks):
+    batch, mine, _ = ranks.pop()
+    gone = weakref.ref(mine)
+    del mine, batch, _
+    gc.disable()
+    try:
+        assert gone() is None
+    finally:
+        gc.enable()
