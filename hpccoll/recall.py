@@ -133,7 +133,7 @@ class Recalling:
 
     def _repeated(self, name: str, args: tuple, execution: Execution) -> None:
         """Note which arrays a prepared execution serves, to be found by the output's ``id``."""
-        sendbuf, recvbuf, extra = _PARTS[name](*args)
+        sendbuf, recvbuf, extra = _PARTS[name](*args) if args else (None, None, None)
         if (execution.hot is not None and type(recvbuf) is ndarray
                 and (type(sendbuf) is ndarray or sendbuf is _IN_PLACE)):
             arrays = [array for array in (sendbuf, recvbuf) if array is not _IN_PLACE]
