@@ -2,6 +2,7 @@
 
 A message is a frame of fixed size and, only for what does not fit into it, the rest after it:
 
+    [FLOAT or INT | 8 bytes]                       numbers of Python, where that holds them
     [n | n bytes of pickle, n <= INLINE]           small objects
     [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, failures
 
@@ -23,7 +24,9 @@ from hpccoll.errors import HpccollError
 #: Bytes of a frame; some MPI libraries take much longer for more.
 FRAME = 128
 ROOM = FRAME - 1
-INLINE, LONG = ROOM - 1, 255
+INLINE, LONG, FLOAT, INT = ROOM - 1, 255, 254, 253
+#: A mark and a number of Python.
+FLOATING, INTEGER = struct.Struct("=Bd"), struct.Struct("=Bq")
 PICKLED, ARRAY, SCALAR, FAILURE = range(4)
 #: The mark ``LONG``, kind, bytes of the description, bytes of the data.
 HEAD = struct.Struct("<BBBxq")
@@ -32,7 +35,10 @@ PLAIN = {char: numpy.dtype(char) for char in "?bBhHiIlLqQefdgFDG"}
 SCALARS = {dtype.type: char for char, dtype in PLAIN.items()}
 #: Types of which a copy is the same as the object itself.
 IMMUTABLE = {int, float, complex, bool, str, bytes, type(None), *SCALARS}
+#: Types whose operators give the same on every rank, whatever they contain.
+CONTAINERS = {list, tuple, dict, set, frozenset, bytearray}
 
+_HALF = 1 << 63
 _dumps, _loads = MPI.pickle.dumps, MPI.pickle.loads
 
 
@@ -56,6 +62,12 @@ SPECIAL = {numpy.ndarray, Failure, *SCALARS}
 def write(frame: bytearray, obj: Any, rank: int) -> tuple[Any, Failure | None]:
     """Write an object into a frame; return the data that has to follow, and what failed."""
     kind, failure, described = type(obj), None, b""
+    if kind is float:
+        FLOATING.pack_into(frame, 0, FLOAT, obj)
+        return None, None
+    if kind is int and -_HALF <= obj < _HALF:
+        INTEGER.pack_into(frame, 0, INT, obj)
+        return None, None
     if kind not in SPECIAL:
         try:
             data = _dumps(obj)
@@ -95,8 +107,13 @@ def landing(frame: bytearray) -> Any:
 def read(frame: bytearray, data: Any, rank: int) -> Any:
     """The object of a message; a failure, if it was one or cannot be unpickled."""
     try:
-        if frame[0] != LONG:
-            return _loads(frame[1:1 + frame[0]])
+        mark = frame[0]
+        if mark == FLOAT:
+            return FLOATING.unpack_from(frame)[1]
+        if mark == INT:
+            return INTEGER.unpack_from(frame)[1]
+        if mark != LONG:
+            return _loads(frame[1:1 + mark])
         _, kind, described, nbytes = HEAD.unpack_from(frame)
         start = HEAD.size + described
         inline = frame[start:start + nbytes] if data is None else data
@@ -111,6 +128,17 @@ def read(frame: bytearray, data: Any, rank: int) -> Any:
     except Exception as error:
         return Failure(error, rank)
     return _loads_failure(*obj) if kind == FAILURE else obj
+
+
+def form_of(frame: bytearray) -> bytes:
+    """Type and shape in the frame of an array whose data follows."""
+    return bytes(frame[:HEAD.size + frame[2]])
+
+
+def are_alike(frame: bytearray, other: bytearray) -> bool:
+    """Tell whether two frames are of arrays with the same type and shape; the first is LONG."""
+    end = HEAD.size + frame[2]
+    return frame[1] == ARRAY and frame[:end] == other[:end]
 
 
 def is_plain(array: numpy.ndarray) -> bool:

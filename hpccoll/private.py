@@ -28,8 +28,12 @@ from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.node import Node
 from hpccoll.transport.shared import SharedEndpoint
 
-#: Tags of blocking collectives; nonblocking ones use those from FIRST_TAG on, in turn.
+#: Of the lowest tags, which blocking collectives use, the two for objects.
+OBJECTS_TAG = 14
+#: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
 FIRST_TAG, TAGS_PER_CALL = 16, 8
+#: Persistent collectives of a communicator whose messages may go through shared memory.
+MOST_LASTING = 64
 #: Scratch kept between calls, in bytes; larger needs are allocated for the call.
 KEPT_SCRATCH = 16 << 20
 #: Plans and places of earlier calls kept per communicator.
@@ -57,9 +61,9 @@ class State:
         self._calls, self._lasting, self._turns = 0, 0, turns
         self.node = None
         if config.shared_memory:
+            lasting = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
             self.node = Node(self.comm, near, self.pace.slot, self.pace.sure_slot,
-                             range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL,
-                                   TAGS_PER_CALL)[turns:])
+                             (OBJECTS_TAG, *lasting[:MOST_LASTING]))
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:

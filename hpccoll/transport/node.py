@@ -23,12 +23,12 @@ from mpi4py import MPI
 
 from hpccoll.transport.memory import share
 
-#: Tags that have channels: those of blocking calls, and so many of each persistent one.
+#: Tags that have channels: those of blocking calls, and so many for each other purpose.
 CHANNELS = 2
-#: Bytes of one rank's lines, which say how many persistent collectives have channels.
+#: Bytes of one rank's lines, which say how many purposes have channels.
 LINES_BYTES = 256 << 10
-#: Bytes of a slot for a persistent collective.
-LASTING_SLOT = 16 << 10
+#: Bytes of a slot for anything but blocking calls.
+OTHER_SLOT = 16 << 10
 #: Places of a channel; a power of two, at most 5 to fit a line.
 PLACES = 4
 LAST = PLACES - 1
@@ -72,7 +72,8 @@ class Node:
         most_slot: largest message to copy into a slot, in bytes; less where there are many ranks.
         sure_slot: up to so many bytes, messages always go through slots; above, where that is
             faster than reading them from the sender's memory.
-        lasting: first tags of persistent collectives, the first of which get channels too.
+        more: first of ``CHANNELS`` tags each, which get channels too, as long as there is room
+            for their lines.
 
     Attributes:
         comm: communicator of the node's ranks.
@@ -82,7 +83,7 @@ class Node:
     """
 
     def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, most_slot: int,
-                 sure_slot: int, lasting: Sequence[int] = ()):
+                 sure_slot: int, more: Sequence[int] = ()):
         self.comm, self.rank = near, near.Get_rank()
         told = near.allgather((comm.Get_rank(), os.getpid()))
         self.pids = [pid for _, pid in told]
@@ -91,9 +92,9 @@ class Node:
         most = LINES_BYTES // (len(told) * CHANNELS * 2 * LINE)
         #: Every tag that has channels, by its place in memory.
         self.tags = {tag: place for place, tag in enumerate(
-            first + next_ for first in (0, *lasting[:most]) for next_ in range(CHANNELS))}
+            first + next_ for first in (0, *more[:most]) for next_ in range(CHANNELS))}
         self.lines = len(told) * len(self.tags) * 2 * LINE
-        slots = CHANNELS * self.slot_bytes + (len(self.tags) - CHANNELS) * LASTING_SLOT
+        slots = CHANNELS * self.slot_bytes + (len(self.tags) - CHANNELS) * OTHER_SLOT
         self.shared = share(near, self.lines + len(told) * PLACES * slots, self.lines)
         self.local = {rank: i for i, (rank, _) in enumerate(told)
                       if i != self.rank and self.shared}
@@ -115,7 +116,7 @@ class Node:
         """Bytes up to which messages with a tag always go through slots; 0 without channels."""
         place = self.tags.get(tag, -1)
         return (0 if place < 0 else self.sure_bytes if place < CHANNELS else
-                min(self.sure_bytes, LASTING_SLOT))
+                min(self.sure_bytes, OTHER_SLOT))
 
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag
@@ -126,9 +127,9 @@ class Node:
             slot_bytes, slots = self.slot_bytes, self.lines + PLACES * (
                 sink * CHANNELS + place) * self.slot_bytes
             if place >= CHANNELS:
-                slot_bytes, slots = LASTING_SLOT, self.lines + PLACES * (
+                slot_bytes, slots = OTHER_SLOT, self.lines + PLACES * (
                     ranks * CHANNELS * self.slot_bytes
-                    + (sink * (len(self.tags) - CHANNELS) + place - CHANNELS) * LASTING_SLOT)
+                    + (sink * (len(self.tags) - CHANNELS) + place - CHANNELS) * OTHER_SLOT)
             memory = parts[source][slots:slots + PLACES * slot_bytes]
             if source == self.rank and not self.shared.populate(slots, memory.nbytes):
                 memory = memory[:0]  # no room: this sender does without slots
