@@ -95,7 +95,7 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
         return fastest
     for rule in RULES:
         if rule.fits(call.collective, call.nbytes, size, vendor()):
-            choice = Choice(rule.algorithm, reason=f"rule: {rule}")
+            choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
             place = where() if _suits(choice, call, size, determinism) else None
             if place is not None and rule.fits_in(place):
                 return choice

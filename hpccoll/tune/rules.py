@@ -45,6 +45,7 @@ class Rule(NamedTuple):
         block: fewest bytes that each rank's share must have.
         one_node, crowded: what the place must be; ``None`` for any.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
+        segment_bytes: of a block, per message; 0 for the usual ones.
     """
 
     collective: str
@@ -55,6 +56,7 @@ class Rule(NamedTuple):
     one_node: bool | None = True
     crowded: bool | None = None
     vendors: tuple[str, ...] = MEASURED
+    segment_bytes: int = 0
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
@@ -79,9 +81,10 @@ class Rule(NamedTuple):
 
 
 def _pair(collective: str, algorithm: str, least: int, end: int = 0,
-          vendors: tuple[str, ...] = MEASURED) -> Rule:
+          vendors: tuple[str, ...] = MEASURED, segment_bytes: int = 0) -> Rule:
     """Two ranks with a processor each."""
-    return Rule(collective, algorithm, (least, end), most_ranks=2, crowded=False, vendors=vendors)
+    return Rule(collective, algorithm, (least, end), most_ranks=2, crowded=False, vendors=vendors,
+                segment_bytes=segment_bytes)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
@@ -97,8 +100,9 @@ def _spread(collective: str, algorithm: str, least: int, block: int = 0) -> Rule
 
 #: The first rule that fits wins.
 RULES = (
-    _pair("allreduce", "recursive_doubling", 1, 8 * MIB, (MPICH,)),
-    _pair("allreduce", "recursive_doubling", 8 * KIB, 8 * MIB),
+    _pair("allreduce", "recursive_doubling", 1, 4 * MIB, (MPICH,)),
+    _pair("allreduce", "recursive_doubling", 8 * KIB, 4 * MIB),
+    _pair("allreduce", "recursive_doubling", 4 * MIB, 8 * MIB, segment_bytes=256 * KIB),
     _pair("reduce_scatter", "pairwise", 128 * KIB),
     _pair("reduce", "binomial", 16 * KIB, 0, (MPICH,)),
     _crowd("allreduce", "recursive_doubling", 16 * KIB, 64 * KIB),
