@@ -20,7 +20,7 @@ from hpccoll.tune.tuned import Tuned
 
 SIZE = 4
 HERE = Place(one_node=True, crowded=True)
-SMALL, LARGE = numpy.zeros(8), numpy.zeros(1 << 20)
+SMALL, LARGE = numpy.zeros(2), numpy.zeros(1 << 20)
 
 
 def allreduce(array=LARGE, op=MPI.SUM):
