@@ -16,8 +16,9 @@ from hpccoll.engine import plan_for, prepare
 from hpccoll.life import Life
 from hpccoll.mpi_errors import DeadCommunicatorError
 from hpccoll.private import State, state_of
-from hpccoll.recall import NATIVE_SHAPE, Recalling, Shape, counted
+from hpccoll.recall import Recalling, counted
 from hpccoll.run import drive
+from hpccoll.shapes import NATIVE_SHAPE, Shape
 from hpccoll.tune.choose import Choice, choose
 from hpccoll.tune.online import Trial
 from hpccoll.tune.promises import check_served

@@ -32,6 +32,7 @@ from hpccoll.persistent import Persistent
 from hpccoll.private import existing
 from hpccoll.request import PROGRESS
 from hpccoll.schedule import Schedule
+from hpccoll.shapes import Shapes
 from hpccoll.topology import Topology
 from hpccoll.transport.memory import DIRECTORY
 from hpccoll.tune.choose import Choice
@@ -83,7 +84,7 @@ class Comm(Objects, Persistent, MPI.Intracomm):
                 determinism=config.check_determinism(determinism))
         if progress is not None:
             self._config = self._config._replace(progress=config.check_progress(progress))
-        self._shapes = {}
+        self._shapes = Shapes()
         self._seen_under = {(): self._shapes}
         if not null:
             self._life = Life.of(self)
@@ -171,7 +172,7 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             self._seen_under.clear()
         self._shapes = self._seen_under.setdefault(tuple(
             (name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes)
-            for name, choice in sorted(wishes.items())), {})
+            for name, choice in sorted(wishes.items())), Shapes())
 
     # -- communicators from this one ---------------------------------------------------------
     def Create(self, group: MPI.Group) -> Comm:

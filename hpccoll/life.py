@@ -41,4 +41,5 @@ class Life:
         for reference in list(self.wrappers.values()):
             comm = reference()
             if comm is not None:
-                comm._shapes, comm._seen_under = {}, {}
+                comm._shapes.clear()
+                comm._seen_under.clear()

@@ -8,7 +8,6 @@ if the arrays lie where they lay - and goes the long way if not, which is no con
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, Callable, Sequence
 
 from mpi4py import MPI
@@ -20,18 +19,13 @@ from hpccoll.life import Life
 from hpccoll.ops import OPERATORS
 from hpccoll.private import State
 from hpccoll.run import Execution, run_prepared
+from hpccoll.shapes import NATIVE_SHAPE, Shape, Shapes, same_arrays, same_memory
 from hpccoll.topology import Topology
 from hpccoll.tune.choose import Choice
 
 _address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
 
 
-class Shape:
-    """A call shape that hpccoll serves; equal to itself only."""
-
-
-#: The shape of all calls that the native method serves.
-NATIVE_SHAPE = Shape()
 #: Shapes remembered, before all are forgotten: sizes may be new in every call.
 MOST_SHAPES = 2048
 #: Operators that always exist; the ``id`` of any other may come to mean another operator.
@@ -68,10 +62,9 @@ class Recalling:
     _state: State | None = None
     _layout: Topology | None = None
     _wishes: dict[str, Choice] = {}
-    #: Shapes seen under the present wishes, and under each set of wishes so far; by the ``id`` of
-    #: an output, what was prepared for it last.
-    _shapes: dict[Any, Any]
-    _seen_under: dict[tuple, dict[Any, Any]]
+    #: Shapes seen under the present wishes, and under each set of wishes so far.
+    _shapes: Shapes
+    _seen_under: dict[tuple, Shapes]
 
     def _again(self, name: str, sendbuf: Any, recvbuf: Any, extra: Any) -> Shape | bool:
         """Serve a call like an earlier one at once; tell whether that was possible.
@@ -81,7 +74,8 @@ class Recalling:
             who need not pack its arguments for it.
         """
         # The hot path: no helper functions, and nothing is looked at twice.
-        repeat = self._shapes.get(id(recvbuf))
+        shapes = self._shapes
+        repeat = shapes.repeats.get(id(recvbuf)) if shapes.repeats else None
         if repeat is not None:
             method, others, same, execution = repeat
             if (method is name and others == extra and same(sendbuf, recvbuf)
@@ -93,20 +87,19 @@ class Recalling:
                     raise
                 return True
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
-            shape = self._shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype,
-                                      sendbuf.nbytes, sendbuf.dtype))
+            shape = shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype,
+                                sendbuf.nbytes, sendbuf.dtype))
         elif type(recvbuf) is ndarray and (sendbuf is _IN_PLACE or sendbuf is None):
             sendbuf = None
-            shape = self._shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype))
+            shape = shapes.get((name, extra, recvbuf.nbytes, recvbuf.dtype))
         else:
             recvbuf, sendbuf, extra = _plain(sendbuf, recvbuf, extra)
             if recvbuf is None:
                 return False
-            shape = self._shapes.get(
+            shape = shapes.get(
                 (name, extra, recvbuf.nbytes, recvbuf.dtype) if sendbuf is None else
                 (name, extra, recvbuf.nbytes, recvbuf.dtype, sendbuf.nbytes, sendbuf.dtype))
         if shape is NATIVE_SHAPE:
-            # Arrays that own their memory share it with no other.
             if sendbuf is not None and (
                     sendbuf is recvbuf or sendbuf.base is not None or recvbuf.base is not None
             ) and not _usable(sendbuf, recvbuf):
@@ -138,9 +131,9 @@ class Recalling:
                 and (type(sendbuf) is ndarray or sendbuf is _IN_PLACE)):
             arrays = [array for array in (sendbuf, recvbuf) if array is not _IN_PLACE]
             # NumPy does not resize an array that has weak references; no view can be resized.
-            same = (_same_arrays if all(array.base is not None for array in arrays)
-                    else _same_memory)(sendbuf, recvbuf)
-            self._shapes[id(recvbuf)] = name, extra, same, execution
+            same = (same_arrays if all(array.base is not None for array in arrays)
+                    else same_memory)(sendbuf, recvbuf)
+            self._shapes.repeats[id(recvbuf)] = name, extra, same, execution
 
     def _remember(self, method: str, name: str, args: tuple, shape: Shape) -> tuple | None:
         """Note under which shape a call was served; its place, if it can repeat.
@@ -154,39 +147,11 @@ class Recalling:
             return None
         if shape is NATIVE_SHAPE and any(native_form(arg) is not arg for arg in args):
             return None
-        if len(self._shapes) >= MOST_SHAPES:
+        if len(self._shapes) + len(self._shapes.repeats) >= MOST_SHAPES:
             self._shapes.clear()  # on one rank or on all: the long way ends at the same choice
         shape = self._shapes.setdefault(key, shape)
         first, second = (*map(_address, arrays), None, None)[:2]
         return shape, first, second
-
-
-def _same_arrays(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
-    """Tells whether a call has the same arrays again, in the same form."""
-    output, dtype = weakref.ref(recvbuf), recvbuf.dtype
-    if sendbuf is _IN_PLACE:
-        return lambda source, sink: (output() is sink and source is _IN_PLACE
-                                     and sink.dtype is dtype and sink.flags.carray)
-    input_, kind = weakref.ref(sendbuf), sendbuf.dtype
-    return lambda source, sink: (
-        output() is sink and input_() is source and sink.dtype is dtype and source.dtype is kind
-        and sink.flags.carray and source.flags.c_contiguous)
-
-
-def _same_memory(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
-    """Tells whether a call has arrays of the same form in the same memory again."""
-    where, nbytes, dtype = _address(recvbuf), recvbuf.nbytes, recvbuf.dtype
-    if sendbuf is _IN_PLACE:
-        return lambda source, sink: (
-            type(sink) is ndarray and source is _IN_PLACE and sink.dtype is dtype
-            and sink.nbytes == nbytes and sink.flags.carray and _address(sink) == where)
-    start, size, kind = _address(sendbuf), sendbuf.nbytes, sendbuf.dtype
-    return lambda source, sink: (
-        type(sink) is ndarray and type(source) is ndarray
-        and sink.dtype is dtype and source.dtype is kind
-        and sink.nbytes == nbytes and source.nbytes == size
-        and sink.flags.carray and source.flags.c_contiguous
-        and _address(sink) == where and _address(source) == start)
 
 
 def counted(op: MPI.Op, counts: Any) -> tuple | None:

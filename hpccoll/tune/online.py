@@ -22,6 +22,7 @@ from hpccoll.calls import Call
 from hpccoll.config import NATIVE
 from hpccoll.reduce import operator_of
 from hpccoll.run import Watch
+from hpccoll.shapes import Shapes
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.ranking import TIE
 
@@ -43,7 +44,7 @@ class Trial:
 
     def __init__(self, candidates: Sequence[Candidate]):
         self.candidates = tuple(candidates)
-        self.shapes: list[dict] = [{} for _ in candidates]
+        self.shapes = [Shapes() for _ in candidates]
         self.times = numpy.zeros((WARM + TIMED, len(candidates)))
         self.turn, self.running = 0, False
         self.seconds: dict[Candidate, float] = {}

@@ -37,13 +37,11 @@ def settled(comm, form, dtype="f8"):
 def hits(comm):
     """Counts the calls that are recognised by their arrays."""
     seen = []
-    for number, value in list(comm._shapes.items()):
-        if type(number) is int:
-            def same(source, sink, really=value[2]):
-                found = really(source, sink)
-                seen.append(found)
-                return found
-            comm._shapes[number] = (*value[:2], same, value[3])
+    for number, (*call, same, execution) in comm._shapes.repeats.items():
+        def noted(source, sink, same=same):
+            seen.append(same(source, sink))
+            return seen[-1]
+        comm._shapes.repeats[number] = *call, noted, execution
     return seen
 
 

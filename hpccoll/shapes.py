@@ -1,0 +1,65 @@
+"""What a communicator has learnt of its calls: who serves which, and on which arrays."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable
+
+from mpi4py import MPI
+from numpy import ndarray
+
+_address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
+
+
+class Shape:
+    """A call shape that hpccoll serves; equal to itself only."""
+
+
+class Shapes(dict):
+    """What a communicator has learnt of calls: the shape of each, by what it depends on.
+
+    Attributes:
+        repeats: by the ``id`` of an output, what was prepared for it last: method, what else the
+            call depended on, a test for its arrays, execution.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.repeats: dict[int, tuple] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self.repeats.clear()
+
+
+#: The shape of all calls that the native method serves.
+NATIVE_SHAPE = Shape()
+
+
+def same_arrays(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
+    """Tells whether a call has the same arrays again, in the same form."""
+    output, dtype = weakref.ref(recvbuf), recvbuf.dtype
+    if sendbuf is _IN_PLACE:
+        return lambda source, sink: (output() is sink and source is _IN_PLACE
+                                     and sink.dtype is dtype and sink.flags.carray)
+    input_, kind = weakref.ref(sendbuf), sendbuf.dtype
+    return lambda source, sink: (
+        output() is sink and input_() is source and sink.dtype is dtype and source.dtype is kind
+        and sink.flags.carray and source.flags.c_contiguous)
+
+
+def same_memory(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
+    """Tells whether a call has arrays of the same form in the same memory again."""
+    where, nbytes, dtype = _address(recvbuf), recvbuf.nbytes, recvbuf.dtype
+    if sendbuf is _IN_PLACE:
+        return lambda source, sink: (
+            type(sink) is ndarray and source is _IN_PLACE and sink.dtype is dtype
+            and sink.nbytes == nbytes and sink.flags.carray and _address(sink) == where)
+    start, size, kind = _address(sendbuf), sendbuf.nbytes, sendbuf.dtype
+    return lambda source, sink: (
+        type(sink) is ndarray and type(source) is ndarray
+        and sink.dtype is dtype and source.dtype is kind
+        and sink.nbytes == nbytes and source.nbytes == size
+        and sink.flags.carray and source.flags.c_contiguous
+        and _address(sink) == where and _address(source) == start)
