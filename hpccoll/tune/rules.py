@@ -134,7 +134,7 @@ RULES = (
          vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
     _spread("allreduce", "rails", 512 * KIB, block=128 * KIB),
-    _spread("reduce_scatter", "rails", 512 * KIB, block=128 * KIB),
-    _spread("allgather", "rails", MIB, block=256 * KIB),
+    _spread("reduce_scatter", "rails", 128 * KIB, block=32 * KIB),
+    _spread("allgather", "rails", 128 * KIB, block=32 * KIB),
     _spread("reduce", "leader", 512 * KIB),
 )
