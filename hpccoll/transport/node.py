@@ -26,7 +26,7 @@ from hpccoll.transport.memory import share
 #: Tags that have channels: those of blocking calls, and so many for each other purpose.
 CHANNELS = 2
 #: Bytes of one rank's lines, which say how many purposes have channels.
-LINES_BYTES = 256 << 10
+LINES_BYTES = 64 << 10
 #: Bytes of a slot for anything but blocking calls.
 OTHER_SLOT = 16 << 10
 #: Places of a channel; a power of two, at most 5 to fit a line.

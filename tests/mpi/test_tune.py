@@ -382,8 +382,7 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
         works(comm, count)
     turns = [trial.turn for trial in comm._life.tuned.trials.values()]
     assert sum(turn > 0 for turn in turns) == MOST_TRIALS
-    assert comm.explain("bcast", 64).splitlines()[0].endswith(
-        "native (rule: none names an algorithm of hpccoll's)")
+    assert "(rule: " in comm.explain("bcast", 64).splitlines()[0]
     comm.Free()
 
 
