@@ -1,8 +1,8 @@
 """The choice where nothing was measured on the machine at hand: rules from measurements elsewhere.
 
 docs/performance.md has those measurements. They were made on one node and on a few nodes with slow
-links, with MPICH and Open MPI; what the two have in common is a rule for any library, the rest for
-the one named. On another machine ``hpccoll tune`` knows better.
+links, with MPICH and Open MPI; what the two have in common is a rule for both, the rest for the one
+named. A few rules are for Intel MPI, or for any library. On another machine ``hpccoll tune`` knows better.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 KIB, MIB = 1 << 10, 1 << 20
-MPICH, OPEN_MPI = "MPICH", "Open MPI"
+MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
 #: Libraries that most rules were measured with; of others little is known.
 MEASURED = (MPICH, OPEN_MPI)
 
@@ -128,8 +128,17 @@ RULES = (
     _crowd("bcast", "linear", 512, 16 * KIB),
     _crowd("bcast", "double_tree", MIB),
     _crowd("alltoall", "linear", 32 * KIB, 192 * KIB, (MPICH,)),
-    _crowd("alltoall", "pairwise", MIB, 8 * MIB, (MPICH,)),
     _crowd("alltoall", "linear", 8 * MIB, 0, (MPICH,)),
+    _pair("allreduce", "recursive_doubling", 3 * MIB, 8 * MIB, (INTEL,)),
+    _pair("reduce", "binomial", 192 * KIB, 768 * KIB, (INTEL,)),
+    _pair("reduce", "binomial", 8 * MIB, 0, (INTEL,)),
+    _pair("bcast", "linear", 2 * MIB, 8 * MIB, (INTEL,)),
+    _pair("reduce_scatter", "pairwise", 2 * MIB, 0, (INTEL,)),
+    _crowd("allreduce", "allpairs", 3 * MIB, 8 * MIB, (INTEL,)),
+    _crowd("reduce", "linear", 192 * KIB, 2 * MIB, (INTEL,)),
+    _crowd("reduce", "double_tree", 8 * MIB, 0, (INTEL,)),
+    _crowd("bcast", "linear", 8 * MIB, 0, (INTEL,)),
+    _crowd("reduce_scatter", "pairwise", 3 * MIB, 8 * MIB, (INTEL,)),
     Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB, crowded=False,
          vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
