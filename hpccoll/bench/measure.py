@@ -66,10 +66,17 @@ class Settings(NamedTuple):
 
 
 class World:
-    """The communicators of a benchmark: one to measure on, one for barriers and agreements."""
+    """The communicators of a benchmark: one to measure on, one for barriers and agreements.
 
-    def __init__(self, comm: MPI.Intracomm, settings: Settings):
-        self.settings = settings
+    Args:
+        comm: the ranks.
+        settings: the pace.
+        wrapped: measure the native method as ``hpccoll.Comm`` calls it, which is what an automatic
+            choice can have; otherwise as mpi4py does.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, settings: Settings, wrapped: bool = False):
+        self.settings, self.wrapped = settings, wrapped
         self.measured, self.control = MPI.Intracomm(comm.Dup()), MPI.Intracomm(comm.Dup())
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.config = load()
@@ -86,7 +93,7 @@ class World:
             yield self.gloo.method(collective)
             return
         name = f"{kind}{collective}".capitalize()
-        if candidate.name == NATIVE:
+        if candidate.name == NATIVE and not self.wrapped:
             yield getattr(self.measured, name)
             return
         if candidate.name == AUTO:

@@ -137,7 +137,7 @@ class Surveyor:
     """
 
     def __init__(self, comm: MPI.Intracomm, plan: Plan, topology: Topology | None = None):
-        self.world, self.plan = World(comm, ROUGH._replace(topology=topology)), plan
+        self.world, self.plan = World(comm, ROUGH._replace(topology=topology), wrapped=True), plan
         # An old table must not stand in the way.
         Life.of(Comm(self.world.measured)).tuned = Tuned()
         self.hierarchical = Comm(self.world.measured, topology).topology.depth > 1

@@ -11,10 +11,11 @@ pytest.importorskip("rich")
 
 from click.testing import CliRunner  # noqa: E402
 
+import hpccoll  # noqa: E402
 from hpccoll.algorithms import ALGORITHMS, Algorithm, ring  # noqa: E402
 from hpccoll.bench import candidates, overlap, peers, session  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, make  # noqa: E402
-from hpccoll.bench.measure import Settings  # noqa: E402
+from hpccoll.bench.measure import Settings, World  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
 from hpccoll.bench.session import Options  # noqa: E402
 from hpccoll.calls import METHODS  # noqa: E402
@@ -226,3 +227,16 @@ def test_ranks_agree_on_the_candidates(collective):
     case = make(collective, WORLD.size, 4096, numpy.dtype("f4"))
     chosen = candidates.select(candidates.parse("all"), case, Memory(case, WORLD.rank), False)
     assert len(set(map(str, WORLD.allgather(chosen)))) == 1
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_native_method_is_measured_as_asked(wrapped):
+    world = World(MPI.COMM_WORLD, Settings(), wrapped)
+    try:
+        with world.method(candidates.Candidate("native"), "allreduce") as method:
+            assert isinstance(method.__self__, hpccoll.Comm) is wrapped
+            found = numpy.empty(3)
+            method(numpy.ones(3), found)
+            assert (found == world.size).all()
+    finally:
+        world.free()
