@@ -2,7 +2,8 @@
 
 docs/performance.md has those measurements. They were made on one node and on a few nodes with slow
 links, with MPICH and Open MPI; what the two have in common is a rule for both, the rest for the one
-named. A few rules are for Intel MPI, or for any library. On another machine ``hpccoll tune`` knows better.
+named. A few rules are for Intel MPI, or for any library. On another machine ``hpccoll tune`` knows
+better.
 """
 
 from __future__ import annotations
