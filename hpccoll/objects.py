@@ -82,7 +82,7 @@ class Objects:
                 or not (isinstance(op, MPI.Op) and op.is_predefined)):
             return self._share(post.combine(sendobj, op), 0, True)
         value, everywhere = post.spread(sendobj, op)
-        return value if everywhere else self._share(value, 0, True)
+        return post.result(value) if everywhere else self._share(value, 0, True)
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
@@ -184,8 +184,9 @@ class Post:
             data, given = None, first and rank > partner
             if together or given:
                 data, failure = write(pair.frame, value, rank)
-                self.failure = failure if given and failure is not None else self.failure
-                together = together and failure is None and (data is None or _is_array(value))
+                if failure is not None:
+                    value, self.failure = failure, failure if given else self.failure
+                together = together and (data is None or type(value) in (numpy.ndarray, Failure))
             pair.frame[ROOM] = together
             pair.batch.start()
             if not pair.batch.test(self.tries):
@@ -204,7 +205,9 @@ class Post:
                     arrived = into = self.receive_rest(pair.arriving, partner)
                 operands = (value, arrived) if rank < partner else (arrived, value)
                 value = self.apply(op, *operands, into=into)
-                together = together and (value is into or self.exchangeable(value, op))
+                # Once together, a group stays so when a rank fails, or the others would be left.
+                together = together and (value is into or type(value) is Failure
+                                         or self.exchangeable(value, op))
             else:
                 value = None
             if rest is not None:
@@ -393,10 +396,6 @@ class Pair(NamedTuple):
     frame: bytearray
     arriving: bytearray
     batch: Batch
-
-
-def _is_array(value: Any) -> bool:
-    return type(value) is numpy.ndarray
 
 
 def _ufunc(op: Operator) -> numpy.ufunc | None:

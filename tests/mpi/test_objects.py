@@ -257,7 +257,7 @@ def test_a_failing_operator_is_heard_of_on_every_rank(world, error, seen):
 @pytest.mark.mpi(min_size=2)
 def test_the_error_says_where_it_comes_from(world):
     with pytest.raises(TypeError) as caught:
-        world.allreduce({world.rank}, MPI.SUM)  # sets have no +
+        world.allreduce({world.rank}, lambda a, b: a + b)  # sets have no +
     if world.rank == 1:
         assert "raised on rank" in str(caught.value.__cause__)
 
@@ -398,3 +398,36 @@ def test_a_container_that_cannot_be_pickled(world):
         with pytest.raises(Exception, match="pickle|lambda"):
             world.allreduce(value)
     assert world.allreduce(1) == world.size
+
+
+class Homesick:
+    """Can be unpickled everywhere but on one rank."""
+
+    away = MPI.COMM_WORLD.Get_size() - 1
+
+    def __reduce__(self):
+        return arrive, (self.away,)
+
+
+def arrive(away):
+    if RAW.Get_rank() == away:
+        raise ValueError("not here")
+    return Homesick()
+
+
+@pytest.mark.parametrize("long", [1, 40])
+def test_a_container_that_cannot_be_unpickled_on_one_rank(world, long):
+    """Whose result depends on it hears of it; nobody is left waiting."""
+    for _ in range(3):
+        outcome = "fine"
+        try:
+            world.allreduce([Homesick()] * long)
+        except Exception as error:
+            outcome = str(error)
+        if world.size > 1:
+            assert (world.rank < Homesick.away or "not here" in outcome)
+            assert outcome == "fine" or "not here" in outcome
+    assert world.allreduce(1) == world.size
+    with pytest.raises(TypeError, match="unsupported operand"):
+        world.allreduce({world.rank}) if world.size > 1 else {1} + {2}
+    assert world.allreduce([world.rank]) == list(range(world.size))
