@@ -107,6 +107,7 @@ class State:
     def abandon(self, execution: Any) -> None:
         """Keep an execution that failed half-way: its messages may still be in flight."""
         self.abandoned.append(execution)
+        execution.hot = None  # who finds it by its arrays does not start it again
         for key in [k for k, kept in self.prepared.items() if kept is execution]:
             self.prepared.drop(key)
 

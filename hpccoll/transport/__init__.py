@@ -48,7 +48,8 @@ class Batch(Protocol):
     def test(self, tries: int = 1) -> bool:
         """Make progress; tell whether all messages have completed. Never blocks.
 
-        A message that is missing may be looked for ``tries`` times.
+        A message that is missing may be looked for ``tries`` times. Once all have completed, every
+        further test says so again, and does nothing.
         """
 
     def free(self) -> None:

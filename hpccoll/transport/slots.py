@@ -193,6 +193,7 @@ def _exchange(batch: SlotBatch, send: tuple, receive: tuple) -> tuple[Callable, 
         for function, operands in uses[place]:
             function(*operands)
         taken[place] = number
+        ordinary = False  # a test after the last one finds the batch with nothing left to receive
         return True
 
     return start, test

@@ -149,3 +149,19 @@ def test_what_was_prepared_may_be_given_up(ours, form):
         ours._state.prepared.clear()
     for turn in range(5):
         check(ours, source, sink, turn)
+
+
+@VIEWS
+def test_what_failed_half_way_is_not_started_again(ours, form):
+    source, sink = settled(ours, form)
+    if ours.size > 1:
+        execution = ours._shapes.repeats[id(sink)][3]
+
+        def fails():
+            raise RuntimeError("half way")
+
+        execution.hot = [((), fails, None, ())]
+        with pytest.raises(RuntimeError, match="half way"):
+            ours.Allreduce(source, sink)
+    for turn in range(5):
+        check(ours, source, sink, turn)

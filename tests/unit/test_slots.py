@@ -71,6 +71,20 @@ def test_exchanges_repeat(ranks, fences):
     assert fences is None or len(fences) >= 3 * 3 * PLACES
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_test_after_the_last_one_does_nothing(ranks, late):
+    """As where messages of other nodes, which complete together with these, are still missing."""
+    (one, mine, sum_), (two, _, _) = ranks
+    for turn in range(3):
+        fill(ranks, turn)
+        one.start()
+        assert not late or not one.test()
+        two.start()
+        assert one.test() and two.test() and right(sum_, turn)
+        mine += 1000  # would be added once more
+        assert one.test() and one.test(7) and right(sum_, turn)
+
+
 @pytest.mark.parametrize("tries", [1, 7])
 def test_a_late_message_is_found_by_a_later_test(ranks, tries):
     (one, _, sum_), (two, _, other) = ranks
