@@ -26,11 +26,11 @@ from hpccoll import config
 from hpccoll.blocking import place_of
 from hpccoll.calls import collective_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.flight import PROGRESS
 from hpccoll.life import Life
 from hpccoll.objects import Objects
 from hpccoll.persistent import Persistent
 from hpccoll.private import existing
-from hpccoll.request import PROGRESS
 from hpccoll.schedule import Schedule
 from hpccoll.shapes import Shapes
 from hpccoll.topology import Topology

@@ -23,8 +23,9 @@ from hpccoll.calls import Call
 from hpccoll.config import AUTO, NATIVE, THREAD
 from hpccoll.engine import plan_for, prepare
 from hpccoll.errors import ArgumentError, BufferArgumentError
+from hpccoll.flight import Flight
 from hpccoll.recall import counted
-from hpccoll.request import Flight, Request
+from hpccoll.request import Request
 from hpccoll.shapes import NATIVE_SHAPE
 from hpccoll.tune.choose import Choice, choose
 from hpccoll.tune.promises import binds, check_served, excludes_native

@@ -17,9 +17,10 @@ from hpccoll.buffers import is_in_place, is_staged
 from hpccoll.calls import Call
 from hpccoll.config import THREAD
 from hpccoll.engine import plan_for, prepare
+from hpccoll.flight import Lasting
 from hpccoll.nonblocking import Nonblocking, refuse_staged
 from hpccoll.private import State
-from hpccoll.request import Lasting, Prequest
+from hpccoll.request import Prequest
 from hpccoll.tune.choose import Choice
 from hpccoll.tune.promises import check_served
 

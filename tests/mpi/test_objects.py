@@ -9,8 +9,8 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import CollectiveTimeout, HpccollError
-from hpccoll.objects import MOST_FORMS, SHARED
 from hpccoll.parcel import FRAME
+from hpccoll.post import MOST_FORMS, SHARED
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.COMM_WORLD

@@ -13,7 +13,8 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError, CollectiveTimeout
 from hpccoll.mpi_errors import DeadCommunicatorError, RequestError
-from hpccoll.request import PROGRESS, Lasting, Prequest, Request
+from hpccoll.flight import PROGRESS, Lasting
+from hpccoll.request import Prequest, Request
 from hpccoll.testing.device import installed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(

@@ -17,9 +17,10 @@ FLOORS = {
     "config": 3, "buffers": 3, "device": 3, "reduce": 3, "transport": 3, "discover": 3, "pace": 3,
     "levels": 3, "half": 3,
     "private": 3, "mpi_errors": 3,
-    "plan": 4, "run": 4,
+    "plan": 4, "run": 4, "shapes": 4,
     "tune": 5, "calls": 5, "engine": 5, "blocking": 5, "nonblocking": 5, "persistent": 5,
-    "request": 5, "life": 5, "recall": 5, "shapes": 4, "objects": 5, "parcel": 5, "comm": 5,
+    "request": 5, "flight": 5, "life": 5, "recall": 5, "objects": 5, "post": 5, "parcel": 5,
+    "comm": 5,
     "testing": 6, "bench": 6, "doctor": 6, "topo": 6, "cli": 6, "__main__": 6, "__init__": 6,
 }
 #: Floor -> what its modules may import beside the standard library. CuPy and matplotlib are
