@@ -18,10 +18,12 @@ from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
+#: The native method as ``hpccoll.Comm`` calls it: what ``auto`` can have of the MPI library.
+FORWARDED = "forwarded"
 #: Stand for every algorithm that can serve, and for those that ``hpccoll tune`` would measure.
 ALL, PLAUSIBLE = "all", "plausible"
 #: What is no name of an algorithm.
-WORDS = (NATIVE, AUTO, ALL, PLAUSIBLE)
+WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE)
 #: What is compared by default besides native and auto: up to this size, and from it on.
 LARGE = 64 << 10
 PICKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -128,9 +130,9 @@ def _call(case: Case, memory: Memory) -> calls.Call:
 
 
 def _objection(candidate: Candidate, call: calls.Call, case: Case) -> str:
-    if candidate.name == NATIVE and calls.is_strange(call):
+    if candidate.name in (NATIVE, FORWARDED) and calls.is_strange(call):
         return f"mpi4py cannot pass {case.dtype} on"
-    if candidate.name in (NATIVE, AUTO):
+    if candidate.name in (NATIVE, FORWARDED, AUTO):
         return ""
     if candidate.name not in ALGORITHMS[call.collective]:
         return f"{call.collective} has no such algorithm"

@@ -21,7 +21,7 @@ from typing import Callable, Iterator, NamedTuple, Sequence
 import numpy
 from mpi4py import MPI
 
-from hpccoll.bench.candidates import serves
+from hpccoll.bench.candidates import FORWARDED, serves
 from hpccoll.bench.cases import Case
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.peers import GLOO, Gloo
@@ -39,9 +39,9 @@ from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
 
 #: Repetitions that the iterations of a case are spread over, about.
-REPETITIONS = 10
+REPETITIONS = 25
 #: Iterations of a candidate when the budget decides.
-LEAST, MOST = 10, 1000
+LEAST, MOST = 10, 5000
 #: Iterations of warm-up for each set of buffers; hpccoll has everything prepared after three.
 WARM = 5
 
@@ -101,7 +101,8 @@ class World:
             return
         # What is asked for by name is measured, whatever it promises.
         comm = Comm(self.measured, self.settings.topology, determinism=NONE)
-        wish = {METHODS[collective]: (candidate.name, dict(candidate.params))}
+        algorithm = NATIVE if candidate.name == FORWARDED else candidate.name
+        wish = {METHODS[collective]: (algorithm, dict(candidate.params))}
         segment = candidate.segment_bytes or self.settings.segment_bytes
         with comm.using(segment_bytes=segment, **wish):
             yield getattr(comm, name)

@@ -8,7 +8,9 @@ ratios counts.
 What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's the two are one and
 the same code, so their iterations are put together: what differs between them is noise, and where
 it is the best, the ratio is 1. ``native`` stays apart, since ``auto`` reaches it through Python,
-and a user pays for that. Peers that ``auto`` cannot choose do not count.
+and a user pays for that. Where it was measured ``forwarded`` too, as ``hpccoll.Comm`` calls it, that
+is the candidate instead: what remains is whether the choice was good. Peers that ``auto`` cannot
+choose do not count.
 
 How much of it all is noise shows where ``auto`` and the algorithm that it runs were both measured:
 one and the same code, which should be near itself.
@@ -21,6 +23,7 @@ from typing import Any, Iterable, NamedTuple, Sequence
 
 import numpy
 
+from hpccoll.bench.candidates import FORWARDED
 from hpccoll.bench.peers import GLOO
 from hpccoll.bench.results import Result
 from hpccoll.config import AUTO, NATIVE
@@ -33,7 +36,7 @@ class Nearness(NamedTuple):
     """One point: what ``auto`` ran, the best candidate, and how many times its time auto took.
 
     ``again`` is the ratio of the medians of what auto ran, as auto and by name; ``None`` where it
-    has no name here, or is native.
+    has no name here, or is native and was not measured ``forwarded``.
     """
 
     collective: str
@@ -52,20 +55,22 @@ class Nearness(NamedTuple):
 def nearness(group: Sequence[Result]) -> Nearness | None:
     """How near auto came in one case; ``None`` where there is nothing to tell."""
     auto = next((r for r in group if r.candidate == AUTO and not r.failures), None)
-    others = {r.candidate: _halves(r) for r in group
-              if r.candidate not in (AUTO, GLOO) and not r.failures}
+    forwarded = any(r.candidate == FORWARDED for r in group)
+    others = {NATIVE if r.candidate == FORWARDED else r.candidate: r for r in group
+              if r.candidate not in (AUTO, GLOO, *[NATIVE] * forwarded) and not r.failures}
     if auto is None or len(others) < 2 or min(len(r.seconds) for r in group) < 2:
         return None
-    mine, same, again = _halves(auto), auto.serves in others and auto.serves != NATIVE, None
+    found, mine, again = {name: _halves(r) for name, r in others.items()}, _halves(auto), None
+    same = auto.serves in others and (forwarded or auto.serves != NATIVE)
     if same:
-        again = auto.median / next(r.median for r in group if r.candidate == auto.serves)
-        mine = others[auto.serves] = [numpy.concatenate(both)
-                                      for both in zip(mine, others[auto.serves])]
+        again = auto.median / others[auto.serves].median
+        mine = found[auto.serves] = [numpy.concatenate(both)
+                                     for both in zip(mine, found[auto.serves])]
     seconds, ratio, best = float(numpy.median(numpy.concatenate(mine))), 1.0, ""
     for half in (0, 1):
-        best = min(others, key=lambda name: numpy.median(others[name][half]))
+        best = min(found, key=lambda name: numpy.median(found[name][half]))
         if not same or best != auto.serves:
-            ratio *= seconds / float(numpy.median(others[best][1 - half]))
+            ratio *= seconds / float(numpy.median(found[best][1 - half]))
     return Nearness(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio), again)
 
 

@@ -37,8 +37,8 @@ from hpccoll.topology import Topology
 @click.argument("collectives", nargs=-1, metavar="COLLECTIVE...")
 @click.option("--algorithm", default="", metavar="NAMES",
               help="Candidates: native, auto, algorithms such as ring or knomial:k=8, plausible "
-                   "(what tune would measure), or all. Default: native, auto and one or two of "
-                   "hpccoll's for the size.")
+                   "(what tune would measure), all, or forwarded (native as hpccoll.Comm calls "
+                   "it). Default: native, auto and one or two of hpccoll's for the size.")
 @click.option("-m", "--sizes", default="8:16M", show_default=True, metavar="[MIN:]MAX",
               help="Bytes of a rank's larger buffer; with --format osu, of a block.")
 @click.option("--step", type=click.IntRange(min=2), metavar="N",
@@ -55,7 +55,7 @@ from hpccoll.topology import Topology
 @click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
               help="Iterations not measured. Default: 5 for each set of buffers.")
 @click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
-              help="Iterations measured. Default: 10 to 1000, by --seconds.")
+              help="Iterations measured. Default: 10 to 5000, by --seconds.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=0.25,
               show_default=True, help="Time for each candidate and size.")
 @click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",

@@ -229,12 +229,13 @@ def test_ranks_agree_on_the_candidates(collective):
     assert len(set(map(str, WORLD.allgather(chosen)))) == 1
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_the_native_method_is_measured_as_asked(wrapped):
+@pytest.mark.parametrize("name, wrapped, ours", [
+    ("native", False, False), ("native", True, True), ("forwarded", False, True)])
+def test_the_native_method_is_measured_as_asked(name, wrapped, ours):
     world = World(MPI.COMM_WORLD, Settings(), wrapped)
     try:
-        with world.method(candidates.Candidate("native"), "allreduce") as method:
-            assert isinstance(method.__self__, hpccoll.Comm) is wrapped
+        with world.method(candidates.Candidate(name), "allreduce") as method:
+            assert isinstance(method.__self__, hpccoll.Comm) is ours
             found = numpy.empty(3)
             method(numpy.ones(3), found)
             assert (found == world.size).all()

@@ -337,6 +337,19 @@ def test_auto_pays_for_its_way_to_native():
     assert near.within(0.5) and not near.within(0.49)
 
 
+def test_the_choice_is_judged_by_native_forwarded():
+    group = [auto("native", [3, 5] * 3), result("native", [1] * 6), result("forwarded", [4] * 6),
+             result("ring", [6] * 6)]
+    near = nearness.nearness(group)
+    assert near[2:6] == ("native", pytest.approx(4e-6), "native", 1.0)
+    assert near.again == pytest.approx(1)
+    # Forwarded, native is what auto could have had.
+    lost = nearness.nearness([auto("ring", [6] * 6), *group[1:]])
+    assert lost.best == "native" and lost.ratio == pytest.approx(1.5)
+    # Two candidates that count are needed.
+    assert nearness.nearness(group[:3]) is None
+
+
 def test_the_best_is_found_and_timed_by_different_iterations():
     rng = numpy.random.default_rng(1)
     ratios = []
