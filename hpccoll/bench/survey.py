@@ -1,12 +1,13 @@
 """A survey of all candidates over all sizes: what ``hpccoll tune`` writes down.
 
-A size is measured in three goes. The first gives every candidate a few calls, the second gives
-those that came near the best one half of the time that is left, together with variants of the best
-that cut their messages otherwise; the third is for those still so close to the best one that noise
-would decide. Sizes rise, and each may use its part of what remains of the time for everything:
-where that is short, only the most promising are tried. When all time is spent, what is missing
-stays missing. A probe tries a handful of candidates for few sizes, from which the model of
-:mod:`hpccoll.tune.model` tells what to expect of the others.
+A size is measured in several goes. The first gives every candidate a few calls, the second gives
+those that came near the best one the rest of the size's time, together with variants of the best
+that cut their messages otherwise. When all sizes have had these two, those candidates have more goes
+that are still so close to the best one that noise would decide: later, since a machine that is slow
+or busy for some seconds is so for one go only. Sizes rise, and each may use its part of what
+remains of the time: where that is short, only the most promising are tried. When all time is spent,
+what is missing stays missing. A probe tries a handful of candidates for few sizes, from which the
+model of :mod:`hpccoll.tune.model` tells what to expect of the others.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from hpccoll.tune.table import Candidate, Curves, Kind, Machine
 from hpccoll.tune.tuned import Tuned
 
 #: Sizes in bytes of a quick survey, and of a full one.
-QUICK = (8, 512, 8 << 10, 64 << 10, 512 << 10, 4 << 20)
+QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
 FULL = tuple(8 << shift for shift in range(0, 24, 2))
 #: The method that stands for a collective, where another one than its own.
 METHOD = {"reduce_scatter": "reduce_scatter_block"}
@@ -46,13 +47,15 @@ METHOD = {"reduce_scatter": "reduce_scatter_block"}
 VARIANTS = {"k": (2, 3, 4, 8), "n": (4, 8, 32), "batch": (2, 4, 16), "leaders": (2, 4)}
 #: From this size on, messages may be cut into segments of these bytes.
 SEGMENTED, SEGMENTS = 1 << 20, (128 << 10, 512 << 10, 2 << 20)
-#: The second go is for candidates at most this much slower than the best of the first; the third
-#: for those at most this much slower than the best of the second.
-NEAR, CLOSE = 1.6, 1.15
+#: The second go is for candidates at most this much slower than the best of the first; later ones
+#: are for those at most this much slower than the best so far.
+NEAR, CLOSE = 1.6, 1.2
+#: The part of the time that the first two goes have, and how many more there are.
+FIRST, MORE = 0.5, 2
 #: The first go: calls of each candidate that are not timed and that are; and how many candidates
 #: have one, however short the time.
 ROUGH, FEWEST = Settings(warmup=1, iterations=3), 4
-#: Seconds for a candidate's second or third go, at least and at most.
+#: Seconds for a candidate's second or a later go, at least and at most.
 SHORTEST, LONGEST = 0.004, 0.5
 
 
@@ -149,22 +152,31 @@ class Surveyor:
         #: Of each collective's latest size: bytes, seconds for a candidate's first go, and the
         #: candidates, fastest first.
         self.latest: dict[Kind, tuple[int, float, list[Candidate]]] = {}
+        #: The results of each go so far, by the number of the point; on rank 0.
+        self.goes: dict[int, list[list[Result]]] = {}
 
     def free(self) -> None:
         """Free the communicators; collective."""
         self.ordered.op.Free()
         self.world.free()
 
-    def left(self) -> float:
-        """Seconds that remain."""
-        return self.plan.seconds - (perf_counter() - self.start)
+    def left(self, part: float = 1.0) -> float:
+        """Seconds that remain of a part of the time."""
+        return part * self.plan.seconds - (perf_counter() - self.start)
 
-    def point(self, number: int) -> list[Result]:
-        """Measure one size in three goes; results are on rank 0."""
+    def share(self, part: float, numbers: Sequence[int]) -> float:
+        """Seconds for the first of the points that are still to come in a part of the time.
+
+        Costs rise with sizes: of what is left, larger ones get more.
+        """
+        weights = [_weight(self.points[number]) for number in numbers]
+        return self.left(part) * weights[0] / sum(weights)
+
+    def begin(self, number: int) -> None:
+        """Measure one size in two goes; collective."""
         point, start = self.points[number], perf_counter()
+        share = self.share(FIRST, range(number, len(self.points)))
         case = point.case
-        # Sizes rise and costs with them: of what is left, larger ones get more.
-        share = self.left() * _weight(point) / sum(map(_weight, self.points[number:]))
         memories = [Memory(case, self.world.rank)]
         tried, _ = select(self._tried(point), case, memories[0], self.hierarchical)
         tried = self.world.control.bcast(self._affordable(point, tried, share))
@@ -175,14 +187,27 @@ class Surveyor:
             order = [Candidate.read(r.candidate) for r in sorted(rough, key=_fastest)]
             self.latest[point.kind] = case.nbytes, seconds / len(tried), order
             chosen, left = _near(rough, case, self.plan), max(share - seconds, 0.0)
-            near = chosen if left else chosen[:FEWEST], left / 2
+            near = chosen if left else chosen[:FEWEST], left
         fine = self._go(point, memories, *self.world.control.bcast(near))
-        close = [], 0.0
-        if fine:
-            left = share - (perf_counter() - start)
-            close = _close(fine) if left > 0 else [], left
-        finest = self._go(point, memories, *self.world.control.bcast(close))
-        return _joined(rough, fine, finest)
+        if rough:
+            self.goes[number] = [rough, fine]
+
+    def found(self, number: int) -> list[Result]:
+        """What all goes of a point have found together; on rank 0."""
+        return _joined(*self.goes.get(number, [[]]))
+
+    def undecided(self) -> list[int]:
+        """Points where several candidates are close to the best one; the same on all ranks."""
+        return self.world.control.bcast([n for n in self.goes if _close(self.found(n))])
+
+    def resume(self, numbers: Sequence[int], part: float) -> None:
+        """Measure those again that are close to the best one of the first of the points."""
+        number, point = numbers[0], self.points[numbers[0]]
+        close = _close(self.found(number)), self.share(part, numbers)
+        results = self._go(point, [Memory(point.case, self.world.rank)],
+                           *self.world.control.bcast(close))
+        if results:
+            self.goes[number].append(results)
 
     def _go(self, point: Point, memories: list[Memory], candidates: list[Candidate],
             seconds: float) -> list[Result]:
@@ -238,28 +263,50 @@ def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda
         topology: pretend layout.
     """
     surveyor = Surveyor(comm, plan, topology)
-    found: dict[Kind, list] = {}
-    failures: dict[str, int] = {}
-    interrupted = False
+
+    def ends(number: int, part: float) -> tuple[bool, bool]:
+        """Whether to stop before a point, since somebody wants it or time is up, on all ranks."""
+        case = surveyor.points[number].case
+        progress(f"{case.rule.name} {case.nbytes}", min(1 - surveyor.left() / plan.seconds, 1))
+        return surveyor.world.control.bcast((stopped(), surveyor.left(part) < 0))
+
     try:
-        for number, (case, _) in enumerate(surveyor.points):
-            interrupted, late = surveyor.world.control.bcast((stopped(), surveyor.left() < 0))
+        interrupted, late = False, False
+        for number in range(len(surveyor.points)):
+            interrupted, late = ends(number, 1.0)
             if interrupted or late:
                 break
-            progress(f"{case.rule.name} {case.nbytes}", number / len(surveyor.points))
-            results = surveyor.point(number)
-            for result in results:
-                if result.failures:
-                    name = f"{case.rule.name} {result.candidate}"
-                    failures[name] = failures.get(name, 0) + result.failures
-            times = {Candidate.read(r.candidate): r.median for r in results
-                     if not r.failures and r.median > 0}
-            if times:
-                found.setdefault(surveyor.points[number].kind, []).append((case.nbytes, times))
+            surveyor.begin(number)
+        for go in range(1, MORE + 1):
+            part = FIRST + (1 - FIRST) * go / MORE
+            numbers = surveyor.undecided() if not (interrupted or late) else []
+            while numbers:
+                interrupted, late = ends(numbers[0], part)
+                if interrupted or late:
+                    break
+                surveyor.resume(numbers, part)
+                numbers = numbers[1:]
     finally:
         surveyor.free()
-    curves = {kind: tuple(points) for kind, points in sorted(found.items())}
+    curves, failures = _filed(surveyor)
     return Survey(surveyor.machine, curves, comm.bcast(failures), interrupted)
+
+
+def _filed(surveyor: Surveyor) -> tuple[Curves, dict[str, int]]:
+    """What was found, as the table has it, and the wrong elements of candidates that had any."""
+    curves: dict[Kind, list] = {}
+    failures: dict[str, int] = {}
+    for number in surveyor.goes:
+        point, results = surveyor.points[number], surveyor.found(number)
+        for result in results:
+            if result.failures:
+                name = f"{point.case.rule.name} {result.candidate}"
+                failures[name] = failures.get(name, 0) + result.failures
+        times = {Candidate.read(r.candidate): r.median for r in results
+                 if not r.failures and r.median > 0}
+        if times:
+            curves.setdefault(point.kind, []).append((point.case.nbytes, times))
+    return {kind: tuple(points) for kind, points in sorted(curves.items())}, failures
 
 
 def _points(plan: Plan, size: int) -> Iterator[Point]:
@@ -306,7 +353,9 @@ def _fastest(result: Result) -> float:
 
 def _close(fine: Sequence[Result]) -> list[Candidate]:
     """The candidates that are close to the best one; none where it is alone."""
-    good = [r for r in fine if not r.failures] or fine
+    good = [r for r in fine if not r.failures]
+    if not good:
+        return []
     limit = CLOSE * min(r.median for r in good)
     found = [Candidate.read(r.candidate) for r in good if r.median <= limit]
     return found if len(found) > 1 else []

@@ -116,7 +116,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
         else survey.Plan(seconds=SECONDS))
     wanted = plan.sizes
     if sizes is not None:
-        wanted = cases.parse_sizes(sizes, 16 if quick or probe else 4)
+        wanted = cases.parse_sizes(sizes, 16 if probe else 8 if quick else 4)
     return plan._replace(collectives=tuple(chosen) or plan.collectives, sizes=wanted,
                          seconds=seconds or plan.seconds)
 

@@ -196,7 +196,7 @@ def test_the_command_measures_writes_and_shows(monkeypatch, path):
     assert list(table) == [machine()]
     (curves,) = table.values()
     assert {(kind, tuple(nbytes for nbytes, _ in curve)) for kind, curve in curves.items()} == {
-        (("allreduce", True), (64, 1024)), (("bcast", True), (64, 1024)),
+        (("allreduce", True), (64, 512, 1024)), (("bcast", True), (64, 512, 1024)),
         (("barrier", True), (0,))}
     for curve in curves.values():
         for _, times in curve:
