@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from mpi4py import MPI
+from numpy import ndarray
 
 from hpccoll import calls
-from hpccoll.buffers import NativeOnly, is_staged, native_form, staged
+from hpccoll.buffers import NativeOnly, element_type, is_staged, native_form, staged
 from hpccoll.engine import plan_for, prepare
 from hpccoll.life import Life
 from hpccoll.mpi_errors import DeadCommunicatorError
@@ -19,7 +20,7 @@ from hpccoll.private import State, state_of
 from hpccoll.recall import Recalling, counted
 from hpccoll.run import drive
 from hpccoll.shapes import NATIVE_SHAPE, Shape
-from hpccoll.tune.choose import Choice, choose
+from hpccoll.tune.choose import Choice, choose, native_below
 from hpccoll.tune.online import Trial
 from hpccoll.tune.promises import check_served
 from hpccoll.tune.rules import Place
@@ -42,6 +43,11 @@ class Blocking(Recalling):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
+        end, dtype, _, size = self._shapes.below["bcast"]
+        if (type(buf) is ndarray and buf.nbytes < end and buf.dtype is dtype and buf.base is None
+                and type(root) is int and 0 <= root < size):
+            native.Bcast(self, buf, root)
+            return
         served = type(root) is int and self._again("bcast", None, buf, root)
         if served is NATIVE_SHAPE:
             native.Bcast(self, buf, root)
@@ -50,6 +56,15 @@ class Blocking(Recalling):
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
+        end, dtype, known, size = self._shapes.below["reduce"]
+        if (type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
+                and op is known and type(root) is int and 0 <= root < size
+                and sendbuf.base is None and (recvbuf is None or (
+                    type(recvbuf) is ndarray and recvbuf.nbytes == sendbuf.nbytes
+                    and recvbuf.dtype is dtype and recvbuf.base is None
+                    and recvbuf is not sendbuf))):
+            native.Reduce(self, sendbuf, recvbuf, op, root)
+            return
         served = type(root) is int and self._again("reduce", sendbuf, recvbuf, (id(op), root))
         if served is NATIVE_SHAPE:
             native.Reduce(self, sendbuf, recvbuf, op, root)
@@ -58,6 +73,13 @@ class Blocking(Recalling):
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
+        end, dtype, known, _ = self._shapes.below["allreduce"]
+        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+                and sendbuf.nbytes == recvbuf.nbytes < end and sendbuf.dtype is dtype
+                and recvbuf.dtype is dtype and op is known and sendbuf.base is None
+                and recvbuf.base is None and sendbuf is not recvbuf):
+            native.Allreduce(self, sendbuf, recvbuf, op)
+            return
         served = self._again("allreduce", sendbuf, recvbuf, id(op))
         if served is NATIVE_SHAPE:
             native.Allreduce(self, sendbuf, recvbuf, op)
@@ -82,6 +104,13 @@ class Blocking(Recalling):
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
+        end, dtype, known, size = self._shapes.below["reduce_scatter_block"]
+        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+                and recvbuf.nbytes * size == sendbuf.nbytes < end and sendbuf.dtype is dtype
+                and recvbuf.dtype is dtype and op is known and sendbuf.base is None
+                and recvbuf.base is None and sendbuf is not recvbuf):
+            native.Reduce_scatter_block(self, sendbuf, recvbuf, op)
+            return
         served = self._again("reduce_scatter_block", sendbuf, recvbuf, id(op))
         if served is NATIVE_SHAPE:
             native.Reduce_scatter_block(self, sendbuf, recvbuf, op)
@@ -100,6 +129,13 @@ class Blocking(Recalling):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""
+        end, dtype, _, size = self._shapes.below["allgather"]
+        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+                and sendbuf.nbytes * size == recvbuf.nbytes < end and sendbuf.dtype is dtype
+                and recvbuf.dtype is dtype and sendbuf.base is None and recvbuf.base is None
+                and sendbuf is not recvbuf):
+            native.Allgather(self, sendbuf, recvbuf)
+            return
         served = self._again("allgather", sendbuf, recvbuf, None)
         if served is NATIVE_SHAPE:
             native.Allgather(self, sendbuf, recvbuf)
@@ -140,6 +176,13 @@ class Blocking(Recalling):
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one equal block from every rank to every rank."""
+        end, dtype, _, size = self._shapes.below["alltoall"]
+        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+                and sendbuf.nbytes == recvbuf.nbytes < end and not recvbuf.size % size
+                and sendbuf.dtype is dtype and recvbuf.dtype is dtype and sendbuf.base is None
+                and recvbuf.base is None and sendbuf is not recvbuf):
+            native.Alltoall(self, sendbuf, recvbuf)
+            return
         served = self._again("alltoall", sendbuf, recvbuf, None)
         if served is NATIVE_SHAPE:
             native.Alltoall(self, sendbuf, recvbuf)
@@ -171,7 +214,9 @@ class Blocking(Recalling):
             return
         if choice is None or choice.is_native:
             if choice is not None:
-                self._remember(name, name, args, NATIVE_SHAPE)
+                place = self._remember(name, name, args, NATIVE_SHAPE)
+                if place is not None and name in self._shapes.below:
+                    self._note_small(name, call)
             _call_native(method, self, name, spelled(call, args))
             return
         state = self._private()
@@ -191,6 +236,18 @@ class Blocking(Recalling):
             state.seen.keep(place, True)
         if call.sink is not None and call.sink.store is not None:
             call.sink.store()
+
+    def _note_small(self, name: str, call: calls.Call) -> None:
+        """Note up to how many bytes calls like this one, which the native method serves, are so.
+
+        What it depends on is known to every rank, so below that all ranks choose native, whichever
+        way they come to it.
+        """
+        dtype, size, state = element_type(call.datatype), self.Get_size(), self._state
+        wish, _ = self._wish(call, name)
+        end = native_below(call.collective, size, wish, self._life.tuned,
+                           self._config.determinism, state and place_of(state))
+        self._shapes.small(name, end, dtype, call.op, size)
 
     def _try(self, trial: Trial, method: Callable, args: tuple) -> None:
         """Make the call again, for the candidate whose turn it is, as if it had always served."""

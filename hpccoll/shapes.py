@@ -11,6 +11,11 @@ from numpy import ndarray
 _address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
 
 
+#: Methods whose small calls are told by their bytes.
+SMALL = "bcast", "reduce", "allreduce", "reduce_scatter_block", "allgather", "alltoall"
+NONE_SO_FAR: tuple[int, Any, MPI.Op | None, int] = 0, None, None, 0
+
+
 class Shape:
     """A call shape that hpccoll serves; equal to itself only."""
 
@@ -21,16 +26,28 @@ class Shapes(dict):
     Attributes:
         repeats: by the ``id`` of an output, what was prepared for it last: method, what else the
             call depended on, a test for its arrays, execution.
+        below: by method, what small calls the native method serves, as :meth:`small` has noted.
     """
 
     def __init__(self):
         super().__init__()
         self.repeats: dict[int, tuple] = {}
+        self.below = dict.fromkeys(SMALL, NONE_SO_FAR)
 
     def clear(self) -> None:
         """Forget everything."""
         super().clear()
         self.repeats.clear()
+        self.below = dict.fromkeys(SMALL, NONE_SO_FAR)
+
+    def small(self, method: str, end: int, dtype: Any, op: MPI.Op | None, size: int) -> None:
+        """Note that the native method serves calls below so many bytes, on ``size`` ranks.
+
+        All of them, but only these are known to be good calls: on elements of this type, with this
+        operator.
+        """
+        if method in self.below:
+            self.below[method] = end, dtype, op, size
 
 
 #: The shape of all calls that the native method serves.

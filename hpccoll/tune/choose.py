@@ -15,6 +15,7 @@ bytes, the place - so every rank makes the same one without talking:
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable, Mapping, NamedTuple
 
 from mpi4py import MPI
@@ -33,6 +34,10 @@ from hpccoll.tune.promises import (
 from hpccoll.tune.rules import RULES, Place, vendor
 from hpccoll.tune.table import Candidate
 from hpccoll.tune.tuned import Tuned
+
+
+#: More bytes than any call has.
+EVERY = sys.maxsize
 
 
 class Choice(NamedTuple):
@@ -103,6 +108,31 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
         return Choice(steady(call), reason=f"determinism '{determinism}'" if binds(
             determinism, call) else "the MPI library has no such type")
     return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
+
+
+def native_below(collective: str, size: int, wanted: Choice | None, tuned: Tuned | None,
+                 determinism: str, place: Place | None) -> int:
+    """Bytes below which :func:`choose` surely says native, whatever the operator and the type.
+
+    Args:
+        collective, size: the calls, and on how many ranks.
+        wanted: the user's wish for this collective, if any.
+        tuned, determinism: as for :func:`choose`.
+        place: the place, where it is known; else rules for all places count.
+    """
+    if size == 1:
+        return EVERY
+    if determinism != NONE or tuned is not None and tuned.online:
+        return 0
+    if wanted is not None and wanted.algorithm != AUTO:
+        return EVERY if wanted.is_native else 0
+    end = tuned.native_below(collective) if tuned is not None else None
+    if end is not None:
+        return end
+    starts = [(rule, max(rule.nbytes[0], rule.block * size)) for rule in RULES
+              if place is None or rule.fits_in(place)]
+    return min((start for rule, start in starts
+                if rule.fits(collective, start, size, vendor())), default=EVERY)
 
 
 def obstacle(choice: Choice, call: Call, size: int, determinism: str = NONE) -> str:

@@ -12,6 +12,7 @@ Only the four basic operations, which every processor rounds alike, so every ran
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from typing import Mapping, NamedTuple
 
@@ -24,6 +25,8 @@ from hpccoll.tune.table import Candidate, Curve
 #: Native counts as this much faster than measured, and variants of an algorithm as that much
 #: slower: below that, they would win and lose by noise. A probe is noisier.
 TIE, PROBED_TIE = 0.97, 0.9
+#: Times nearer to each other than this could be ordered by rounding.
+LEVEL = 1 - 1e-9
 #: What was not measured must be expected to be this much faster than native and the others; or
 #: even faster, where the model was wrong by more about anything that was measured.
 UNMEASURED = 0.7
@@ -46,6 +49,22 @@ def measured(curve: Curve, nbytes: int) -> Ranking:
     """The measured candidates for so many bytes, fastest first."""
     return tuple(sorted((Timed(c, seconds) for c, seconds in times_at(curve, nbytes).items()),
                         key=_weighed))
+
+
+def native_below(curve: Curve) -> int:
+    """Bytes below which native is the fastest, and not nearly level with another candidate.
+
+    What is fastest at two neighbouring sizes is so between them, since times are taken to be linear
+    there: so it is enough to look at the sizes measured.
+    """
+    end = 0
+    for nbytes, times in curve:
+        first, *others = sorted((Timed(c, seconds) for c, seconds in times.items()), key=_weighed)
+        if first.candidate.name != NATIVE or others and (
+                _weighed(first) > LEVEL * _weighed(others[0])):
+            return end
+        end = nbytes + 1
+    return sys.maxsize
 
 
 def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,

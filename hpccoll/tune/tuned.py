@@ -20,7 +20,7 @@ from hpccoll.topology import Topology
 from hpccoll.tune.machine import here
 from hpccoll.tune.model import Model, calibrated
 from hpccoll.tune.probe import NOTHING, earlier, probe
-from hpccoll.tune.ranking import Ranking, expected, measured
+from hpccoll.tune.ranking import Ranking, expected, measured, native_below
 from hpccoll.tune.table import Curves, Machine, Table, read
 
 #: Rankings kept; more sizes than that, and they are made anew.
@@ -66,6 +66,16 @@ class Tuned:
                 self._rankings.clear()
             self._rankings[key] = found
         return found
+
+    def native_below(self, collective: str) -> int | None:
+        """Bytes below which native is the fastest by measured times, whatever the operator.
+
+        ``None`` where nothing was measured; 0 where there is only a probe.
+        """
+        found = [curve for kind, curve in self.curves.items() if kind[0] == collective]
+        if not found:
+            return 0 if (collective, True) in self.probed else None
+        return min(map(native_below, found))
 
     def model(self, collective: str, size: int, topology: Topology | None) -> Model | None:
         """What the times of a collective say of those that were not measured."""

@@ -6,6 +6,9 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+import hpccoll
+from hpccoll.errors import CommunicatorError, HpccollError
+
 VIEWS = pytest.mark.parametrize("form", [lambda array: array, lambda array: array[:]],
                                 ids=["owner", "view"])
 
@@ -165,3 +168,94 @@ def test_what_failed_half_way_is_not_started_again(ours, form):
             ours.Allreduce(source, sink)
     for turn in range(5):
         check(ours, source, sink, turn)
+
+
+# -- small calls of the MPI library's, told by their bytes ------------------------------------
+@pytest.fixture
+def theirs(world):
+    """A communicator whose collectives are the MPI library's, and known to be."""
+    with world.using(bcast="native", reduce="native", allreduce="native", alltoall="native",
+                     reduce_scatter="native", allgather="native"):
+        for dtype in "f8", "f4":
+            every_small(world, dtype, 0)
+        yield world
+
+
+def every_small(comm, dtype, turn):
+    """Make one call of each, the root another in each turn, and check the results."""
+    mine, all_ = numpy.full(2, comm.rank + turn, dtype), numpy.empty(2 * comm.size, dtype)
+    many = numpy.repeat(numpy.arange(comm.size, dtype=dtype), 2)
+    one, root = numpy.empty(2, dtype), turn % comm.size
+    total = comm.size * (comm.size - 1) // 2 + comm.size * turn
+    comm.Allreduce(mine, one)
+    assert (one == total).all()
+    comm.Allgather(mine, all_)
+    assert (all_ == many + turn).all()
+    comm.Alltoall(all_ + comm.rank, many)
+    assert (many == turn + comm.rank + numpy.repeat(numpy.arange(comm.size), 2)).all()
+    comm.Reduce_scatter_block(all_, one)
+    assert (one == comm.size * (comm.rank + turn)).all()
+    one[...] = 7
+    comm.Reduce(mine, one if comm.rank == root else None, root=root)
+    assert (one == (total if comm.rank == root else 7)).all()
+    comm.Bcast(one, root)
+    assert (one == total).all()
+
+
+def test_small_calls_take_the_short_way(theirs, monkeypatch):
+    monkeypatch.setattr(type(theirs), "_again", None)
+    for turn in range(3):
+        every_small(theirs, "f4", turn)
+    monkeypatch.undo()
+    every_small(theirs, "f8", 3)
+
+
+def test_small_calls_that_are_not_alike_take_the_long_way(theirs):
+    three, two, other = numpy.ones(3, "f4"), numpy.ones(2, "f4"), numpy.ones(2, "f8")
+    size = theirs.size
+    theirs.Allreduce(MPI.IN_PLACE, two)
+    assert (two == size).all()
+    two[...] = 1
+    theirs.Allreduce(two, two)  # in place
+    assert (two == size).all()
+    theirs.Allreduce(numpy.full(2, theirs.rank, "f4"), two, MPI.MAX)
+    assert (two == size - 1).all()
+    theirs.Allreduce([numpy.ones(2, "f4"), MPI.FLOAT], two)
+    assert (two == size).all()
+    both = numpy.ones(4, "f4")
+    theirs.Allreduce(both[:2], both[2:])
+    assert both.tolist() == [1, 1, size, size]
+    many = numpy.ones(2 * size, "f4")
+    for wrong in (lambda: theirs.Allreduce(three, two), lambda: theirs.Allreduce(other, two),
+                  lambda: theirs.Allreduce(two, other), lambda: theirs.Allreduce(two, two[:]),
+                  lambda: theirs.Allreduce(two, numpy.ones(2, "f4"), MPI.BAND),
+                  lambda: theirs.Bcast(two, size), lambda: theirs.Bcast(two, -1),
+                  lambda: theirs.Reduce(two, numpy.ones(2, "f4"), root=size),
+                  lambda: theirs.Allgather(three, many),
+                  lambda: theirs.Reduce_scatter_block(many, three),
+                  lambda: theirs.Alltoall(many, numpy.ones(2 * size + size, "f4"))):
+        with pytest.raises(HpccollError):
+            wrong()
+    theirs.Bcast([two, MPI.FLOAT])
+
+
+def test_another_wish_for_small_calls(theirs):
+    with theirs.using(allreduce="recursive_doubling", bcast="binomial"):
+        for turn in range(4):
+            every_small(theirs, "f4", turn)
+        assert {place[0] for place in theirs._state.choices} >= {"allreduce", "bcast"} or (
+            theirs.size == 1)
+    every_small(theirs, "f4", 4)
+
+
+def test_small_calls_end_with_the_communicator(world):
+    first = hpccoll.Comm(world.Dup())
+    second = hpccoll.Comm(first)
+    for comm in (first, second):
+        with comm.using(allreduce="native"):
+            comm.Allreduce(numpy.ones(2), numpy.empty(2))
+    with second.using(allreduce="native"):
+        assert second._shapes.below["allreduce"][0] > 16
+        first.Free()
+        with pytest.raises(CommunicatorError):
+            second.Allreduce(numpy.ones(2), numpy.empty(2))
