@@ -4,11 +4,12 @@ The contribution of a rank to a block comes from :mod:`hpccoll.testing.exact` an
 function of (rank, block, iteration, element), so every rank knows every result without
 communication. It repeats after ``PERIOD`` elements, which makes filling and checking as cheap
 as a copy, whatever the number of ranks; a prime period lets no shift by a block or by a power
-of two go unseen.
+of two go unseen. All candidates of a case have the same data, so what was made last is kept.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Sequence
 
 import numpy
@@ -17,15 +18,17 @@ from hpccoll.testing import exact
 
 #: Elements after which data repeats.
 PERIOD = 4093
+#: Periods kept.
+KEPT = 128
 
 
 def contribution(op: str | None, dtype: numpy.dtype, rank: int, size: int, block: int,
                  iteration: int, count: int) -> numpy.ndarray:
-    """The first ``count`` elements, at most a period, of a rank's contribution to a block."""
-    count = min(count, PERIOD)
-    if op is None:
-        return exact.moved(dtype, rank, count, seed=iteration, to=block)
-    return exact.inputs(op, dtype, rank, size, count, _seed(size, block, iteration))
+    """The first ``count`` elements, at most a period, of a rank's contribution to a block.
+
+    Read-only, as what :func:`result` returns.
+    """
+    return _contribution(op, dtype, rank, size, block, iteration, min(count, PERIOD))
 
 
 def result(op: str | None, dtype: numpy.dtype, ranks: Sequence[int], size: int, block: int,
@@ -33,8 +36,7 @@ def result(op: str | None, dtype: numpy.dtype, ranks: Sequence[int], size: int, 
     """What the contributions of ``ranks`` to a block come to; at most a period of it."""
     if op is None:
         return contribution(op, dtype, *ranks, size, block, iteration, count)
-    return exact.reduced(op, dtype, ranks, size, min(count, PERIOD),
-                         _seed(size, block, iteration))
+    return _result(op, dtype, tuple(ranks), size, block, iteration, min(count, PERIOD))
 
 
 def fill(array: numpy.ndarray, period: numpy.ndarray) -> None:
@@ -59,6 +61,25 @@ def wrong(array: numpy.ndarray, period: numpy.ndarray, bitwise: bool) -> int:
     if whole.size:
         found += numpy.count_nonzero(whole != period)
     return int(found)
+
+
+@lru_cache(KEPT)
+def _contribution(op: str | None, dtype: numpy.dtype, rank: int, size: int, block: int,
+                  iteration: int, count: int) -> numpy.ndarray:
+    if op is None:
+        return _frozen(exact.moved(dtype, rank, count, seed=iteration, to=block))
+    return _frozen(exact.inputs(op, dtype, rank, size, count, _seed(size, block, iteration)))
+
+
+@lru_cache(KEPT)
+def _result(op: str, dtype: numpy.dtype, ranks: tuple[int, ...], size: int, block: int,
+            iteration: int, count: int) -> numpy.ndarray:
+    return _frozen(exact.reduced(op, dtype, ranks, size, count, _seed(size, block, iteration)))
+
+
+def _frozen(array: numpy.ndarray) -> numpy.ndarray:
+    array.flags.writeable = False
+    return array
 
 
 def _seed(size: int, block: int, iteration: int) -> int:

@@ -51,10 +51,12 @@ SEGMENTED, SEGMENTS = 1 << 20, (128 << 10, 512 << 10, 2 << 20)
 #: are for those at most this much slower than the best so far.
 NEAR, CLOSE = 1.6, 1.2
 #: The part of the time that the first two goes have, and how many more there are.
-FIRST, MORE = 0.5, 2
+FIRST, MORE = 0.7, 2
 #: The first go: calls of each candidate that are not timed and that are; and how many candidates
 #: have one, however short the time.
 ROUGH, FEWEST = Settings(warmup=1, iterations=3), 4
+#: All of its calls: each candidate is checked before and after.
+ROUGH_CALLS = ROUGH.warmup + ROUGH.iterations + 2
 #: Seconds for a candidate's second or a later go, at least and at most.
 SHORTEST, LONGEST = 0.004, 0.5
 
@@ -93,6 +95,25 @@ class Point(NamedTuple):
     def kind(self) -> Kind:
         """What the table files it under."""
         return self.case.rule.name, self.commutes
+
+
+class Latest(NamedTuple):
+    """What the first go of a collective's latest size took.
+
+    Attributes:
+        nbytes: that size.
+        idle, busy: seconds of a candidate outside its calls, and in them.
+        order: the candidates, fastest first.
+    """
+
+    nbytes: int
+    idle: float
+    busy: float
+    order: Sequence[Candidate]
+
+    def seconds(self, nbytes: int) -> float:
+        """What a candidate may take at another size, where calls grow with the bytes."""
+        return self.idle + self.busy * max(nbytes / max(self.nbytes, 1), 1.0)
 
 
 class Ordered(World):
@@ -149,9 +170,8 @@ class Surveyor:
         self.points = list(_points(plan, self.world.size))
         self.ordered = Ordered(self.world)
         self.start = perf_counter()
-        #: Of each collective's latest size: bytes, seconds for a candidate's first go, and the
-        #: candidates, fastest first.
-        self.latest: dict[Kind, tuple[int, float, list[Candidate]]] = {}
+        #: On rank 0.
+        self.latest: dict[Kind, Latest] = {}
         #: The results of each go so far, by the number of the point; on rank 0.
         self.goes: dict[int, list[list[Result]]] = {}
 
@@ -185,7 +205,9 @@ class Surveyor:
         if rough:
             seconds = perf_counter() - start
             order = [Candidate.read(r.candidate) for r in sorted(rough, key=_fastest)]
-            self.latest[point.kind] = case.nbytes, seconds / len(tried), order
+            busy = ROUGH_CALLS * sum(r.mean for r in rough) / len(rough)
+            self.latest[point.kind] = Latest(
+                case.nbytes, max(seconds / len(rough) - busy, 0.0), busy, order)
             chosen, left = _near(rough, case, self.plan), max(share - seconds, 0.0)
             near = chosen if left else chosen[:FEWEST], left
         fine = self._go(point, memories, *self.world.control.bcast(near))
@@ -235,7 +257,8 @@ class Surveyor:
         found = [Candidate(NATIVE), *map(Candidate, names)]
         if self.plan.thorough:
             found += [variant for name in names for variant in _variants(case, name)]
-        before = [c for c in self.latest.get(point.kind, (0, 0.0, ()))[2] if c in found]
+        latest = self.latest.get(point.kind)
+        before = [c for c in latest.order if c in found] if latest else []
         named = [Candidate(name) for name in _ruled(case.rule.name) if name in names]
         in_turn = [c for pair in zip_longest(before, found[1:]) for c in pair if c is not None]
         return list(dict.fromkeys([found[0], *named, *in_turn]))
@@ -244,9 +267,7 @@ class Surveyor:
         """As many of the candidates as the first go, at half of the time, has room for."""
         if point.kind not in self.latest:
             return tried
-        nbytes, seconds, _ = self.latest[point.kind]
-        # Between a latency that stays and a transfer that grows with the bytes.
-        expected = seconds * max((point.case.nbytes / max(nbytes, 1)) ** 0.5, 1.0)
+        expected = self.latest[point.kind].seconds(point.case.nbytes)
         return tried[:max(int(share / 2 / expected), FEWEST)]
 
 
