@@ -51,7 +51,7 @@ SEGMENTED, SEGMENTS = 1 << 20, (128 << 10, 512 << 10, 2 << 20)
 #: are for those at most this much slower than the best so far.
 NEAR, CLOSE = 1.6, 1.2
 #: The part of the time that the first two goes have, and how many more there are.
-FIRST, MORE = 0.7, 2
+FIRST, MORE = 0.55, 4
 #: The first go: calls of each candidate that are not timed and that are; and how many candidates
 #: have one, however short the time.
 ROUGH, FEWEST = Settings(warmup=1, iterations=3), 4
@@ -192,10 +192,10 @@ class Surveyor:
         weights = [_weight(self.points[number]) for number in numbers]
         return self.left(part) * weights[0] / sum(weights)
 
-    def begin(self, number: int) -> None:
-        """Measure one size in two goes; collective."""
-        point, start = self.points[number], perf_counter()
-        share = self.share(FIRST, range(number, len(self.points)))
+    def begin(self, numbers: Sequence[int], part: float) -> None:
+        """Measure the first of the points in two goes; collective."""
+        number, start = numbers[0], perf_counter()
+        point, share = self.points[number], self.share(part, numbers)
         case = point.case
         memories = [Memory(case, self.world.rank)]
         tried, _ = select(self._tried(point), case, memories[0], self.hierarchical)
@@ -223,7 +223,7 @@ class Surveyor:
         return self.world.control.bcast([n for n in self.goes if _close(self.found(n))])
 
     def resume(self, numbers: Sequence[int], part: float) -> None:
-        """Measure those again that are close to the best one of the first of the points."""
+        """Measure candidates again that are close to the best one of the first of the points."""
         number, point = numbers[0], self.points[numbers[0]]
         close = _close(self.found(number)), self.share(part, numbers)
         results = self._go(point, [Memory(point.case, self.world.rank)],
@@ -285,28 +285,27 @@ def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda
     """
     surveyor = Surveyor(comm, plan, topology)
 
-    def ends(number: int, part: float) -> tuple[bool, bool]:
-        """Whether to stop before a point, since somebody wants it or time is up, on all ranks."""
-        case = surveyor.points[number].case
-        progress(f"{case.rule.name} {case.nbytes}", min(1 - surveyor.left() / plan.seconds, 1))
-        return surveyor.world.control.bcast((stopped(), surveyor.left(part) < 0))
+    def visit(numbers: Sequence[int], measure: Callable[[Sequence[int], float], None],
+              part: float, end: float) -> bool:
+        """Measure point after point until that part of the time is over; tell on all ranks whether
+        somebody wants everything to end."""
+        while numbers:
+            case = surveyor.points[numbers[0]].case
+            progress(f"{case.rule.name} {case.nbytes}", min(1 - surveyor.left() / plan.seconds, 1))
+            wanted, late = surveyor.world.control.bcast((stopped(), surveyor.left(end) < 0))
+            if wanted or late:
+                return wanted
+            measure(numbers, part)
+            numbers = numbers[1:]
+        return False
 
     try:
-        interrupted, late = False, False
-        for number in range(len(surveyor.points)):
-            interrupted, late = ends(number, 1.0)
-            if interrupted or late:
-                break
-            surveyor.begin(number)
+        # A point without any time is missing, so the first goes may take more than their part.
+        interrupted = visit(range(len(surveyor.points)), surveyor.begin, FIRST, 1.0)
         for go in range(1, MORE + 1):
-            part = FIRST + (1 - FIRST) * go / MORE
-            numbers = surveyor.undecided() if not (interrupted or late) else []
-            while numbers:
-                interrupted, late = ends(numbers[0], part)
-                if interrupted or late:
-                    break
-                surveyor.resume(numbers, part)
-                numbers = numbers[1:]
+            if not interrupted:
+                part = FIRST + (1 - FIRST) * go / MORE
+                interrupted = visit(surveyor.undecided(), surveyor.resume, part, part)
     finally:
         surveyor.free()
     curves, failures = _filed(surveyor)
