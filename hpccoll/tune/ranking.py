@@ -24,7 +24,7 @@ from hpccoll.tune.table import Candidate, Curve
 
 #: Native counts as this much faster than measured, and variants of an algorithm as that much
 #: slower: below that, they would win and lose by noise. A probe is noisier.
-TIE, PROBED_TIE = 0.94, 0.9
+TIE, PROBED_TIE = 0.97, 0.9
 #: Times nearer to each other than this could be ordered by rounding.
 LEVEL = 1 - 1e-9
 #: What was not measured must be expected to be this much faster than native and the others; or
