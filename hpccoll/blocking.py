@@ -310,7 +310,7 @@ class Blocking(Recalling):
 
 def place_of(state: State) -> Place:
     """What rules may know of the place of a communicator."""
-    return Place(state.one_node, state.crowded)
+    return Place(state.one_node, state.crowded, state.topology.order is None)
 
 
 def spelled(call: calls.Call | None, args: tuple) -> tuple:

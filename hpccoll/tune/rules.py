@@ -31,10 +31,12 @@ class Place(NamedTuple):
     Attributes:
         one_node: all ranks share memory that hpccoll can use.
         crowded: ranks share processors.
+        in_order: ranks are numbered node by node, not dealt out.
     """
 
     one_node: bool
     crowded: bool
+    in_order: bool = True
 
 
 class Rule(NamedTuple):
@@ -44,7 +46,7 @@ class Rule(NamedTuple):
         nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
         most_ranks: largest communicator; 0 for any.
         block: fewest bytes that each rank's share must have.
-        one_node, crowded: what the place must be; ``None`` for any.
+        one_node, crowded, in_order: what the place must be; ``None`` for any.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
         segment_bytes: of a block, per message; 0 for the usual ones.
     """
@@ -58,6 +60,7 @@ class Rule(NamedTuple):
     crowded: bool | None = None
     vendors: tuple[str, ...] = MEASURED
     segment_bytes: int = 0
+    in_order: bool | None = None
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
@@ -68,7 +71,9 @@ class Rule(NamedTuple):
 
     def fits_in(self, place: Place) -> bool:
         """Tell whether the rule speaks of a place."""
-        return self.one_node in (None, place.one_node) and self.crowded in (None, place.crowded)
+        return all(asked in (None, found) for asked, found in (
+            (self.one_node, place.one_node), (self.crowded, place.crowded),
+            (self.in_order, place.in_order)))
 
     def __str__(self) -> str:
         least, end = self.nbytes
@@ -76,7 +81,8 @@ class Rule(NamedTuple):
         words += [f"up to {self.most_ranks} ranks"] * (self.most_ranks > 0)
         words += [f"at least {self.block} bytes a rank"] * (self.block > 0)
         for held, true, false in ((self.one_node, "on one node", "on several nodes"),
-                                  (self.crowded, "sharing processors", "a processor each")):
+                                  (self.crowded, "sharing processors", "a processor each"),
+                                  (self.in_order, "numbered node by node", "dealt out")):
             words += [] if held is None else [true if held else false]
         return ", ".join(words + ([f"with {' or '.join(self.vendors)}"] if self.vendors else []))
 
@@ -94,9 +100,11 @@ def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
     return Rule(collective, algorithm, (least, end), most_ranks=4, crowded=True, vendors=vendors)
 
 
-def _spread(collective: str, algorithm: str, least: int, block: int = 0) -> Rule:
+def _spread(collective: str, algorithm: str, least: int, block: int = 0, segment_bytes: int = 0,
+            in_order: bool | None = None) -> Rule:
     """Ranks on several nodes: what crosses their links only once, over all of them."""
-    return Rule(collective, algorithm, (least, 0), block=block, one_node=False)
+    return Rule(collective, algorithm, (least, 0), block=block, one_node=False,
+                segment_bytes=segment_bytes, in_order=in_order)
 
 
 #: The first rule that fits wins.
@@ -143,8 +151,12 @@ RULES = (
     Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB, crowded=False,
          vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
+    _spread("allreduce", "rails", 8 * MIB, block=128 * KIB, segment_bytes=256 * KIB),
     _spread("allreduce", "rails", 512 * KIB, block=128 * KIB),
+    _spread("reduce_scatter", "rails", 8 * MIB, block=32 * KIB, segment_bytes=256 * KIB),
     _spread("reduce_scatter", "rails", 128 * KIB, block=32 * KIB),
+    _spread("allgather", "rails", 8 * MIB, block=32 * KIB, segment_bytes=256 * KIB),
     _spread("allgather", "rails", 128 * KIB, block=32 * KIB),
+    _spread("reduce", "chain", 512 * KIB, block=64 * KIB, in_order=True),
     _spread("reduce", "leader", 512 * KIB),
 )

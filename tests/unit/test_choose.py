@@ -64,11 +64,22 @@ def test_a_rule_may_ask_for_large_shares():
 
 
 def test_a_rule_may_ask_for_a_place():
-    rule = Rule("allreduce", "ring", (1, 0), crowded=True)
+    rule = Rule("allreduce", "ring", (1, 0), crowded=True, in_order=True)
     assert rule.fits_in(HERE)
-    for other in (HERE._replace(one_node=False), HERE._replace(crowded=False)):
+    for other in (HERE._replace(one_node=False), HERE._replace(crowded=False),
+                  HERE._replace(in_order=False)):
         assert not rule.fits_in(other)
-        assert rule._replace(one_node=None, crowded=None).fits_in(other)
+        assert rule._replace(one_node=None, crowded=None, in_order=None).fits_in(other)
+    assert "sharing processors, numbered node by node" in str(rule)
+
+
+def test_chains_are_for_ranks_in_order():
+    def chosen(place):
+        call = calls.reduce(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM, 0)
+        return choose_anywhere(call, SIZE, None, True, where=lambda: place).algorithm
+
+    apart = Place(one_node=False, crowded=True)
+    assert chosen(apart) == "chain" and chosen(apart._replace(in_order=False)) == "leader"
 
 
 def test_where_the_place_is_unknown_no_rule_holds():
@@ -200,7 +211,7 @@ KINDS = {
 @pytest.mark.parametrize("collective", KINDS)
 def test_below_its_first_rule_a_collective_is_native(monkeypatch, library, collective):
     monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
-    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=2))]
+    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=3))]
     for size, place in itertools.product((2, 3, 4, 8), places):
         end = native_below(collective, size, None, None, "none", place)
         around = [(end + n) // size for n in (-1, 0, size)] if end < 1 << 22 else []
