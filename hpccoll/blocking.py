@@ -44,8 +44,8 @@ class Blocking(Recalling):
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
         end, dtype, _, size = self._shapes.below["bcast"]
-        if (type(buf) is ndarray and buf.nbytes < end and buf.dtype is dtype and buf.base is None
-                and type(root) is int and 0 <= root < size):
+        if (end and type(buf) is ndarray and buf.nbytes < end and buf.dtype is dtype
+                and buf.base is None and type(root) is int and 0 <= root < size):
             native.Bcast(self, buf, root)
             return
         served = type(root) is int and self._again("bcast", None, buf, root)
@@ -57,12 +57,12 @@ class Blocking(Recalling):
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
         end, dtype, known, size = self._shapes.below["reduce"]
-        if (type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
+        if (end and type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and op is known and type(root) is int and 0 <= root < size
-                and sendbuf.base is None and (recvbuf is None or (
-                    type(recvbuf) is ndarray and recvbuf.nbytes == sendbuf.nbytes
-                    and recvbuf.dtype is dtype and recvbuf.base is None
-                    and recvbuf is not sendbuf))):
+                and sendbuf.base is None
+                and (recvbuf is None and root != self.Get_rank() or type(recvbuf) is ndarray
+                     and recvbuf.nbytes == sendbuf.nbytes and recvbuf.dtype is dtype
+                     and recvbuf.base is None and recvbuf is not sendbuf)):
             native.Reduce(self, sendbuf, recvbuf, op, root)
             return
         served = type(root) is int and self._again("reduce", sendbuf, recvbuf, (id(op), root))
@@ -74,7 +74,7 @@ class Blocking(Recalling):
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
         end, dtype, known, _ = self._shapes.below["allreduce"]
-        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and sendbuf.nbytes == recvbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and op is known and sendbuf.base is None
                 and recvbuf.base is None and sendbuf is not recvbuf):
@@ -105,7 +105,7 @@ class Blocking(Recalling):
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
         end, dtype, known, size = self._shapes.below["reduce_scatter_block"]
-        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and recvbuf.nbytes * size == sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and op is known and sendbuf.base is None
                 and recvbuf.base is None and sendbuf is not recvbuf):
@@ -130,7 +130,7 @@ class Blocking(Recalling):
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""
         end, dtype, _, size = self._shapes.below["allgather"]
-        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and sendbuf.nbytes * size == recvbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and sendbuf.base is None and recvbuf.base is None
                 and sendbuf is not recvbuf):
@@ -177,7 +177,7 @@ class Blocking(Recalling):
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one equal block from every rank to every rank."""
         end, dtype, _, size = self._shapes.below["alltoall"]
-        if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
+        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and sendbuf.nbytes == recvbuf.nbytes < end and not recvbuf.size % size
                 and sendbuf.dtype is dtype and recvbuf.dtype is dtype and sendbuf.base is None
                 and recvbuf.base is None and sendbuf is not recvbuf):

@@ -46,7 +46,7 @@ class Shapes(dict):
         All of them, but only these are known to be good calls: on elements of this type, with this
         operator.
         """
-        if method in self.below:
+        if method in self.below and end > 1:  # there is more than calls of nothing
             self.below[method] = end, dtype, op, size
 
 
