@@ -60,7 +60,7 @@ class Blocking(Recalling):
         if (end and type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and op is known and type(root) is int and 0 <= root < size
                 and sendbuf.base is None
-                and (recvbuf is None and root != self.Get_rank() or type(recvbuf) is ndarray
+                and (recvbuf is None or type(recvbuf) is ndarray
                      and recvbuf.nbytes == sendbuf.nbytes and recvbuf.dtype is dtype
                      and recvbuf.base is None and recvbuf is not sendbuf)):
             native.Reduce(self, sendbuf, recvbuf, op, root)

@@ -231,7 +231,6 @@ def test_small_calls_that_are_not_alike_take_the_long_way(theirs):
                   lambda: theirs.Allreduce(two, numpy.ones(2, "f4"), MPI.BAND),
                   lambda: theirs.Bcast(two, size), lambda: theirs.Bcast(two, -1),
                   lambda: theirs.Reduce(two, numpy.ones(2, "f4"), root=size),
-                  lambda: theirs.Reduce(two, None, root=theirs.rank),
                   lambda: theirs.Allgather(three, many),
                   lambda: theirs.Reduce_scatter_block(many, three),
                   lambda: theirs.Alltoall(many, numpy.ones(2 * size + size, "f4"))):
