@@ -8,9 +8,9 @@ ratios counts.
 What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's the two are one and
 the same code, so their iterations are put together: what differs between them is noise, and where
 it is the best, the ratio is 1. ``native`` stays apart, since ``auto`` reaches it through Python,
-and a user pays for that. Where it was measured ``forwarded`` too, as ``hpccoll.Comm`` calls it, that
-is the candidate instead: what remains is whether the choice was good. Peers that ``auto`` cannot
-choose do not count.
+and a user pays for that. Where it was measured ``forwarded`` too, as ``hpccoll.Comm`` calls it,
+that is the candidate instead: what remains is whether the choice was good. Peers that ``auto``
+cannot choose do not count.
 
 How much of it all is noise shows where ``auto`` and the algorithm that it runs were both measured:
 one and the same code, which should be near itself.

@@ -2,9 +2,9 @@
 
 A size is measured in several goes. The first gives every candidate a few calls, the second gives
 those that came near the best one the rest of the size's time, together with variants of the best
-that cut their messages otherwise. When all sizes have had these two, those candidates have more goes
-that are still so close to the best one that noise would decide: later, since a machine that is slow
-or busy for some seconds is so for one go only. Sizes rise, and each may use its part of what
+that cut their messages otherwise. When all sizes have had these two, those candidates have more
+goes that are still so close to the best one that noise would decide: later, since a machine that is
+slow or busy for some seconds is so for one go only. Sizes rise, and each may use its part of what
 remains of the time: where that is short, only the most promising are tried. When all time is spent,
 what is missing stays missing. A probe tries a handful of candidates for few sizes, from which the
 model of :mod:`hpccoll.tune.model` tells what to expect of the others.
