@@ -32,7 +32,11 @@ native = MPI.Intracomm
 
 
 class Blocking(Recalling):
-    """Mixin: the 17 blocking collectives. Mixed into subclasses of ``MPI.Intracomm``."""
+    """Mixin: the 17 blocking collectives. Mixed into subclasses of ``MPI.Intracomm``.
+
+    Six begin with a look at what :class:`hpccoll.shapes.Shapes` knows of small calls. It is spelled
+    out in each: a function for all would cost what it saves (decision 0024).
+    """
 
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
@@ -215,7 +219,7 @@ class Blocking(Recalling):
         if choice is None or choice.is_native:
             if choice is not None:
                 place = self._remember(name, name, args, NATIVE_SHAPE)
-                if place is not None and name in self._shapes.below:
+                if place is not None:
                     self._note_small(name, call)
             _call_native(method, self, name, spelled(call, args))
             return
@@ -243,6 +247,8 @@ class Blocking(Recalling):
         What it depends on is known to every rank, so below that all ranks choose native, whichever
         way they come to it.
         """
+        if name not in self._shapes.below:
+            return
         dtype, size, state = element_type(call.datatype), self.Get_size(), self._state
         wish, _ = self._wish(call, name)
         end = native_below(call.collective, size, wish, self._life.tuned,

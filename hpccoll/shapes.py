@@ -10,9 +10,9 @@ from numpy import ndarray
 
 _address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
 
-
 #: Methods whose small calls are told by their bytes.
 SMALL = "bcast", "reduce", "allreduce", "reduce_scatter_block", "allgather", "alltoall"
+#: Bytes, type, operator and ranks where no such calls are known.
 NONE_SO_FAR: tuple[int, Any, MPI.Op | None, int] = 0, None, None, 0
 
 
@@ -46,7 +46,7 @@ class Shapes(dict):
         All of them, but only these are known to be good calls: on elements of this type, with this
         operator.
         """
-        if method in self.below and end > 1:  # there is more than calls of nothing
+        if end > 1:  # there is more than calls of nothing
             self.below[method] = end, dtype, op, size
 
 

@@ -395,3 +395,31 @@ def test_what_is_measured_by_name_promises_nothing(monkeypatch):
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {NATIVE, RING} <= set(times)
+
+
+@alone
+def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey, "NEAR", 1e9)  # whoever is fast today
+    monkeypatch.setattr(survey, "CLOSE", 1e9)
+    visits, resume = [], survey.Surveyor.resume
+
+    def noted(surveyor, numbers, part):
+        before = len(surveyor.goes.get(numbers[0], ()))
+        resume(surveyor, numbers, part)
+        visits.append((numbers[0], len(surveyor.goes.get(numbers[0], ())) - before))
+
+    monkeypatch.setattr(survey.Surveyor, "resume", noted)
+    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64, 512), 60.0, False))
+    assert outcome.failures == {} and not outcome.interrupted
+    # All points of a round before the next one, and results on rank 0.
+    assert visits == [(0, WORLD.rank == 0), (1, WORLD.rank == 0)] * survey.MORE
+
+
+@alone
+def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey, "CLOSE", 0.0)
+    monkeypatch.setattr(survey.Surveyor, "resume", None)
+    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 60.0, False))
+    assert outcome.failures == {} and not outcome.interrupted

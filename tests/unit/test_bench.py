@@ -313,6 +313,22 @@ def test_goes_are_joined():
                      "ring:segment=64": ((4,), 0)}
 
 
+def test_what_a_candidate_may_cost_grows_with_its_calls_only():
+    latest = survey.Latest(64, idle=5.0, busy=1.0, order=())
+    assert latest.seconds(64) == 6 and latest.seconds(640) == 15
+    assert latest.seconds(8) == 6 and latest._replace(nbytes=0).seconds(2) == 7
+
+
+def test_data_is_made_once_and_cannot_be_changed():
+    for op in "sum", None:
+        one, again = (data.contribution(op, FLOAT, 1, 4, 2, 3, 99) for _ in range(2))
+        assert one is again and not one.flags.writeable
+        assert data.contribution(op, FLOAT, 1, 4, 2, 4, 99) is not one
+    whole, same = (data.result("sum", FLOAT, ranks, 4, 2, 3, 99) for ranks in ([0, 1], (0, 1)))
+    assert whole is same and not whole.flags.writeable
+    assert (data.result("sum", FLOAT, [0, 2], 4, 2, 3, 99) != whole).any()
+
+
 # -- how near auto is -------------------------------------------------------------------------
 def auto(serves, microseconds, **changes):
     return result("auto", microseconds, serves=serves, **changes)
