@@ -86,6 +86,25 @@ class Result(NamedTuple):
         return self.algorithm_bandwidth(seconds) * bus_factor(self.collective, self.ranks)
 
 
+def joined(*goes: Sequence[Result]) -> list[Result]:
+    """The results of several goes at one case, put together by candidate; what was wrong once is
+    wrong. Other fields are those of a candidate's first go."""
+    found: dict[str, list[Result]] = {}
+    for result in (r for go in goes for r in go):
+        found.setdefault(result.candidate, []).append(result)
+    return [_together(results) for results in found.values()]
+
+
+def _together(results: Sequence[Result]) -> Result:
+    weights = [len(r.seconds) for r in results]
+    means = numpy.average([r.rank_mean_seconds for r in results], axis=0,
+                          weights=weights if any(weights) else None)
+    return results[0]._replace(
+        seconds=tuple(t for r in results for t in r.seconds),
+        rank_mean_seconds=tuple(map(float, means)),
+        wrong=sum(r.wrong for r in results), changed=sum(r.changed for r in results))
+
+
 def bus_factor(collective: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth, as nccl-tests defines it."""
     base = METHODS[collective]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy
 from mpi4py import MPI
@@ -16,6 +16,7 @@ from hpccoll.bench.measure import Settings, World, measure
 from hpccoll.bench.memory import Arena, Memory
 from hpccoll.bench.peers import GLOO, Gloo, objection
 from hpccoll.bench.report import Group, Report
+from hpccoll.bench.results import Result, joined
 from hpccoll.config import NATIVE, load
 from hpccoll.errors import ArgumentError
 from hpccoll.topology import Topology
@@ -36,6 +37,12 @@ class Options(NamedTuple):
     settings: Settings = Settings()
     registered: bool = False
     peers: bool = False
+    sweeps: int = 1
+
+    @property
+    def hierarchical(self) -> bool:
+        """Whether a layout was given, which algorithms for several levels need."""
+        return self.settings.topology is not None
 
     def as_data(self) -> dict[str, Any]:
         """The options for the record."""
@@ -70,7 +77,7 @@ def check(options: Options, size: int) -> None:
     for name in options.collectives:
         case = next(cases(options, name, size))
         chosen, problems = choosing.select(options.wanted, case, Memory(case, 0),
-                                           options.settings.topology is not None)
+                                           options.hierarchical)
         if chosen:
             return
         refused.update(problems)
@@ -117,6 +124,23 @@ class Buffers:
         return [Memory(case, self.rank, self.arena.empty) for _ in range(sets)]
 
 
+class Audience:
+    """Tells reports, which are on rank 0, of cases, and where a collective begins."""
+
+    def __init__(self, reports: Sequence[Report], options: Options, size: int):
+        self.reports, self.options, self.size, self.latest = reports, options, size, ""
+
+    def tell(self, case: Case, results: Group, refused: Mapping[str, str]) -> None:
+        """A case was measured."""
+        if case.collective != self.latest:
+            self.latest = case.collective
+            labels = _labels(self.options, case.collective, self.size)
+            for report in self.reports:
+                report.collective(case.collective, labels)
+        for report in self.reports:
+            report.group(results, refused)
+
+
 def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
         stopped: Callable[[], bool] = lambda: False,
         progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
@@ -129,8 +153,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
         stopped: tells on rank 0 that it shall end early.
         progress: is told on rank 0 what is measured and which part of everything is done.
     """
-    world = World(comm, options.settings)
-    groups: list[Group] = []
+    world = World(comm, _spread(options.settings, options.sweeps))
     todo = planned(options, world.size)
     rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
     buffers = Buffers(world, options, todo)
@@ -143,36 +166,50 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
                         "peers": {GLOO: world.gloo.version} if world.gloo else {}}
     for report in listeners:
         report.begin(environment)
-    hierarchical = options.settings.topology is not None
-    latest, interrupted = "", False
-    for number, case in enumerate(todo):
+    audience = Audience(listeners, options, world.size)
+    found: dict[int, tuple[list[Result], dict[str, str]]] = {}
+    interrupted, total, told = False, options.sweeps * len(todo), 0
+    for visit in range(total):
         interrupted = world.control.bcast(stopped())
         if interrupted:
             break
-        if case.collective != latest:
-            latest = case.collective
-            labels = _labels(options, latest, world.size, hierarchical)
-            for report in listeners:
-                report.collective(latest, labels)
-        memories = buffers.make(case, options.settings.rotate)
-        chosen, refused = choosing.select(options.wanted, case, memories[0], hierarchical)
-        if world.gloo is not None:
-            problem = objection(case)
-            refused |= {GLOO: problem} if problem else {}
-            chosen += [] if problem else [choosing.Candidate(GLOO)]
-        part = partial(_part, progress, number, len(todo))
-        results = measure(world, case, chosen, memories, stopped, part) if chosen else []
-        results = [r._replace(limit_seconds=shortest(case, rate)) for r in results]
-        if results:
-            groups.append(results)
-        for report in listeners:
-            report.group(results, refused)
+        number = visit % len(todo)
+        results, refused = _visit(world, options, todo[number], buffers, rate, stopped,
+                                  partial(_part, progress, visit, total))
+        found[number] = joined(found[number][0] if number in found else [], results), refused
+        if visit >= total - len(todo):
+            audience.tell(todo[number], *found[number])
+            told += 1
     interrupted = world.control.bcast(interrupted or stopped())
+    for number in range(told, len(found)):
+        audience.tell(todo[number], *found[number])
+    groups = [results for results, _ in found.values() if results]
     for report in listeners:
         report.end(groups, interrupted)
     failures = world.control.bcast(sum(r.failures for group in groups for r in group))
     world.free()
     return Outcome(groups, environment, failures, interrupted)
+
+
+def _visit(world: World, options: Options, case: Case, buffers: Buffers,
+           rate: float, stopped: Callable[[], bool], progress: Callable[[str, float], None],
+           ) -> tuple[list[Result], dict[str, str]]:
+    """Measure one case; its results, and why candidates were refused."""
+    memories = buffers.make(case, options.settings.rotate)
+    chosen, refused = choosing.select(options.wanted, case, memories[0], options.hierarchical)
+    if world.gloo is not None:
+        problem = objection(case)
+        refused |= {GLOO: problem} if problem else {}
+        chosen += [] if problem else [choosing.Candidate(GLOO)]
+    results = measure(world, case, chosen, memories, stopped, progress) if chosen else []
+    limit = shortest(case, rate)
+    return [r._replace(limit_seconds=limit) for r in results], refused
+
+
+def _spread(settings: Settings, sweeps: int) -> Settings:
+    """The pace of one sweep of several."""
+    iterations = settings.iterations and -(-settings.iterations // sweeps)
+    return settings._replace(seconds=settings.seconds / sweeps, iterations=iterations)
 
 
 def _part(progress: Callable[[str, float], None], number: int, total: int, name: str,
@@ -181,8 +218,8 @@ def _part(progress: Callable[[str, float], None], number: int, total: int, name:
     progress(name, (number + part) / total)
 
 
-def _labels(options: Options, name: str, size: int, hierarchical: bool) -> list[str]:
-    named = [choosing.expand(options.wanted, name, size, nbytes, hierarchical)
+def _labels(options: Options, name: str, size: int) -> list[str]:
+    named = [choosing.expand(options.wanted, name, size, nbytes, options.hierarchical)
              for nbytes in options.sizes]
     return [*dict.fromkeys(c.label for found in named for c in found), *[GLOO] * options.peers]
 

@@ -25,7 +25,7 @@ from hpccoll.bench.cases import Case, make
 from hpccoll.bench.candidates import PICKS, select
 from hpccoll.bench.measure import Settings, World, measure
 from hpccoll.bench.memory import Memory
-from hpccoll.bench.results import Result
+from hpccoll.bench.results import Result, joined
 from hpccoll.collective import COLLECTIVES
 from hpccoll.comm import Comm
 from hpccoll.config import NATIVE
@@ -382,16 +382,13 @@ def _close(fine: Sequence[Result]) -> list[Candidate]:
 
 
 def _joined(rough: Sequence[Result], *goes: Sequence[Result]) -> list[Result]:
-    """The results of later goes together; of the first where there are no others."""
-    found, seconds = {r.candidate: r for r in rough}, {}
-    for result in (r for go in goes for r in go):
-        name = result.candidate
-        before = found.get(name, result._replace(wrong=0, changed=0))
-        seconds[name] = seconds.get(name, ()) + result.seconds
-        # What was wrong once is wrong.
-        found[name] = result._replace(seconds=seconds[name], wrong=before.wrong + result.wrong,
-                                      changed=before.changed + result.changed)
-    return list(found.values())
+    """The results of later goes together; of the first, which is short, where there are no
+    others. What was wrong in the first is wrong."""
+    first, later = ({r.candidate: r for r in go} for go in (rough, joined(*goes)))
+    failed = {name: r for name, r in first.items() if name in later and r.failures}
+    return [*(first | later | {name: later[name]._replace(
+        wrong=later[name].wrong + r.wrong, changed=later[name].changed + r.changed)
+        for name, r in failed.items()}).values()]
 
 
 def _near(rough: Sequence[Result], case: Case, plan: Plan) -> list[Candidate]:

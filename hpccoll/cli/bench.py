@@ -58,6 +58,9 @@ from hpccoll.topology import Topology
               help="Iterations measured. Default: 10 to 5000, by --seconds.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=0.25,
               show_default=True, help="Time for each candidate and size.")
+@click.option("--sweeps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+              help="Go through all sizes so often, and spread times and iterations over that: a "
+                   "machine that is slow for some seconds is so for a part of them only.")
 @click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Sets of buffers that iterations use in turn.")
 @click.option("--segment-bytes", metavar="BYTES",
@@ -118,9 +121,11 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
 
         comm = MPI.COMM_WORLD
         try:
-            if overlap and (form != "table" or plot_path is not None or given["peers"]):
-                raise ArgumentError("--overlap", "has a table and a record, no other form, and no "
-                                    "peers", "leave out --format, --plot and --peers")
+            if overlap and (form != "table" or plot_path is not None or given["peers"]
+                            or given["sweeps"] > 1):
+                raise ArgumentError("--overlap", "has a table and a record, no other form, no "
+                                    "peers, and one sweep",
+                                    "leave out --format, --plot, --peers and --sweeps")
             options = _options(collectives, osu=form == "osu", **given)
             session.check(options, comm.Get_size())
             if options.peers:
@@ -224,7 +229,7 @@ def _again(context: click.Context) -> list[str]:
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
              step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
              registered: bool, peers: bool, warmup: int | None, iterations: int | None,
-             seconds: float, rotate: int, segment_bytes: str | None,
+             seconds: float, sweeps: int, rotate: int, segment_bytes: str | None,
              topology: str | None) -> Any:
     """The options as values.
 
@@ -248,7 +253,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
         tuple(chosen), cases.parse_sizes(sizes, step or (2 if osu else 4)),
         cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
         Settings(warmup, iterations, seconds, rotate, segment,
-                 None if topology is None else Topology.parse(topology)), registered, peers)
+                 None if topology is None else Topology.parse(topology)), registered, peers, sweeps)
 
 
 def _outputs(comm: Any, stack: ExitStack, json_path: str | None,

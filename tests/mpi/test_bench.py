@@ -125,6 +125,38 @@ def test_gloo(in_place):
         assert outcome.environment["peers"]["gloo"]
 
 
+def swept(stops_after=None, sweeps=3, iterations=7):
+    """What a report is told, and the outcome, where rank 0 asks to stop after so many questions."""
+    asked, course = iter(range(10 ** 6)), Course()
+    options = Options(["allreduce", "bcast"], (4, 64), numpy.dtype("f4"),
+                      wanted=candidates.parse("native,ring"), sweeps=sweeps,
+                      settings=QUICK._replace(iterations=iterations))
+    outcome = session.run(WORLD, options, [course],
+                          lambda: stops_after is not None and next(asked) >= stops_after)
+    return course, outcome
+
+
+def test_sweeps_share_the_iterations():
+    course, outcome = swept()
+    assert outcome.failures == 0 and not outcome.interrupted
+    if WORLD.rank == 0:
+        assert course == ["begin", "allreduce", 2, 2, "bcast", 1, 1, "end"]
+        assert {len(r.seconds) for group in outcome.groups for r in group} == {9}
+
+
+def test_sweeps_that_are_interrupted_tell_what_they_have():
+    """Rank 0 is asked before each case, and before each repetition of it but the first."""
+    for stops_after in range(7):
+        course, outcome = swept(stops_after, sweeps=2, iterations=2)
+        assert outcome.interrupted and outcome.failures == 0
+        if WORLD.rank == 0:
+            told = [entry for entry in course if isinstance(entry, int)]
+            assert (course[0], course[-1]) == ("begin", "interrupted")
+            assert len(told) == len(outcome.groups) == min((stops_after + 1) // 2, 4)
+            assert {entry for entry in course if isinstance(entry, str)} <= {
+                "begin", "allreduce", "bcast", "interrupted"}
+
+
 @pytest.mark.parametrize("registered", [False, True], ids=["", "registered"])
 def test_overlap(registered):
     """Nonblocking calls are right, and those that cannot serve are left out on all ranks."""
