@@ -9,11 +9,8 @@ import click
 
 from hpccoll.errors import ArgumentError
 from hpccoll.jobs import SITES, Job, script
-from hpccoll.jobs.render import BENCH
+from hpccoll.jobs.job import BENCH
 from hpccoll.jobs.sites import LAUNCH
-
-#: Time limits as batch systems write them: minutes, hours:minutes:seconds, days-hours:...
-_TIME = re.compile(r"\d+|(\d+-)?\d+:\d\d(:\d\d)?")
 
 
 @click.command("job", context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,11 +25,12 @@ _TIME = re.compile(r"\d+|(\d+-)?\d+:\d\d(:\d\d)?")
               help="Threads of each rank, each on a core. Default: the node's cores shared out.")
 @click.option("--gpus", type=click.IntRange(min=0), default=None, help="Devices of each node.")
 @click.option("--mpi", default="", metavar="NAME", help=f"MPI library: {', '.join(LAUNCH)}.")
-@click.option("--time", default="00:10:00", show_default=True, help="Limit, hours:minutes:seconds.")
+@click.option("--time", default="00:10:00", show_default=True,
+              help="Limit as Slurm reads it: hours:minutes:seconds, minutes, days-hours, ...")
 @click.option("--name", default="hpccoll", show_default=True, help="Name of the job.")
 @click.option("--account", default="", help="Who pays for the job.")
 @click.option("--partition", default="", help="Partition, or queue with PBS.")
-@click.option("--qos", default="", help="Quality of service.")
+@click.option("--qos", default="", help="Quality of service, with Slurm.")
 @click.option("--activate", default="", metavar="FILE",
               help="File to source for the Python environment, such as .venv/bin/activate.")
 @click.option("-o", "--output", default="-", metavar="FILE", help="Where to. Default: the screen.")
@@ -50,8 +48,6 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
             click.echo(f"{name:<{width}}  {site.title} [{site.scheduler}, {site.ppn} ranks per "
                        f"node; facts from {site.source}]")
         return
-    if not _TIME.fullmatch(given["time"]):
-        raise ArgumentError("--time", f"cannot read {given['time']!r}", "write it like 01:30:00")
     for name in ("name", "account", "partition", "qos"):
         if not re.fullmatch(r"[\w.@%+:-]*", given[name]):
             raise ArgumentError(f"--{name}", f"cannot use {given[name]!r}",

@@ -3,7 +3,8 @@
 The files in ``jobs/`` at the top of the repository are scripts made here; a test says so.
 """
 
-from hpccoll.jobs.render import TEMPLATES, Job, script
+from hpccoll.jobs.job import Job
+from hpccoll.jobs.render import TEMPLATES, script
 from hpccoll.jobs.sites import SITES, find
 
 __all__ = ["SITES", "TEMPLATES", "Job", "find", "script"]

@@ -2,52 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 
-from hpccoll.errors import ArgumentError
-from hpccoll.jobs.sites import LAUNCH, YOURS, Line, Site, find
+from hpccoll.jobs.job import BENCH, Job, completed
+from hpccoll.jobs.sites import LAUNCH, YOURS, Line, Site
 
 #: From this many nodes on, all ranks importing Python from one file system takes minutes.
 MANY_NODES = 128
-#: What is run when nothing else is said.
-BENCH = "python -m hpccoll bench allreduce"
 #: Where reasons begin, and where lines end.
 COLUMN, WIDTH = 44, 100
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a job script is to do.
-
-    Attributes:
-        site: name of a site.
-        nodes, ppn: nodes, and ranks of each; ``ppn`` 0 means the site's own.
-        threads: threads of a rank; 0 means the node's cores shared out, or 1.
-        gpus: devices of a node; -1 means the site's own.
-        mpi: MPI library, ``""`` the site's own.
-        time: limit as the batch system writes it.
-        name: of the job, and of its output.
-        account, partition, qos: the user's; left to be filled in where a site wants them.
-        activate: file to source for the Python environment.
-        command: shell text of what every rank runs.
-    """
-
-    site: str = "generic"
-    nodes: int = 2
-    ppn: int = 0
-    threads: int = 0
-    gpus: int = -1
-    mpi: str = ""
-    time: str = "00:10:00"
-    name: str = "hpccoll"
-    account: str = ""
-    partition: str = ""
-    qos: str = ""
-    activate: str = ""
-    command: str = BENCH
-
 
 #: Name in ``jobs/`` -> the script there.
 TEMPLATES = {
@@ -68,9 +34,9 @@ def script(job: Job) -> str:
     """Write the script of a job.
 
     Raises:
-        ArgumentError: unknown site or MPI library, or more than a node of the site has.
+        ArgumentError: unknown site or MPI library, no time, or what the site does not have.
     """
-    given, (site, job) = job, _completed(job)
+    given, (site, job) = job, completed(job)
     batch = _pbs if site.scheduler == "pbs" else _slurm
     head, before, launch, ranks = batch(site, job)
     text = ["#!/bin/bash", f"# {job.nodes} nodes x {job.ppn} ranks on {site.title}.",
@@ -80,25 +46,6 @@ def script(job: Job) -> str:
     for section in (head, before + _environment(site, job), launch, _run(job, ranks)):
         text += ["", *_explained(section)]
     return "\n".join([*text, ""])
-
-
-def _completed(job: Job) -> tuple[Site, Job]:
-    """The job with the site's values where it has none of its own."""
-    site = find(job.site)
-    if job.mpi and job.mpi not in LAUNCH:
-        raise ArgumentError("--mpi", f"{job.mpi!r} is unknown", f"choose from {', '.join(LAUNCH)}")
-    ppn = job.ppn or site.ppn
-    if site.cores and ppn * max(job.threads, 1) > site.cores:
-        raise ArgumentError("--ppn", f"{ppn} ranks of {max(job.threads, 1)} threads are more than "
-                                     f"the {site.cores} cores of a node of {job.site}")
-    if site.cpus and ppn > len(site.cpus):
-        raise ArgumentError("--ppn", f"{ppn} ranks are more than the {len(site.cpus)} parts of a "
-                                     f"node of {job.site}")
-    gpus = site.gpus if job.gpus < 0 else job.gpus
-    if gpus and not site.gpus:
-        raise ArgumentError("--gpus", f"{job.site} has none", "use --site gpu")
-    return site, replace(job, ppn=ppn, gpus=gpus, mpi=job.mpi or site.mpi,
-                         threads=job.threads or max(1, site.cores // ppn))
 
 
 def _made_with(job: Job) -> str:
@@ -142,10 +89,9 @@ def _slurm(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], st
         Line(f"--cpus-per-task={job.threads * site.smt}",
              "processors of each rank" + (f": {site.smt} to a core" if site.smt > 1 else "")),
         *[Line(f"--gpus-per-node={job.gpus}", "devices of each node, for all its ranks")]
-        * (job.gpus > 0 and not any("per-task" in line.text for line in site.devices)),
+        * (job.gpus > 0 and not site.device_per_rank),
         *[Line(f"--{name}={getattr(job, name) or YOURS}", f"the {name} is yours to know")
-          for name in ("account", "partition", "qos") if getattr(job, name) or name in site.yours],
-        *site.directives]
+          for name in ("account", "partition", "qos") if getattr(job, name) or name in site.yours]]
     plugin, why = LAUNCH[job.mpi]
     options = [Line(f"--mpi={plugin}", why)]
     if site.cpus:
@@ -161,10 +107,11 @@ def _slurm(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], st
     before = [
         Line(': "${SLURM_JOB_ID:?this is a job script: start it with sbatch}"',
              "outside Slurm there are no nodes"),
-        Line("job=$SLURM_JOB_ID", "the number of the job, for names of files"),
-        Line("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
-             "since Slurm 22.05 srun does not take this from the job by itself")]
-    return ([Line(f"#SBATCH {line.text}", line.why) for line in head], before,
+        Line("job=$SLURM_JOB_ID", "the number of the job, for names of files")]
+    if not site.cpus:  # told the number, srun takes the first processors and no masks of others
+        before += [Line("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
+                        "since Slurm 22.05 srun does not take this from the job by itself")]
+    return (_directives("#SBATCH", head, site), before,
             _launch("srun", options, site, job), '"$SLURM_NTASKS"')
 
 
@@ -181,15 +128,26 @@ def _pbs(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], str]
         *[Line(f"-A {job.account or YOURS}", "the account is yours to know")]
         * bool(job.account or "account" in site.yours),
         *[Line(f"-q {job.partition or YOURS}", "the queue is yours to know")]
-        * bool(job.partition or "queue" in site.yours),
-        *site.directives]
+        * bool(job.partition or "queue" in site.yours)]
     options = [Line(f"-n {job.nodes * job.ppn}", "ranks of the job"), *_mpiexec(job)]
     before = [
         Line('cd "${PBS_O_WORKDIR:?this is a job script: start it with qsub}"',
              "PBS starts jobs in the home directory"),
         Line("job=${PBS_JOBID%%.*}", "the number of the job, for names of files")]
-    return ([Line(f"#PBS {line.text}", line.why) for line in head], before,
+    return (_directives("#PBS", head, site), before,
             _launch("mpiexec", options, site, job), str(job.nodes * job.ppn))
+
+
+def _directives(mark: str, job: list[Line], site: Site) -> list[Line]:
+    """The job's directives, and those of the site's that set what the job does not set itself."""
+    given = {_option(line) for line in job}
+    return [Line(f"{mark} {line.text}", line.why)
+            for line in (*job, *(each for each in site.directives if _option(each) not in given))]
+
+
+def _option(directive: Line) -> str:
+    """What a directive sets: ``--partition``, ``-q``, ``-l walltime``."""
+    return re.match("(-l )?[^ =]+", directive.text)[0]
 
 
 def _mpiexec(job: Job) -> list[Line]:

@@ -52,7 +52,8 @@ class Site:
         directives: of the batch system, beside the job's size and time.
         yours: directives whose value is the user's: ``account``, ``partition``, ``qos``.
         cpu_bind: value of ``srun --cpu-bind``, and why.
-        cpus: first processors of the local ranks in their order, in place of ``cpu_bind``.
+        cpus: first processors of the local ranks in their order, in place of ``cpu_bind``; each
+            rank may have its equal part of the cores from there on.
         devices: ``srun`` options for devices, each with its reason.
         device: variable that picks a rank's device, its value, and why.
         settings: lines of shell before the launch.
@@ -73,6 +74,11 @@ class Site:
     devices: tuple[Line, ...] = ()
     device: tuple[str, str, str] = ("", "", "")
     settings: tuple[Line, ...] = ()
+
+    @property
+    def device_per_rank(self) -> bool:
+        """Whether Slurm gives every rank a device, so that their number is that of the ranks."""
+        return any("per-task" in line.text for line in self.devices)
 
 
 _NO_GPU_BIND = Line("--gpu-bind=none",
