@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.files import writable
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -35,9 +35,3 @@ def check(path: str) -> None:
                             f"choose from {', '.join(sorted(formats))}")
     if not writable(path):
         raise ArgumentError("--plot", f"cannot write {path!r}")
-
-
-def writable(path: str) -> bool:
-    """Tell whether a file can be written, or made."""
-    folder = os.path.dirname(path) or "."
-    return not os.path.isdir(path) and os.access(path if os.path.exists(path) else folder, os.W_OK)

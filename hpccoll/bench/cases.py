@@ -135,7 +135,7 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
         if text == BFLOAT16:
             importlib.import_module("ml_dtypes")  # which brings the type
         dtype = numpy.dtype(osu.get(text.lower(), text))
-        if mpi_type(dtype) == MPI.DATATYPE_NULL or not (
+        if not dtype.isnative or mpi_type(dtype) == MPI.DATATYPE_NULL or not (
                 dtype.kind in "biufc" or is_bfloat16(dtype)):
             raise ValueError("not a type of numbers that this MPI library has")
     except ImportError as error:

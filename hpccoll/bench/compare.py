@@ -15,9 +15,13 @@ from rich.text import Text
 from hpccoll.bench.records import Entry, Key, Record
 from hpccoll.errors import HpccollError
 
-#: What of an environment or of the settings makes two runs differ before anything is measured.
+#: What of an environment makes two runs differ before anything is measured.
 SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "cpu", "cores",
         "thread_level", "buffers", "variables")
+#: What of the settings does, beside what the environment tells, and what it was before there was
+#: such an option.
+CHOSEN = {"uneven": False, "segment_bytes": 0, "warmup": None, "iterations": None, "seconds": 0.25,
+          "sweeps": 1, "rotate": 1}
 
 
 class Pair(NamedTuple):
@@ -55,8 +59,7 @@ def lines(old: Record, new: Record, found: list[Pair], tolerance: float) -> Iter
     """The table; comment lines start with ``#``."""
     yield _said(f"old: {old.path}, {old.environment.get('time', '')}")
     yield _said(f"new: {new.path}, {new.environment.get('time', '')}")
-    for name in SAME:
-        one, two = old.environment.get(name), new.environment.get(name)
+    for (name, one), (_, two) in zip(_circumstances(old), _circumstances(new)):
         if one != two:
             yield _said(f"{name} differs: {_short(one)} and {_short(two)}", "yellow")
     for record, other in ((old, new), (new, old)):
@@ -79,6 +82,14 @@ def lines(old: Record, new: Record, found: list[Pair], tolerance: float) -> Iter
     worse = sum(pair.regressed(tolerance) for pair in found)
     yield _said(f"regressions beyond {100 * tolerance:g} %: {worse} of {len(found)}",
                 "bold red" if worse else "")
+
+
+def _circumstances(record: Record) -> Iterator[tuple[str, Any]]:
+    """What should be the same in two records, name by name."""
+    for name in SAME:
+        yield name, record.environment.get(name)
+    for name, before in CHOSEN.items():
+        yield name, record.settings.get(name, before)
 
 
 def _line(pair: Pair, kind: int, width: int, tolerance: float) -> Text:

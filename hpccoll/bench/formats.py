@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import Any, Mapping, Sequence, TextIO
+from typing import Any, Callable, ContextManager, Mapping, Sequence, TextIO
 
 import numpy
 
@@ -131,9 +131,9 @@ class Csv:
 class Json:
     """The record: environment, settings and raw series, so that anything can be recomputed."""
 
-    def __init__(self, file: TextIO, settings: Mapping[str, Any],
+    def __init__(self, opened: Callable[[], ContextManager[TextIO]], settings: Mapping[str, Any],
                  tolerance: float = nearness.TOLERANCE):
-        self.file, self.settings, self.tolerance = file, settings, tolerance
+        self.opened, self.settings, self.tolerance = opened, settings, tolerance
         self.environment: Mapping[str, Any] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
@@ -155,9 +155,9 @@ class Json:
             "auto": nearness.summary(groups, self.tolerance),
             "results": [entry for group in groups for entry in entries(group)],
         }
-        json.dump(record, self.file, indent=1)
-        self.file.write("\n")
-        self.file.flush()
+        with self.opened() as file:
+            json.dump(record, file, indent=1)
+            file.write("\n")
 
 
 def entries(group: Group) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from math import exp, log
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
@@ -62,9 +63,8 @@ def plan(environments: Sequence[str], ranks: Sequence[int], folder: Path) -> lis
                 raise ArgumentError("--matrix", f"{name} has no bin/{program}",
                                     "give virtual environments with an MPI library in each")
         for count in ranks:
-            stem = folder / f"{environment.name}-{count}"
-            found.append(Run(environment, count, stem.with_suffix(".json"),
-                             stem.with_suffix(".png")))
+            stem = f"{environment.name}-{count}"
+            found.append(Run(environment, count, folder / f"{stem}.json", folder / f"{stem}.png"))
     if len({run.record for run in found}) < len(found):
         raise ArgumentError("--matrix", "two environments have one name, or ranks are given twice")
     return found
@@ -115,7 +115,10 @@ def launch(words: Sequence[str], run: Run) -> int:
 
 # -- what is made of the records --------------------------------------------------------------
 class Sheet(NamedTuple):
-    """Ratios of one collective and number of ranks: bytes -> (library, candidate) -> ratio."""
+    """Ratios of one collective and number of ranks: bytes -> (library, candidate) -> ratio.
+
+    A library is called as :func:`libraries` does.
+    """
 
     collective: str
     ranks: int
@@ -123,16 +126,23 @@ class Sheet(NamedTuple):
     rows: dict[int, dict[tuple[str, str], float]]
 
 
+def libraries(found: Sequence[Record]) -> list[str]:
+    """The library of each record, with its environment where several environments have it."""
+    named = [(record.library, Path(record.path).stem.rpartition("-")[0]) for record in found]
+    times = Counter(library for library, _ in set(named))
+    return [f"{library} ({name})" if times[library] > 1 else library for library, name in named]
+
+
 def sheets(found: Sequence[Record]) -> list[Sheet]:
     """Sort the ratios of all records."""
     made: dict[tuple[str, int], Sheet] = {}
-    for record in found:
+    for record, library in zip(found, libraries(found)):
         for key, entry in record.entries.items():
             if key.candidate == NATIVE or entry.ratio is None:
                 continue
             sheet = made.setdefault((key.collective, key.ranks),
                                     Sheet(key.collective, key.ranks, [], {}))
-            column = record.library, key.candidate
+            column = library, key.candidate
             if column not in sheet.columns:
                 sheet.columns.append(column)
             sheet.rows.setdefault(key.nbytes, {})[column] = entry.ratio
@@ -146,9 +156,9 @@ def markdown(found: Sequence[Record], words: Sequence[str]) -> Iterator[str]:
     yield ("Above 1, the candidate is faster than the MPI library of its column. Measured with "
            f"`hpccoll bench {' '.join(words)}`.")
     yield ""
-    for record in found:
+    for record, library in zip(found, libraries(found)):
         about = record.environment
-        yield (f"* {record.library}, {about.get('ranks')} ranks: {about.get('cpu')}, "
+        yield (f"* {library}, {about.get('ranks')} ranks: {about.get('cpu')}, "
                f"{about.get('cores')} cores, mpi4py {about.get('mpi4py')}, NumPy "
                f"{about.get('numpy')}, {about.get('time')}, [record]({Path(record.path).name})")
     for sheet in sheets(found):
@@ -172,9 +182,9 @@ def draw(found: Sequence[Record], path: Path) -> None:
         return
     figure = new_figure(WIDTH, HEIGHT * len(made))
     panels = figure.subplots(len(made), 1, squeeze=False).flat
-    libraries = list(dict.fromkeys(record.library for record in found))
+    colours = {name: FEW[n % len(FEW)] for n, name in enumerate(dict.fromkeys(libraries(found)))}
     for sheet, panel in zip(made, panels):
-        _panel(panel, sheet, {name: FEW[n % len(FEW)] for n, name in enumerate(libraries)})
+        _panel(panel, sheet, colours)
     figure.tight_layout()
     # The legends stand beside the panels.
     figure.savefig(path, dpi=130, facecolor="white", bbox_inches="tight")

@@ -22,6 +22,7 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.bench import candidates as choosing
+from hpccoll.bench.candidates import FORWARDED
 from hpccoll.bench.cases import Case
 from hpccoll.bench.environment import record
 from hpccoll.bench.measure import LEAST, MOST, WARM, World, in_turn
@@ -201,7 +202,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: Report | None
     world = World(comm, options.settings)
     todo = planned(options, world.size)
     buffers = Buffers(world, options, todo)
-    environment = record(comm, None)
+    environment = record(comm, options.layout)
     if environment is not None:
         environment["buffers"] = buffers.kind
     work = Work(world.control)
@@ -234,12 +235,11 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: Report | None
 def _select(options: Options, case: Case,
             memory: Memory) -> tuple[list[Candidate], dict[str, str]]:
     """Candidates for a nonblocking call; ``auto`` is the MPI library, so only if asked for."""
-    hierarchical = options.settings.topology is not None
-    chosen, refused = choosing.select(options.wanted, case, memory, hierarchical)
+    chosen, refused = choosing.select(options.wanted, case, memory, options.hierarchical)
     if not options.wanted:
         chosen = [c for c in chosen if c.name != AUTO]
     for candidate in chosen:
-        if candidate.name in (NATIVE, AUTO):
+        if candidate.name in (NATIVE, FORWARDED, AUTO):
             continue
         if not can_progress(load().progress):
             refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"

@@ -88,7 +88,7 @@ class Result(NamedTuple):
 
 def joined(*goes: Sequence[Result]) -> list[Result]:
     """The results of several goes at one case, put together by candidate; what was wrong once is
-    wrong. Other fields are those of a candidate's first go."""
+    wrong. What an automatic choice serves is what it did last."""
     found: dict[str, list[Result]] = {}
     for result in (r for go in goes for r in go):
         found.setdefault(result.candidate, []).append(result)
@@ -99,7 +99,8 @@ def _together(results: Sequence[Result]) -> Result:
     weights = [len(r.seconds) for r in results]
     means = numpy.average([r.rank_mean_seconds for r in results], axis=0,
                           weights=weights if any(weights) else None)
-    return results[0]._replace(
+    return results[-1]._replace(
+        first_seconds=results[0].first_seconds,
         seconds=tuple(t for r in results for t in r.seconds),
         rank_mean_seconds=tuple(map(float, means)),
         wrong=sum(r.wrong for r in results), changed=sum(r.changed for r in results))

@@ -40,6 +40,11 @@ class Options(NamedTuple):
     sweeps: int = 1
 
     @property
+    def layout(self) -> str | None:
+        """The layout to pretend, for people and records."""
+        return None if self.settings.topology is None else str(self.settings.topology)
+
+    @property
     def hierarchical(self) -> bool:
         """Whether a layout was given, which algorithms for several levels need."""
         return self.settings.topology is not None
@@ -49,7 +54,7 @@ class Options(NamedTuple):
         settings = self.settings._asdict()
         return {**self._asdict(), "dtype": self.dtype.name,
                 "wanted": [c.label for c in self.wanted],
-                "settings": {**settings, "topology": _text(self.settings.topology)}}
+                "settings": {**settings, "topology": self.layout}}
 
 
 class Outcome(NamedTuple):
@@ -159,7 +164,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
     buffers = Buffers(world, options, todo)
     if options.peers:
         world.gloo = Gloo(world.control)
-    environment = record(comm, _text(options.settings.topology))
+    environment = record(comm, options.layout)
     listeners = list(reports) if environment is not None else []
     if environment is not None:
         environment |= {"copy_rate": rate, "buffers": buffers.kind,
@@ -222,7 +227,3 @@ def _labels(options: Options, name: str, size: int) -> list[str]:
     named = [choosing.expand(options.wanted, name, size, nbytes, options.hierarchical)
              for nbytes in options.sizes]
     return [*dict.fromkeys(c.label for found in named for c in found), *[GLOO] * options.peers]
-
-
-def _text(topology: Topology | None) -> str | None:
-    return None if topology is None else str(topology)

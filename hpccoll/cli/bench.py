@@ -10,19 +10,21 @@ something became slower. ``--matrix`` starts the launchers of several environmen
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, Callable, TextIO
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console
 
+from hpccoll.cli.options import PERCENT, SECONDS, check_outputs
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
     WRONG,
     Ranked,
+    agree,
     complain,
     fall,
     silent,
@@ -30,6 +32,7 @@ from hpccoll.cli.ranks import (
 )
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
+from hpccoll.files import replacing
 from hpccoll.topology import Topology
 
 
@@ -55,8 +58,8 @@ from hpccoll.topology import Topology
 @click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
               help="Iterations not measured. Default: 5 for each set of buffers.")
 @click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
-              help="Iterations measured. Default: 10 to 5000, by --seconds.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=0.25,
+              help="Iterations measured. Default: 10 to 5000 in each sweep, by --seconds.")
+@click.option("--seconds", type=SECONDS, default=0.25,
               show_default=True, help="Time for each candidate and size.")
 @click.option("--sweeps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Go through all sizes so often, and spread times and iterations over that: a "
@@ -86,7 +89,7 @@ from hpccoll.topology import Topology
               help="With --matrix, numbers of ranks.")
 @click.option("-o", "--output", default="hpccoll-matrix", show_default=True, metavar="FOLDER",
               help="With --matrix, where records, pictures and ratios.md go.")
-@click.option("--tolerance", type=click.FloatRange(min=0), default=10.0, show_default=True,
+@click.option("--tolerance", type=PERCENT, default=10.0, show_default=True,
               metavar="PERCENT", help="How much slower than the best candidate auto may be; with "
                                       "--compare, how much slower is no regression.")
 @click.pass_context
@@ -122,15 +125,16 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
         comm = MPI.COMM_WORLD
         try:
             if overlap and (form != "table" or plot_path is not None or given["peers"]
-                            or given["sweeps"] > 1):
-                raise ArgumentError("--overlap", "has a table and a record, no other form, no "
-                                    "peers, and one sweep",
-                                    "leave out --format, --plot, --peers and --sweeps")
+                            or given["sweeps"] > 1 or given["rotate"] > 1):
+                raise ArgumentError(
+                    "--overlap", "has a table and a record, no other form, no peers, one sweep and "
+                    "one set of buffers",
+                    "leave out --format, --plot, --peers, --sweeps and --rotate")
             options = _options(collectives, osu=form == "osu", **given)
-            session.check(options, comm.Get_size())
+            agree(comm, lambda: session.check(options, comm.Get_size()))
             if options.peers:
-                _agree(comm, peers.available)
-            file = _outputs(comm, stack, json_path, plot_path)
+                agree(comm, peers.available)
+            agree(comm, lambda: comm.Get_rank() or check_outputs(json_path, plot_path))
         except HpccollError as error:
             complain("bench", str(error))
             sys.exit(BAD_OPTIONS)
@@ -138,14 +142,14 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             reports, table, progress = [], None, silent
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
-                reports = _reports(form, full, validate, tail, console, options, file,
-                                   tolerance / 100)
+                reports = _reports(form, full, validate, tail, console, options,
+                                   None if overlap else json_path, tolerance / 100)
                 table = overlap_report.Table(console)
                 progress = terminal.shown(stack.enter_context(bar))
             if overlap:
                 outcome = overlapping.run(comm, options, tests, table, stopped, progress)
-                if file is not None:
-                    overlap_report.write_record(file, options, outcome)
+                if json_path is not None and comm.Get_rank() == 0:
+                    overlap_report.write_record(json_path, options, outcome)
             else:
                 outcome = session.run(comm, options, reports, stopped, progress)
             if plot_path is not None and outcome.groups:
@@ -256,49 +260,8 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
                  None if topology is None else Topology.parse(topology)), registered, peers, sweeps)
 
 
-def _outputs(comm: Any, stack: ExitStack, json_path: str | None,
-             plot_path: str | None) -> TextIO | None:
-    """Open what rank 0 will write, before anything is measured.
-
-    Raises:
-        HpccollError: it cannot be written; on every rank.
-    """
-    from hpccoll import figure
-
-    def opened() -> TextIO | None:
-        if comm.Get_rank():
-            return None
-        if plot_path is not None:
-            figure.check(plot_path)
-        if json_path is None:
-            return None
-        try:
-            return stack.enter_context(open(json_path, "w", encoding="utf-8"))
-        except OSError as error:
-            raise HpccollError(f"cannot write {json_path!r}: {error.strerror}") from error
-
-    return _agree(comm, opened)
-
-
-def _agree(comm: Any, function: Callable[[], Any]) -> Any:
-    """Call a function on all ranks; what goes wrong on any of them is raised on all.
-
-    Raises:
-        HpccollError: as the function did on the first such rank.
-    """
-    value, problem = None, ""
-    try:
-        value = function()
-    except HpccollError as error:
-        problem = str(error)
-    problem = next(filter(None, comm.allgather(problem)), "")
-    if problem:
-        raise HpccollError(problem)
-    return value
-
-
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
-             file: TextIO | None, tolerance: float) -> list:
+             json_path: str | None, tolerance: float) -> list:
     """The reports that rank 0 writes."""
     from hpccoll.bench import formats
     from hpccoll.bench.report import Table
@@ -310,5 +273,7 @@ def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console
     elif form == "csv":
         made = [formats.Csv(sys.stdout)]
     else:
-        made = [formats.Json(sys.stdout, options.as_data(), tolerance)]
-    return made + [formats.Json(file, options.as_data(), tolerance)] * (file is not None)
+        made = [formats.Json(lambda: nullcontext(sys.stdout), options.as_data(), tolerance)]
+    if json_path is not None:
+        made.append(formats.Json(lambda: replacing(json_path), options.as_data(), tolerance))
+    return made

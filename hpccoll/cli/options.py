@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Iterable
+from math import isfinite
+from typing import Any, Iterable
 
 import click
 
+from hpccoll import figure
 from hpccoll.errors import ArgumentError
+from hpccoll.files import replacing, writable
 
+
+class Finite(click.FloatRange):
+    """A range that holds neither infinity nor ``nan``, which click finds in every range."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number = super().convert(value, param, ctx)
+        return number if isfinite(number) else self.fail(f"{value!r} is no finite number", param,
+                                                         ctx)
+
+
+#: A time to spend, and a tolerance.
+SECONDS, PERCENT = Finite(min=0, min_open=True), Finite(min=0)
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -41,8 +56,8 @@ def numbers(option: str, text: str) -> list[int]:
     return sorted(found)
 
 
-def parameters(texts: Iterable[str]) -> dict[str, int]:
-    """Read parameters of an algorithm.
+def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
+    """Read parameters of an algorithm; ``option`` is where they were given.
 
     >>> parameters(["k=4"])
     {'k': 4}
@@ -54,14 +69,26 @@ def parameters(texts: Iterable[str]) -> dict[str, int]:
     for text in texts:
         name, _, value = text.partition("=")
         if not name.isidentifier() or not value.isdecimal():
-            raise ArgumentError("--param", f"cannot read {text!r}", "write it like k=4")
+            raise ArgumentError(option, f"cannot read {text!r}", "write it like k=4")
         if name in ("collective", "algorithm", "size", "root", "topology"):
-            raise ArgumentError("--param", f"{name} is not a parameter of the algorithm",
-                                f"give it as {name.upper()} or --{name}")
+            raise ArgumentError(option, f"{name} is not a parameter of the algorithm",
+                                "it is an argument or an option of the command")
         if name in found:
-            raise ArgumentError("--param", f"{name} is given twice")
+            raise ArgumentError(option, f"{name} is given twice")
         found[name] = int(value)
     return found
+
+
+def check_outputs(json_path: str | None, plot_path: str | None) -> None:
+    """Find out before the work whether its results can be written.
+
+    Raises:
+        HpccollError: they cannot.
+    """
+    if plot_path is not None:
+        figure.check(plot_path)
+    if json_path not in (None, "-") and not writable(json_path):
+        raise ArgumentError("--json", f"cannot write {json_path!r}")
 
 
 def write_text(path: str, text: str) -> None:
@@ -74,7 +101,7 @@ def write_text(path: str, text: str) -> None:
         click.echo(text, nl=False)
         return
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with replacing(path) as file:
             file.write(text)
     except OSError as error:
         raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error

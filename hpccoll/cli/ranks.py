@@ -12,6 +12,8 @@ from typing import Any, Callable, Iterator, NoReturn
 
 import click
 
+from hpccoll.errors import HpccollError
+
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
 #: Seconds after the first Ctrl-C from when on another one means it.
@@ -45,6 +47,23 @@ def fall(comm: Any, error: Exception) -> NoReturn:
     sys.stderr.flush()
     comm.Abort(WRONG)
     os._exit(WRONG)
+
+
+def agree(comm: Any, work: Callable[[], Any]) -> Any:
+    """Do something on every rank; what goes wrong on any of them is raised on all.
+
+    Raises:
+        HpccollError: with what the first such rank said.
+    """
+    value, problem = None, ""
+    try:
+        value = work()
+    except HpccollError as error:
+        problem = str(error)
+    problem = next(filter(None, comm.allgather(problem)), "")
+    if problem:
+        raise HpccollError(problem)
+    return value
 
 
 def silent(name: str, part: float) -> None:

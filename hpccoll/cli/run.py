@@ -25,6 +25,7 @@ from mpi4py.run import set_abort_status
 
 from hpccoll import config
 from hpccoll.errors import ArgumentError
+from hpccoll.topology import Topology
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
 #: Seconds that a failed program's threads and exit handlers have before the job is aborted.
@@ -98,13 +99,21 @@ def _algorithms(context: click.Context, parameter: click.Parameter, texts: tuple
     return ";".join(filter(None, (os.environ.get("HPCCOLL_ALGORITHM"), *texts)))
 
 
+def _topology(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Check the form of a layout; whether it fits shows when the number of ranks is known."""
+    try:
+        return text and str(Topology.parse(text))
+    except ArgumentError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @click.command("run", context_settings={"ignore_unknown_options": True,
                                         "allow_interspersed_args": False},
                options_metavar="[OPTIONS]", short_help="Run an unchanged mpi4py program.")
 @click.option("--algorithm", "algorithms", multiple=True, callback=_algorithms,
               metavar="COLLECTIVE=NAME", help="Use this algorithm wherever it can serve; "
               "repeatable. Parameters follow the name: bcast=knomial,k=4.")
-@click.option("--topology", metavar="TEXT",
+@click.option("--topology", callback=_topology, metavar="TEXT",
               help="Layout to assume for COMM_WORLD, such as 2x4 or 3,5,4.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED,
                 metavar="SCRIPT|-m MODULE|-c CODE [ARGUMENTS]...")
@@ -120,6 +129,8 @@ def command(algorithms: str, topology: str | None, program: tuple[str, ...]) -> 
         raise click.NoSuchOption(program[0])
     if kind and len(program) == 1:
         raise click.UsageError(f"{kind} needs {'a module' if kind == '-m' else 'code'} to run")
+    if not kind and not os.path.exists(program[0]):
+        raise click.UsageError(f"there is no file {program[0]!r}")
     if algorithms:
         os.environ["HPCCOLL_ALGORITHM"] = algorithms
     config.load()  # a malformed variable is reported here, before MPI is started

@@ -8,24 +8,27 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import PurePath
-from typing import Iterator, NamedTuple
+from typing import Iterator, NamedTuple, Sequence
 
 import click
+from click.core import ParameterSource
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from hpccoll import figure
 from hpccoll.algorithms import ALGORITHMS, find, schedule
-from hpccoll.cli.options import names, parameters, write_text
-from hpccoll.cli.ranks import BAD_OPTIONS, complain, fall
+from hpccoll.bench import records
+from hpccoll.cli.options import check_outputs, names, parameters, write_text
+from hpccoll.cli.ranks import BAD_OPTIONS, agree, complain, fall
+from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.files import writable
 from hpccoll.simulate import machines, picture, simulate
-from hpccoll.simulate.against import NEAR, compare, picks
+from hpccoll.simulate.against import NEAR, Compared, compare, picks
 from hpccoll.simulate.model import machine_as_data
 from hpccoll.simulate.report import Report, size_text, time_text
-from hpccoll.simulate.sizes import counts, nbytes
+from hpccoll.simulate.sizes import counts, nbytes, size
 from hpccoll.topology import Topology
 
 #: What is compared when no algorithm is named.
@@ -36,6 +39,9 @@ USUAL = {
     "reduce": "binomial,rabenseifner,leader,rails", "barrier": "dissemination,tree,leader",
     "gather": "linear,binomial", "scatter": "linear,binomial",
     "scan": "recursive_doubling,linear", "exscan": "recursive_doubling,linear"}
+#: What goes with --against; all else is for the record to say.
+WITH_RECORD = ("against", "collective", "machine", "topology", "segment_bytes", "json_path",
+               "plot_path")
 #: Columns of the table where there is no terminal.
 WIDE = 150
 
@@ -78,11 +84,13 @@ class Point(NamedTuple):
               help="Draw; the suffix names the format: png, svg, pdf.")
 @click.option("--machines", "listed", is_flag=True, help="List the machines that come along.")
 @click.option("--against", metavar="FILE",
-              help="Compare with what hpccoll bench --json measured, on --machine.")
+              help="Compare with what hpccoll bench --json measured, of COLLECTIVE or of all, on "
+                   "--machine.")
 @click.option("--calibrate", metavar="FILE",
               help="Measure this job's machine into a machine file; under mpiexec.")
-def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root, segment_bytes,
-            itemsize, no_fold, json_path, plot_path, listed, against, calibrate):
+@click.pass_context
+def command(context, collective, nodes, ppn, topology, sizes, step, machine, wanted, root,
+            segment_bytes, itemsize, no_fold, json_path, plot_path, listed, against, calibrate):
     """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
 
     \b
@@ -98,20 +106,22 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
         for name in machines.names():
             click.echo(f"{name:14} {machines.find(name).description}")
         return
-    segment = nbytes("--segment-bytes", segment_bytes)[0] if segment_bytes else 0
+    segment = 0 if segment_bytes is None else size("--segment-bytes", segment_bytes)
+    check_outputs(json_path, plot_path)
     if against is not None:
-        _against(against, machine, topology, segment, plot_path)
+        _record_says(context)
+        _against(against, collective, machine, topology, segment, json_path, plot_path)
         return
     if collective is None:
         raise ArgumentError("collective", "which one to simulate is missing",
                             f"choose from {', '.join(ALGORITHMS)}")
     known = machines.find(machine)
-    layouts = _layouts(nodes, ppn, topology)
-    points = [Point(count, size, name, params) for count in layouts
-              for size in nbytes("--nbytes", sizes, step)
-              for name, params in _algorithms(collective, wanted)]
-    if plot_path is not None:
-        figure.check(plot_path)
+    layouts, chosen = _layouts(nodes, ppn, topology), _algorithms(collective, wanted)
+    moved = nbytes("--nbytes", sizes, step)
+    if COLLECTIVES[collective].payload == "none":
+        moved = [0]
+    points = [Point(count, nbytes, name, params) for count in layouts for nbytes in moved
+              for name, params in chosen]
     simulations = ((point, simulate(
         schedule(collective, point.algorithm, layouts[point.nodes].size, root=root,
                  topology=layouts[point.nodes] if find(collective, point.algorithm).hierarchical
@@ -134,18 +144,40 @@ def command(collective, nodes, ppn, topology, sizes, step, machine, wanted, root
         click.echo(f"wrote {plot_path}", err=True)
 
 
-def _against(path: str, machine: str, topology: str | None, segment: int,
-             plot_path: str | None) -> None:
-    """Print measured and simulated times side by side, and how often the simulation is right."""
-    if plot_path is not None:
-        figure.check(plot_path)
+def _record_says(context: click.Context) -> None:
+    """Refuse what a record says already, rather than take no notice of it."""
+    for option in context.command.params:
+        if (context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE
+                and option.name not in WITH_RECORD):
+            raise ArgumentError("--against", f"does not go with {option.opts[-1]}",
+                                "the record says what is simulated")
+
+
+def _against(path: str, collective: str | None, machine: str, topology: str | None, segment: int,
+             json_path: str | None, plot_path: str | None) -> None:
+    """Show measured and simulated times side by side, and how often the simulation is right."""
+    known, record = machines.find(machine), records.read(path)
+    layout = None if topology is None else Topology.parse(topology)
     try:
-        with open(path, encoding="utf-8") as file:
-            record = json.load(file)
-    except (OSError, ValueError) as error:
-        raise ArgumentError("--against", f"cannot read {path!r}: {error}") from error
-    found = compare(record, machines.find(machine),
-                    None if topology is None else Topology.parse(topology), segment)
+        found = compare(record._asdict(), known, layout, segment, collective)
+    except HpccollError as error:
+        raise ArgumentError("--against", f"{path!r}: {error}") from error
+    right, of = picks(found)
+    if json_path is not None:
+        write_text(json_path, json.dumps({
+            "format": 1, "machine": machine_as_data(known), "right": right, "of": of,
+            "results": [c._asdict() for c in found]}, indent=1) + "\n")
+    else:
+        Console(width=None if sys.stdout.isatty() else WIDE).print(_beside(found))
+        click.echo(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured "
+                   f"best, or within {NEAR - 1:.0%} of it")
+    if plot_path is not None:
+        picture.draw_against(found, plot_path)
+        click.echo(f"wrote {plot_path}", err=True)
+
+
+def _beside(found: Sequence[Compared]) -> Table:
+    """A line per algorithm and size: measured and simulated."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("collective", "bytes", "algorithm", "measured", "simulated", "simulated/measured"):
         table.add_column(name, justify="left" if name in ("collective", "algorithm") else "right")
@@ -153,13 +185,7 @@ def _against(path: str, machine: str, topology: str | None, segment: int,
         table.add_row(c.collective, size_text(c.nbytes).strip(), c.candidate,
                       time_text(c.measured), time_text(c.simulated),
                       f"{c.simulated / c.measured:.2f}")
-    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
-    right, of = picks(found)
-    click.echo(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured best, "
-               f"or within {NEAR - 1:.0%} of it")
-    if plot_path is not None:
-        picture.draw_against(found, plot_path)
-        click.echo(f"wrote {plot_path}", err=True)
+    return table
 
 
 def _calibrate(path: str) -> None:
@@ -174,9 +200,9 @@ def _calibrate(path: str) -> None:
         if world.Get_size() < 2:
             raise ArgumentError("--calibrate", "one rank alone has no links to measure",
                                 "start it with mpiexec -n 2 or more")
-        if world.bcast(world.Get_rank() == 0 and not figure.writable(path)):
+        if world.bcast(world.Get_rank() == 0 and not writable(path)):
             raise ArgumentError("--calibrate", f"cannot write {path!r}")
-        comm = Comm(world)
+        comm = agree(world, lambda: Comm(world))
     except HpccollError as error:
         complain("simulate", str(error))
         sys.exit(BAD_OPTIONS)
@@ -208,7 +234,7 @@ def _algorithms(collective: str, wanted: tuple[str, ...]) -> list[tuple[str, dic
         name, *settings = text.split(":")
         for each in (ALGORITHMS[collective] if name == "all" else (name,)):
             find(collective, each)
-            chosen.append((each, parameters(settings)))
+            chosen.append((each, parameters(settings, "--algorithm")))
     return chosen
 
 
@@ -256,9 +282,10 @@ def _cells(report: Report, best: float) -> list[str]:
 
     params = "".join(f":{name}={value}" for name, value in report.schedule.params)
     busy = report.busiest[0] if report.busiest else None
+    rate = report.nbytes / report.seconds / 1e9 if report.seconds else 0.0
     return [report.schedule.algorithm + params, time_text(report.seconds),
             f"{report.seconds / best:.2f}" if best else "-",
-            f"{report.nbytes / report.seconds / 1e9:.3g}" if report.seconds else "-",
+            f"{rate:.3g}" if rate else "-",
             part("latency"), part("transfer"), part("sharing"),
             time_text(report.local_seconds), time_text(report.idle.mean),
             f"{busy.kind} {100 * busy.utilisation:.0f} %" if busy else "-"]

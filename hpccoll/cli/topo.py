@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
 from typing import Any
 
 import click
 
-from hpccoll.cli.ranks import BAD_OPTIONS, Ranked, complain, fall, silent
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.cli.options import check_outputs, write_text
+from hpccoll.cli.ranks import BAD_OPTIONS, Ranked, agree, complain, fall, silent
+from hpccoll.errors import HpccollError
 
 SCHEMA = "hpccoll-topo-1"
 
@@ -41,49 +41,22 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
 
     from hpccoll import topo
 
-    comm, problem = MPI.COMM_WORLD, ""
-    with ExitStack() as stack:
-        file = None
-        try:
-            if comm.Get_rank() == 0:
-                file = _outputs(stack, json_path, plot_path)
-        except HpccollError as error:
-            problem = str(error)
-        problem = comm.bcast(problem)
-        try:
-            if problem:
-                raise HpccollError(problem)
-            machine = topo.survey(comm, network)
-        except HpccollError as error:
-            complain("topo", str(error))
-            sys.exit(BAD_OPTIONS)
-        try:
-            links = None
-            if measured and comm.Get_size() > 1:
-                links = _measured(comm, topo.chosen(comm.Get_size(), most), file is sys.stdout)
-            if comm.Get_rank() == 0:
-                _show(machine, links, file, plot_path)
-        except Exception as error:
-            # A rank that fails alone must not leave the others waiting for it.
-            fall(comm, error)
-
-
-def _outputs(stack: ExitStack, json_path: str | None, plot_path: str | None) -> Any:
-    """Open what will be written before anything is measured.
-
-    Raises:
-        HpccollError: it cannot be written.
-    """
-    from hpccoll.figure import check
-
-    if plot_path is not None:
-        check(plot_path)
+    comm = MPI.COMM_WORLD
     try:
-        if json_path is None or json_path == "-":
-            return json_path and sys.stdout
-        return stack.enter_context(open(json_path, "w", encoding="utf-8"))
-    except OSError as error:
-        raise ArgumentError("--json", f"cannot write {json_path!r}: {error.strerror}") from error
+        agree(comm, lambda: comm.Get_rank() or check_outputs(json_path, plot_path))
+        machine = topo.survey(comm, network)
+    except HpccollError as error:
+        complain("topo", str(error))
+        sys.exit(BAD_OPTIONS)
+    try:
+        links = None
+        if measured and comm.Get_size() > 1:
+            links = _measured(comm, topo.chosen(comm.Get_size(), most), json_path == "-")
+        if comm.Get_rank() == 0:
+            _show(machine, links, json_path, plot_path)
+    except Exception as error:
+        # A rank that fails alone must not leave the others waiting for it.
+        fall(comm, error)
 
 
 def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:
@@ -97,19 +70,19 @@ def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:
         return measure(comm, ranks, terminal.shown(bar))
 
 
-def _show(machine: Any, links: Any, file: Any, plot_path: str | None) -> None:
+def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None) -> None:
     from mpi4py import MPI
 
     from hpccoll import topo
     from hpccoll.bench.terminal import screen
     from hpccoll.tune.machine import cpu, library
 
-    if file is not sys.stdout:
+    if json_path != "-":
         console, _ = screen(True)
         console.print(topo.tree(machine))
         if links:
             console.print(topo.table(machine, links))
-    if file:
+    if json_path:
         record = {
             "schema": SCHEMA, "topology": str(machine.layout.topology),
             "levels": machine.layout.names, "used": machine.used,
@@ -119,7 +92,7 @@ def _show(machine: Any, links: Any, file: Any, plot_path: str | None) -> None:
             "links": [{"ranks": pair, "level": machine.meet(*pair), "latency_seconds": seconds,
                        "bytes_per_second": links.bandwidth[pair]}
                       for pair, seconds in (links.latency.items() if links else ())]}
-        file.write(json.dumps(record, indent=1) + "\n")
+        write_text(json_path, json.dumps(record, indent=1) + "\n")
     if plot_path:
         mpi = library(MPI.Get_library_version())
         hosts = len({each.host for each in machine.positions})

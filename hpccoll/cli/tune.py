@@ -18,14 +18,14 @@ import click
 from rich.console import Console
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.cli.options import names
+from hpccoll.cli.options import SECONDS, names
 from hpccoll.cli.ranks import (
-    BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, complain, fall, silent, stoppable)
+    BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, agree, complain, fall, silent, stoppable)
 from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
 
 #: Seconds for everything, quick and full.
-QUICK_SECONDS, SECONDS = 50.0, 600.0
+QUICK, FULL = 50.0, 600.0
 
 
 @click.command("tune", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,9 +41,8 @@ QUICK_SECONDS, SECONDS = 50.0, 600.0
 @click.option("-m", "--sizes", metavar="[MIN:]MAX",
               help="Bytes of a rank's larger buffer. Default: 64:1M probe, 8:4M quick, 8:32M "
                    "else.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True),
-              help=f"Time for everything, about. Default: 4 probe, {QUICK_SECONDS:g} quick, "
-                   f"{SECONDS:g} else.")
+@click.option("--seconds", type=SECONDS,
+              help=f"Time for everything, about. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
 def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str, ...],
             sizes: str | None, seconds: float | None) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
@@ -58,16 +57,15 @@ def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str
         from mpi4py import MPI
 
         from hpccoll.bench import survey, terminal
-        from hpccoll.tune.keep import add
 
         comm = MPI.COMM_WORLD
         try:
             plan = _plan(quick, probe, collectives, sizes, seconds)
-            path = _path(output)
+            path = agree(comm, lambda: _path(output))
             if comm.Get_size() == 1:
                 raise ArgumentError("tune", "there is nothing to choose on one rank",
                                     "start it with mpiexec")
-            _agree(comm, lambda: _check(path))
+            agree(comm, lambda: comm.Get_rank() or _check(path))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
@@ -83,7 +81,7 @@ def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str
         if outcome.interrupted:
             sys.exit(INTERRUPTED)
         try:
-            _agree(comm, lambda: add(path, machine, outcome.curves))
+            agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
@@ -112,8 +110,8 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
             raise ArgumentError("--collective", f"{name!r} is unknown",
                                 f"choose from {', '.join(ALGORITHMS)}")
     plan = survey.PROBE if probe else (
-        survey.Plan(sizes=survey.QUICK, seconds=QUICK_SECONDS, thorough=False) if quick
-        else survey.Plan(seconds=SECONDS))
+        survey.Plan(sizes=survey.QUICK, seconds=QUICK, thorough=False) if quick
+        else survey.Plan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
         wanted = cases.parse_sizes(sizes, 16 if probe else 8 if quick else 4)
@@ -134,19 +132,6 @@ def _path(output: str | None) -> str:
     return output or (setting if setting not in ("", OFF, ONLINE, PROBE) else default_path())
 
 
-def _agree(comm: Any, work: Any) -> None:
-    """Let rank 0 do something; what it raises is raised on every rank."""
-    problem = None
-    if comm.Get_rank() == 0:
-        try:
-            work()
-        except HpccollError as error:
-            problem = error
-    problem = comm.bcast(problem and str(problem))
-    if problem:
-        raise HpccollError(problem)
-
-
 def _check(path: str) -> None:
     """Find out before anything is measured whether the table can be read and written.
 
@@ -161,6 +146,20 @@ def _check(path: str) -> None:
         directory = directory.parent
     if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
         raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}")
+
+
+def _add(path: str, machine: Any, outcome: Any) -> None:
+    """Write the times, if there are any.
+
+    Raises:
+        HpccollError: there are none, though nothing failed; or the table cannot be written.
+    """
+    from hpccoll.tune.keep import add
+
+    if outcome.curves:
+        add(path, machine, outcome.curves)
+    elif not outcome.failures:
+        raise ArgumentError("--seconds", "too short to measure anything: nothing is written")
 
 
 def _show(console: Console, machine: Any, curves: Any, path: str) -> None:

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.simulate import simulate
 from hpccoll.simulate.model import Machine
 from hpccoll.topology import Topology
@@ -39,27 +39,30 @@ class Picks(NamedTuple):
 
 
 def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | None = None,
-            segment_bytes: int = 0) -> list[Compared]:
+            segment_bytes: int = 0, collective: str | None = None) -> list[Compared]:
     """Simulate what a record of ``hpccoll bench --json`` measured.
 
     Args:
         topology: layout of the ranks; the record's if omitted.
+        segment_bytes: of candidates that do not say it themselves.
+        collective: the only one to simulate; all if omitted.
 
     Raises:
-        ArgumentError: not such a record, or one without an algorithm of the table.
+        HpccollError: not such a record, or one without an algorithm of the table.
     """
     try:
         layout = topology or _layout(record["environment"])
         found = [Compared(r["collective"], r["nbytes"], r["candidate"],
                           r["statistics"]["p50_seconds"],
                           _simulated(r, machine, layout, segment_bytes))
-                 for r in record["results"]
-                 if r["candidate"].split(":")[0] in ALGORITHMS.get(r["collective"], ())]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ArgumentError("--against", f"no record of hpccoll bench --json: {error!r}") from error
+                 for r in record["results"] if collective in (None, r["collective"])
+                 and r["candidate"].split(":")[0] in ALGORITHMS.get(r["collective"], ())]
+    except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise HpccollError(f"no record of hpccoll bench --json: {error!r}") from error
     if not found:
-        raise ArgumentError("--against", "the record names no algorithm that has a schedule",
-                            "measure some: hpccoll bench --algorithm ring,rabenseifner --json ...")
+        of = f" of {collective}" if collective else ""
+        raise HpccollError(f"the record names no algorithm{of} that has a schedule; measure some: "
+                           "hpccoll bench --algorithm ring,rabenseifner --json ...")
     return found
 
 
@@ -77,14 +80,24 @@ def picks(found: Sequence[Compared]) -> Picks:
 
 def _simulated(result: Mapping[str, Any], machine: Machine, layout: Topology,
                segment_bytes: int) -> float:
-    name, *settings = result["candidate"].split(":")
-    params = {key: int(value) for key, _, value in (s.partition("=") for s in settings)}
+    name, params = _read(result["candidate"])
+    # The benchmark writes it like a parameter of the algorithm.
+    segment_bytes = params.pop("segment", segment_bytes)
     hierarchical = ALGORITHMS[result["collective"]][name].hierarchical
     made = schedule(result["collective"], name, layout.size, root=result["root"] or 0,
                     topology=layout if hierarchical else None, **params)
     itemsize = result["nbytes"] // result["count"] if result["count"] else 0
     return simulate(made, result["nbytes"], machine, layout, itemsize=itemsize,
                     segment_bytes=segment_bytes).seconds
+
+
+def _read(candidate: str) -> tuple[str, dict[str, int]]:
+    """Name and settings of a candidate such as ``bruck:k=4:segment=65536``."""
+    name, *settings = candidate.split(":")
+    try:
+        return name, {key: int(value) for key, _, value in (s.partition("=") for s in settings)}
+    except ValueError as error:
+        raise ArgumentError("candidate", f"cannot read {candidate!r}") from error
 
 
 def _layout(environment: Mapping[str, Any]) -> Topology:

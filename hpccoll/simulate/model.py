@@ -68,7 +68,7 @@ class Machine:
     """Levels from the outside in, and what computing costs.
 
     A layout with fewer levels than the machine uses its outer ones; one with more uses the
-    innermost again for what is nested deeper, without a link or bus of its own.
+    innermost again for what is nested deeper, on the same bus and without links.
 
     Attributes:
         name: for people.
@@ -116,9 +116,13 @@ def machine_from_text(text: str, file: str) -> Machine:
         raise ArgumentError("machine", f"{file}: {word} is not a number that can be used")
 
     try:
-        data = json.loads(text, parse_constant=refuse, object_pairs_hook=_once(file))
+        # No number of a machine must be whole, and a float of any length can be read.
+        data = json.loads(text, parse_int=float, parse_constant=refuse,
+                          object_pairs_hook=_once(file))
     except json.JSONDecodeError as error:
         raise ArgumentError("machine", f"{file}: not JSON: {error}") from error
+    except RecursionError:
+        raise ArgumentError("machine", f"{file}: nested too deep") from None
     _fields(data, "the file", REQUIRED, OPTIONAL, file)
     if not isinstance(data["levels"], list) or not data["levels"]:
         raise ArgumentError("machine", f"{file}: levels: expected a list of at least one level, "

@@ -117,8 +117,10 @@ def route(machine: Machine, sender: tuple[int, ...], receiver: tuple[int, ...]) 
             link = machine.levels[d].link
             if math.isfinite(link):
                 uses.append((Resource(kind, machine.levels[d].name, path[:d + 1], link), 1.0))
-    if depth < len(machine.levels) and math.isfinite(level.bus):
-        uses.append((Resource(BUS, level.name, sender[:depth], level.bus), 1.0))
+    if math.isfinite(level.bus):
+        # Below the machine's levels, all messages are of its innermost, and on the bus of that.
+        around = sender[:min(depth, len(machine.levels) - 1)]
+        uses.append((Resource(BUS, level.name, around, level.bus), 1.0))
     return Route(depth, level, tuple(uses))
 
 

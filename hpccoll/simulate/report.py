@@ -136,8 +136,7 @@ def report(schedule: Schedule, machine: Machine, layout: Layout, folding: Foldin
     return Report(
         schedule, machine, str(layout.topology), nbytes, segments, run.seconds,
         folding.describe(layout.size), tuple(_costs(hops)), sum(hop.local for hop in hops), hops,
-        tuple(_loads(run, machine, folding)),
-        _by_level(run, machine), run.messages,
+        tuple(_loads(run, folding)), _by_level(run, machine), run.messages,
         Idle(min(idle), sum(idle) / len(idle), idle[most], run.ranks[most]),
         dict(zip(run.ranks, idle)))
 
@@ -158,13 +157,16 @@ def critical_path(run: Run, machine: Machine) -> Iterator[Hop]:
         w = done.waited
         poster = run.threads[w.by]
         began = (poster.log[w.at - 1].ended if w.at else 0.0)
-        sharing = done.arrived - w.matched - w.alpha - w.alone
-        if sharing < ROUNDING * done.arrived:
-            sharing = 0.0
+        moving = done.arrived - w.matched - w.alpha
+        sharing = _unless_rounding(moving - w.alone, done.arrived)
         yield Hop(run.ranks[thread.rank], run.ranks[w.peer], machine.level(w.depth).name,
                   w.nbytes, w.matched - began, w.alpha,
-                  done.arrived - w.matched - w.alpha - sharing, sharing, local)
+                  _unless_rounding(moving - sharing, done.arrived), sharing, local)
         thread, number = poster, w.at - 1
+
+
+def _unless_rounding(difference: float, time: float) -> float:
+    return difference if difference >= ROUNDING * time else 0.0
 
 
 def _costs(hops: tuple[Hop, ...]) -> Iterator[Cost]:
@@ -182,7 +184,7 @@ def _by_level(run: Run, machine: Machine) -> dict[str, float]:
     return found
 
 
-def _loads(run: Run, machine: Machine, folding: Folding) -> Iterator[Load]:
+def _loads(run: Run, folding: Folding) -> Iterator[Load]:
     """The most used resource of every kind and level, the most used one first."""
     best: dict[tuple[str, str], tuple[float, Resource, float, int]] = {}
     for resource, carried in run.usage:
@@ -217,8 +219,8 @@ def lines(found: Report) -> Iterator[str]:
            f"{found.topology}" + (f", {found.segments} segments" if found.segments > 1 else ""))
     yield f"  folded: {found.folding}"
     yield f"  time           {time_text(found.seconds)}"
-    rate = found.nbytes / found.seconds / 1e9 if found.seconds else 0.0
-    yield f"  nbytes / time  {rate:.4g} GB/s"
+    if found.nbytes and found.seconds:
+        yield f"  nbytes / time  {found.nbytes / found.seconds / 1e9:.4g} GB/s"
     yield f"  critical path  {len(found.hops):,} rounds"
     for cost in found.critical:
         parts = [f"{what} {time_text(value)}" for what, value in (

@@ -21,7 +21,7 @@ def nbytes(option: str, text: str, step: int = 4) -> list[int]:
     Raises:
         ArgumentError: text that is no size, or a range that runs backwards.
     """
-    return _listed(option, text, step, _size)
+    return _listed(option, text, step, size)
 
 
 def counts(option: str, text: str) -> list[int]:
@@ -53,7 +53,15 @@ def _listed(option: str, text: str, step: int,
     return list(found)
 
 
-def _size(option: str, text: str) -> int:
+def size(option: str, text: str) -> int:
+    """Read one size in bytes.
+
+    >>> size("--segment-bytes", "64K")
+    65536
+
+    Raises:
+        ArgumentError: text that is no size, or more than one.
+    """
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ArgumentError(option, f"cannot read {text.strip()!r} as a size",

@@ -11,6 +11,7 @@ from hpccoll import config
 from hpccoll.discover import read_network
 from hpccoll.errors import HpccollError
 from hpccoll.levels import NODE, Layout, Position, layout, parse_network, position
+from hpccoll.topology import Topology
 
 
 class Machine(NamedTuple):
@@ -54,19 +55,26 @@ def survey(comm: MPI.Intracomm, network: str = "") -> Machine:
             ``HPCCOLL_NETWORK``, or what Slurm's variables say.
 
     Raises:
-        HpccollError: the file is malformed, or lacks a node; on every rank. So are the
-            ``HPCCOLL_`` variables.
+        HpccollError: the file is malformed, or lacks a node; or a variable of a rank's environment
+            is malformed, or its layout not one of so many ranks. On every rank.
     """
-    settings = config.load()
+    settings, problem = config.Config(), ""
+    try:
+        settings = config.load()
+        if settings.topology is not None:
+            Topology.parse(settings.topology, comm.Get_size())
+    except HpccollError as error:
+        problem = str(error)
+    option = "--network" if network else "HPCCOLL_NETWORK"
     network = network or settings.network
     near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
     try:
         node = near.bcast(comm.Get_rank())
     finally:
         near.Free()
-    text, problem = comm.bcast(read_network(network) if network and comm.Get_rank() == 0
+    text, missing = comm.bcast(read_network(network) if network and comm.Get_rank() == 0
                                else ("", ""))
-    problem = problem and f"HPCCOLL_NETWORK: {problem}"
+    problem = problem or missing and f"{option}: {missing}"
     here, processors = None, tuple(sorted(os.sched_getaffinity(0)))
     if not problem:
         try:

@@ -28,6 +28,7 @@ from typing import Any, Iterable, Mapping, NamedTuple
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.config import NATIVE
 from hpccoll.errors import TuningError
+from hpccoll.files import replacing
 
 #: Version of the format that is written, the only one that is read.
 FORMAT = 1
@@ -164,25 +165,10 @@ def write(path: str | os.PathLike, table: Table) -> None:
     Raises:
         TuningError: it cannot be written; what was there is still there.
     """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.uname().nodename}.{os.getpid()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "x", encoding="utf-8") as file:
-                file.write(render(table))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        # The new name must survive a power failure too.
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(render(table))
     except OSError as error:
         raise TuningError(path, f"cannot be written: {error.strerror or error}") from error
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import UsageError
 from mpi4py import MPI
 
 import hpccoll
@@ -59,6 +60,13 @@ def test_arguments_belong_to_the_program(run, tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import sys\nassert sys.argv[1:] == ['--topology', '2', '-h'], sys.argv\n")
     run(program, "--topology", "2", "-h")
+
+
+@pytest.mark.parametrize("words, problem", [
+    (["nosuch.py"], "there is no file 'nosuch.py'"), (["--topology", "bogus", "-c", ""], "bogus")])
+def test_mistakes_are_told_before_anything_runs(run, words, problem):
+    with pytest.raises(UsageError, match=problem):
+        run(*words)
 
 
 def test_exit_with_success_is_not_a_failure(run):

@@ -57,6 +57,23 @@ def test_a_problem_of_one_rank_is_known_to_all(tmp_path, monkeypatch):
         survey(WORLD, path)
 
 
+@pytest.mark.parametrize("variable, text", [
+    ("HPCCOLL_LEVELS", "bogus"), ("HPCCOLL_TOPOLOGY", "1000x2"), ("HPCCOLL_NETWORK", "/nosuch")])
+def test_a_variable_of_one_rank_is_known_to_all(monkeypatch, variable, text):
+    """The others would wait for it."""
+    if WORLD.rank == (0 if variable == "HPCCOLL_NETWORK" else WORLD.size - 1):
+        monkeypatch.setenv(variable, text)
+    with pytest.raises(HpccollError, match=variable if "NET" in variable else "bogus|1000x2|2000"):
+        survey(WORLD)
+    ran = CliRunner().invoke(main, ["topo", "--no-measure"])
+    assert ran.exit_code == 2 and ran.stderr.count("\n") == (WORLD.rank == 0)
+
+
+def test_the_option_is_named_where_it_is_wrong():
+    with pytest.raises(HpccollError, match="^--network: "):
+        survey(WORLD, "/nosuch")
+
+
 def test_switches_from_a_file(nodes, tmp_path, monkeypatch):
     """Two nodes are below one switch, the others below another; where there is only one, ranks are
     called nodes."""

@@ -225,7 +225,17 @@ def test_what_cannot_be_written_is_known_before_anything_is_measured(monkeypatch
     assert ran.exit_code == 2 and ("cannot be written" in ran.stderr) == (WORLD.rank == 0)
 
 
+@alone
+def test_a_table_of_nothing_is_not_written(path, monkeypatch):
+    nothing = survey.Survey(machine(), {}, {}, False)
+    monkeypatch.setattr(survey, "survey", lambda *_: nothing)
+    ran = tune("-o", path)
+    assert ran.exit_code == 2 and not os.path.exists(path)
+    assert ("too short to measure anything" in ran.stderr) == (WORLD.rank == 0)
+
+
 @pytest.mark.parametrize("words", [["--collective", "nonsense"], ["-m", "x"], ["--seconds", "0"],
+                                   ["--seconds", "nan"],
                                    ["nonsense"]])
 def test_rank_0_alone_complains(words):
     ran = tune(*words)

@@ -5,6 +5,8 @@ import io
 import json
 import re
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy
 import pytest
@@ -406,7 +408,7 @@ def test_points_that_were_missed_are_named():
     output, record = io.StringIO(), io.StringIO()
     written(report.Table(Console(file=output)), groups)
     assert all(f"# {line}\n" in output.getvalue() for line in said)
-    written(formats.Json(record, {}, 1.5), groups)
+    written(formats.Json(lambda: nullcontext(record), {}, 1.5), groups)
     assert json.loads(record.getvalue())["auto"] == {
         "tolerance": 1.5, "points": 3, "within": 3, "same": 3, "same_within": 3, "missed": []}
 
@@ -579,7 +581,8 @@ def test_csv():
 
 def test_json_keeps_every_time():
     output = io.StringIO()
-    written(formats.Json(output, {"op": "sum"}), [[result("native", [4, 5, 6])]])
+    made = formats.Json(lambda: nullcontext(output), {"op": "sum"})
+    written(made, [[result("native", [4, 5, 6])]])
     record = json.loads(output.getvalue())
     assert record["schema"] == formats.SCHEMA
     assert record["complete"] is True
@@ -630,6 +633,34 @@ def test_command_in_registered_memory(tmp_path):
     assert all(r["statistics"]["limit"] > 0 for r in record["results"])
 
 
+def test_an_old_record_stays_until_there_is_a_new_one(tmp_path, monkeypatch):
+    path = tmp_path / "record.json"
+    path.write_text("the old one")
+    words = "allreduce", "-m", "8:8", "-i", "2", "--json", str(path)
+    monkeypatch.setattr("hpccoll.bench.session.run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        CliRunner().invoke(main, ["bench", *words], catch_exceptions=False)
+    assert path.read_text() == "the old one"
+    monkeypatch.undo()
+    assert bench(*words).exit_code == 0
+    assert json.loads(path.read_text())["complete"]
+    assert [each.name for each in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_what_is_no_file_is_written_to():
+    assert bench("allreduce", "-m", "8:8", "-i", "2", "--json", "/dev/null").exit_code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_native_through_us_overlaps_without_an_algorithm(tmp_path):
+    ran = bench("gatherv", "-m", "8:8", "-i", "2", "--overlap", "--topology", "1", "--algorithm",
+                "native,forwarded", "--json", str(tmp_path / "record.json"))
+    assert ran.exit_code == 0, ran.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert {r["candidate"] for r in record["overlap"]} == {"native", "forwarded"}
+    assert record["environment"]["topology"] == "1"
+
+
 def test_wrong_results_are_found(monkeypatch):
     idle = Algorithm(lambda rank, size: Program(()))
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", idle)
@@ -648,7 +679,10 @@ def test_wrong_results_are_found(monkeypatch):
     ["bcast", "--json", "/nonexistent/x"], ["bcast", "--plot", "/nonexistent/x.png"],
     ["bcast", "--plot", "x.nonsense"], ["bcast", "--rotate", "0"], ["bcast", "--format", "x"],
     ["bcast", "--overlap", "--format", "csv"], ["bcast", "--overlap", "--plot", "x.png"],
-    ["bcast", "--overlap", "--peers"]])
+    ["bcast", "--overlap", "--peers"], ["bcast", "--overlap", "--sweeps", "2"],
+    ["bcast", "--overlap", "--rotate", "2"], ["bcast", "--sweeps", "0"],
+    ["bcast", "--dtype", ">f8"], ["bcast", "--seconds", "nan"], ["bcast", "--seconds", "inf"],
+    ["bcast", "--tolerance", "nan"]])
 def test_bad_options_are_one_line(words):
     if "--plot" in words:
         pytest.importorskip("matplotlib")

@@ -16,7 +16,8 @@ from hpccoll.cli import main  # noqa: E402
 from hpccoll.errors import HpccollError  # noqa: E402
 
 
-def written(path, medians, library="MPICH 5.0.2", wrong=0, ranks=2, schema=records.SCHEMA):
+def written(path, medians, library="MPICH 5.0.2", wrong=0, ranks=2, schema=records.SCHEMA,
+            settings=None):
     """Write a record with a median in microseconds for every (collective, bytes, candidate)."""
     results = []
     for (collective, nbytes, candidate), median in medians.items():
@@ -28,7 +29,7 @@ def written(path, medians, library="MPICH 5.0.2", wrong=0, ranks=2, schema=recor
             "statistics": {"p50_seconds": median * 1e-6, "limit": None,
                            "ratio": native and native / median}})
     path.write_text(json.dumps({
-        "schema": schema, "results": results, "settings": {},
+        "schema": schema, "results": results, "settings": settings or {},
         "environment": {"mpi": f"{library}, a long text", "library": library, "ranks": ranks,
                         "cpu": "CPU", "cores": 2, "time": "2026-01-01T00:00:00"}}))
     return str(path)
@@ -82,7 +83,11 @@ def test_wrong_results_are_a_regression(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 99}',
-                                  '{"schema": 1, "results": [1]}', "\0"])
+                                  '{"schema": 1, "results": [1]}', "\0",
+                                  '{"schema": 1, "results": [], "environment": {"mpi": ""}, '
+                                  '"settings": {"settings": 3}}',
+                                  pytest.param("[" * 100_000, id="nested"),
+                                  pytest.param("1" * 5000, id="digits")])
 def test_no_record(tmp_path, text):
     (tmp_path / "b.json").write_text(text)
     ran = bench("--compare", written(tmp_path / "a.json", OLD), str(tmp_path / "b.json"))
@@ -93,6 +98,42 @@ def test_no_record(tmp_path, text):
 def test_a_median_that_is_none(tmp_path):
     with pytest.raises(HpccollError, match="a.json"):
         records.read(written(tmp_path / "a.json", {("allreduce", 8, "ring"): float("nan")}))
+
+
+def test_settings_that_differ_are_named(tmp_path):
+    older = {"uneven": False, "dtype": "float32", "settings": {"warmup": None, "segment_bytes": 0}}
+    newer = {"uneven": True, "registered": True, "sweeps": 6,
+             "settings": {"warmup": 3, "rotate": 2, "segment_bytes": 65536, "topology": None}}
+    old, new = (written(tmp_path / f"{n}.json", OLD, settings=made)
+                for n, made in enumerate((older, newer)))
+    ran = bench("--compare", old, new)
+    assert ran.exit_code == 0, ran.output
+    assert [line for line in ran.output.splitlines() if "differs" in line] == [
+        "# uneven differs: False and True", "# segment_bytes differs: 0 and 65536",
+        "# warmup differs: None and 3", "# sweeps differs: 1 and 6", "# rotate differs: 1 and 2"]
+    # What an older record does not know was not chosen in it.
+    same = written(tmp_path / "same.json", OLD, settings={**older, "sweeps": 1})
+    assert "differs" not in bench("--compare", old, same).output
+
+
+@pytest.mark.parametrize("change", [
+    {"ranks": None}, {"ranks": "2"}, {"wrong": "many", "changed": "none"}, {"wrong": None},
+    {"candidate": 3}, {"collective": None}, {"nbytes": "8"}, {"dtype": ["float32"]},
+    {"statistics": 3}, {"statistics": {"p50_seconds": 0, "ratio": None}},
+    {"statistics": {"p50_seconds": 10 ** 400, "ratio": None}},
+    {"statistics": {"p50_seconds": 1e-320, "ratio": None}},
+    {"statistics": {"p50_seconds": "1e-6", "ratio": None}},
+    {"statistics": {"p50_seconds": 1e-6, "ratio": 0}},
+    {"statistics": {"p50_seconds": 1e-6, "ratio": "1"}}])
+def test_results_written_by_hand(tmp_path, change):
+    path = tmp_path / "b.json"
+    written(path, OLD)
+    data = json.loads(path.read_text())
+    data["results"][0] |= change
+    path.write_text(json.dumps(data))
+    ran = bench("--compare", written(tmp_path / "a.json", OLD), str(path))
+    assert ran.exit_code == 2 and ran.stdout == ""
+    assert "b.json" in ran.stderr and ran.stderr.count("\n") == 1
 
 
 def test_nothing_in_common(tmp_path):
@@ -149,6 +190,20 @@ def test_matrix(tmp_path):
     assert said[:2] == ["-n", "2"] and said[3:9] == [
         "-m", "hpccoll", "bench", "allreduce", "bcast", "--sizes"]
     assert said[9:12] == ["1K", "--in-place", "--json"]
+
+
+def test_a_matrix_of_one_library_twice(tmp_path):
+    pytest.importorskip("matplotlib")
+    one = environment(tmp_path, "mpich", OLD, "MPICH 5.0.2")
+    two = environment(tmp_path, "mpich-5.0", {**OLD, ("allreduce", 8, "ring"): 2}, "MPICH 5.0.2")
+    three = environment(tmp_path, "open", OLD, "Open MPI 5")
+    ran = bench("allreduce", "--matrix", one, "--matrix", two, "--matrix", three,
+                "--ranks", "2,3", "-o", str(tmp_path / "out"))
+    assert ran.exit_code == 0, ran.output
+    assert ("| bytes | MPICH 5.0.2 (mpich): ring | MPICH 5.0.2 (mpich-5.0): ring "
+            "| Open MPI 5: ring |") in ran.output
+    assert "| 8 | 0.40 | 2.00 | 0.40 |" in ran.output
+    assert "* MPICH 5.0.2 (mpich-5.0), 2 ranks" in ran.output
 
 
 def test_matrix_says_what_failed(tmp_path):

@@ -136,6 +136,30 @@ def test_messages_out_of_a_node_share_its_link():
         assert found.level_bytes == {"network": 8e6, "node": 16e6}
 
 
+@pytest.mark.parametrize("layout", ["1x4", "2x2", "1x2x2", "2x1x2", "1,3", "(1,2),1"])
+def test_levels_below_the_machine_share_its_innermost_bus(layout):
+    """A machine measured on one node has one level, a layout of hosts and ranks has two."""
+    machine = Machine("m", (Level("node", 1e-6, 1e-10, bus=12e9),))
+    made = schedule("allreduce", "recursive_doubling", 4)
+    flat = simulate(made, 1e6, machine, "4")
+    assert flat.seconds == pytest.approx(2 * (1e-6 + 4e6 / 12e9), rel=1e-9)
+    for fold in (True, False):
+        found = simulate(made, 1e6, machine, layout, fold=fold)
+        assert found.seconds == pytest.approx(flat.seconds, rel=1e-9)
+        assert found.level_bytes == pytest.approx(flat.level_bytes)
+        assert found.busiest[0].kind == "bus" and found.busiest[0].utilisation > 0.9
+
+
+def test_a_bus_of_every_node():
+    """Sockets of a node, which the machine does not know, are on the bus of their node."""
+    machine = Machine("m", (Level("network", 2e-6, 1e-10), Level("node", 1e-6, 1e-10, bus=12e9)))
+    made = schedule("allreduce", "rails", topology="2x4")
+    known = simulate(made, 1e6, machine)
+    for fold in (True, False):
+        found = simulate(made, 1e6, machine, "2x2x2", fold=fold)
+        assert found.seconds == pytest.approx(known.seconds, rel=1e-9)
+
+
 def test_unequal_neighbours_on_a_link():
     """Two messages share a link; when the short one is through, the long one has all of it."""
     def build(rank, size):
@@ -227,6 +251,7 @@ def test_nothing_to_do():
     assert simulate(schedule("allreduce", "ring", 1), 1e6, FLAT).seconds == 0
     assert simulate(schedule("allreduce", "ring", 4), 0, FLAT).seconds == 0
     assert "time           0 s" in str(simulate(schedule("barrier", "tree", 1), 0, FLAT))
+    assert "GB/s" not in str(simulate(schedule("barrier", "tree", 4), 1e6, FLAT))
 
 
 def test_a_deadlock_is_named():
@@ -301,6 +326,11 @@ def changed(*where, **fields):
 
 @pytest.mark.parametrize(("text", "problem"), [
     ("{", "f.json: not JSON"),
+    pytest.param("[" * 100_000, "f.json: nested too deep", id="nested"),
+    pytest.param(changed(0, alpha_seconds=1).replace(": 1,", f": {'1' * 400},"),
+                 r"levels\[0\].alpha_seconds: expected a number, got inf", id="400 digits"),
+    pytest.param(changed(0, alpha_seconds=1).replace(": 1,", f": {'1' * 5000},"),
+                 r"levels\[0\].alpha_seconds: expected a number, got inf", id="5000 digits"),
     ("[]", "f.json: the file: expected an object"),
     (changed(name=None), "f.json: the file lacks the field name"),
     (changed(levels=[]), "f.json: levels: expected a list of at least one"),

@@ -65,7 +65,26 @@ def test_json(tmp_path):
     assert data["results"][0]["nodes"] == 4
     printed = call("allgather", "--nodes", "4", "--algorithm", "ring,bruck", "--json", "-")
     assert json.loads(printed.stdout) == data
-    assert "cannot write" in call("barrier", "--json", str(tmp_path / "no" / "x")).output
+
+
+def test_where_results_go_is_looked_at_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("hpccoll.cli.simulate.simulate", lambda *_, **__: pytest.fail("too late"))
+    done = call("barrier", "--json", str(tmp_path / "no" / "x"))
+    assert done.exit_code == 2 and "--json: cannot write" in done.output
+
+
+def test_without_data_there_is_one_size(tmp_path):
+    file = tmp_path / "out.json"
+    words = ("barrier", "--nbytes", "8,1K", "--algorithm", "linear,recursive_doubling")
+    assert call(*words, "--json", str(file)).exit_code == 0
+    assert [r["nbytes"] for r in json.loads(file.read_text())["results"]] == [0, 0]
+    done = call(*words)
+    first, second = (line.split() for line in done.output.splitlines()
+                     if "linear" in line or "recursive_doubling" in line)
+    assert first[:4] == ["2", "2", "0", "linear"]
+    assert second[0] == "recursive_doubling" and second[4] == "-"  # GB/s
+    assert " ns" not in call("barrier", "--nodes", "4", "--ppn", "2").output  # of rounding
+    assert "--nbytes: cannot read '1Q'" in call("barrier", "--nbytes", "1Q").output
 
 
 @pytest.mark.parametrize("words", [
@@ -103,12 +122,18 @@ def test_a_layout_of_unequal_nodes():
     (("allreduce", "--nbytes", ""), "--nbytes: cannot read ''"),
     (("allreduce", "--nbytes", "9999T"), "more than a pebibyte"),
     (("allreduce", "--segment-bytes", "x"), "--segment-bytes: cannot read 'x'"),
+    (("allreduce", "--segment-bytes", ""), "--segment-bytes: cannot read ''"),
+    (("allreduce", "--segment-bytes", "1K:4K"), "--segment-bytes: cannot read '1K:4K' as a size"),
+    (("allreduce", "--segment-bytes", "1K,4K"), "--segment-bytes: cannot read '1K,4K' as a size"),
     (("allreduce", "--ppn", "0"), "topology"),
     (("allreduce", "--ppn", "2y"), "topology: cannot read '2y'"),
     (("allreduce", "--topology", "2x"), "topology: '2x' lacks a number"),
     (("allreduce", "--machine", "nix"), "machine: cannot read 'nix'"),
     (("allreduce", "--algorithm", "best"), "allreduce has no algorithm 'best'"),
     (("bcast", "--algorithm", "knomial:k=0"), "k: expected a positive integer"),
+    (("bcast", "--algorithm", "knomial:k"), "--algorithm: cannot read 'k'; write it like k=4"),
+    (("bcast", "--algorithm", "knomial:k=2:k=2"), "--algorithm: k is given twice"),
+    (("bcast", "--algorithm", "knomial:size=2"), "--algorithm: size is not a parameter"),
     (("bcast", "--root", "7"), "root: 7 is not a rank"),
     (("allreduce", "--plot", "x.doc"), "ends in no known format")])
 def test_bad_input(words, problem):

@@ -1,0 +1,47 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, TextIO
+
+
+def writable(path: str | os.PathLike) -> bool:
+    """Tell whether a file can be written, or made."""
+    folder = os.path.dirname(path) or "."
+    return not os.path.isdir(path) and os.access(path if os.path.exists(path) else folder, os.W_OK)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[TextIO]:
+    """A text file that takes the place of the one at a path when it is complete.
+
+    After an error, or a crash, the old one is still there. What is no file, such as a terminal, is
+    written to as it is.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        with open(target, "w", encoding="utf-8") as file:
+            yield file
+        return
+    temporary = target.with_name(f".{target.name}.{os.uname().nodename}.{os.getpid()}")
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    # The new name must survive a power failure too.
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
