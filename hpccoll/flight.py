@@ -15,7 +15,7 @@ import ctypes
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Sequence
 
 from mpi4py import MPI
 
@@ -134,7 +134,7 @@ class Flight:
         store, self.store = self.store, None
         if store is not None:
             store()
-        self.buffers = self.execution = None
+        self.buffers = self.execution = self.watched = None
 
 
 class Lasting(Flight):
@@ -267,10 +267,10 @@ class Progress:
         except ValueError:
             pass  # two threads may find it over
 
-    def once(self) -> bool:
-        """Move every flight on as far as it goes now; tell whether any moved."""
+    def once(self, flights: Sequence[Flight] | None = None) -> bool:
+        """Move flights, or all there are, on as far as they go now; tell whether any moved."""
         moved = False
-        for flight in tuple(self.flights):
+        for flight in tuple(self.flights) if flights is None else flights:
             moved |= flight.progress()
         return moved
 
@@ -307,9 +307,8 @@ class Progress:
         pause, idle_since = LONGEST_PAUSE, time.monotonic()
         while not self.stopping and not MPI.Is_finalized():
             time.sleep(pause)
-            mine, moved = self.threaded(), False
-            for flight in () if self.attendants else mine:
-                moved |= flight.progress()
+            mine = self.threaded()
+            moved = not self.attendants and self.once(mine)
             pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
             if mine:
                 idle_since = time.monotonic()

@@ -66,18 +66,19 @@ def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Share
     total = max(starts[-1], page)
     rank = node.Get_rank()
     path = node.bcast(os.path.join(DIRECTORY, f"hpccoll-{secrets.token_hex(8)}"))
-    file = -1
+    file, mapping = -1, None
     try:
         if rank == 0:
             file = _opened(path, os.O_CREAT | os.O_EXCL)
         node.Barrier()
         if rank != 0:
             file = _opened(path, 0)
-        fits = file >= 0 and _reserved(file, starts[rank], nbytes if reserve is None else reserve,
-                                       total if rank == 0 else 0)
-        if not node.allreduce(fits, MPI.LAND):
+        if file >= 0:
+            mapping = _mapped(file, total, starts[rank], nbytes if reserve is None else reserve)
+        # Whatever may fail was tried before: after this, the others would wait for a rank with an
+        # error of its own.
+        if not node.allreduce(mapping is not None, MPI.LAND):
             return None
-        mapping = mmap.mmap(file, total)
     finally:
         if file >= 0:
             os.close(file)
@@ -95,13 +96,12 @@ def _opened(path: str, flags: int) -> int:
         return -1
 
 
-def _reserved(file: int, start: int, nbytes: int, total: int) -> bool:
-    """Reserve a rank's part, and the length of the whole file where ``total`` is not 0."""
+def _mapped(file: int, total: int, start: int, nbytes: int) -> mmap.mmap | None:
+    """Reserve a rank's part and map the whole file, to which every rank gives the same length."""
     try:
-        if total:
-            os.ftruncate(file, total)
+        os.ftruncate(file, total)
         if nbytes:
             os.posix_fallocate(file, start, nbytes)
+        return mmap.mmap(file, total)
     except OSError:
-        return False
-    return True
+        return None

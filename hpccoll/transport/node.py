@@ -12,10 +12,12 @@ message lies there (its number, and its size if it is in the slot), ``taken`` th
 
 from __future__ import annotations
 
+import atexit
 import bisect
 import ctypes
 import os
 import platform
+import secrets
 from typing import Any, Callable, Sequence
 
 import numpy
@@ -41,6 +43,10 @@ SIZE_BITS = 24
 ELSEWHERE = (1 << SIZE_BITS) - 1
 #: A region's number is kept in the upper bits of ``where``, the offset in the lower.
 OFFSET_BITS = 48
+
+#: The window whose ``MPI_Win_sync`` is this process's memory barrier, once it has needed one. Not
+#: one for each communicator: nobody frees COMM_WORLD, so its window would be left when MPI ends.
+_windows: list[MPI.Win] = []
 
 
 class Channel:
@@ -101,7 +107,7 @@ class Node:
         self.channels: dict[tuple, Channel] = {}
         self.regions: dict[int, Region] = {}
         self.starts: list[tuple[int, int]] = []
-        self.fence, self.window = _fence(near)
+        self.fence = _fence() if self.local else None
         self.readv = self._probe() if self.local else None
 
     def outgoing(self, peer: int, tag: int) -> Channel:
@@ -174,32 +180,41 @@ class Node:
 
     # -- other processes' memory -------------------------------------------------------------
     def read_private(self, peer: int, address: int, into: Any) -> None:
-        """Copy memory of a peer's process into an array."""
-        nbytes = into.nbytes
-        self.here.base, self.here.length = into.__array_interface__["data"][0], nbytes
-        self.there.base, self.there.length = address, nbytes
-        if self.readv(self.pids[self.local[peer]], self.here, 1, self.there, 1, 0) != nbytes:
-            error = ctypes.get_errno()
-            raise OSError(error, f"cannot read memory of rank {peer}: {os.strerror(error)}")
+        """Copy memory of a peer's process into an array.
+
+        The vectors are this call's own: the progress thread may be reading, too.
+        """
+        pid, left = self.pids[self.local[peer]], into.nbytes
+        mine = into.__array_interface__["data"][0]
+        while left:
+            # Linux copies 2 GiB less a page at most.
+            got = self.readv(pid, _Vector(mine, left), 1, _Vector(address, left), 1, 0)
+            if got <= 0:
+                error = ctypes.get_errno()
+                raise OSError(error, f"cannot read memory of rank {peer}: {os.strerror(error)}")
+            mine, address, left = mine + got, address + got, left - got
 
     def _probe(self) -> Any:
-        """``process_vm_readv``, if every rank of the node may read its neighbour's memory."""
-        magic = numpy.full(8, 0x5EED, numpy.int64)
-        address = magic.__array_interface__["data"][0]
-        addresses = self.comm.allgather(address)
+        """``process_vm_readv``, if every rank of the node may read the others' memory.
+
+        In containers, ranks can have the same process number and the same addresses, and would
+        read their own memory; so what they look for is different on every rank.
+        """
+        mark = secrets.token_bytes(64)
+        address = numpy.frombuffer(mark, numpy.uint8).__array_interface__["data"][0]
+        told = self.comm.allgather((address, mark))
         worked, readv = True, None
         try:
             readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
             readv.restype = ctypes.c_ssize_t
-            self.here, self.there = _Vector(), _Vector()
             readv.argtypes = (ctypes.c_int, ctypes.POINTER(_Vector), ctypes.c_ulong,
                               ctypes.POINTER(_Vector), ctypes.c_ulong, ctypes.c_ulong)
             self.readv = readv
-            copy = numpy.zeros_like(magic)
+            copy = numpy.zeros(len(mark), numpy.uint8)
             for peer, index in self.local.items():
-                copy[:] = 0
-                self.read_private(peer, addresses[index], copy)
-                worked &= bool((copy == magic).all())
+                address, wanted = told[index]
+                self.read_private(peer, address, copy)
+                worked &= copy.tobytes() == wanted
         except (OSError, AttributeError):
             worked = False
         return readv if self.comm.allreduce(worked, MPI.MIN) else None
@@ -209,9 +224,6 @@ class Node:
         self.channels.clear()
         self.regions.clear()
         self.starts.clear()
-        if self.window is not None:
-            self.window.Unlock_all()
-            self.window.Free()
         self.comm.Free()
 
 
@@ -221,13 +233,27 @@ def _slot_bytes(ranks: int, most: int) -> int:
     return min(max(share // LINE * LINE, LEAST_SLOT), most)
 
 
-def _fence(near: MPI.Intracomm) -> tuple[Callable[[], Any] | None, MPI.Win | None]:
-    """A memory barrier, where one is needed, and the window it needs; see decision 0006."""
+def _fence() -> Callable[[], Any] | None:
+    """A memory barrier, where one is needed; see decision 0006."""
     if platform.machine() in ("x86_64", "AMD64", "i686"):
-        return None, None
-    window = MPI.Win.Allocate(8, 1, comm=near)
-    window.Lock_all(MPI.MODE_NOCHECK)  # MPI_Win_sync wants an access epoch
-    return window.Sync, window
+        return None
+    if not _windows:
+        _windows.append(MPI.Win.Allocate(8, 1, comm=MPI.COMM_SELF))
+        _windows[0].Lock_all(MPI.MODE_NOCHECK)  # MPI_Win_sync wants an access epoch
+        # MPI_Finalize deletes the attributes of this communicator before it does anything else.
+        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_free_window), True)
+    return _windows[0].Sync
+
+
+# For programs that do not call MPI_Finalize: mpi4py does when the interpreter has gone, without
+# callbacks. Registered this early, it comes after what programs themselves do at their end.
+@atexit.register
+def _free_window(*_: Any) -> None:
+    """Free this process's window, if there is one: MPICH minds one that is left at the end."""
+    while _windows:
+        window = _windows.pop()
+        window.Unlock_all()
+        window.Free()
 
 
 class _Vector(ctypes.Structure):

@@ -211,8 +211,16 @@ class Receive:
         if self.where >> OFFSET_BITS:
             return self.where
         if self.where != BY_MPI:
-            self.endpoint.node.read_private(self.posting.peer, self.where, self.array)
+            self.read()
         return HERE
+
+    def read(self) -> None:
+        """Copy the message from its sender's own memory, which only the host can read."""
+        on_host = isinstance(self.array, numpy.ndarray)
+        here = self.array if on_host else numpy.empty(self.array.shape, self.array.dtype)
+        self.endpoint.node.read_private(self.posting.peer, self.where, here)
+        if not on_host:
+            _store(self.array, here)
 
     def message(self, key: int) -> Any:
         """The message as an array, where it lies."""

@@ -29,7 +29,7 @@ from hpccoll.schedule import SEND
 from hpccoll.transport import Posting
 from hpccoll.transport.node import Node
 from hpccoll.transport.reads import SharedBatch
-from hpccoll.transport.slots import Exchange, SlotBatch, small
+from hpccoll.transport.slots import Exchange, SlotBatch, in_places, small
 
 #: Registered messages of at most so many bytes go through slots all the same: cheaper to copy.
 TINY = 64 << 10
@@ -51,8 +51,9 @@ class SharedEndpoint:
         near = [p for p in postings if p.peer in self.node.local]
         if not near or tag not in self.node.tags:
             return self.remote.batch(postings, tag, repeated)
-        fit = all(isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.sure(tag)
-                    and (p.kind != SEND or self.takes_slot(p, tag)) for p in near)
+        fit = in_places(near) and all(
+            isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.sure(tag)
+            and (p.kind != SEND or self.takes_slot(p, tag)) for p in near)
         batch = (small if fit else SharedBatch)(self, near, tag)
         if len(near) == len(postings):
             return batch

@@ -6,6 +6,7 @@ prepared for each slot, and the code looks at nothing twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Callable, Sequence
 
 from hpccoll.schedule import SEND
@@ -19,8 +20,9 @@ ALL = slice(None)
 class SlotBatch:
     """Small messages: nothing but two copies and two counters each.
 
-    A sender waits for no receiver here but for a slot, and a receiver frees its slots in the
-    order of its own rounds, so taking the messages strictly in order cannot deadlock. A sender
+    A sender waits for no receiver here but for a slot. A receiver has freed all slots when it
+    begins a batch, so there is one for each of its messages as long as it gets at most ``PLACES``
+    from each rank (``in_places``), and taking them strictly in order cannot deadlock. A sender
     may choose another place than the slot, though; then the rules of ``SharedBatch`` hold.
     """
 
@@ -144,6 +146,16 @@ class Exchange:
 
     def free(self) -> None:
         self.batch.free()
+
+
+def in_places(postings: Sequence[Posting]) -> bool:
+    """Tell whether all messages from each rank have a place in its channel at once.
+
+    Otherwise the sender of the last one waits until the first is taken, and the receiver may
+    want another rank's message before that, which comes when this sender has gone on.
+    """
+    senders = [posting.peer for posting in postings if posting.kind != SEND]
+    return len(senders) <= PLACES or max(Counter(senders).values()) <= PLACES
 
 
 def small(endpoint: Any, postings: Sequence[Posting], tag: int) -> SlotBatch | Exchange:

@@ -119,8 +119,15 @@ def test_where_there_is_no_room_arrays_are_ordinary(world, monkeypatch):
         assert warning.category is RuntimeWarning and "not registered" in str(warning.message)
 
 
-def test_nodes_without_shared_memory_use_messages(world, monkeypatch):
-    monkeypatch.setattr(memory, "DIRECTORY", "/nowhere")
+@pytest.mark.parametrize("missing", ["directory", "address space"])
+def test_nodes_without_shared_memory_use_messages(world, monkeypatch, missing):
+    def refuse(*_):
+        raise OSError("no address space")
+
+    if missing == "directory":
+        monkeypatch.setattr(memory, "DIRECTORY", "/nowhere")
+    elif world.rank == world.size - 1:  # this rank alone
+        monkeypatch.setattr(memory.mmap, "mmap", refuse)
     child = world.Dup()
     with child.using(allreduce="ring"):
         out = numpy.empty(70_000)

@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+import weakref
 from types import SimpleNamespace
 
 import numpy
@@ -122,6 +123,36 @@ def test_progress_needs_no_help(comm):
         time.sleep(0.001)
     assert request._flight.over and (out == summed(comm, 200_000)).all()
     request.Wait()
+
+
+def test_the_thread_and_a_blocking_call_read_memory_at_once(world):
+    """Messages too long for a slot are read from the sender's memory, by both on one node."""
+    short, long = numpy.empty(25_000), numpy.empty(131_072)
+    all_short, all_long = (numpy.empty((world.size, each.size)) for each in (short, long))
+    with world.using(allgather_init="ring"):
+        request = world.Allgather_init(short, all_short)
+    with world.using(allgather="ring", segment_bytes=1 << 20):
+        for turn in range(150):
+            short[:], long[:] = 1000 * turn + world.rank, -1000 * turn - world.rank
+            all_short[:] = all_long[:] = 0.5
+            request.Start()
+            world.Allgather(long, all_long)
+            request.Wait()
+            ranks = 1000 * turn + numpy.arange(world.size)[:, None]
+            assert (all_short == ranks).all() and (all_long == -ranks).all()
+    request.Free()
+
+
+def test_a_request_that_is_over_keeps_nothing_alive(comm):
+    given, out = numpy.ones(50_000), numpy.zeros(50_000)
+    request = comm.Iallreduce(given, out)
+    alive = weakref.ref(given)
+    request.Wait()
+    del given
+    deadline = time.monotonic() + 10
+    while alive() is not None and time.monotonic() < deadline:
+        time.sleep(0.01)  # the thread may just be looking at it
+    assert alive() is None and request is not None
 
 
 def test_buffers_live_until_the_end(comm):

@@ -2,14 +2,20 @@
 
 import gc
 import weakref
+from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy
 import pytest
 
-from hpccoll.transport import Posting
+from hpccoll.collective import BCAST, OUT
+from hpccoll.schedule import Program, Schedule, Span, at, recv, send
+from hpccoll.testing.world import Problem, Seat, interleave
+from hpccoll.transport import Posting, reads
 from hpccoll.transport.node import PLACES, SIZE_BITS, Channel
+from hpccoll.transport.shared import SharedEndpoint
 from hpccoll.transport.slots import Exchange, small
+from hpccoll.verify import verify
 
 COUNT = 5
 
@@ -128,3 +134,53 @@ def test_a_batch_keeps_no_array_alive(ranks):
         assert gone() is None
     finally:
         gc.enable()
+
+
+class Near:
+    """One rank's side of a node whose ranks are all in this process."""
+
+    fence = readv = None
+    sure_bytes, tags = 128, (0, 1)
+
+    def __init__(self, memory, rank, size):
+        self.memory, self.rank, self.channels = memory, rank, {}
+        self.local = [peer for peer in range(size) if peer != rank]
+
+    def sure(self, tag):
+        return self.sure_bytes
+
+    def locate(self, array):
+        return None
+
+    def outgoing(self, peer, tag):
+        return self.channel(self.rank, peer, tag)
+
+    def incoming(self, peer, tag):
+        return self.channel(peer, self.rank, tag)
+
+    def channel(self, *key):
+        if key not in self.channels:
+            line, taken, slots = self.memory[key]
+            self.channels[key] = Channel(memoryview(line), memoryview(taken), list(slots), 0, None)
+        return self.channels[key]
+
+
+@pytest.mark.parametrize("count", [PLACES, PLACES + 1, 3 * PLACES])
+def test_messages_may_lie_behind_one_whose_sender_waits_for_theirs(monkeypatch, count):
+    """Rank 2 goes on to rank 1 when its messages have left, and rank 0 wants rank 1's first."""
+    monkeypatch.setattr(reads, "ASIDE", 1)
+    many, every = [at(OUT, i) for i in range(count)], Span(OUT, 0, count + 1)
+    rounds = [((recv(1, at(OUT, count)), *[recv(2, one) for one in many]),),
+              ((recv(2, every),), (send(0, at(OUT, count)),)),
+              (tuple(send(0, one) for one in many), (send(1, every),))]
+    made = Schedule(BCAST, "mine", 3, lambda rank: Program(rounds[rank]), 2, count + 1)
+    assert verify(made)
+    memory = defaultdict(lambda: (numpy.zeros(16, "i8"), numpy.zeros(16, "i8"),
+                                  numpy.zeros((PLACES, 128), "u1")))
+    seats = [Seat(made, Problem(BCAST, 3, [count + 1], 2), rank) for rank in range(3)]
+    ends = [SharedEndpoint(Near(memory, rank, 3), SimpleNamespace(rank=rank, size=3))
+            for rank in range(3)]
+    for seat in seats:
+        seat.fill()
+    interleave(seat.execution(end) for seat, end in zip(seats, ends))
+    assert not [fault for seat in seats for fault in seat.faults()]
