@@ -12,7 +12,7 @@ from mpi4py import MPI
 from numpy import ndarray
 
 from hpccoll import calls
-from hpccoll.buffers import NativeOnly, element_type, is_staged, native_form, staged
+from hpccoll.buffers import NativeOnly, is_staged, native_form, staged
 from hpccoll.engine import plan_for, prepare
 from hpccoll.life import Life
 from hpccoll.mpi_errors import DeadCommunicatorError
@@ -249,7 +249,9 @@ class Blocking(Recalling):
         """
         if name not in self._shapes.below:
             return
-        dtype, size, state = element_type(call.datatype), self.Get_size(), self._state
+        dtype, size, state = (call.sink or call.source).dtype, self.Get_size(), self._state
+        if dtype is None:
+            return
         wish, _ = self._wish(call, name)
         end = native_below(call.collective, size, wish, self._life.tuned,
                            self._config.determinism, state and place_of(state))

@@ -6,13 +6,17 @@ displacements in elements. NumPy arrays and whatever exports the buffer protocol
 they are. Device arrays (CuPy, ``__cuda_array_interface__``, DLPack) are used as they are
 where the MPI library moves device memory, and staged through host memory elsewhere.
 
-What hpccoll does not serve (derived datatypes, ``MPI.BOTTOM``) raises :class:`NativeOnly`,
-and the call falls through to mpi4py, with mpi4py's own behaviour and errors.
+A collective without an operator only moves elements. Ranks may describe these by different types,
+so its buffers are resolved ``raw``: as bytes, packed ones where the type is derived.
+
+What hpccoll does not serve (derived datatypes with an operator, objects) raises
+:class:`NativeOnly`, and the call falls through to mpi4py, with mpi4py's own behaviour and errors.
 """
 
 from __future__ import annotations
 
 import functools
+from itertools import accumulate
 from operator import index
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -21,6 +25,7 @@ from mpi4py import MPI
 from mpi4py.util import dtlib
 
 from hpccoll import device
+from hpccoll.derived import Block, Packed
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.half import is_bfloat16
 
@@ -34,18 +39,22 @@ class Buffer(NamedTuple):
 
     Attributes:
         array: flat array over all of the memory, one entry per element of ``datatype``.
-        datatype: the MPI type of an element.
+        datatype: the MPI type of an element; bytes where the buffer is raw.
         counts: elements of each block, or the one count in a list.
         displs: displacement of each block in elements.
+        dtype: of the caller's elements, raw or not; ``None`` where their type is derived.
         namespace: module whose functions work on ``array`` (``numpy``, ``cupy``).
-        store: call it when the result is complete, to bring it back to device memory.
+        load: call it before the array is read.
+        store: call it when the result is complete, to bring it to where the caller wants it.
     """
 
     array: Any
     datatype: MPI.Datatype
     counts: Sequence[int]
     displs: Sequence[int]
+    dtype: numpy.dtype | None
     namespace: Any = numpy
+    load: Callable[[], None] | None = None
     store: Callable[[], None] | None = None
 
     @property
@@ -74,7 +83,7 @@ def staged(spec: Any, argument: str, writable: bool) -> tuple[Any, Callable[[], 
 
 
 def resolve(spec: Any, argument: str, *, blocks: int | None = None, vector: bool = False,
-            writable: bool = False) -> Buffer:
+            writable: bool = False, raw: bool = False) -> Buffer:
     """Resolve a buffer specification.
 
     Args:
@@ -83,6 +92,7 @@ def resolve(spec: Any, argument: str, *, blocks: int | None = None, vector: bool
         blocks: number of blocks the buffer is divided into.
         vector: whether counts and displacements are given per block (v-forms).
         writable: whether the collective writes it.
+        raw: whether it only moves elements.
 
     Raises:
         BufferArgumentError: read-only, not contiguous, or too small.
@@ -90,32 +100,78 @@ def resolve(spec: Any, argument: str, *, blocks: int | None = None, vector: bool
         NativeOnly: a form only the native implementation serves.
     """
     obj, counts, displs, datatype = split(spec, vector)
+    typed = raw and isinstance(datatype, MPI.Datatype)
+    if typed and is_derived(datatype):
+        return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
     if obj is None or type(obj) is type(MPI.BOTTOM):
         raise NativeOnly("MPI.BOTTOM")
-    memory, namespace, store = _memory(obj, argument, writable)
-    datatype = _datatype(datatype, memory, argument)
+    memory, namespace, store = _memory(obj, argument, writable, typed)
+    datatype = _datatype(datatype, memory)
     dtype = element_type(datatype)
     if dtype is None:
         raise NativeOnly("derived datatype")
     array = _elements(memory, dtype, argument, counts is None)
-    if vector:
-        counts, displs = _vector(array.size, counts, displs, blocks, argument)
-    else:
-        displ = _integer(displs or 0, argument)
-        if counts is None:
-            counts = array.size - displ
-            if blocks and counts % blocks:
-                raise ArgumentError(argument, f"{counts} elements cannot be divided into "
-                                              f"{blocks} equal blocks")
-        else:
-            # A count that is given counts the elements of one block.
-            counts = _integer(counts, argument) * (blocks or 1)
-        counts, displs = [counts], [displ]
+    counts, displs = _places(array.size, counts, displs, blocks, argument, vector)
     for count, displ in zip(counts, displs):
         if count and not 0 <= displ <= displ + count <= array.size:
             raise BufferArgumentError(argument, f"is too small: {count} elements at displacement "
                                                 f"{displ} do not fit in {array.size}")
-    return Buffer(array, datatype, counts, displs, namespace, store)
+    if not raw:
+        return Buffer(array, datatype, counts, displs, dtype, namespace, None, store)
+    size = dtype.itemsize
+    return Buffer(array.view("u1"), MPI.BYTE, [size * count for count in counts],
+                  [size * displ for displ in displs], dtype, namespace, None, store)
+
+
+def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> Buffer:
+    """A raw buffer of blocks of any datatypes.
+
+    Raises:
+        BufferArgumentError: it is too small, read-only or not contiguous.
+        NativeOnly: it is device memory, or what mpi4py does not understand either.
+    """
+    if type(obj) is type(MPI.BOTTOM):
+        made = Packed(0, None, blocks, argument, writable)
+    else:
+        memory, namespace, store = _memory(obj, argument, writable, True)
+        if namespace is not numpy or store is not None:
+            raise NativeOnly("derived datatypes in device memory")
+        address = memory.__array_interface__["data"][0]
+        made = Packed(address, memory.nbytes, blocks, argument, writable)
+    counts = [block.nbytes for block in blocks]
+    return Buffer(made.array, MPI.BYTE, counts, [0, *accumulate(counts[:-1])], None, numpy,
+                  made.load, made.store if writable else None)
+
+
+def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argument: str,
+             blocks: int | None, vector: bool, writable: bool) -> Buffer:
+    """Resolve a specification with a derived datatype, whose elements lie an extent apart."""
+    _, extent = datatype.Get_extent()
+    available = 0
+    if counts is None:
+        available, extra = divmod(_memory(obj, argument, writable, True)[0].nbytes, extent or 1)
+        if extra or extent <= 0:
+            raise NativeOnly("no whole number of elements; mpi4py says what is wrong with it")
+    counts, displs = _places(available, counts, displs, blocks, argument, vector)
+    return packed(obj, [Block(datatype, count, displ * extent)
+                        for count, displ in zip(counts, displs)], argument, writable)
+
+
+def _places(available: int, counts: Any, displs: Any, blocks: int | None, argument: str,
+            vector: bool) -> tuple[Sequence[int], Sequence[int]]:
+    """Counts and displacements of a specification, in elements, of which so many there are."""
+    if vector:
+        return _vector(available, counts, displs, blocks, argument)
+    displ = _integer(displs or 0, argument)
+    if counts is None:
+        counts = available - displ
+        if blocks and counts % blocks:
+            raise ArgumentError(argument, f"{counts} elements cannot be divided into "
+                                          f"{blocks} equal blocks")
+    else:
+        # A count that is given counts the elements of one block.
+        counts = _integer(counts, argument) * (blocks or 1)
+    return [counts], [displ]
 
 
 def split(spec: Any, vector: bool) -> tuple[Any, Any, Any, Any]:
@@ -151,10 +207,14 @@ def native_form(spec: Any) -> Any:
     return [obj, *rest, MPI.UINT16_T]
 
 
-def _memory(obj: Any, argument: str, writable: bool):
-    """Flat array over an object's memory, its namespace, and how to store results back."""
+def _memory(obj: Any, argument: str, writable: bool, typed: bool = False):
+    """Flat array over an object's memory, its namespace, and how to store results back.
+
+    Where the elements are ``typed`` otherwise, the type of the array's own does not matter.
+    """
     if isinstance(obj, numpy.ndarray):
-        array = obj
+        # As mpi4py sees it: subclasses compute, and cut themselves, in ways of their own.
+        array = numpy.asarray(obj)
     elif device.is_device(obj):
         if not device.is_served():
             raise NativeOnly("device memory without CuPy")
@@ -164,9 +224,10 @@ def _memory(obj: Any, argument: str, writable: bool):
             array = numpy.asarray(memoryview(obj))
         except (TypeError, ValueError, BufferError) as error:
             raise NativeOnly(str(error)) from error
-    if (not array.dtype.isnative or array.dtype.hasobject or array.dtype.kind not in "biufcV"
-            or isinstance(array, numpy.ma.MaskedArray)):
-        raise NativeOnly("byte order, objects, texts, times, masks")
+    dtype = array.dtype
+    if dtype.hasobject or not dtype.itemsize or not typed and (
+            not dtype.isnative or dtype.kind not in "biufcV"):
+        raise NativeOnly("objects, byte order, texts, times")
     if writable and not array.flags.writeable:
         raise BufferArgumentError(argument, "is read-only, but the collective writes it")
     if array.flags.c_contiguous:
@@ -177,7 +238,7 @@ def _memory(obj: Any, argument: str, writable: bool):
                                                              "(numpy.ascontiguousarray)")
 
 
-def _datatype(datatype: Any, memory: Any, argument: str) -> MPI.Datatype:
+def _datatype(datatype: Any, memory: Any) -> MPI.Datatype:
     if isinstance(datatype, MPI.Datatype):
         return datatype
     if not isinstance(datatype, (str, type(None))):
@@ -232,6 +293,12 @@ def element_type(datatype: MPI.Datatype) -> numpy.dtype | None:
         same = dtype.itemsize == datatype.Get_extent()[1] and dtype.kind in "biufcV"
         _element_types[handle] = dtype if same else None
     return _element_types[handle]
+
+
+def is_derived(datatype: MPI.Datatype) -> bool:
+    """Tell whether an MPI type was made of others, and is not ours for bfloat16."""
+    return (datatype != MPI.DATATYPE_NULL and not datatype.is_predefined
+            and element_type(datatype) is None)
 
 
 def _elements(memory: Any, dtype: numpy.dtype, argument: str, whole: bool) -> Any:
@@ -295,11 +362,24 @@ def overlap(one: Buffer, other: Buffer) -> bool:
     """Tell whether the elements used by two buffers share memory (host arrays only)."""
     if one.namespace is not numpy or other.namespace is not numpy:
         return False
-    return numpy.may_share_memory(_used(one), _used(other))
+    if len(one.counts) == len(other.counts) == 1:
+        return numpy.may_share_memory(*map(_used, (one, other)))
+    reached = [0, 0]
+    # Blocks of one buffer may lie between those of the other.
+    for start, stop, side in sorted(_spans(one, 0) + _spans(other, 1)):
+        if start < reached[1 - side]:
+            return True
+        reached[side] = max(reached[side], stop)
+    return False
 
 
 def _used(buffer: Buffer) -> Any:
-    spans = [(d, d + c) for d, c in zip(buffer.displs, buffer.counts) if c]
-    if not spans:
-        return buffer.array[:0]
-    return buffer.array[min(spans)[0]:max(stop for _, stop in spans)]
+    """The elements of a buffer of one block."""
+    return buffer.array[buffer.displs[0]:][:buffer.counts[0]]
+
+
+def _spans(buffer: Buffer, side: int) -> list[tuple[int, int, int]]:
+    """First and last address of every block, and whose it is."""
+    address, size = buffer.array.__array_interface__["data"][0], buffer.array.itemsize
+    return [(address + size * displ, address + size * (displ + count), side)
+            for displ, count in zip(buffer.displs, buffer.counts) if count]

@@ -12,8 +12,10 @@ from typing import Any, Callable, NamedTuple, Sequence
 from mpi4py import MPI
 
 from hpccoll import plan
-from hpccoll.buffers import Buffer, NativeOnly, element_type, is_in_place, overlap, resolve
+from hpccoll.buffers import (
+    Buffer, NativeOnly, element_type, is_derived, is_in_place, overlap, packed, resolve)
 from hpccoll.collective import COLLECTIVES
+from hpccoll.derived import Block
 from hpccoll.device import synchronizer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.half import is_bfloat16
@@ -85,7 +87,8 @@ class Call(NamedTuple):
 
 def is_strange(call: Call) -> bool:
     """Tell whether mpi4py has no MPI type for the elements of a call."""
-    return call.datatype is not None and is_bfloat16(element_type(call.datatype))
+    return any(one is not None and one.dtype is not None and is_bfloat16(one.dtype)
+               for one in (call.source, call.sink))
 
 
 def check_root(root: Any, size: int) -> int:
@@ -109,7 +112,7 @@ def barrier(size: int, rank: int) -> Call:
 def bcast(size: int, rank: int, buf: Any, root: Any) -> Call:
     """Resolve ``Bcast(buf, root)``: the root's buffer is only read."""
     root = check_root(root, size)
-    buffer = resolve(buf, "buf", writable=rank != root)
+    buffer = resolve(buf, "buf", writable=rank != root, raw=True)
     return _vector("bcast", None, buffer, root=root)
 
 
@@ -173,13 +176,13 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
 
 def allgather(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Allgather(sendbuf, recvbuf)``."""
-    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size)
+    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
     return _gathering("allgather", rank, sendbuf, sink, [sink.count // size] * size, None)
 
 
 def allgatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Allgatherv(sendbuf, recvbuf)``."""
-    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size)
+    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size, raw=True)
     return _gathering("allgatherv", rank, sendbuf, sink, list(sink.counts), sink.displs)
 
 
@@ -187,9 +190,9 @@ def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
     """Resolve ``Gather(sendbuf, recvbuf, root)``."""
     root = check_root(root, size)
     if rank != root:
-        source = resolve(sendbuf, "sendbuf")
+        source = resolve(sendbuf, "sendbuf", raw=True)
         return _blocks("gather", "gather", source, None, [source.count] * size, root=root)
-    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size)
+    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
     return _gathering("gather", rank, sendbuf, sink, [sink.count // size] * size, None, root)
 
 
@@ -197,9 +200,9 @@ def gatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
     """Resolve ``Gatherv(sendbuf, recvbuf, root)``; only the root knows all counts."""
     root = check_root(root, size)
     if rank != root:
-        source = resolve(sendbuf, "sendbuf")
+        source = resolve(sendbuf, "sendbuf", raw=True)
         return _told("gatherv", source, None, source.count, root, rank, size)
-    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size)
+    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size, raw=True)
     call = _gathering("gatherv", rank, sendbuf, sink, list(sink.counts), sink.displs, root)
     return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
 
@@ -208,9 +211,9 @@ def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call
     """Resolve ``Scatter(sendbuf, recvbuf, root)``."""
     root = check_root(root, size)
     if rank != root:
-        sink = resolve(recvbuf, "recvbuf", writable=True)
+        sink = resolve(recvbuf, "recvbuf", writable=True, raw=True)
         return _blocks("scatter", "scatter", None, sink, [sink.count] * size, root=root)
-    source = resolve(sendbuf, "sendbuf", blocks=size)
+    source = resolve(sendbuf, "sendbuf", blocks=size, raw=True)
     return _scattering("scatter", rank, source, recvbuf, [source.count // size] * size, None, root)
 
 
@@ -218,51 +221,52 @@ def scatterv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Cal
     """Resolve ``Scatterv(sendbuf, recvbuf, root)``; only the root knows all counts."""
     root = check_root(root, size)
     if rank != root:
-        sink = resolve(recvbuf, "recvbuf", writable=True)
+        sink = resolve(recvbuf, "recvbuf", writable=True, raw=True)
         return _told("scatterv", None, sink, sink.count, root, rank, size)
-    source = resolve(sendbuf, "sendbuf", vector=True, blocks=size)
+    source = resolve(sendbuf, "sendbuf", vector=True, blocks=size, raw=True)
     call = _scattering("scatterv", rank, source, recvbuf, list(source.counts), source.displs, root)
     return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
 
 
 def alltoall(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Alltoall(sendbuf, recvbuf)``."""
-    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size)
+    sink = resolve(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
     in_place = is_in_place(sendbuf)
-    source = _copied(sink) if in_place else resolve(sendbuf, "sendbuf", blocks=size)
+    source = _copied(sink) if in_place else resolve(sendbuf, "sendbuf", blocks=size, raw=True)
     _same(source, sink, sink.count)
     each = [sink.count // size] * size
     return _pairs("alltoall", source, sink, each, each,
                   [source.displs[0] + i * each[0] for i in range(size)],
                   [sink.displs[0] + i * each[0] for i in range(size)],
-                  nbytes=sink.count * itemsize(sink.datatype), uniform=True)
+                  nbytes=sink.count, uniform=True)
 
 
 def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Alltoallv(sendbuf, recvbuf)``."""
-    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size)
+    sink = resolve(recvbuf, "recvbuf", writable=True, vector=True, blocks=size,
+                   raw=True)
     in_place = is_in_place(sendbuf)
-    source = _copied(sink) if in_place else resolve(sendbuf, "sendbuf", vector=True, blocks=size)
+    source = _copied(sink) if in_place else resolve(sendbuf, "sendbuf", vector=True, blocks=size,
+                                                    raw=True)
     _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
-        raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} elements from this rank "
-                                       f"itself, sendbuf holds {source.counts[rank]}")
+        raise ArgumentError("recvbuf", f"expects {_amount(sink, sink.counts[rank])} from this rank "
+                                       f"itself, sendbuf holds "
+                                       f"{_amount(source, source.counts[rank])}")
     return _pairs("alltoallv", source, sink, source.counts, sink.counts, source.displs,
                   sink.displs)
 
 
 def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
-    """Resolve ``Alltoallw(sendbuf, recvbuf)`` on predefined types: blocks of bytes."""
-    sink, received, rdispls = _bytes(recvbuf, "recvbuf", size, True)
-    if is_in_place(sendbuf):
-        source, sent, sdispls = _copied(sink), received, rdispls
-    else:
-        source, sent, sdispls = _bytes(sendbuf, "sendbuf", size, False)
+    """Resolve ``Alltoallw(sendbuf, recvbuf)``: blocks of bytes."""
+    sink = _bytes(recvbuf, "recvbuf", size, True)
+    source = _copied(sink) if is_in_place(sendbuf) else _bytes(sendbuf, "sendbuf", size, False)
     _same(source, sink, None)
-    if sent[rank] != received[rank]:
-        raise ArgumentError("recvbuf", f"expects {received[rank]} bytes from this rank itself, "
-                                       f"sendbuf holds {sent[rank]}")
-    return _pairs("alltoallw", source, sink, sent, received, sdispls, rdispls)
+    if source.counts[rank] != sink.counts[rank]:
+        raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} bytes from this rank itself, "
+                                       f"sendbuf holds {source.counts[rank]}")
+    return _pairs("alltoallw", source, sink, source.counts, sink.counts, source.displs,
+                  sink.displs)
 
 
 def check_count(count: Any, argument: str) -> int:
@@ -290,9 +294,11 @@ def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) ->
 def _vector(name, source, sink, op=None, root=0, in_place=False) -> Call:
     one = sink or source
     offsets = ((source or one).displs[0], (sink or one).displs[0])
+    unit = plan.LINE if op is None else 1
     return Call(name, name, source, sink, one.datatype, op, root, in_place,
                 one.count * itemsize(one.datatype), True, (one.count, offsets),
-                lambda s, rank: plan.vector_layout(s, rank, one.count, in_place, offsets))
+                lambda s, rank: plan.vector_layout(s, rank, one.count, in_place, offsets,
+                                                   unit))
 
 
 def _blocks(name, collective, source, sink, counts, displs=None, op=None, root=0,
@@ -321,10 +327,10 @@ def _pairs(name, source, sink, sent, received, sdispls, rdispls, nbytes=None,
 
 def _gathering(name, rank, sendbuf, sink, counts, displs, root=0) -> Call:
     in_place = is_in_place(sendbuf)
-    source = sink if in_place else resolve(sendbuf, "sendbuf")
+    source = sink if in_place else resolve(sendbuf, "sendbuf", raw=True)
     if not in_place and source.count != counts[rank]:
-        raise ArgumentError("sendbuf", f"has {source.count} elements, recvbuf expects "
-                                       f"{counts[rank]} from this rank")
+        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf expects "
+                                       f"{_amount(sink, counts[rank])} from this rank")
     _same(source, sink, None)
     known = name != "gatherv"
     return _blocks(name, name.removesuffix("v"), source, sink, counts, displs, root=root,
@@ -333,10 +339,10 @@ def _gathering(name, rank, sendbuf, sink, counts, displs, root=0) -> Call:
 
 def _scattering(name, rank, source, recvbuf, counts, displs, root) -> Call:
     in_place = is_in_place(recvbuf)
-    sink = source if in_place else resolve(recvbuf, "recvbuf", writable=True)
+    sink = source if in_place else resolve(recvbuf, "recvbuf", writable=True, raw=True)
     if not in_place and sink.count != counts[rank]:
-        raise ArgumentError("recvbuf", f"has {sink.count} elements, sendbuf holds "
-                                       f"{counts[rank]} for this rank")
+        raise ArgumentError("recvbuf", f"has {_amount(sink, sink.count)}, sendbuf holds "
+                                       f"{_amount(source, counts[rank])} for this rank")
     _same(source, sink, None)
     known = name == "scatter"
     return _blocks(name, "scatter", source, sink, counts, displs, root=root, in_place=in_place,
@@ -346,13 +352,15 @@ def _scattering(name, rank, source, recvbuf, counts, displs, root) -> Call:
 def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
           collective: str = "") -> None:
     """Input and output agree in type and count, do not overlap, and suit the operator."""
-    dtype, other = element_type(source.datatype), element_type(sink.datatype)
-    if dtype != other:
-        raise ArgumentError("sendbuf", f"has elements of type {dtype}, recvbuf of {other}")
+    # A float64 dtype equals None: NumPy takes that for its default.
+    if source.dtype is not None and sink.dtype is not None and source.dtype != sink.dtype:
+        raise ArgumentError("sendbuf", f"has elements of type {source.dtype}, recvbuf of "
+                                       f"{sink.dtype}")
     if source.namespace is not sink.namespace:
         raise NativeOnly("host and device buffers in one call")
     if count is not None and source is not sink and source.count != count:
-        raise ArgumentError("sendbuf", f"has {source.count} elements, recvbuf asks for {count}")
+        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf asks for "
+                                       f"{_amount(sink, count)}")
     if collective:
         _check_op(op, source, collective)
     if source is not sink and overlap(source, sink):
@@ -362,7 +370,7 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
 
 def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
     """The operator exists for the buffer's elements, and can be applied where they lie."""
-    check_op(op, element_type(buffer.datatype), collective)
+    check_op(op, buffer.dtype, collective)
     if not has_kernel(op, buffer.namespace):
         raise NativeOnly("only the MPI library can apply this operator to device memory")
 
@@ -373,7 +381,8 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
     def learn(counts: Sequence[int]) -> Call:
         if counts[rank] != count:
             raise ArgumentError("sendbuf" if source else "recvbuf",
-                                f"has {count} elements, the root has {counts[rank]} for this rank")
+                                f"has {_amount(source or sink, count)}, the root has "
+                                f"{_amount(source or sink, counts[rank])} for this rank")
         return _blocks(name, name.removesuffix("v"), source, sink, counts, root=root,
                        uniform=False)
 
@@ -384,26 +393,37 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 
 def _copied(sink: Buffer) -> Buffer:
     """A copy of the output as the input: an alltoall in place needs its data out of the way."""
+    if sink.load is not None:
+        sink.load()
     array, synchronize = sink.array.copy(), synchronizer(sink.namespace)
     if synchronize is not None:
         synchronize()  # the first messages leave without any work before them
-    return sink._replace(array=array, store=None)
+    return sink._replace(array=array, load=None, store=None)
 
 
-def _bytes(spec: Any, argument: str, size: int, writable: bool):
-    """Take an alltoallw specification apart into byte counts and byte displacements."""
+def _bytes(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
+    """Resolve an alltoallw specification, whose blocks have a type and a place in bytes each."""
     try:
         obj, *rest, types = spec
         counts, displs = (rest if len(rest) == 2 else rest[0]) if rest else ([1] * size, [0] * size)
         fits = len(types) == len(counts) == len(displs) == size
     except (TypeError, ValueError):
         fits = False
-    if not fits:
+    if not fits or not all(isinstance(t, MPI.Datatype) for t in types):
         raise NativeOnly("unknown form; mpi4py says what is wrong with it")
-    if not all(isinstance(t, MPI.Datatype) and element_type(t) is not None for t in types):
-        raise NativeOnly("derived datatypes")
-    nbytes = [check_count(c, argument) * itemsize(t) for c, t in zip(counts, types, strict=True)]
+    counts = [check_count(c, argument) for c in counts]
     displs = [check_count(d, argument) for d in displs]
-    buffer = resolve([obj, (nbytes, displs), MPI.BYTE], argument, vector=True, blocks=size,
-                     writable=writable)
-    return buffer, nbytes, displs
+    if any(map(is_derived, types)):
+        return packed(obj, list(map(Block, types, counts, displs)), argument, writable)
+    if any(element_type(t) is None for t in types):
+        raise NativeOnly("types that only the MPI library knows")
+    nbytes = [count * itemsize(t) for count, t in zip(counts, types)]
+    return resolve([obj, (nbytes, displs), MPI.BYTE], argument, vector=True, blocks=size,
+                   writable=writable, raw=True)
+
+
+def _amount(buffer: Buffer, count: int) -> str:
+    """A number of a buffer's elements, for messages; a raw one counts bytes."""
+    if buffer.dtype is None or buffer.dtype == element_type(buffer.datatype):
+        return f"{count} {'bytes' if buffer.dtype is None else 'elements'}"
+    return f"{count // buffer.dtype.itemsize} elements"

@@ -151,8 +151,8 @@ SETTINGS: dict[str, Setting] = {
         "choice per collective, e.g. 'allreduce=ring;bcast=knomial,k=4;reduce=native'"),
     "HPCCOLL_SEGMENT_BYTES": Setting(
         "segment_bytes", _nbytes,
-        "bytes of one block that travel as one message, e.g. '256K'; default 256K, or 4M where "
-        "a node has more ranks than processors"),
+        "bytes of one block that travel as one message, e.g. '256K'; default 256K, 1M for blocks "
+        "above 2M; where a node has more ranks than processors 512K, 4M for blocks above 1M"),
     "HPCCOLL_TOPOLOGY": Setting(
         "topology", Topology.parse,
         "layout to assume for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3'; must sum to "

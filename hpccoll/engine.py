@@ -99,6 +99,9 @@ def prepare(state: State, call: Call, plan: plans.Plan, tag: int = 0,
         scratch = namespace.empty(nbytes, "u1")
     else:
         scratch = numpy.empty(nbytes, "u1") if own_scratch else state.scratch(nbytes)
+    for buffer in {id(each): each for each in (call.source, call.sink) if each}.values():
+        if buffer.load is not None:
+            buffer.load()
     for name, buffer in ((IN, call.source), (OUT, call.sink)):
         if buffer is not None:
             arrays[name] = unowned(buffer) if repeated else buffer.array

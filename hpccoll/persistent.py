@@ -125,7 +125,8 @@ class Persistent(Nonblocking):
             refuse_staged(name, args)
             return native(*spelled(call, args), info=info)
         # Its input is a copy, which has to be taken again at every start.
-        copied = any(map(is_staged, args)) or (
+        copied = any(map(is_staged, args)) or any(
+            each.load is not None for each in (call.source, call.sink) if each) or (
             call.collective == "alltoall" and is_in_place(args[0]))
         return _request(self._private(), call, choice,
                         (lambda: self._resolve(name, *args)) if copied else None,

@@ -15,6 +15,8 @@ from hpccoll.schedule import Schedule
 
 #: Segments in flight at once: one travels while another is reduced.
 DEPTH = 2
+#: Bytes of a cache line: what is copied best begins with one.
+LINE = 64
 
 
 class Plan(NamedTuple):
@@ -52,13 +54,23 @@ def segment_elements(itemsize: int, longest: int, segment_bytes: int, shared: bo
     most = max(segment_bytes // itemsize, 1)
     if longest <= most:
         return 0
-    return -(-longest // -(-longest // most)) if shared else most
+    if not shared:
+        return most
+    even, unit = -(-longest // -(-longest // most)), max(LINE // itemsize, 1)
+    return min(-(-even // unit) * unit, most)
 
 
 def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
-                  offsets: tuple[int, int] = (0, 0)) -> tuple[Layout, int]:
-    """Layout of a vector of ``count`` elements, and its longest block."""
-    counts = block_counts(count, schedule.nblocks)
+                  offsets: tuple[int, int] = (0, 0), unit: int = 1) -> tuple[Layout, int]:
+    """Layout of a vector of ``count`` elements, and its longest block.
+
+    Blocks of a long vector begin at multiples of ``unit`` elements.
+    """
+    if count < unit * schedule.nblocks:
+        unit = 1
+    whole, rest = divmod(count, unit)
+    counts = [unit * each for each in block_counts(whole, schedule.nblocks)]
+    counts[-1] += rest
     places = {IN: packed(IN, counts, base=offsets[0]), OUT: packed(OUT, counts, base=offsets[1])}
     if in_place:
         alias(schedule.collective.in_place, places, rank, schedule.root)

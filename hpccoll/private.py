@@ -13,6 +13,7 @@ collection, which runs at different moments on different ranks and would deadloc
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from typing import Any, Callable
 
@@ -21,6 +22,7 @@ from mpi4py import MPI
 
 from hpccoll.config import Config
 from hpccoll.discover import discover
+from hpccoll.errors import ArgumentError
 from hpccoll.mpi_errors import RequestError
 from hpccoll.pace import CROWDED, ROOMY
 from hpccoll.topology import Topology
@@ -34,7 +36,7 @@ OBJECTS_TAG = 14
 FIRST_TAG, TAGS_PER_CALL = 16, 8
 #: Persistent collectives of a communicator whose messages may go through shared memory.
 MOST_LASTING = 64
-#: Scratch kept between calls, in bytes; larger needs are allocated for the call.
+#: Scratch kept between calls, in bytes. What is larger lives as long as a prepared call needs it.
 KEPT_SCRATCH = 16 << 20
 #: Plans and places of earlier calls kept per communicator.
 MOST_KEPT = 256
@@ -77,11 +79,18 @@ class State:
         self.abandoned: list[Any] = []
         self.freed = False
         self._scratch = numpy.empty(0, numpy.uint8)
+        self._large: Callable[[], numpy.ndarray | None] = lambda: None
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Memory for one blocking call; the next blocking call gets the same memory."""
         if nbytes > KEPT_SCRATCH:
-            return numpy.empty(nbytes, numpy.uint8)
+            large = self._large()
+            if large is None or large.nbytes < nbytes:
+                # A power of two: calls that need more and more must not all keep memory of their
+                # own. What is never touched costs nothing.
+                large = numpy.empty(1 << (nbytes - 1).bit_length(), numpy.uint8)
+                self._large = weakref.ref(large)
+            return large[:nbytes]
         if self._scratch.nbytes < nbytes:
             # Prepared calls hold views of the old memory and keep it alive while they need it.
             self._scratch = numpy.empty(max(nbytes, 64 << 10), numpy.uint8)
@@ -157,7 +166,11 @@ class Kept(OrderedDict):
 
 
 def state_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> State:
-    """The state of a communicator; the first call on it is collective."""
+    """The state of a communicator; the first call on it is collective.
+
+    Raises:
+        ArgumentError: the layout is not one of so many ranks, or not the one it goes by already.
+    """
     state = existing(user)
     if state is None:
         chosen = topology or config.topology
@@ -165,6 +178,10 @@ def state_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> 
             chosen = Topology.parse(chosen, user.Get_size())
         state = State(user, config, chosen)
         user.Set_attr(keyval(), state)
+    elif topology is not None and Topology.parse(topology, user.Get_size()) != state.topology:
+        raise ArgumentError("topology", f"is {topology}, but this communicator goes by "
+                                        f"{state.topology} already",
+                            "give it to the first hpccoll.Comm of a communicator, or use a Dup")
     return state
 
 

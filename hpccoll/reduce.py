@@ -8,6 +8,8 @@ MPI library, which knows the type.
 
 from __future__ import annotations
 
+from contextvars import Context
+from functools import partial
 from typing import Any, Callable
 
 import numpy
@@ -81,12 +83,42 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     if operator is not None and not operator.pairs:
         ufunc = getattr(namespace, UFUNCS[operator.name])
         if half.is_half(dtype):
-            return half.kernel(ufunc, dtype) if namespace is numpy else half.converting(ufunc)
+            return (_quiet(half.kernel(ufunc, dtype)) if namespace is numpy
+                    else half.converting(ufunc))
         if operator.name in ("max", "min"):
             # NumPy deprecates a third positional operand of these two, and only these.
             return lambda left, right, into: ufunc(left, right, out=into)
-        return ufunc
+        return _quiet(ufunc) if namespace is numpy and dtype.kind in "fc" else ufunc
     return _reduce_local(op, datatype)
+
+
+def _quiet(kernel: Kernel) -> Kernel:
+    """A kernel that overflows as MPI's do: silently, whatever ``numpy.seterr`` says.
+
+    An error or a warning made one would end the collective half-way, and on some ranks only. The
+    result is for one thread at a time.
+    """
+    if _SILENT is not None:
+        return partial(_SILENT.copy().run, kernel)
+
+    def silent(*operands: Any) -> Any:
+        with numpy.errstate(all="ignore"):
+            return kernel(*operands)
+
+    return silent
+
+
+def _silent() -> Context | None:
+    """A context that holds the settings; ``None`` where NumPy, before 2.0, keeps them elsewhere."""
+    if numpy.lib.NumpyVersion(numpy.__version__) < "2.0.0":
+        return None
+    context = Context()
+    context.run(numpy.seterr, all="ignore")
+    return context
+
+
+#: Entering it takes less time than ``numpy.errstate``, which costs as much as a small message.
+_SILENT = _silent()
 
 
 def holder(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[[int], Any] | None:

@@ -9,6 +9,7 @@ inside a request, and loopback drives p of in one process. It never blocks by it
 from __future__ import annotations
 
 import os
+import sys
 import time
 import warnings
 from itertools import repeat
@@ -409,6 +410,9 @@ class Watch:
             raise CollectiveTimeout(title, rank, round_, peers, self.timeout)
         if not self.warned:
             self.warned = True
-            warnings.warn(f"hpccoll: {title} on rank {rank} has waited {elapsed:.0f} s in round "
-                          f"{round_} for rank(s) {', '.join(map(str, peers))}",
-                          RuntimeWarning, stacklevel=2)
+            text = (f"hpccoll: {title} on rank {rank} has waited {elapsed:.0f} s in round "
+                    f"{round_} for rank(s) {', '.join(map(str, peers))}")
+            try:
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            except RuntimeWarning:  # a filter makes it an error, which would break the communicator
+                print(text, file=sys.stderr, flush=True)

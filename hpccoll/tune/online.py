@@ -12,7 +12,7 @@ all ranks alike: collective, bytes, kind of element and operator, and whether bl
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 import numpy
 from mpi4py import MPI
@@ -100,13 +100,10 @@ class Meeting:
 
 def shape_of(call: Call) -> tuple:
     """What calls must share to be tried together; every rank sees the same."""
-    kind: Any = None
-    if call.datatype is not None:
-        dtype = element_type(call.datatype)
-        kind = dtype.kind, dtype.itemsize
     if call.op is None:
-        return call.collective, call.nbytes, call.uniform, kind
+        return call.collective, call.nbytes, call.uniform
+    dtype = element_type(call.datatype)
     # By properties: a handle may be used again, by another operator and on some ranks only.
     operator = operator_of(call.op)
-    return (call.collective, call.nbytes, call.uniform, kind,
+    return (call.collective, call.nbytes, call.uniform, dtype.kind, dtype.itemsize,
             operator.name if operator else bool(call.op.Is_commutative()))

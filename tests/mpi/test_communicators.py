@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.comm import Cart, Distgraph, Graph
-from hpccoll.errors import CommunicatorError
+from hpccoll.errors import ArgumentError, CommunicatorError
 from hpccoll.private import existing
 
 pytestmark = pytest.mark.mpi
@@ -209,6 +209,18 @@ def test_a_class_of_a_users_own(world):
     mine = Mine(world)
     assert type(mine) is Mine and type(mine.Dup()) is Mine and mine == world
     works(mine)
+
+
+def test_wrappers_must_agree_on_the_layout(world):
+    ones = ",".join("1" * world.size)
+    comm = world.Dup()
+    assert hpccoll.Comm(comm).topology == comm.topology
+    assert hpccoll.Comm(comm, topology=str(comm.topology)).topology == comm.topology
+    if world.size > 1:
+        with pytest.raises(ArgumentError, match="goes by .* already"):
+            hpccoll.Comm(comm, topology=ones).topology
+        assert str(hpccoll.Comm(comm.Dup(), topology=ones).topology) != str(comm.topology)
+    comm.Free()
 
 
 def test_explain_and_topology(world):

@@ -7,6 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll import private
 from hpccoll.errors import CommunicatorError, HpccollError
 
 VIEWS = pytest.mark.parametrize("form", [lambda array: array, lambda array: array[:]],
@@ -134,6 +135,28 @@ def test_arrays_are_not_kept_alive(ours):
         gone = [weakref.ref(array) for array in arrays]
         del arrays
         assert [reference() for reference in gone] == [None, None]
+
+
+def test_prepared_calls_share_what_scratch_is_too_large_to_keep(world, monkeypatch):
+    """Several hundred of them would hold as many times the largest message."""
+    monkeypatch.setattr(private, "KEPT_SCRATCH", 1 << 10)
+    pairs = [(numpy.empty(4000 + 100 * i), numpy.empty(4000 + 100 * i)) for i in range(6)]
+    state = world._private()
+    with world.using(allreduce="recursive_doubling"):
+        for turn in range(4):
+            for source, sink in pairs:
+                source[:] = world.rank + turn
+                world.Allreduce(source, sink)
+                assert (sink == world.size * (world.size - 1) // 2 + world.size * turn).all()
+        assert len(state.prepared) == len(pairs)
+        scratches = [each.memory.scratch for each in state.prepared.values()]
+        large = {id(scratch.base) for scratch in scratches if scratch.nbytes > 1 << 10}
+        assert len(large) <= 2 and (state._large() is not None) == bool(large)
+        assert large or world.size != 2
+        del scratches
+        state.prepared.clear()
+        world._shapes.clear()
+        assert state._large() is None
 
 
 @VIEWS

@@ -88,18 +88,66 @@ def test_a_datatype_of_another_size_counts_its_own_elements():
     ([X, ([1], [2], [3])], True), (None, False), (MPI.BOTTOM, False), ([MPI.BOTTOM, 1, "d"], False),
     ([X, 1, "no such code"], False), ([X, 1, 2.5], False), ("text", False), (5, False),
     (object(), False), (numpy.array([None]), False), (numpy.zeros(3, ">f8"), False),
-    (numpy.ma.zeros(3), False), (numpy.zeros(3, "U4"), False),
+    (numpy.zeros(3, "U4"), False),
     ([X, MPI.DATATYPE_NULL], False)])
 def test_what_only_mpi4py_can_judge(spec, vector):
     with pytest.raises(NativeOnly):
         resolve(spec, "b", vector=vector, blocks=3)
 
 
-def test_derived_datatypes_are_for_mpi():
+def test_derived_datatypes_are_for_mpi_where_there_is_an_operator():
     pair = MPI.DOUBLE.Create_contiguous(2).Commit()
     with pytest.raises(NativeOnly, match="derived"):
         resolve([X, 6, pair], "b")
     pair.Free()
+
+
+def test_raw_buffers_count_bytes():
+    one = resolve([X, (2, 3)], "b", raw=True)
+    assert (one.counts, one.displs, one.datatype, one.dtype) == ([16], [24], MPI.BYTE, X.dtype)
+    assert one.array.dtype == "u1" and numpy.shares_memory(one.array, X)
+    several = resolve([X, ([1, 0, 2], [4, 0, 7])], "b", vector=True, blocks=3, raw=True)
+    assert (several.counts, several.displs) == ([8, 0, 16], [32, 0, 56])
+
+
+def test_derived_datatypes_are_packed_and_unpacked():
+    matrix = numpy.arange(12.0).reshape(4, 3)
+    apart = MPI.DOUBLE.Create_vector(4, 1, 3)
+    column = apart.Create_resized(0, 8).Commit()
+    buffer = resolve([matrix, ([1, 1], [2, 0]), column], "b", vector=True, blocks=2, raw=True,
+                     writable=True)
+    assert (buffer.counts, buffer.displs, buffer.dtype) == ([32, 32], [0, 32], None)
+    buffer.load()
+    assert buffer.array.view("f8").tolist() == [2, 5, 8, 11, 0, 3, 6, 9]
+    column.Free()  # the call has begun
+    buffer.array.view("f8")[:] = range(100, 108)
+    buffer.store()
+    assert matrix.tolist() == [[104, 1, 100], [105, 4, 101], [106, 7, 102], [107, 10, 103]]
+    apart.Free()
+
+
+def test_a_derived_datatype_must_not_reach_out_of_the_buffer():
+    back = MPI.DOUBLE.Create_indexed([1, 1], [1, -1]).Commit()
+    with pytest.raises(BufferArgumentError, match="reaches from byte -8 to 16 of 96"):
+        resolve([X, 1, back], "b", raw=True)
+    lowered = back.Create_hindexed([1], [8]).Commit()
+    buffer = resolve([X, 1, lowered], "b", raw=True)
+    buffer.load()
+    assert buffer.array.view("f8").tolist() == [X[2], X[0]]
+    back.Free(), lowered.Free()
+
+
+def test_subclasses_are_seen_as_mpi4py_sees_them():
+    """With the methods of their own they would cut and compute in other ways."""
+    class Other(numpy.ndarray):
+        def reshape(self, *shape):
+            raise NotImplementedError
+
+    plain = numpy.array([1.0, 2.0])
+    for made in plain.view(Other), numpy.ma.array(plain, mask=[True, False]):
+        array = resolve(made, "b").array
+        assert type(array) is numpy.ndarray and array.tolist() == [1, 2]
+        assert numpy.shares_memory(array, made)
 
 
 @pytest.mark.parametrize("spec, options, error, complaint", [
@@ -171,8 +219,12 @@ def test_overlap():
     assert overlap(at(4, 0), at(4, 3)) and not overlap(at(4, 0), at(4, 4))
     assert not overlap(at(0, 3), at(12, 0))
     assert not overlap(resolve(X, "b"), resolve(X.copy(), "b"))
-    gaps = resolve([X, ([2, 2], [0, 8])], "b", vector=True, blocks=2)
-    assert overlap(gaps, at(2, 4))  # the whole stretch counts, gaps included
+    gaps, others, meeting = (resolve([X, (counts, displs)], "b", vector=True, blocks=2)
+                             for counts, displs in [([2, 2], [0, 8]), ([3, 2], [4, 10]),
+                                                    ([0, 3], [0, 7])])
+    assert not overlap(gaps, at(6, 2)) and overlap(gaps, at(7, 2))  # what lies between is free
+    assert not overlap(gaps, others) and overlap(gaps, meeting) and not overlap(meeting, others)
+    assert overlap(resolve([X, ([9, 1], [0, 11])], "b", vector=True, blocks=2), meeting)
 
 
 def test_bfloat16():

@@ -42,7 +42,7 @@ def test_a_plan_sums_up_its_lanes():
 
 
 @pytest.mark.parametrize("longest, itemsize, nbytes, shared, expected", [
-    (100, 4, 400, True, 0), (101, 4, 400, True, 51), (101, 4, 400, False, 100),
+    (100, 4, 400, True, 0), (101, 4, 400, True, 64), (101, 4, 400, False, 100),
     (1000, 8, 400, True, 50), (0, 8, 400, True, 0), (5, 8, 1, True, 1), (5, 8, 1, False, 1)])
 def test_segments_are_evened_out_where_everyone_knows_the_longest(longest, itemsize, nbytes,
                                                                   shared, expected):

@@ -1,0 +1,94 @@
+"""Derived datatypes: elements that lie apart, or are of several types, moved as packed bytes.
+
+Ranks may describe the same elements by different datatypes, one of them derived and another not, so
+who has a derived one takes part in the same algorithm as the others. What such a rank sends is
+packed into bytes when its call starts, and what it gets is unpacked at the end. In an operator's
+place, where the elements themselves count, derived datatypes are the MPI library's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.errors import BufferArgumentError
+
+
+class Block(NamedTuple):
+    """``count`` elements of a datatype, ``displ`` bytes behind a buffer's start."""
+
+    datatype: MPI.Datatype
+    count: int
+    displ: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, without what lies between them."""
+        return self.count * self.datatype.Get_size()
+
+
+class Packed:
+    """Blocks of elements in a buffer, and their bytes packed into an array.
+
+    Args:
+        address, nbytes: where the buffer is; ``nbytes`` is ``None`` for ``MPI.BOTTOM``.
+        blocks: what is in it.
+        argument: its name, for messages.
+        writable: whether they will be unpacked again.
+
+    Raises:
+        BufferArgumentError: the buffer is too small.
+    """
+
+    def __init__(self, address: int, nbytes: int | None, blocks: Sequence[Block], argument: str,
+                 writable: bool):
+        self.blocks = [block for block in blocks if block.nbytes]
+        self.array = numpy.empty(sum(block.nbytes for block in self.blocks), "u1")
+        spans = list(map(_span, self.blocks))
+        self.start = min((start for start, _ in spans), default=0)
+        self.stop = max((stop for _, stop in spans), default=0)
+        if nbytes is not None and not 0 <= self.start <= self.stop <= nbytes:
+            raise BufferArgumentError(argument, f"is too small: the datatype reaches from byte "
+                                                f"{self.start} to {self.stop} of {nbytes}")
+        self.address, self.writable = address + self.start, writable
+        self.datatype = MPI.DATATYPE_NULL
+
+    def load(self) -> None:
+        """Pack the elements. From now on it does not matter if the caller frees the datatype."""
+        if self.blocks:
+            self._commit()
+            self.datatype.Pack(self._memory(), self.array, 0, MPI.COMM_SELF)
+            if not self.writable:
+                self._close()
+
+    def store(self) -> None:
+        """Unpack the elements, and be done."""
+        if self.blocks:
+            self.datatype.Unpack(self.array, 0, self._memory(), MPI.COMM_SELF)
+            self._close()
+
+    def _close(self) -> None:
+        if self.datatype != MPI.DATATYPE_NULL:
+            self.datatype.Free()
+
+    def _memory(self) -> MPI.memory:
+        return MPI.memory.fromaddress(self.address, self.stop - self.start)
+
+    def _commit(self) -> None:
+        """One datatype for all blocks, from the first byte to the last: mpi4py divides the bytes of
+        a buffer by a datatype's extent to count elements, and the extent may be anything."""
+        self._close()
+        types, counts, displs = zip(*self.blocks)
+        whole = MPI.Datatype.Create_struct(counts, [d - self.start for d in displs], types)
+        self.datatype = whole.Create_resized(0, self.stop - self.start).Commit()
+        whole.Free()
+
+
+def _span(block: Block) -> tuple[int, int]:
+    """The first byte of a block that is used, and the first one behind it."""
+    _, extent = block.datatype.Get_extent()
+    begin, length = block.datatype.Get_true_extent()
+    last = (block.count - 1) * extent
+    return block.displ + begin + min(last, 0), block.displ + begin + max(last, 0) + length

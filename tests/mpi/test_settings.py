@@ -1,0 +1,90 @@
+"""What a program has set for itself: NumPy's errors, warnings, arrays of classes of its own."""
+
+import warnings
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.half import BLOCK
+from hpccoll.run import Watch
+
+pytestmark = pytest.mark.mpi
+ALGORITHM = pytest.mark.parametrize("way", [None, *(
+    name for name, entry in ALGORITHMS["allreduce"].items() if not entry.exact_only)])
+
+
+def wishing(comm, way):
+    return comm.using(**({} if way is None else {"allreduce": way}))
+
+
+@ALGORITHM
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "c16"])
+@pytest.mark.parametrize("count", [2, BLOCK // 2])
+def test_sums_that_overflow_are_infinite_and_silent(world, way, dtype, count):
+    """Raising on some ranks only, half-way, would leave the others waiting."""
+    finfo = numpy.finfo(dtype)
+    given, out = numpy.full(count, finfo.max, dtype), numpy.empty(count, dtype)
+    wanted = numpy.inf if world.size > 1 else finfo.max
+    for settings in "raise", "ignore" if world.rank else "raise", "warn":
+        with wishing(world, way), numpy.errstate(all=settings), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            out[:] = 0
+            world.Allreduce(given, out)
+            assert (out.real == wanted).all()
+            assert numpy.geterr()["over"] == settings  # ours are for the kernels alone
+
+
+@pytest.mark.parametrize("way", ["ring", "recursive_doubling"])
+def test_the_progress_thread_is_silent_too(world, way):
+    given, out = numpy.full(9, 1e308), numpy.empty(9)
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("the MPI library serves all requests")
+    with world.using(iallreduce=way), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        world.Iallreduce(given, out).Wait()
+    assert numpy.isinf(out).all() == (world.size > 1)
+
+
+def test_being_late_is_no_error_where_warnings_are(capsys):
+    class Waiting:
+        title, rank = "allreduce ring", 3
+
+        def pending(self):
+            return 2, (1, 4)
+
+    watch = Watch(Waiting(), timeout=300.0, report=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        watch.look(), watch.look(), watch.look()
+    said = capsys.readouterr().err
+    assert said.count("has waited") == 1 and "in round 2 for rank(s) 1, 4" in said
+
+
+class Quantity(numpy.ndarray):
+    """Like those of packages for units: computes with its own kind only, and is cut its own way."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **named):
+        raise TypeError("units differ")
+
+    def __getitem__(self, key):
+        raise TypeError("no part of it")
+
+
+@ALGORITHM
+def test_arrays_of_other_classes_are_their_memory(world, way):
+    """That is how mpi4py sees them."""
+    plain, found = numpy.arange(100.0) + world.rank, numpy.zeros(100)
+    with wishing(world, way):
+        for _ in range(4):
+            world.Allreduce(plain.view(Quantity), found.view(Quantity))
+    assert (found == world.size * numpy.arange(100) + sum(range(world.size))).all()
+
+
+def test_masks_are_no_part_of_what_travels(world):
+    given = numpy.ma.array(numpy.arange(4.0), mask=[0, 1, 0, 0])
+    found = numpy.ma.zeros(4)
+    with world.using(allreduce="ring"):
+        world.Allreduce(given if world.rank % 2 else given.data, found)
+    assert (found.data == world.size * numpy.arange(4)).all()
