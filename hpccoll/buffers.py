@@ -54,7 +54,7 @@ class Buffer(NamedTuple):
     displs: Sequence[int]
     dtype: numpy.dtype | None
     namespace: Any = numpy
-    load: Callable[[], None] | None = None
+    load: Callable[..., None] | None = None
     store: Callable[[], None] | None = None
 
     @property
@@ -131,13 +131,12 @@ def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> 
         NativeOnly: it is device memory, or what mpi4py does not understand either.
     """
     if type(obj) is type(MPI.BOTTOM):
-        made = Packed(0, None, blocks, argument, writable)
+        made = Packed(None, blocks, argument, writable)
     else:
         memory, namespace, store = _memory(obj, argument, writable, True)
         if namespace is not numpy or store is not None:
             raise NativeOnly("derived datatypes in device memory")
-        address = memory.__array_interface__["data"][0]
-        made = Packed(address, memory.nbytes, blocks, argument, writable)
+        made = Packed(memory, blocks, argument, writable)
     counts = [block.nbytes for block in blocks]
     return Buffer(made.array, MPI.BYTE, counts, [0, *accumulate(counts[:-1])], None, numpy,
                   made.load, made.store if writable else None)

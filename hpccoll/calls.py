@@ -394,7 +394,7 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 def _copied(sink: Buffer) -> Buffer:
     """A copy of the output as the input: an alltoall in place needs its data out of the way."""
     if sink.load is not None:
-        sink.load()
+        sink.load(once=True)
     array, synchronize = sink.array.copy(), synchronizer(sink.namespace)
     if synchronize is not None:
         synchronize()  # the first messages leave without any work before them

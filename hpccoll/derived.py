@@ -33,7 +33,7 @@ class Packed:
     """Blocks of elements in a buffer, and their bytes packed into an array.
 
     Args:
-        address, nbytes: where the buffer is; ``nbytes`` is ``None`` for ``MPI.BOTTOM``.
+        memory: of the buffer, which stays alive; ``None`` for ``MPI.BOTTOM``.
         blocks: what is in it.
         argument: its name, for messages.
         writable: whether they will be unpacked again.
@@ -42,39 +42,44 @@ class Packed:
         BufferArgumentError: the buffer is too small.
     """
 
-    def __init__(self, address: int, nbytes: int | None, blocks: Sequence[Block], argument: str,
+    def __init__(self, memory: numpy.ndarray | None, blocks: Sequence[Block], argument: str,
                  writable: bool):
+        self.memory, self.writable = memory, writable
         self.blocks = [block for block in blocks if block.nbytes]
         self.array = numpy.empty(sum(block.nbytes for block in self.blocks), "u1")
         spans = list(map(_span, self.blocks))
         self.start = min((start for start, _ in spans), default=0)
         self.stop = max((stop for _, stop in spans), default=0)
-        if nbytes is not None and not 0 <= self.start <= self.stop <= nbytes:
+        if memory is not None and not 0 <= self.start <= self.stop <= memory.nbytes:
             raise BufferArgumentError(argument, f"is too small: the datatype reaches from byte "
-                                                f"{self.start} to {self.stop} of {nbytes}")
-        self.address, self.writable = address + self.start, writable
+                                                f"{self.start} to {self.stop} of {memory.nbytes}")
         self.datatype = MPI.DATATYPE_NULL
 
-    def load(self) -> None:
-        """Pack the elements. From now on it does not matter if the caller frees the datatype."""
+    def load(self, once: bool = False) -> None:
+        """Pack the elements. From now on it does not matter if the caller frees the datatype.
+
+        ``once`` says that there will be no ``store`` after this.
+        """
         if self.blocks:
             self._commit()
-            self.datatype.Pack(self._memory(), self.array, 0, MPI.COMM_SELF)
-            if not self.writable:
+            self.datatype.Pack(self._bytes(), self.array, 0, MPI.COMM_SELF)
+            if once or not self.writable:
                 self._close()
 
     def store(self) -> None:
         """Unpack the elements, and be done."""
         if self.blocks:
-            self.datatype.Unpack(self.array, 0, self._memory(), MPI.COMM_SELF)
+            self.datatype.Unpack(self.array, 0, self._bytes(), MPI.COMM_SELF)
             self._close()
 
     def _close(self) -> None:
         if self.datatype != MPI.DATATYPE_NULL:
             self.datatype.Free()
 
-    def _memory(self) -> MPI.memory:
-        return MPI.memory.fromaddress(self.address, self.stop - self.start)
+    def _bytes(self) -> MPI.memory:
+        """The bytes that the datatype spans."""
+        begin = 0 if self.memory is None else self.memory.__array_interface__["data"][0]
+        return MPI.memory.fromaddress(begin + self.start, self.stop - self.start)
 
     def _commit(self) -> None:
         """One datatype for all blocks, from the first byte to the last: mpi4py divides the bytes of

@@ -1,5 +1,7 @@
 """Elements that lie apart on some ranks and side by side on others: legal, and common at roots."""
 
+import weakref
+
 import numpy
 import pytest
 from mpi4py import MPI
@@ -183,6 +185,19 @@ def test_persistent_and_nonblocking(world):
         begun.Wait()
         assert (found == wanted).all()
         apart.Free()
+
+
+def test_memory_stays_while_a_call_is_under_way(world):
+    apart = D.Create_vector(1000, 1, 2).Commit()
+    matrix = numpy.full(2000 * world.size, -1.0)
+    alive = weakref.ref(matrix)
+    with world.using(iallgather="ring"):
+        begun = world.Iallgather(numpy.ones(1000), [matrix, 1, apart])
+    del matrix
+    assert alive() is not None
+    begun.Wait()
+    del begun
+    apart.Free()
 
 
 @pytest.mark.parametrize("way", [None, "binomial"])
