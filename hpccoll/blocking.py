@@ -225,7 +225,7 @@ class Blocking(Recalling):
             return
         state = self._private()
         plan = plan_for(state, call, choice)
-        place = self._remember(name, name, args, Shape())
+        place = None if calls.is_loaded(call) else self._remember(name, name, args, Shape())
         known = place is not None and place in state.seen
         execution = prepare(state, call, plan, repeated=known)
         try:

@@ -101,13 +101,19 @@ def resolve(spec: Any, argument: str, *, blocks: int | None = None, vector: bool
     """
     obj, counts, displs, datatype = split(spec, vector)
     typed = raw and isinstance(datatype, MPI.Datatype)
-    if typed and is_derived(datatype):
+    if raw and obj is None and spec is not None:
+        obj = bytearray()  # who has nothing needs no memory
+    if typed and is_packed(datatype):
         return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
     if obj is None or type(obj) is type(MPI.BOTTOM):
         raise NativeOnly("MPI.BOTTOM")
     memory, namespace, store = _memory(obj, argument, writable, typed)
     datatype = _datatype(datatype, memory)
-    dtype = element_type(datatype)
+    if raw and is_packed(datatype):
+        return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
+    known = dtype = element_type(datatype)
+    if typed and known is None and datatype != MPI.DATATYPE_NULL:
+        dtype = numpy.dtype((numpy.void, datatype.Get_size()))  # characters, for example
     if dtype is None:
         raise NativeOnly("derived datatype")
     array = _elements(memory, dtype, argument, counts is None)
@@ -120,26 +126,32 @@ def resolve(spec: Any, argument: str, *, blocks: int | None = None, vector: bool
         return Buffer(array, datatype, counts, displs, dtype, namespace, None, store)
     size = dtype.itemsize
     return Buffer(array.view("u1"), MPI.BYTE, [size * count for count in counts],
-                  [size * displ for displ in displs], dtype, namespace, None, store)
+                  [size * displ for displ in displs], known, namespace, None, store)
 
 
 def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> Buffer:
     """A raw buffer of blocks of any datatypes.
 
     Raises:
-        BufferArgumentError: it is too small, read-only or not contiguous.
-        NativeOnly: it is device memory, or what mpi4py does not understand either.
+        BufferArgumentError: it is read-only or not contiguous.
+        NativeOnly: it is device memory that the MPI library moves, or what mpi4py does not
+            understand either.
     """
-    if type(obj) is type(MPI.BOTTOM):
-        made = Packed(None, blocks, argument, writable)
-    else:
-        memory, namespace, store = _memory(obj, argument, writable, True)
-        if namespace is not numpy or store is not None:
+    memory, bring = None, None
+    if type(obj) is not type(MPI.BOTTOM):
+        memory, namespace, bring = _memory(obj, argument, writable, True)
+        if namespace is not numpy:
             raise NativeOnly("derived datatypes in device memory")
-        made = Packed(memory, blocks, argument, writable)
+    made = Packed(memory, blocks, writable)
+
+    def store() -> None:
+        made.store()
+        if bring is not None:
+            bring()
+
     counts = [block.nbytes for block in blocks]
     return Buffer(made.array, MPI.BYTE, counts, [0, *accumulate(counts[:-1])], None, numpy,
-                  made.load, made.store if writable else None)
+                  made.load, store if writable else None)
 
 
 def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argument: str,
@@ -294,10 +306,25 @@ def element_type(datatype: MPI.Datatype) -> numpy.dtype | None:
     return _element_types[handle]
 
 
-def is_derived(datatype: MPI.Datatype) -> bool:
-    """Tell whether an MPI type was made of others, and is not ours for bfloat16."""
-    return (datatype != MPI.DATATYPE_NULL and not datatype.is_predefined
-            and element_type(datatype) is None)
+def is_packed(datatype: MPI.Datatype) -> bool:
+    """Tell whether elements of an MPI type have to be packed: it was made of others, and is not
+    ours for bfloat16; or it has gaps, as the types of some (value, index) pairs have."""
+    dtype = element_type(datatype)
+    if dtype is not None:
+        return dtype.names is not None and datatype.Get_size() != dtype.itemsize
+    return datatype != MPI.DATATYPE_NULL and (
+        not datatype.is_predefined or datatype.Get_size() != datatype.Get_extent()[1])
+
+
+def lasting(spec: Any, made: list[MPI.Datatype]) -> Any:
+    """The same specification with derived datatypes of its own, which are added to a list: the
+    caller may free his own."""
+    if isinstance(spec, (list, tuple)):
+        return type(spec)(lasting(part, made) for part in spec)
+    if isinstance(spec, MPI.Datatype) and spec != MPI.DATATYPE_NULL and not spec.is_predefined:
+        made.append(spec.Dup())
+        return made[-1]
+    return spec
 
 
 def _elements(memory: Any, dtype: numpy.dtype, argument: str, whole: bool) -> Any:

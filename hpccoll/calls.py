@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from hpccoll import plan
 from hpccoll.buffers import (
-    Buffer, NativeOnly, element_type, is_derived, is_in_place, overlap, packed, resolve)
+    Buffer, NativeOnly, element_type, is_in_place, is_packed, overlap, packed, resolve)
 from hpccoll.collective import COLLECTIVES
 from hpccoll.derived import Block
 from hpccoll.device import synchronizer
@@ -89,6 +89,11 @@ def is_strange(call: Call) -> bool:
     """Tell whether mpi4py has no MPI type for the elements of a call."""
     return any(one is not None and one.dtype is not None and is_bfloat16(one.dtype)
                for one in (call.source, call.sink))
+
+
+def is_loaded(call: Call) -> bool:
+    """Tell whether a buffer of a call is a copy, which has to be made when the call starts."""
+    return any(one is not None and one.load is not None for one in (call.source, call.sink))
 
 
 def check_root(root: Any, size: int) -> int:
@@ -393,12 +398,17 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 
 def _copied(sink: Buffer) -> Buffer:
     """A copy of the output as the input: an alltoall in place needs its data out of the way."""
-    if sink.load is not None:
-        sink.load(once=True)
-    array, synchronize = sink.array.copy(), synchronizer(sink.namespace)
-    if synchronize is not None:
-        synchronize()  # the first messages leave without any work before them
-    return sink._replace(array=array, load=None, store=None)
+    array = sink.namespace.empty_like(sink.array)
+
+    def load() -> None:
+        if sink.load is not None:
+            sink.load(once=True)
+        array[...] = sink.array
+        synchronize = synchronizer(sink.namespace)
+        if synchronize is not None:
+            synchronize()  # the first messages leave without any work before them
+
+    return sink._replace(array=array, load=load, store=None)
 
 
 def _bytes(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
@@ -413,11 +423,11 @@ def _bytes(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
         raise NativeOnly("unknown form; mpi4py says what is wrong with it")
     counts = [check_count(c, argument) for c in counts]
     displs = [check_count(d, argument) for d in displs]
-    if any(map(is_derived, types)):
+    if MPI.DATATYPE_NULL in types:
+        raise NativeOnly("no datatype; mpi4py says what is wrong with it")
+    if any(map(is_packed, types)):
         return packed(obj, list(map(Block, types, counts, displs)), argument, writable)
-    if any(element_type(t) is None for t in types):
-        raise NativeOnly("types that only the MPI library knows")
-    nbytes = [count * itemsize(t) for count, t in zip(counts, types)]
+    nbytes = [count * t.Get_size() for count, t in zip(counts, types)]
     return resolve([obj, (nbytes, displs), MPI.BYTE], argument, vector=True, blocks=size,
                    writable=writable, raw=True)
 

@@ -1,4 +1,4 @@
-"""Derived datatypes: elements that lie apart, or are of several types, moved as packed bytes.
+"""Derived datatypes, and those with gaps: elements that lie apart, moved as packed bytes.
 
 Ranks may describe the same elements by different datatypes, one of them derived and another not, so
 who has a derived one takes part in the same algorithm as the others. What such a rank sends is
@@ -12,8 +12,6 @@ from typing import NamedTuple, Sequence
 
 import numpy
 from mpi4py import MPI
-
-from hpccoll.errors import BufferArgumentError
 
 
 class Block(NamedTuple):
@@ -33,26 +31,19 @@ class Packed:
     """Blocks of elements in a buffer, and their bytes packed into an array.
 
     Args:
-        memory: of the buffer, which stays alive; ``None`` for ``MPI.BOTTOM``.
-        blocks: what is in it.
-        argument: its name, for messages.
+        memory: where they begin, which stays alive; ``None`` for ``MPI.BOTTOM``. As for mpi4py, a
+            datatype may reach beyond it: a column begins in the first row of a matrix.
+        blocks: what is there.
         writable: whether they will be unpacked again.
-
-    Raises:
-        BufferArgumentError: the buffer is too small.
     """
 
-    def __init__(self, memory: numpy.ndarray | None, blocks: Sequence[Block], argument: str,
-                 writable: bool):
+    def __init__(self, memory: numpy.ndarray | None, blocks: Sequence[Block], writable: bool):
         self.memory, self.writable = memory, writable
         self.blocks = [block for block in blocks if block.nbytes]
         self.array = numpy.empty(sum(block.nbytes for block in self.blocks), "u1")
         spans = list(map(_span, self.blocks))
         self.start = min((start for start, _ in spans), default=0)
         self.stop = max((stop for _, stop in spans), default=0)
-        if memory is not None and not 0 <= self.start <= self.stop <= memory.nbytes:
-            raise BufferArgumentError(argument, f"is too small: the datatype reaches from byte "
-                                                f"{self.start} to {self.stop} of {memory.nbytes}")
         self.datatype = MPI.DATATYPE_NULL
 
     def load(self, once: bool = False) -> None:

@@ -10,8 +10,11 @@ from typing import Iterator, TextIO
 
 def writable(path: str | os.PathLike) -> bool:
     """Tell whether a file can be written, or made."""
-    folder = os.path.dirname(path) or "."
-    return not os.path.isdir(path) and os.access(path if os.path.exists(path) else folder, os.W_OK)
+    if os.path.exists(path) and (os.path.isdir(path) or not os.access(path, os.W_OK)):
+        return False
+    # A new file is made beside the old one.
+    folder = os.path.dirname(os.path.realpath(path))
+    return _is_no_file(path) or os.access(folder, os.W_OK | os.X_OK)
 
 
 @contextmanager
@@ -24,11 +27,11 @@ def replacing(path: str | os.PathLike) -> Iterator[TextIO]:
     Raises:
         OSError: it cannot be written.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        with open(target, "w", encoding="utf-8") as file:
+    if _is_no_file(path):
+        with open(path, "w", encoding="utf-8") as file:
             yield file
         return
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.uname().nodename}.{os.getpid()}")
     try:
         with open(temporary, "x", encoding="utf-8") as file:
@@ -45,3 +48,8 @@ def replacing(path: str | os.PathLike) -> Iterator[TextIO]:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _is_no_file(path: str | os.PathLike) -> bool:
+    # By its name as given: /dev/stdout leads to a pipe whose own name leads nowhere.
+    return os.path.exists(path) and not os.path.isfile(path)

@@ -7,14 +7,15 @@ every rank, as MPI allows. Making one may wait for the other ranks; starting one
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.blocking import spelled
-from hpccoll.buffers import is_in_place, is_staged
-from hpccoll.calls import Call
+from hpccoll.buffers import is_staged, lasting
+from hpccoll.calls import Call, is_loaded
 from hpccoll.config import THREAD
 from hpccoll.engine import plan_for, prepare
 from hpccoll.flight import Lasting
@@ -125,17 +126,18 @@ class Persistent(Nonblocking):
             refuse_staged(name, args)
             return native(*spelled(call, args), info=info)
         # Its input is a copy, which has to be taken again at every start.
-        copied = any(map(is_staged, args)) or any(
-            each.load is not None for each in (call.source, call.sink) if each) or (
-            call.collective == "alltoall" and is_in_place(args[0]))
-        return _request(self._private(), call, choice,
-                        (lambda: self._resolve(name, *args)) if copied else None,
-                        self._config.progress == THREAD)
+        made: list[MPI.Datatype] = []
+        again = None
+        if is_loaded(call) or any(map(is_staged, args)):
+            args = tuple(lasting(arg, made) for arg in args)
+            again = partial(self._resolve, name, *args)
+        return _request(self._private(), call, choice, again, self._config.progress == THREAD, made)
 
 
 def _request(state: State, call: Call, choice: Choice, again: Callable[[], Call] | None,
-             threaded: bool) -> Prequest:
-    """The request of a call; ``again``, if given, makes the call anew for every start."""
+             threaded: bool, made: list[MPI.Datatype]) -> Prequest:
+    """The request of a call; ``again``, if given, makes the call anew for every start, from
+    datatypes ``made`` for it."""
     plan, tag = plan_for(state, call, choice), state.lasting_tag()
 
     def fresh() -> tuple:
@@ -144,7 +146,7 @@ def _request(state: State, call: Call, choice: Choice, again: Callable[[], Call]
                 new.sink and new.sink.store, threaded)
 
     if again is not None:
-        return Prequest(state, fresh, lambda: None)
+        return Prequest(state, fresh, lambda: [each.Free() for each in made])
 
     on_host = (call.sink or call.source) is None or (call.sink or call.source).namespace is numpy
     execution = prepare(state, call, plan, tag, repeated=on_host, own_scratch=True)

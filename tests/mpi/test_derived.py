@@ -230,12 +230,84 @@ def test_the_type_that_is_given_counts(world, array, datatype):
         assert (words == range(16)).all() or world.rank == 0
 
 
-def test_a_buffer_that_is_too_small(world):
-    column = D.Create_vector(4, 1, 3).Commit()
-    with pytest.raises(BufferArgumentError, match="buf: is too small: the datatype reaches from "
-                                                  "byte 0 to 80 of 72"):
-        world.Bcast([numpy.zeros(9), 1, column], 0)
-    column.Free()
+@pytest.mark.parametrize("way", [None, "binomial", "scatter_allgather"])
+def test_a_datatype_may_reach_beyond_the_array(world, way):
+    """A column is named by its first element."""
+    with wishing(world, "bcast", way):
+        matrix = numpy.arange(20.0).reshape(5, 4) + 100 * world.rank
+        column = D.Create_vector(5, 1, 4).Commit()
+        world.Bcast([matrix[0, 2:], 1, column], 0)
+        wanted = numpy.arange(20.0).reshape(5, 4) + 100 * world.rank
+        wanted[:, 2] -= 100 * world.rank
+        assert (matrix == wanted).all()
+        column.Free()
+
+
+@pytest.mark.parametrize("method", ["Bcast", "Alltoallw"])
+def test_elements_with_gaps_beside_those_without(world, method):
+    """A pair of a double and an int takes 16 bytes of memory and has 12."""
+    p, count = world.size, 700
+    given = numpy.zeros(p * count, numpy.dtype("f8, i4", align=True))
+    given["f0"], given["f1"] = numpy.arange(p * count) + 0.5, world.rank
+    together = MPI.DOUBLE_INT.Create_contiguous(count).Commit()
+    if method == "Bcast":
+        with world.using(bcast="scatter_allgather"):
+            out = given.copy()
+            world.Bcast([out, p, together] if world.rank % 2 else [out, MPI.DOUBLE_INT], 0)
+        assert (out["f0"] == given["f0"]).all() and (out["f1"] == 0).all()
+    else:
+        out = numpy.zeros_like(given)
+        types = [together] * p if world.rank % 2 else [MPI.DOUBLE_INT] * p
+        each = 1 if world.rank % 2 else count
+        places = [16 * count * rank for rank in range(p)]
+        with world.using(alltoall="pairwise"):
+            world.Alltoallw(*([memory, ([each] * p, places), types] for memory in (given, out)))
+        assert (out["f0"] == (numpy.arange(count) + count * world.rank + 0.5)[None, :].repeat(
+            p, 0).reshape(-1)).all()
+        assert (out["f1"] == numpy.arange(p).repeat(count)).all()
+    together.Free()
+
+
+def test_characters_beside_bytes(world):
+    with world.using(bcast="binomial"):
+        for turn in range(4):
+            text = bytearray(b"text of %d bytes" % turn if world.rank == 0 else bytes(15))
+            world.Bcast([text, MPI.CHAR] if world.rank == 0 else text, 0)
+            assert bytes(text) == b"text of %d bytes" % turn
+
+
+def test_pairs_again_and_again(world):
+    """Their copies are made for every call: what was prepared for one does not serve the next."""
+    pairs = numpy.zeros(5, numpy.dtype("f8, i4", align=True))
+    with world.using(bcast="binomial"):
+        for turn in range(6):
+            pairs["f0"], pairs["f1"] = turn + world.rank, turn
+            world.Bcast(pairs, 0)
+            assert (pairs["f0"] == turn).all() and (pairs["f1"] == turn).all()
+
+
+def test_a_rank_with_nothing(world):
+    counts = [5 * (rank != 0) for rank in range(world.size)]
+    out = numpy.full(sum(counts), -1.0)
+    with world.using(allgather="ring"):
+        world.Allgatherv([None, 0, D] if world.rank == 0 else numpy.full(5, float(world.rank)),
+                         [out, counts])
+    assert (out == numpy.arange(world.size).repeat(counts)).all()
+
+
+@pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="needs MPI.THREAD_MULTIPLE")
+def test_a_datatype_freed_before_the_start(world):
+    apart, column = blocks(world, 3)
+    matrix = numpy.zeros((3, world.size))
+    with world.using(allgather_init="ring"):
+        request = world.Allgather_init(numpy.full(3, float(world.rank)), [matrix, 1, column])
+    apart.Free(), column.Free()
+    for _ in range(2):
+        matrix[:] = -1
+        request.Start()
+        request.Wait()
+        assert (matrix == numpy.arange(world.size)).all()
+    request.Free()
 
 
 def test_memory_that_is_read_only(world):

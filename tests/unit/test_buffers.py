@@ -126,15 +126,30 @@ def test_derived_datatypes_are_packed_and_unpacked():
     apart.Free()
 
 
-def test_a_derived_datatype_must_not_reach_out_of_the_buffer():
-    back = MPI.DOUBLE.Create_indexed([1, 1], [1, -1]).Commit()
-    with pytest.raises(BufferArgumentError, match="reaches from byte -8 to 16 of 96"):
-        resolve([X, 1, back], "b", raw=True)
-    lowered = back.Create_hindexed([1], [8]).Commit()
-    buffer = resolve([X, 1, lowered], "b", raw=True)
+def test_a_derived_datatype_may_begin_before_and_end_behind_what_is_passed():
+    """As for mpi4py: what is passed is where it begins."""
+    around = MPI.DOUBLE.Create_indexed([1, 1], [1, -1]).Commit()
+    buffer = resolve([X[4:5], 1, around], "b", raw=True)
     buffer.load()
-    assert buffer.array.view("f8").tolist() == [X[2], X[0]]
-    back.Free(), lowered.Free()
+    assert buffer.array.view("f8").tolist() == [X[5], X[3]]
+    around.Free()
+
+
+@pytest.mark.parametrize("datatype, size", [(MPI.CHAR, 1), (MPI.WCHAR, 4), (MPI.DOUBLE_INT, 12),
+                                            (MPI.SHORT_INT, 6), (MPI.TWOINT, 8), (MPI.FLOAT, 4)])
+def test_raw_buffers_count_the_bytes_of_elements_without_gaps(datatype, size):
+    """Other ranks may have them side by side."""
+    buffer = resolve([bytearray(64), 3, datatype], "b", raw=True)
+    assert buffer.counts == [3 * size]
+    assert (buffer.load is not None) == (size in (6, 12))
+
+
+def test_nothing_needs_no_memory():
+    for raw in resolve([None, 0, MPI.DOUBLE], "b", raw=True, writable=True), resolve(
+            [None, ([0, 0], None), MPI.DOUBLE], "b", raw=True, vector=True, blocks=2):
+        assert raw.count == 0
+    with pytest.raises(BufferArgumentError, match="too small"):
+        resolve([None, 1, MPI.DOUBLE], "b", raw=True)
 
 
 def test_subclasses_are_seen_as_mpi4py_sees_them():

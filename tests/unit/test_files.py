@@ -1,6 +1,8 @@
 """Files are written whole or not at all."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -42,6 +44,21 @@ def test_what_is_no_file_is_written_to(tmp_path):
         file.write("text")
     assert os.read(reader, 9) == b"text" and not pipe.is_file()
     os.close(reader)
+
+
+def test_standard_output_may_be_a_pipe():
+    code = ("from hpccoll.files import replacing\n"
+            "with replacing('/dev/stdout') as file: file.write('text')")
+    ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert ran.stdout == b"text"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_cannot_be_replaced_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("old")
+    tmp_path.chmod(0o555)
+    assert not writable(tmp_path / "file")
+    tmp_path.chmod(0o755)
 
 
 def test_errors_are_the_systems(tmp_path):
