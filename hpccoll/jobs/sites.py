@@ -128,7 +128,8 @@ SITES: dict[str, Site] = {
         mpi="cray", ppn=8, cores=56, gpus=8, yours=("account",),
         directives=(Line("--partition=standard-g", "nodes with devices"),),
         cpus=(49, 57, 17, 25, 1, 9, 33, 41),
-        device=("ROCR_VISIBLE_DEVICES", "$SLURM_LOCALID", _RANKS_DEVICE.replace("CUDA", "HIP")),
+        device=("ROCR_VISIBLE_DEVICES", "$((SLURM_LOCALID % {gpus}))",
+                _RANKS_DEVICE.replace("CUDA", "HIP")),
         settings=(_GPU_SUPPORT,)),
     "alps": Site(
         "Alps' GH200 nodes (CSCS)", "eth-cscs/cscs-docs",

@@ -174,6 +174,10 @@ def test_what_makes_no_sense_is_named(field, given):
         script(Job(**given))
 
 
+def test_ranks_take_turns_on_fewer_devices():
+    assert "ROCR_VISIBLE_DEVICES=$((SLURM_LOCALID % 4))" in script(Job("lumi", gpus=4))
+
+
 def test_an_unknown_site_lists_the_known_ones():
     with pytest.raises(ArgumentError, match=", ".join(SITES)):
         find("nowhere")
