@@ -398,7 +398,7 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 
 def _copied(sink: Buffer) -> Buffer:
     """A copy of the output as the input: an alltoall in place needs its data out of the way."""
-    array = sink.namespace.empty_like(sink.array)
+    array = sink.namespace.empty(sink.array.size, "u1")
 
     def load() -> None:
         if sink.load is not None:
