@@ -41,9 +41,7 @@ class Packed:
         self.memory, self.writable = memory, writable
         self.blocks = [block for block in blocks if block.nbytes]
         self.array = numpy.empty(sum(block.nbytes for block in self.blocks), "u1")
-        spans = list(map(_span, self.blocks))
-        self.start = min((start for start, _ in spans), default=0)
-        self.stop = max((stop for _, stop in spans), default=0)
+        self.span = 0, 0
         self.datatype = MPI.DATATYPE_NULL
 
     def load(self, once: bool = False) -> None:
@@ -70,15 +68,18 @@ class Packed:
     def _bytes(self) -> MPI.memory:
         """The bytes that the datatype spans."""
         begin = 0 if self.memory is None else self.memory.__array_interface__["data"][0]
-        return MPI.memory.fromaddress(begin + self.start, self.stop - self.start)
+        start, stop = self.span
+        return MPI.memory.fromaddress(begin + start, stop - start)
 
     def _commit(self) -> None:
         """One datatype for all blocks, from the first byte to the last: mpi4py divides the bytes of
         a buffer by a datatype's extent to count elements, and the extent may be anything."""
         self._close()
+        starts, stops = zip(*map(_span, self.blocks))
+        start, stop = self.span = min(starts), max(stops)
         types, counts, displs = zip(*self.blocks)
-        whole = MPI.Datatype.Create_struct(counts, [d - self.start for d in displs], types)
-        self.datatype = whole.Create_resized(0, self.stop - self.start).Commit()
+        whole = MPI.Datatype.Create_struct(counts, [displ - start for displ in displs], types)
+        self.datatype = whole.Create_resized(0, stop - start).Commit()
         whole.Free()
 
 

@@ -125,10 +125,10 @@ class Persistent(Nonblocking):
         if choice is None:
             refuse_staged(name, args)
             return native(*spelled(call, args), info=info)
-        # Its input is a copy, which has to be taken again at every start.
         made: list[MPI.Datatype] = []
         again = None
         if is_loaded(call) or any(map(is_staged, args)):
+            # Its input is a copy, which has to be taken again at every start.
             args = tuple(lasting(arg, made) for arg in args)
             again = partial(self._resolve, name, *args)
         return _request(self._private(), call, choice, again, self._config.progress == THREAD, made)

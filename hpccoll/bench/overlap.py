@@ -22,7 +22,6 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.bench import candidates as choosing
-from hpccoll.bench.candidates import FORWARDED
 from hpccoll.bench.cases import Case
 from hpccoll.bench.environment import record
 from hpccoll.bench.measure import LEAST, MOST, WARM, World, in_turn
@@ -239,7 +238,7 @@ def _select(options: Options, case: Case,
     if not options.wanted:
         chosen = [c for c in chosen if c.name != AUTO]
     for candidate in chosen:
-        if candidate.name in (NATIVE, FORWARDED, AUTO):
+        if candidate.name in (NATIVE, choosing.FORWARDED, AUTO):
             continue
         if not can_progress(load().progress):
             refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"
