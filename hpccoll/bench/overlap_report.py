@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Sequence, TextIO
 
 from rich.text import Text
 
@@ -11,7 +11,6 @@ from hpccoll.bench.overlap import Overlap
 from hpccoll.bench.records import SCHEMA
 from hpccoll.bench.report import Lines, header
 from hpccoll.bench.session import Options, Outcome
-from hpccoll.files import replacing
 
 
 class Table(Lines):
@@ -57,13 +56,12 @@ class Table(Lines):
 
 
 
-def write_record(path: str, options: Options, outcome: Outcome) -> None:
+def write_record(file: TextIO, options: Options, outcome: Outcome) -> None:
     """Write environment, settings and every single time, as JSON."""
     entries = [{**r._asdict(), "statistics": {
         **dict(zip(("pure_seconds", "compute_seconds", "overlapped_seconds"), r.medians)),
         "overlap_percent": r.percent}} for group in outcome.groups for r in group]
-    with replacing(path) as file:
-        json.dump({"schema": SCHEMA, "environment": outcome.environment,
-                   "settings": options.as_data(), "complete": not outcome.interrupted,
-                   "results": [], "overlap": entries}, file, indent=1)
-        file.write("\n")
+    json.dump({"schema": SCHEMA, "environment": outcome.environment,
+               "settings": options.as_data(), "complete": not outcome.interrupted,
+               "results": [], "overlap": entries}, file, indent=1)
+    file.write("\n")

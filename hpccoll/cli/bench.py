@@ -10,7 +10,8 @@ something became slower. ``--matrix`` starts the launchers of several environmen
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
-from hpccoll.cli.options import PERCENT, SECONDS, check_outputs
+from hpccoll.cli.options import PERCENT, SECONDS, check_outputs, opened
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -32,7 +33,6 @@ from hpccoll.cli.ranks import (
 )
 from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
-from hpccoll.files import replacing
 from hpccoll.topology import Topology
 
 
@@ -75,7 +75,8 @@ from hpccoll.topology import Topology
 @click.option("-c", "--validate", is_flag=True,
               help="With --format osu, show the verdict; all results are checked anyway.")
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
-@click.option("--json", "json_path", metavar="FILE", help="Write a record with every single time.")
+@click.option("--json", "json_path", metavar="FILE",
+              help="Write a record with every single time; - is standard output.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
 @click.option("--overlap", is_flag=True,
               help="Nonblocking collectives: how much of them hides behind computation.")
@@ -149,7 +150,8 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             if overlap:
                 outcome = overlapping.run(comm, options, tests, table, stopped, progress)
                 if json_path is not None and comm.Get_rank() == 0:
-                    overlap_report.write_record(json_path, options, outcome)
+                    with opened(json_path) as file:
+                        overlap_report.write_record(file, options, outcome)
             else:
                 outcome = session.run(comm, options, reports, stopped, progress)
             if plot_path is not None and outcome.groups:
@@ -273,7 +275,7 @@ def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console
     elif form == "csv":
         made = [formats.Csv(sys.stdout)]
     else:
-        made = [formats.Json(lambda: nullcontext(sys.stdout), options.as_data(), tolerance)]
+        made = [formats.Json(partial(opened, "-"), options.as_data(), tolerance)]
     if json_path is not None:
-        made.append(formats.Json(lambda: replacing(json_path), options.as_data(), tolerance))
+        made.append(formats.Json(partial(opened, json_path), options.as_data(), tolerance))
     return made

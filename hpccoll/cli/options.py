@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import nullcontext
 from math import isfinite
-from typing import Any, Iterable
+from typing import Any, ContextManager, Iterable, TextIO
 
 import click
 
@@ -91,18 +93,22 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
         raise ArgumentError("--json", f"cannot write {json_path!r}")
 
 
+def opened(path: str) -> ContextManager[TextIO]:
+    """What ``--json`` names: a file that is written whole or not at all, or ``-`` for standard
+    output."""
+    return nullcontext(sys.stdout) if path == "-" else replacing(path)
+
+
 def write_text(path: str, text: str) -> None:
-    """Write what ``--json`` asked for: into a file, or ``-`` for standard output.
+    """Write what ``--json`` asked for.
 
     Raises:
         ArgumentError: the file cannot be written.
     """
-    if path == "-":
-        click.echo(text, nl=False)
-        return
     try:
-        with replacing(path) as file:
+        with opened(path) as file:
             file.write(text)
     except OSError as error:
         raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error
-    click.echo(f"wrote {path}", err=True)
+    if path != "-":
+        click.echo(f"wrote {path}", err=True)

@@ -652,6 +652,12 @@ def test_what_is_no_file_is_written_to():
     assert Path("/dev/null").is_char_device()
 
 
+def test_a_record_on_standard_output():
+    ran = bench("allreduce", "-m", "8:8", "-i", "2", "--format", "csv", "--json", "-")
+    assert ran.exit_code == 0 and not Path("-").exists()
+    assert json.loads(ran.stdout[ran.stdout.index("{"):])["complete"]
+
+
 def test_native_through_us_overlaps_without_an_algorithm(tmp_path):
     ran = bench("gatherv", "-m", "8:8", "-i", "2", "--overlap", "--topology", "1", "--algorithm",
                 "native,forwarded", "--json", str(tmp_path / "record.json"))
