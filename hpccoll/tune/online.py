@@ -6,8 +6,8 @@ barrier on. Then all ranks take the maximum of their times, in one allreduce on 
 communicator, so that they reach the same verdict: the smallest median. It is never changed.
 
 Every call gets its right result; only how it is made differs. What counts as a shape is known to
-all ranks alike: collective, bytes, whether blocks are even; where there is an operator, that and the
-kind of element.
+all ranks alike: collective, bytes and whether blocks are even, and where there is an operator, that
+and the kind of element.
 """
 
 from __future__ import annotations
