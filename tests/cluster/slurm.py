@@ -29,6 +29,8 @@ PROGRAMS = {"slurm-wlm": ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "sca
             "munge": ("munged",), "util-linux": ("setpriv",)}
 #: Seconds to wait for daemons to come up, for a job to end, for a daemon to go, for an answer.
 START, LONGEST, STOP, ANSWER = 30, 120, 10, 3
+#: Slurm's numbers of jobs end above this.
+JOBS = 50_000_000
 
 CONFIGURATION = """\
 ClusterName=hpccoll
@@ -46,6 +48,7 @@ SelectTypeParameters=CR_Core
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
+FirstJobId={first}
 KillWait=2
 SlurmdParameters=config_overrides
 StateSaveLocation={home}/state
@@ -58,6 +61,11 @@ SlurmdLogFile={home}/slurmd.%n.log
 {nodes}
 PartitionName=debug Nodes=n[0-{last}] Default=YES MaxTime=INFINITE State=UP
 """
+
+#: TCP between nodes. UCX, MPICH's other network, would find the memory that these nodes share,
+#: and its address names every interface of the machine, such as those of the hosts of other
+#: tests: with many it is longer than PMI-2 takes, and MPI_Init fails on a part of it.
+MPICH = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 
 
 def missing() -> str:
@@ -100,7 +108,7 @@ class Slurm:
         # A Slurm job around the tests must not shine through.
         outer = {name: value for name, value in os.environ.items()
                  if not name.startswith(("SLURM_", "SBATCH_", "SRUN_"))}
-        return {**outer, "SLURM_CONF": str(self.home / "slurm.conf")}
+        return {**outer, **MPICH, "SLURM_CONF": str(self.home / "slurm.conf")}
 
     def call(self, *command: object, seconds: float = LONGEST, cwd: Path | None = None,
              environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
@@ -143,6 +151,9 @@ class Slurm:
             for number in range(half)) + f"SwitchName=top Switches=s[0-{half - 1}]\n")
         (home / "slurm.conf").write_text(CONFIGURATION.format(
             host=host, home=home, ports=ports, last=self.nodes - 1,
+            # MPICH names shared memory after the job: numbers that come again, as those from 1
+            # do, find what a killed job of another cluster has left.
+            first=int(time.time()) % JOBS,
             topology="TopologyPlugin=topology/" + ("tree" if self.switches else "none"),
             nodes="\n".join(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
                             f"CPUs={self.cpus}" for name, port in zip(names, ports[1:]))))
