@@ -40,9 +40,10 @@ class Blocking(Recalling):
 
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
-        if self._shapes.get(("barrier",)) is NATIVE_SHAPE:
+        shape = self._shapes.get(("barrier",))
+        if shape is NATIVE_SHAPE:
             native.Barrier(self)
-        else:
+        elif shape is None or not self._prepared((shape, None, None)):
             self._serve(native.Barrier, "barrier")
 
     def Bcast(self, buf: Any, root: int = 0) -> None:

@@ -112,10 +112,14 @@ class Recalling:
             place = shape, _address(recvbuf), None if sendbuf is None else _address(sendbuf)
         except BufferError:
             return False
+        # A read-only array is an error, unless it is this rank's input; the long way tells.
+        return recvbuf.flags.writeable and self._prepared(place)
+
+    def _prepared(self, place: tuple) -> bool:
+        """Run what was prepared for a shape on these addresses; tell whether there is such."""
         state = self._state
         execution = state.prepared.get(place)
-        # A read-only array is an error, unless it is this rank's input; the long way tells.
-        if execution is None or not recvbuf.flags.writeable:
+        if execution is None:
             return False
         try:
             run_prepared(execution, state.config)

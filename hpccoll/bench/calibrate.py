@@ -12,8 +12,9 @@ much small messages of many ranks take longer than one on such a link is the ``h
 and copying are timed on one rank, on arrays too large for most caches: they count for little where
 messages are small.
 
-Ranks that do not measure sleep - unless ranks share processors: then they wait as they would in a
-collective, where whoever waits takes turns with whoever works.
+Ranks that do not measure wait as they would in a collective, not asleep: where processors are
+shared, also by what hpccoll does not know to be one machine, whoever waits takes turns with whoever
+works.
 
 What is not measured: switches.
 """
@@ -30,7 +31,6 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.bench.environment import record
-from hpccoll.private import existing
 from hpccoll.simulate.model import Level, Machine
 from hpccoll.simulate.network import Layout
 from hpccoll.topology import Topology
@@ -148,15 +148,10 @@ def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
             fit = PATIENCE / pair.allreduce(_median(often, 1), MPI.MAX)
             seconds = _median(often, min(batches, max(LEAST, int(fit)))) / (2 * turns)
         pair.Free()
-    pause, ended = 0 if _crowded(comm) else 1e-3, comm.Ibarrier()
+    ended = comm.Ibarrier()
     while not ended.Test():
-        time.sleep(pause)
+        time.sleep(0)
     return comm.allreduce(seconds, MPI.MAX)
-
-
-def _crowded(comm: hpccoll.Comm) -> bool:
-    state = existing(comm)
-    return state is not None and state.crowded
 
 
 def _local() -> tuple[float, float]:

@@ -109,6 +109,7 @@ def _spread(collective: str, algorithm: str, least: int, block: int = 0, segment
 
 #: The first rule that fits wins.
 RULES = (
+    _pair("barrier", "recursive_doubling", 0, 0, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 1, 4 * MIB, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 8 * KIB, 4 * MIB),
     _pair("allreduce", "recursive_doubling", 4 * MIB, 8 * MIB, segment_bytes=256 * KIB),

@@ -2,8 +2,9 @@
 
 Each host has a network, a host name and an address book of its own, so an MPI library takes it
 for another machine: TCP between hosts, shared memory inside. Every host hangs on the switch by
-one link, limited to the given rate in both directions (``tc tbf``). Latency stays that of the
-local kernel, and all hosts share the processors.
+one link, limited to the given rate in both directions (``tc tbf``), in frames of clusters, whose
+headers are no part of what is measured. Latency stays that of the local kernel, and all hosts
+share the processors.
 
 As a program, ``python tests/cluster/hosts.py --nodes 2 --ranks 2 --rate 1gbit -- COMMAND...``
 runs the command on every rank, with the mpiexec beside the Python it is started with.
@@ -37,6 +38,8 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
 """
 #: Files that ``ip netns exec`` puts in the place of those in /etc.
 NETNS = Path("/etc/netns")
+#: Bytes of a frame.
+MTU = "9000"
 #: Few cores serve many ranks.
 COMMON = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 #: TCP between hosts: UCX, the other network, would find the memory that they share.
@@ -133,12 +136,12 @@ class Hosts:
             (NETNS / name / "hosts").write_text(book)
             _do("ip", "-n", name, "link", "add", "eth0", "type", "veth",
                 "peer", "name", f"port{number}", "netns", self._switch)
-            _do("ip", "-n", self._switch, "link", "set", f"port{number}", "master", "br0", "up")
+            _do("ip", "-n", self._switch, "link", "set", f"port{number}", "master", "br0")
             _do("ip", "-n", name, "address", "add", f"{address}/16", "dev", "eth0")
-            for link in ("lo", "eth0"):
-                _do("ip", "-n", name, "link", "set", link, "up")
-            if self.rate:
-                for space, link in ((name, "eth0"), (self._switch, f"port{number}")):
+            _do("ip", "-n", name, "link", "set", "lo", "up")
+            for space, link in ((name, "eth0"), (self._switch, f"port{number}")):
+                _do("ip", "-n", space, "link", "set", link, "mtu", MTU, "up")
+                if self.rate:
                     _do("tc", "-n", space, "qdisc", "add", "dev", link, "root", "tbf",
                         "rate", self.rate, "burst", "256kb", "latency", "50ms")
 

@@ -1,5 +1,6 @@
 """Calls on the same arrays again: what may have changed in between, and must not go unseen."""
 
+import time
 import weakref
 
 import numpy
@@ -56,6 +57,26 @@ def test_arrays_are_recognised(ours, form):
         seen = hits(ours)
         check(ours, source, sink, 7)
         assert seen == [True]
+
+
+def test_a_barrier_is_prepared_once_and_holds_everybody_back(world):
+    """The clock is that of the machine, the same for all ranks."""
+    if world.size == 1:
+        return
+    with world.using(barrier="dissemination"):
+        for turn in range(5):
+            if world.rank == turn % world.size:
+                time.sleep(0.01)
+            entered = time.monotonic()
+            world.Barrier()
+            left = time.monotonic()
+            assert world.allreduce(entered, MPI.MAX) <= world.allreduce(left, MPI.MIN)
+        kept, = [each for each in private.existing(world).prepared.values()
+                 if each.plan.schedule.collective.name == "barrier"]
+        ran = []
+        kept.hot = [([(ran.append, (phase,))], *phase[1:]) for phase in kept.hot]
+        world.Barrier()
+        assert ran
 
 
 @VIEWS
