@@ -158,6 +158,7 @@ RULES = (
     _spread("reduce_scatter", "rails", 128 * KIB, block=32 * KIB),
     _spread("allgather", "rails", 8 * MIB, block=32 * KIB, segment_bytes=256 * KIB),
     _spread("allgather", "rails", 128 * KIB, block=32 * KIB),
+    Rule("bcast", "leader", (128 * KIB, 0), most_ranks=8, one_node=False, vendors=(OPEN_MPI,)),
     _spread("reduce", "chain", 512 * KIB, block=64 * KIB, in_order=True),
     _spread("reduce", "leader", 512 * KIB),
 )
