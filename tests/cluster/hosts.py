@@ -42,7 +42,8 @@ NETNS = Path("/etc/netns")
 MTU = "9000"
 #: Few cores serve many ranks.
 COMMON = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-#: TCP between hosts: UCX, the other network, would find the memory that they share.
+#: TCP between hosts: UCX, the other network, would find the memory that they share, and its
+#: address names every interface of the machine: with many it is longer than Slurm's PMI-2 takes.
 MPICH = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 OPEN_MPI = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,sm,self",
             "OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_mpi_yield_when_idle": "1",

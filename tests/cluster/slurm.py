@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from home import new_home
+from hosts import MPICH
 
 #: Debian package -> a program of it.
 PROGRAMS = {"slurm-wlm": ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "scancel"),
@@ -61,11 +62,6 @@ SlurmdLogFile={home}/slurmd.%n.log
 {nodes}
 PartitionName=debug Nodes=n[0-{last}] Default=YES MaxTime=INFINITE State=UP
 """
-
-#: TCP between nodes. UCX, MPICH's other network, would find the memory that these nodes share,
-#: and its address names every interface of the machine, such as those of the hosts of other
-#: tests: with many it is longer than PMI-2 takes, and MPI_Init fails on a part of it.
-MPICH = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
 
 
 def missing() -> str:
