@@ -319,7 +319,7 @@ class Blocking(Recalling):
 
 def place_of(state: State) -> Place:
     """What rules may know of the place of a communicator."""
-    return Place(state.one_node, state.crowded, state.topology.order is None)
+    return Place(state.one_node, state.crowded, state.topology.order is None, state.fabric)
 
 
 def spelled(call: calls.Call | None, args: tuple) -> tuple:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from glob import glob
 from typing import NamedTuple, Sequence
 
 from mpi4py import MPI
@@ -19,10 +20,16 @@ class Place(NamedTuple):
         topology: groups of ranks, nested by the levels that were asked for.
         crowded: some node has more ranks than processors for them. Processors are counted over
             the affinity masks of a node's ranks, so ranks bound to a core each are not crowded.
+        fabric: some node has an adapter of a fabric, which moves memory without the kernel.
     """
 
     topology: Topology
     crowded: bool
+    fabric: bool = False
+
+
+#: Where Linux lists such adapters: InfiniBand, RoCE, Omni-Path and EFA, and those of Slingshot.
+FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
 
 
 def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),
@@ -40,13 +47,13 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     Raises:
         ArgumentError: the file cannot be read or lacks a node; on every rank.
     """
-    mine = sorted(os.sched_getaffinity(0))
+    mine, leads = sorted(os.sched_getaffinity(0)), node.Get_rank() == 0
     told = node.allgather((comm.Get_rank(), mine))
     processors = set().union(*(mask for _, mask in told))
     # What is below a node takes a look into /sys for every processor: only where it is wanted.
     below, text, problem = not {SWITCH, NODE}.issuperset(levels), None, ""
     if network:
-        text, problem = node.bcast(read_network(network) if node.Get_rank() == 0 else None)
+        text, problem = node.bcast(read_network(network) if leads else None)
     here = None
     if not problem:
         try:
@@ -54,12 +61,18 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
                             network=None if text is None else parse_network(text))
         except ArgumentError as error:
             problem = str(error)
-    answers = comm.allgather((told[0][0], len(told) > len(processors), here, problem))
-    nodes, crowds, positions, problems = zip(*answers)
+    answers = comm.allgather((told[0][0], len(told) > len(processors), here, problem,
+                              leads and has_fabric()))
+    nodes, crowds, positions, problems, fabrics = zip(*answers)
     if any(problems):
         raise ArgumentError("HPCCOLL_NETWORK", next(filter(None, problems)).removeprefix(
             "HPCCOLL_NETWORK: "))
-    return Place(layout(nodes, positions, levels).topology, any(crowds))
+    return Place(layout(nodes, positions, levels).topology, any(crowds), any(fabrics))
+
+
+def has_fabric() -> bool:
+    """Tell whether this node has an adapter of a fabric."""
+    return any(map(glob, FABRICS))
 
 
 def read_network(path: str) -> tuple[str, str]:

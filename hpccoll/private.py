@@ -54,7 +54,7 @@ class State:
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
-        found, crowded = discover(self.comm, near, config.levels, config.network)
+        found, crowded, self.fabric = discover(self.comm, near, config.levels, config.network)
         self.config, self.topology, self.crowded = config, topology or found, crowded
         self.pace = CROWDED if crowded else ROOMY
         self.remote = self.endpoint = MpiEndpoint(self.comm)

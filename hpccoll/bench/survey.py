@@ -45,8 +45,9 @@ FULL = tuple(8 << shift for shift in range(0, 24, 2))
 METHOD = {"reduce_scatter": "reduce_scatter_block"}
 #: Values of parameters that a full survey tries beside the default.
 VARIANTS = {"k": (2, 3, 4, 8), "n": (4, 8, 32), "batch": (2, 4, 16), "leaders": (2, 4)}
-#: From this size on, messages may be cut into segments of these bytes.
-SEGMENTED, SEGMENTS = 1 << 20, (128 << 10, 512 << 10, 2 << 20)
+#: From this size on, messages may be cut into segments of these bytes: inside nodes, and between.
+SEGMENTED = 1 << 20
+SEGMENTS, BETWEEN = (128 << 10, 512 << 10, 2 << 20), (48 << 10, 256 << 10, 1 << 20)
 #: The second go is for candidates at most this much slower than the best of the first; later ones
 #: are for those at most this much slower than the best so far.
 NEAR, CLOSE = 1.6, 1.2
@@ -208,7 +209,7 @@ class Surveyor:
             busy = ROUGH_CALLS * sum(r.mean for r in rough) / len(rough)
             self.latest[point.kind] = Latest(
                 case.nbytes, max(seconds / len(rough) - busy, 0.0), busy, order)
-            chosen, left = _near(rough, case, self.plan), max(share - seconds, 0.0)
+            chosen, left = self._near(rough, case), max(share - seconds, 0.0)
             near = chosen if left else chosen[:FEWEST], left
         fine = self._go(point, memories, *self.world.control.bcast(near))
         if rough:
@@ -238,6 +239,18 @@ class Surveyor:
             return []
         pace = Settings(warmup=2, seconds=min(max(seconds / len(candidates), SHORTEST), LONGEST))
         return measure(self._world(point), point.case, candidates, memories, settings=pace)
+
+    def _near(self, rough: Sequence[Result], case: Case) -> list[Candidate]:
+        """The candidates that came near the best one, native, and the best with other segments."""
+        good = sorted((r for r in rough if not r.failures), key=_fastest) or rough
+        near = [r.candidate for r in good if _fastest(r) <= NEAR * _fastest(good[0])]
+        chosen = list(dict.fromkeys([NATIVE, *near]))
+        found = [Candidate.read(label) for label in chosen]
+        if case.nbytes >= SEGMENTED and not self.plan.most:
+            ours = [c for c in found if c.name != NATIVE][:3 if self.plan.thorough else 1]
+            segments = BETWEEN if self.hierarchical else SEGMENTS
+            found += [c._replace(segment_bytes=segment) for c in ours for segment in segments]
+        return found
 
     def _world(self, point: Point) -> World:
         return self.world if point.commutes else self.ordered
@@ -389,15 +402,3 @@ def _joined(rough: Sequence[Result], *goes: Sequence[Result]) -> list[Result]:
     return [*(first | later | {name: later[name]._replace(
         wrong=later[name].wrong + r.wrong, changed=later[name].changed + r.changed)
         for name, r in failed.items()}).values()]
-
-
-def _near(rough: Sequence[Result], case: Case, plan: Plan) -> list[Candidate]:
-    """The candidates that came near the best one, native, and the best with other segments."""
-    good = sorted((r for r in rough if not r.failures), key=_fastest) or rough
-    near = [r.candidate for r in good if _fastest(r) <= NEAR * _fastest(good[0])]
-    chosen = list(dict.fromkeys([NATIVE, *near]))
-    found = [Candidate.read(label) for label in chosen]
-    if case.nbytes >= SEGMENTED and not plan.most:
-        ours = [c for c in found if c.name != NATIVE][:3 if plan.thorough else 1]
-        found += [c._replace(segment_bytes=segment) for c in ours for segment in SEGMENTS]
-    return found

@@ -32,11 +32,13 @@ class Place(NamedTuple):
         one_node: all ranks share memory that hpccoll can use.
         crowded: ranks share processors.
         in_order: ranks are numbered node by node, not dealt out.
+        fabric: some node has an adapter for more than TCP.
     """
 
     one_node: bool
     crowded: bool
     in_order: bool = True
+    fabric: bool = False
 
 
 class Rule(NamedTuple):
@@ -46,7 +48,7 @@ class Rule(NamedTuple):
         nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
         most_ranks: largest communicator; 0 for any.
         block: fewest bytes that each rank's share must have.
-        one_node, crowded, in_order: what the place must be; ``None`` for any.
+        one_node, crowded, in_order, fabric: what the place must be; ``None`` for any.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
         segment_bytes: of a block, per message; 0 for the usual ones.
     """
@@ -61,6 +63,7 @@ class Rule(NamedTuple):
     vendors: tuple[str, ...] = MEASURED
     segment_bytes: int = 0
     in_order: bool | None = None
+    fabric: bool | None = None
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
@@ -73,7 +76,7 @@ class Rule(NamedTuple):
         """Tell whether the rule speaks of a place."""
         return all(asked in (None, found) for asked, found in (
             (self.one_node, place.one_node), (self.crowded, place.crowded),
-            (self.in_order, place.in_order)))
+            (self.in_order, place.in_order), (self.fabric, place.fabric)))
 
     def __str__(self) -> str:
         least, end = self.nbytes
@@ -82,7 +85,8 @@ class Rule(NamedTuple):
         words += [f"at least {self.block} bytes a rank"] * (self.block > 0)
         for held, true, false in ((self.one_node, "on one node", "on several nodes"),
                                   (self.crowded, "sharing processors", "a processor each"),
-                                  (self.in_order, "numbered node by node", "dealt out")):
+                                  (self.in_order, "numbered node by node", "dealt out"),
+                                  (self.fabric, "with a fabric", "without a fabric")):
             words += [] if held is None else [true if held else false]
         return ", ".join(words + ([f"with {' or '.join(self.vendors)}"] if self.vendors else []))
 
@@ -100,11 +104,22 @@ def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
     return Rule(collective, algorithm, (least, end), most_ranks=4, crowded=True, vendors=vendors)
 
 
-def _spread(collective: str, algorithm: str, least: int, block: int = 0, segment_bytes: int = 0,
-            in_order: bool | None = None) -> Rule:
-    """Ranks on several nodes: what crosses their links only once, over all of them."""
+def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
+    """Ranks on several nodes, which all send through the links of theirs.
+
+    Where TCP carries it, messages are so short that they need not wait for the receiver's word.
+    Each costs some microseconds of Python, too many of them for a fabric.
+    """
+    common = Rule(collective, "rails", (least, 0), block=block, one_node=False)
+    return (common._replace(fabric=False, segment_bytes=48 * KIB),
+            common._replace(nbytes=(8 * MIB, 0), segment_bytes=256 * KIB), common)
+
+
+def _apart(collective: str, algorithm: str, least: int, block: int = 0,
+           in_order: bool | None = None, segment_bytes: int = 0) -> Rule:
+    """Ranks on several nodes: what crosses their links only once."""
     return Rule(collective, algorithm, (least, 0), block=block, one_node=False,
-                segment_bytes=segment_bytes, in_order=in_order)
+                in_order=in_order, segment_bytes=segment_bytes)
 
 
 #: The first rule that fits wins.
@@ -152,13 +167,11 @@ RULES = (
     Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB, crowded=False,
          vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
-    _spread("allreduce", "rails", 8 * MIB, block=128 * KIB, segment_bytes=256 * KIB),
-    _spread("allreduce", "rails", 512 * KIB, block=128 * KIB),
-    _spread("reduce_scatter", "rails", 8 * MIB, block=32 * KIB, segment_bytes=256 * KIB),
-    _spread("reduce_scatter", "rails", 128 * KIB, block=32 * KIB),
-    _spread("allgather", "rails", 8 * MIB, block=32 * KIB, segment_bytes=256 * KIB),
-    _spread("allgather", "rails", 128 * KIB, block=32 * KIB),
+    *_rails("allreduce", 512 * KIB, block=128 * KIB),
+    *_rails("reduce_scatter", 128 * KIB, block=32 * KIB),
+    *_rails("allgather", 128 * KIB, block=32 * KIB),
+    _apart("bcast", "chain", 128 * KIB, 32 * KIB, in_order=True, segment_bytes=256 * KIB),
     Rule("bcast", "leader", (128 * KIB, 0), most_ranks=8, one_node=False, vendors=(OPEN_MPI,)),
-    _spread("reduce", "chain", 512 * KIB, block=64 * KIB, in_order=True),
-    _spread("reduce", "leader", 512 * KIB),
+    _apart("reduce", "chain", 256 * KIB, 64 * KIB, in_order=True, segment_bytes=256 * KIB),
+    _apart("reduce", "leader", 512 * KIB),
 )

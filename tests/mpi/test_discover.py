@@ -46,6 +46,15 @@ def test_one_node(near, levels):
         assert str(found.topology) == str(WORLD.size)
 
 
+def test_adapters_of_a_fabric_on_any_node(near, alone, monkeypatch, tmp_path):
+    monkeypatch.setattr("hpccoll.discover.FABRICS", (str(tmp_path / "class" / "*"),))
+    assert not same(WORLD, discover(WORLD, near)).fabric
+    if WORLD.rank == WORLD.size - 1:
+        (tmp_path / "class" / "mlx5_0").mkdir(parents=True)
+    WORLD.Barrier()
+    assert same(WORLD, discover(WORLD, alone)).fabric
+
+
 def test_switches_that_slurm_knows(alone, monkeypatch):
     slurm(monkeypatch, ("top", f"s{WORLD.rank // 2}"))
     topology = same(WORLD, discover(WORLD, alone)).topology

@@ -74,6 +74,17 @@ def test_a_rule_may_ask_for_a_place():
     assert "sharing processors, numbered node by node" in str(rule)
 
 
+def test_rails_have_short_messages_without_a_fabric():
+    def chosen(place):
+        return choose_anywhere(allreduce(), SIZE, None, True, where=lambda: place)
+
+    apart = Place(one_node=False, crowded=True)
+    with_tcp, with_fabric = chosen(apart), chosen(apart._replace(fabric=True))
+    assert with_tcp.algorithm == with_fabric.algorithm == "rails"
+    assert with_tcp.segment_bytes == 48 << 10 and with_fabric.segment_bytes != 48 << 10
+    assert with_tcp.reason.endswith("on several nodes, without a fabric, with MPICH or Open MPI")
+
+
 def test_chains_are_for_ranks_in_order():
     def chosen(place):
         call = calls.reduce(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM, 0)
@@ -81,6 +92,19 @@ def test_chains_are_for_ranks_in_order():
 
     apart = Place(one_node=False, crowded=True)
     assert chosen(apart) == "chain" and chosen(apart._replace(in_order=False)) == "leader"
+
+
+@pytest.mark.parametrize("library, dealt", [("MPICH", "native"), ("Open MPI", "leader")])
+def test_a_bcast_between_nodes(monkeypatch, library, dealt):
+    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
+
+    def chosen(**place):
+        call = calls.bcast(SIZE, 0, LARGE, 0)
+        return choose_anywhere(call, SIZE, None, True,
+                               where=lambda: Place(False, True, **place)).algorithm
+
+    assert chosen() == chosen(fabric=True) == "chain"
+    assert chosen(in_order=False) == dealt
 
 
 def test_where_the_place_is_unknown_no_rule_holds():
@@ -212,7 +236,7 @@ KINDS = {
 @pytest.mark.parametrize("collective", KINDS)
 def test_below_its_first_rule_a_collective_is_native(monkeypatch, library, collective):
     monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
-    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=3))]
+    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=4))]
     for size, place in itertools.product((2, 3, 4, 8), places):
         end = native_below(collective, size, None, None, "none", place)
         around = [(end + n) // size for n in (-1, 0, size)] if end < 1 << 22 else []
