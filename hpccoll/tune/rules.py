@@ -115,11 +115,10 @@ def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
             common._replace(nbytes=(8 * MIB, 0), segment_bytes=256 * KIB), common)
 
 
-def _apart(collective: str, algorithm: str, least: int, block: int = 0,
-           in_order: bool | None = None, segment_bytes: int = 0) -> Rule:
-    """Ranks on several nodes: what crosses their links only once."""
-    return Rule(collective, algorithm, (least, 0), block=block, one_node=False,
-                in_order=in_order, segment_bytes=segment_bytes)
+def _chain(collective: str, least: int, block: int, vendors: tuple[str, ...] = MEASURED) -> Rule:
+    """Ranks on several nodes, in their order: every link is crossed once each way."""
+    return Rule(collective, "chain", (least, 0), block=block, one_node=False, in_order=True,
+                vendors=vendors, segment_bytes=256 * KIB)
 
 
 #: The first rule that fits wins.
@@ -168,10 +167,12 @@ RULES = (
          vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
     *_rails("allreduce", 512 * KIB, block=128 * KIB),
-    *_rails("reduce_scatter", 128 * KIB, block=32 * KIB),
-    *_rails("allgather", 128 * KIB, block=32 * KIB),
-    _apart("bcast", "chain", 128 * KIB, 32 * KIB, in_order=True, segment_bytes=256 * KIB),
+    *_rails("reduce_scatter", 512 * KIB, block=64 * KIB),
+    *_rails("allgather", 512 * KIB, block=64 * KIB),
+    _chain("bcast", 128 * KIB, 32 * KIB),
     Rule("bcast", "leader", (128 * KIB, 0), most_ranks=8, one_node=False, vendors=(OPEN_MPI,)),
-    _apart("reduce", "chain", 256 * KIB, 64 * KIB, in_order=True, segment_bytes=256 * KIB),
-    _apart("reduce", "leader", 512 * KIB),
+    _chain("reduce", 256 * KIB, 64 * KIB, (MPICH,)),
+    _chain("reduce", 256 * KIB, 64 * KIB)._replace(most_ranks=4),
+    _chain("reduce", 256 * KIB, 256 * KIB),
+    Rule("reduce", "leader", (2 * MIB, 0), one_node=False),
 )
