@@ -4,16 +4,19 @@ A size is measured in several goes. The first gives every candidate a few calls,
 those that came near the best one the rest of the size's time, together with variants of the best
 that cut their messages otherwise. When all sizes have had these two, those candidates have more
 goes that are still so close to the best one that noise would decide: later, since a machine that is
-slow or busy for some seconds is so for one go only. Sizes rise, and each may use its part of what
-remains of the time: where that is short, only the most promising are tried. When all time is spent,
-what is missing stays missing. A probe tries a handful of candidates for few sizes, from which the
-model of :mod:`hpccoll.tune.model` tells what to expect of the others.
+slow or busy for some seconds is so for one go only. Where it was too busy to tell anything, which
+native barriers before and after show, the first two are begun again, or a later go does not count.
+Sizes rise, and each may use its part of what remains of the time: where that is short, only the
+most promising are tried. When all time is spent, what is missing stays missing. A probe tries a
+handful of candidates for few sizes, from which the model of :mod:`hpccoll.tune.model` tells what to
+expect of the others.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from itertools import zip_longest
+from math import inf
 from time import perf_counter
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -51,8 +54,12 @@ SEGMENTS, BETWEEN = (128 << 10, 512 << 10, 2 << 20), (48 << 10, 256 << 10, 1 << 
 #: The second go is for candidates at most this much slower than the best of the first; later ones
 #: are for those at most this much slower than the best so far.
 NEAR, CLOSE = 1.6, 1.2
-#: The part of the time that the first two goes have, and how many more there are.
-FIRST, MORE = 0.55, 4
+#: The part of the time that the first two goes have, that what is begun again may have, and how
+#: many more goes there are.
+FIRST, AGAIN, MORE = 0.55, 0.15, 4
+#: Barriers that tell how busy the machine is, and how many times the shortest time that they took
+#: in the survey is too busy: ranks that wait for a time slice of somebody else's take a hundred.
+BARRIERS, BUSY = 9, 10.0
 #: The first go: calls of each candidate that are not timed and that are; and how many candidates
 #: have one, however short the time.
 ROUGH, FEWEST = Settings(warmup=1, iterations=3), 4
@@ -175,6 +182,9 @@ class Surveyor:
         self.latest: dict[Kind, Latest] = {}
         #: The results of each go so far, by the number of the point; on rank 0.
         self.goes: dict[int, list[list[Result]]] = {}
+        #: Seconds of a barrier around the first two goes of each point, and the fewest of all.
+        self.barriers: dict[int, float] = {}
+        self.quiet = inf
 
     def free(self) -> None:
         """Free the communicators; collective."""
@@ -195,7 +205,7 @@ class Surveyor:
 
     def begin(self, numbers: Sequence[int], part: float) -> None:
         """Measure the first of the points in two goes; collective."""
-        number, start = numbers[0], perf_counter()
+        number, start, barrier = numbers[0], perf_counter(), self._barrier()
         point, share = self.points[number], self.share(part, numbers)
         case = point.case
         memories = [Memory(case, self.world.rank)]
@@ -212,8 +222,27 @@ class Surveyor:
             chosen, left = self._near(rough, case), max(share - seconds, 0.0)
             near = chosen if left else chosen[:FEWEST], left
         fine = self._go(point, memories, *self.world.control.bcast(near))
+        self.barriers[number] = max(barrier, self._barrier())
         if rough:
             self.goes[number] = [rough, fine]
+
+    def disturbed(self) -> list[int]:
+        """Points that were begun while the machine was busy; the same on all ranks."""
+        return self.world.control.bcast(list(filter(self._busy, self.barriers)))
+
+    def _busy(self, number: int) -> bool:
+        return self.barriers[number] > BUSY * self.quiet
+
+    def _barrier(self) -> float:
+        """Seconds of a barrier now."""
+        seconds = []
+        for _ in range(BARRIERS):
+            start = perf_counter()
+            self.world.control.Barrier()
+            seconds.append(perf_counter() - start)
+        now = sorted(seconds)[BARRIERS // 2]
+        self.quiet = min(self.quiet, now)
+        return now
 
     def found(self, number: int) -> list[Result]:
         """What all goes of a point have found together; on rank 0."""
@@ -227,9 +256,10 @@ class Surveyor:
         """Measure candidates again that are close to the best one of the first of the points."""
         number, point = numbers[0], self.points[numbers[0]]
         close = _close(self.found(number)), self.share(part, numbers)
+        barrier = self._barrier()
         results = self._go(point, [Memory(point.case, self.world.rank)],
                            *self.world.control.bcast(close))
-        if results:
+        if max(barrier, self._barrier()) <= BUSY * self.quiet and results:
             self.goes[number].append(results)
 
     def _go(self, point: Point, memories: list[Memory], candidates: list[Candidate],
@@ -315,9 +345,12 @@ def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda
     try:
         # A point without any time is missing, so the first goes may take more than their part.
         interrupted = visit(range(len(surveyor.points)), surveyor.begin, FIRST, 1.0)
+        if not interrupted:
+            interrupted = visit(surveyor.disturbed(), surveyor.begin, FIRST + AGAIN, FIRST + AGAIN)
+        rest = max(1 - surveyor.left() / plan.seconds, FIRST)
         for go in range(1, MORE + 1):
             if not interrupted:
-                part = FIRST + (1 - FIRST) * go / MORE
+                part = rest + (1 - rest) * go / MORE
                 interrupted = visit(surveyor.undecided(), surveyor.resume, part, part)
     finally:
         surveyor.free()

@@ -207,6 +207,55 @@ def test_the_command_measures_writes_and_shows(monkeypatch, path):
     comm.Free()
 
 
+@pytest.mark.parametrize("busy", [(), (0,), (1, 2)])
+def test_what_was_measured_on_a_busy_machine_is_measured_again(monkeypatch, busy):
+    """Around the points of these numbers, when they are begun first, barriers take long."""
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey.Surveyor, "_barrier", barrier := FakeBarrier(busy))
+    begun, begin = [], survey.Surveyor.begin
+
+    def counted(surveyor, numbers, part):
+        begun.append(numbers[0])
+        barrier.number = numbers[0] if numbers[0] not in begun[:-1] else None
+        begin(surveyor, numbers, part)
+
+    monkeypatch.setattr(survey.Surveyor, "begin", counted)
+    outcome = survey.survey(WORLD, survey.Plan(("bcast",), (8, 64, 512), 20.0, thorough=False))
+    assert begun == [0, 1, 2, *busy] and not outcome.interrupted
+    if WORLD.rank == 0:
+        (curve,) = outcome.curves.values()
+        assert [nbytes for nbytes, _ in curve] == [8, 64, 512]
+
+
+def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey, "CLOSE", 1e6)
+    monkeypatch.setattr(survey.Surveyor, "_barrier", barrier := FakeBarrier((None,)))
+    resumed, resume = [], survey.Surveyor.resume
+
+    def watched(surveyor, numbers, part):
+        barrier.number = None if len(resumed) % 2 else -1
+        before = len(surveyor.goes.get(numbers[0], ()))
+        resume(surveyor, numbers, part)
+        resumed.append(len(surveyor.goes.get(numbers[0], ())) - before)
+
+    monkeypatch.setattr(survey.Surveyor, "resume", watched)
+    barrier.number = -1
+    survey.survey(WORLD, survey.Plan(("bcast",), (8,), 20.0, thorough=False))
+    assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
+
+
+class FakeBarrier:
+    """Stands for a barrier, which takes long while the number of the point is one of ``busy``."""
+
+    def __init__(self, busy):
+        self.busy, self.number = busy, None
+
+    def __get__(self, surveyor, _):
+        surveyor.quiet = 1e-6
+        return lambda: 1.0 if self.number in self.busy else 1e-6
+
+
 @alone
 def test_an_old_table_that_is_broken_is_not_overwritten(path):
     on_rank_0(put, path, "precious")
