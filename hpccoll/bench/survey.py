@@ -175,6 +175,7 @@ class Surveyor:
         self.hierarchical = Comm(self.world.measured, topology).topology.depth > 1
         state = existing(self.world.measured)
         self.machine = here(state.topology, state.crowded)
+        self.segments = BETWEEN if self.hierarchical or not state.one_node else SEGMENTS
         self.points = list(_points(plan, self.world.size))
         self.ordered = Ordered(self.world)
         self.start = perf_counter()
@@ -278,8 +279,7 @@ class Surveyor:
         found = [Candidate.read(label) for label in chosen]
         if case.nbytes >= SEGMENTED and not self.plan.most:
             ours = [c for c in found if c.name != NATIVE][:3 if self.plan.thorough else 1]
-            segments = BETWEEN if self.hierarchical else SEGMENTS
-            found += [c._replace(segment_bytes=segment) for c in ours for segment in segments]
+            found += [c._replace(segment_bytes=segment) for c in ours for segment in self.segments]
         return found
 
     def _world(self, point: Point) -> World:

@@ -21,6 +21,7 @@ from hpccoll.private import existing  # noqa: E402
 from hpccoll.schedule import Program  # noqa: E402
 from hpccoll.tune.machine import here  # noqa: E402
 from hpccoll.tune.online import MOST_TRIALS  # noqa: E402
+from hpccoll.topology import Topology  # noqa: E402
 from hpccoll.tune.table import Candidate, read, render, sealed, write  # noqa: E402
 
 pytestmark = pytest.mark.mpi
@@ -243,6 +244,19 @@ def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
     barrier.number = -1
     survey.survey(WORLD, survey.Plan(("bcast",), (8,), 20.0, thorough=False))
     assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
+
+
+@pytest.mark.skipif(WORLD.size % 2 or WORLD.size < 4, reason="two nodes of several ranks")
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_segments_between_nodes_are_shorter(monkeypatch, nodes):
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
+    plan = survey.Plan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough=False)
+    outcome = survey.survey(WORLD, plan, topology=layout)
+    if WORLD.rank == 0:
+        (((_, times),),) = outcome.curves.values()
+        expected = survey.SEGMENTS if nodes == 1 else survey.BETWEEN
+        assert {candidate.segment_bytes for candidate in times} == {0, *expected}
 
 
 class FakeBarrier:
