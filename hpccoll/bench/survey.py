@@ -220,7 +220,8 @@ class Surveyor:
             busy = ROUGH_CALLS * sum(r.mean for r in rough) / len(rough)
             self.latest[point.kind] = Latest(
                 case.nbytes, max(seconds / len(rough) - busy, 0.0), busy, order)
-            chosen, left = self._near(rough, case), max(share - seconds, 0.0)
+            chosen = _near(rough, case, self.plan, self.segments)
+            left = max(share - seconds, 0.0)
             near = chosen if left else chosen[:FEWEST], left
         fine = self._go(point, memories, *self.world.control.bcast(near))
         self.barriers[number] = max(barrier, self._barrier())
@@ -270,17 +271,6 @@ class Surveyor:
             return []
         pace = Settings(warmup=2, seconds=min(max(seconds / len(candidates), SHORTEST), LONGEST))
         return measure(self._world(point), point.case, candidates, memories, settings=pace)
-
-    def _near(self, rough: Sequence[Result], case: Case) -> list[Candidate]:
-        """The candidates that came near the best one, native, and the best with other segments."""
-        good = sorted((r for r in rough if not r.failures), key=_fastest) or rough
-        near = [r.candidate for r in good if _fastest(r) <= NEAR * _fastest(good[0])]
-        chosen = list(dict.fromkeys([NATIVE, *near]))
-        found = [Candidate.read(label) for label in chosen]
-        if case.nbytes >= SEGMENTED and not self.plan.most:
-            ours = [c for c in found if c.name != NATIVE][:3 if self.plan.thorough else 1]
-            found += [c._replace(segment_bytes=segment) for c in ours for segment in self.segments]
-        return found
 
     def _world(self, point: Point) -> World:
         return self.world if point.commutes else self.ordered
@@ -435,3 +425,16 @@ def _joined(rough: Sequence[Result], *goes: Sequence[Result]) -> list[Result]:
     return [*(first | later | {name: later[name]._replace(
         wrong=later[name].wrong + r.wrong, changed=later[name].changed + r.changed)
         for name, r in failed.items()}).values()]
+
+
+def _near(rough: Sequence[Result], case: Case, plan: Plan, segments: Sequence[int] = SEGMENTS
+          ) -> list[Candidate]:
+    """The candidates that came near the best one, native, and the best with other segments."""
+    good = sorted((r for r in rough if not r.failures), key=_fastest) or rough
+    near = [r.candidate for r in good if _fastest(r) <= NEAR * _fastest(good[0])]
+    chosen = list(dict.fromkeys([NATIVE, *near]))
+    found = [Candidate.read(label) for label in chosen]
+    if case.nbytes >= SEGMENTED and not plan.most:
+        ours = [c for c in found if c.name != NATIVE][:3 if plan.thorough else 1]
+        found += [c._replace(segment_bytes=segment) for c in ours for segment in segments]
+    return found
