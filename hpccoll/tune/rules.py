@@ -115,10 +115,15 @@ def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
             common._replace(nbytes=(8 * MIB, 0), segment_bytes=256 * KIB), common)
 
 
-def _chain(collective: str, least: int, block: int, vendors: tuple[str, ...] = MEASURED) -> Rule:
-    """Ranks on several nodes, in their order: every link is crossed once each way."""
-    return Rule(collective, "chain", (least, 0), block=block, one_node=False, in_order=True,
-                vendors=vendors, segment_bytes=256 * KIB)
+def _chain(collective: str, block: int, most_ranks: int = 0,
+           vendors: tuple[str, ...] = MEASURED) -> Rule:
+    """Ranks on several nodes, in their order: every link is crossed once each way.
+
+    A vector of four times as many segments as there are ranks takes a quarter longer than its bytes
+    on the slowest link: with fewer, long chains lose.
+    """
+    return Rule(collective, "chain", (128 * KIB, 0), most_ranks, block, one_node=False,
+                in_order=True, vendors=vendors, segment_bytes=256 * KIB)
 
 
 #: The first rule that fits wins.
@@ -169,10 +174,12 @@ RULES = (
     *_rails("allreduce", 512 * KIB, block=128 * KIB),
     *_rails("reduce_scatter", 512 * KIB, block=64 * KIB),
     *_rails("allgather", 512 * KIB, block=64 * KIB),
-    _chain("bcast", 128 * KIB, 32 * KIB),
+    _chain("bcast", 32 * KIB, 8),
+    _chain("bcast", MIB),
     Rule("bcast", "leader", (128 * KIB, 0), most_ranks=8, one_node=False, vendors=(OPEN_MPI,)),
-    _chain("reduce", 256 * KIB, 64 * KIB, (MPICH,)),
-    _chain("reduce", 256 * KIB, 64 * KIB)._replace(most_ranks=4),
-    _chain("reduce", 256 * KIB, 256 * KIB),
+    _chain("reduce", 64 * KIB, 8, (MPICH,)),
+    _chain("reduce", 64 * KIB, 4),
+    _chain("reduce", 256 * KIB, 8),
+    _chain("reduce", MIB),
     Rule("reduce", "leader", (2 * MIB, 0), one_node=False),
 )

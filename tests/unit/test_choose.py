@@ -107,6 +107,18 @@ def test_a_bcast_between_nodes(monkeypatch, library, dealt):
     assert chosen(in_order=False) == dealt
 
 
+@pytest.mark.parametrize("collective", ["bcast", "reduce"])
+def test_long_chains_are_for_many_segments(collective):
+    def rules(nbytes, size):
+        return [rule for rule in RULES if rule.algorithm == "chain"
+                and rule.fits(collective, nbytes, size, "MPICH")]
+
+    assert rules(1 << 20, 8) and not rules(16 << 20, 64)
+    for rule in rules(64 << 20, 64):
+        assert 64 << 20 >= 4 * 64 * rule.segment_bytes
+    assert rules(64 << 20, 64)
+
+
 def test_where_the_place_is_unknown_no_rule_holds():
     assert choose_anywhere(allreduce(), SIZE, None, True).is_native
     asked = []
