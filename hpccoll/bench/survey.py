@@ -230,10 +230,11 @@ class Surveyor:
 
     def disturbed(self) -> list[int]:
         """Points that were begun while the machine was busy; the same on all ranks."""
-        return self.world.control.bcast(list(filter(self._busy, self.barriers)))
+        return self.world.control.bcast(
+            [number for number, barrier in self.barriers.items() if self._busy(barrier)])
 
-    def _busy(self, number: int) -> bool:
-        return self.barriers[number] > BUSY * self.quiet
+    def _busy(self, barrier: float) -> bool:
+        return barrier > BUSY * self.quiet
 
     def _barrier(self) -> float:
         """Seconds of a barrier now."""
@@ -261,7 +262,8 @@ class Surveyor:
         barrier = self._barrier()
         results = self._go(point, [Memory(point.case, self.world.rank)],
                            *self.world.control.bcast(close))
-        if max(barrier, self._barrier()) <= BUSY * self.quiet and results:
+        barrier = max(barrier, self._barrier())
+        if results and not self._busy(barrier):
             self.goes[number].append(results)
 
     def _go(self, point: Point, memories: list[Memory], candidates: list[Candidate],

@@ -19,9 +19,9 @@ from hpccoll.cli import main  # noqa: E402
 from hpccoll.errors import TuningError  # noqa: E402
 from hpccoll.private import existing  # noqa: E402
 from hpccoll.schedule import Program  # noqa: E402
+from hpccoll.topology import Topology  # noqa: E402
 from hpccoll.tune.machine import here  # noqa: E402
 from hpccoll.tune.online import MOST_TRIALS  # noqa: E402
-from hpccoll.topology import Topology  # noqa: E402
 from hpccoll.tune.table import Candidate, read, render, sealed, write  # noqa: E402
 
 pytestmark = pytest.mark.mpi
