@@ -4,9 +4,11 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.blocking import place_of
 from hpccoll.discover import discover
 from hpccoll.errors import ArgumentError
 from hpccoll.levels import LEVELS
+from hpccoll.private import existing
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -53,6 +55,17 @@ def test_adapters_of_a_fabric_on_any_node(near, alone, monkeypatch, tmp_path):
         (tmp_path / "class" / "mlx5_0").mkdir(parents=True)
     WORLD.Barrier()
     assert same(WORLD, discover(WORLD, alone)).fabric
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_rules_know_of_a_fabric(monkeypatch, tmp_path, there):
+    monkeypatch.setattr("hpccoll.discover.FABRICS", (str(tmp_path / "*"),))
+    if there:
+        (tmp_path / "cxi0").touch()
+    comm = hpccoll.Comm(WORLD.Dup())
+    assert comm.topology.size == WORLD.size
+    assert same(WORLD, place_of(existing(comm))).fabric == there
+    comm.Free()
 
 
 def test_switches_that_slurm_knows(alone, monkeypatch):
