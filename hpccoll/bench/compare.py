@@ -21,7 +21,7 @@ SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "c
 #: What of the settings does, beside what the environment tells, and what it was before there was
 #: such an option.
 CHOSEN = {"uneven": False, "segment_bytes": 0, "warmup": None, "iterations": None, "seconds": 0.25,
-          "sweeps": 1, "rotate": 1}
+          "sweeps": 1, "rotate": 1, "form": "blocking"}
 
 
 class Pair(NamedTuple):

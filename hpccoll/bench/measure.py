@@ -23,6 +23,7 @@ from mpi4py import MPI
 
 from hpccoll.bench.candidates import FORWARDED, serves
 from hpccoll.bench.cases import Case
+from hpccoll.bench.forms import Blocking
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.peers import GLOO, Gloo
 from hpccoll.bench.results import Result
@@ -55,6 +56,7 @@ class Settings(NamedTuple):
         rotate: sets of buffers that iterations use in turn.
         segment_bytes: for the algorithms of hpccoll's table; 0 for the default.
         topology: pretend layout.
+        form: how collectives are called.
     """
 
     warmup: int | None = None
@@ -63,6 +65,7 @@ class Settings(NamedTuple):
     rotate: int = 1
     segment_bytes: int = 0
     topology: Topology | None = None
+    form: type[Blocking] = Blocking
 
 
 class World:
@@ -83,8 +86,9 @@ class World:
         self.gloo: Gloo | None = None
 
     @contextmanager
-    def method(self, candidate: Candidate, collective: str, kind: str = "") -> Iterator[Callable]:
-        """The method that a user of the candidate would call; ``I`` is the nonblocking kind.
+    def method(self, candidate: Candidate, collective: str,
+               form: type[Blocking] = Blocking) -> Iterator[Callable]:
+        """The method that a user of the candidate would call.
 
         Each candidate has a ``Comm`` of its own, since what a ``Comm`` remembers of earlier
         calls ends with its ``using`` block.
@@ -92,7 +96,7 @@ class World:
         if candidate.name == GLOO and self.gloo is not None:
             yield self.gloo.method(collective)
             return
-        name = f"{kind}{collective}".capitalize()
+        name = form.method(collective)
         if candidate.name == NATIVE and not self.wrapped:
             yield getattr(self.measured, name)
             return
@@ -132,24 +136,26 @@ class Runner:
     def __init__(self, world: World, case: Case, candidate: Candidate, method: Callable,
                  memories: Sequence[Memory]):
         self.world, self.case, self.candidate = world, case, candidate
-        self.method, self.memories = method, memories
+        self.form, self.memories = world.settings.form, memories
+        self.calls = [self.form(memory, method) for memory in memories]
         self.times: list[float] = []
         self.first = 0.0
         self.wrong = self.changed = self.turn = 0
 
     def run(self, iterations: int) -> list[float]:
         """Time a batch of iterations on this rank."""
-        times, method, barrier = [], self.method, self.world.control.Barrier
+        times, barrier = [], self.world.control.Barrier
         for _ in range(iterations):
-            memory = self.memories[self.turn]
-            self.turn = (self.turn + 1) % len(self.memories)
-            if memory.restorable:
-                memory.restore()
-            arguments = memory.arguments
+            formed = self.calls[self.turn]
+            self.turn = (self.turn + 1) % len(self.calls)
+            if formed.memory.restorable:
+                formed.memory.restore()
+            call, arguments = formed.call, formed.arguments
             barrier()
             start = perf_counter()
-            method(*arguments)
+            returned = call(*arguments)
             times.append(perf_counter() - start)
+            formed.returned = returned
         return times
 
     def check(self, occasion: int) -> float:
@@ -158,10 +164,17 @@ class Runner:
         for iteration, memory in fresh:
             memory.refill(iteration)
         times = self.run(len(self.memories))
+        for formed in self.calls:
+            formed.deliver()
         for iteration, memory in fresh:
             self.wrong += memory.wrong(iteration)
             self.changed += memory.changed(iteration)
         return times[0]
+
+    def free(self) -> None:
+        """End what was prepared; collective."""
+        for formed in self.calls:
+            formed.free()
 
     def result(self) -> Result | None:
         """Bring the ranks' results together; ``None`` on all ranks but 0."""
@@ -173,10 +186,13 @@ class Runner:
         if everyone is None:
             return None
         means, first, wrong, changed = zip(*everyone)
+        world, served = self.world, None
+        if self.candidate.name == AUTO:
+            served = self.form.served(case, world.config)
         return Result(
             case.collective, self.candidate.label,
-            serves(self.candidate, case, self.memories[0], self.world.config, self.world.tuned,
-                   self.world.place),
+            served or serves(self.candidate, case, self.memories[0], world.config, world.tuned,
+                             world.place),
             case.size,
             case.root if case.rule.rooted else None, case.nbytes, case.count, case.message,
             case.dtype.name if case.count else None, case.op, case.in_place, max(first),
@@ -199,9 +215,11 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
     settings = settings or world.settings
     warmup = WARM * settings.rotate if settings.warmup is None else settings.warmup
     with ExitStack() as stack:
-        runners = [Runner(world, case, c, stack.enter_context(world.method(c, case.collective)),
-                          memories) for c in candidates]
+        form = world.settings.form
+        runners = [Runner(world, case, c, stack.enter_context(
+            world.method(c, case.collective, form)), memories) for c in candidates]
         for runner in runners:
+            stack.callback(runner.free)
             runner.first = runner.check(occasion=0)
             runner.run(warmup)
         collecting = gc.isenabled()

@@ -1,8 +1,9 @@
 """How near ``auto`` comes to the best candidate, point by point.
 
-A point is one case with ``auto`` and at least two other candidates. The smallest of several noisy
-medians is too small, so nobody is compared with it: the best candidate is found by every second
-iteration and timed by the others. That is done both ways round, and the geometric mean of the two
+A point is one case with ``auto`` and at least two other candidates. The time of a candidate is its
+trimmed mean, see :func:`hpccoll.bench.results.trimmed`. The smallest of several noisy times is too
+small, so nobody is compared with it: the best candidate is found by every second iteration and
+timed by the others. That is done both ways round, and the geometric mean of the two
 ratios counts.
 
 What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's the two are one and
@@ -25,7 +26,7 @@ import numpy
 
 from hpccoll.bench.candidates import FORWARDED
 from hpccoll.bench.peers import GLOO
-from hpccoll.bench.results import Result
+from hpccoll.bench.results import Result, trimmed
 from hpccoll.config import AUTO, NATIVE
 
 #: How much slower than the best candidate still counts as near, as a part of its time.
@@ -35,7 +36,7 @@ TOLERANCE = 0.1
 class Nearness(NamedTuple):
     """One point: what ``auto`` ran, the best candidate, and how many times its time auto took.
 
-    ``again`` is the ratio of the medians of what auto ran, as auto and by name; ``None`` where it
+    ``again`` is the ratio of the times of what auto ran, as auto and by name; ``None`` where it
     has no name here, or is native and was not measured ``forwarded``.
     """
 
@@ -63,14 +64,14 @@ def nearness(group: Sequence[Result]) -> Nearness | None:
     found, mine, again = {name: _halves(r) for name, r in others.items()}, _halves(auto), None
     same = auto.serves in others and (forwarded or auto.serves != NATIVE)
     if same:
-        again = auto.median / others[auto.serves].median
+        again = auto.trimmed / others[auto.serves].trimmed
         mine = found[auto.serves] = [numpy.concatenate(both)
                                      for both in zip(mine, found[auto.serves])]
-    seconds, ratio, best = float(numpy.median(numpy.concatenate(mine))), 1.0, ""
+    seconds, ratio, best = trimmed(numpy.concatenate(mine)), 1.0, ""
     for half in (0, 1):
-        best = min(found, key=lambda name: numpy.median(found[name][half]))
+        best = min(found, key=lambda name: trimmed(found[name][half]))
         if not same or best != auto.serves:
-            ratio *= seconds / float(numpy.median(found[best][1 - half]))
+            ratio *= seconds / trimmed(found[best][1 - half])
     return Nearness(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio), again)
 
 

@@ -20,15 +20,12 @@ from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence
 import numpy
 from mpi4py import MPI
 
-from hpccoll.algorithms import ALGORITHMS
-from hpccoll.bench import candidates as choosing
 from hpccoll.bench.cases import Case
 from hpccoll.bench.environment import record
+from hpccoll.bench.forms import Nonblocking
 from hpccoll.bench.measure import LEAST, MOST, WARM, World, in_turn
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.session import Buffers, Options, Outcome, planned
-from hpccoll.config import AUTO, NATIVE, load
-from hpccoll.nonblocking import can_progress
 from hpccoll.tune.table import Candidate
 
 #: Elements of the array that is worked on: in the cache, and enough for NumPy to let go of Python.
@@ -214,7 +211,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: Report | None
             break
         progress(f"i{case.collective} {case.nbytes}", number / len(todo))
         memory, = buffers.make(case, 1)
-        chosen, refused = _select(options, case, memory)
+        chosen, refused = Nonblocking.select(options.wanted, case, memory, options.hierarchical)
         results = _measure(world, case, chosen, memory, work, tests)
         failures += sum(r.failures for r in results)
         if results:
@@ -231,29 +228,12 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: Report | None
     return Outcome(groups, environment, failures, interrupted)
 
 
-def _select(options: Options, case: Case,
-            memory: Memory) -> tuple[list[Candidate], dict[str, str]]:
-    """Candidates for a nonblocking call; ``auto`` is the MPI library, so only if asked for."""
-    chosen, refused = choosing.select(options.wanted, case, memory, options.hierarchical)
-    if not options.wanted:
-        chosen = [c for c in chosen if c.name != AUTO]
-    for candidate in chosen:
-        if candidate.name in (NATIVE, choosing.FORWARDED, AUTO):
-            continue
-        if not can_progress(load().progress):
-            refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"
-        elif (case.collective in ("gatherv", "scatterv")
-              and not ALGORITHMS[case.rule.name][candidate.name].own_blocks):
-            refused[candidate.label] = "only the root knows all counts, and asking it would wait"
-    return [c for c in chosen if c.label not in refused], refused
-
-
 def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: Memory, work: Work,
              tests: int) -> list[Overlap]:
     settings = world.settings
     with ExitStack() as stack:
         runners = [Runner(world, case, c, stack.enter_context(
-            world.method(c, case.collective, "I")), memory) for c in chosen]
+            world.method(c, case.collective, Nonblocking)), memory) for c in chosen]
         longest = 0.0
         for runner in runners:
             runner.check(0, work)

@@ -143,6 +143,7 @@ def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[s
     kind = [r.dtype for r in known if r.dtype][:1]
     kind += [r.op for r in known if r.op][:1]
     kind += ["in place" for r in known if r.in_place][:1]
+    kind += [about.split(":")[0]] if (about := environment.get("calls")) else []
     ranks = environment["ranks"]
     return (", ".join(what + [" ".join(kind)] * bool(kind))
             + f", on {ranks} rank{'s' * (ranks != 1)}: hpccoll and "

@@ -170,6 +170,7 @@ def header(environment: Mapping[str, Any]) -> list[str]:
         environment["command"],
     ]
     lines += BUFFERS.get(environment.get("buffers", ""), [])
+    lines += [f"calls: {environment['calls']}"] if environment.get("calls") else []
     lines += [f"{name}={value}" for name, value in environment["variables"].items()]
     if ranks == 1:
         lines.append("1 rank sends nothing; measure more with: mpiexec -n 4 python -m "

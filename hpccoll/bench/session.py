@@ -9,6 +9,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.bench import candidates as choosing
+from hpccoll.bench import forms
 from hpccoll.bench.cases import Case, make
 from hpccoll.bench.environment import record
 from hpccoll.bench.limit import SHOWN, copy_rate, shortest
@@ -54,7 +55,8 @@ class Options(NamedTuple):
         settings = self.settings._asdict()
         return {**self._asdict(), "dtype": self.dtype.name,
                 "wanted": [c.label for c in self.wanted],
-                "settings": {**settings, "topology": self.layout}}
+                "settings": {**settings, "topology": self.layout,
+                             "form": self.settings.form.word}}
 
 
 class Outcome(NamedTuple):
@@ -77,12 +79,14 @@ def check(options: Options, size: int) -> None:
         raise ArgumentError("--root", f"{options.root} is not a rank of 0..{size - 1}")
     if options.settings.topology is not None:
         Topology.parse(options.settings.topology, size)
+    form = options.settings.form
+    forms.check(form, options.collectives, options.in_place, options.peers)
     choosing.check(options.wanted, options.collectives, size)
     refused: dict[str, str] = {}
     for name in options.collectives:
         case = next(cases(options, name, size))
-        chosen, problems = choosing.select(options.wanted, case, Memory(case, 0),
-                                           options.hierarchical)
+        chosen, problems = form.select(options.wanted, case, Memory(case, 0),
+                                       options.hierarchical)
         if chosen:
             return
         refused.update(problems)
@@ -168,6 +172,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[Report],
     listeners = list(reports) if environment is not None else []
     if environment is not None:
         environment |= {"copy_rate": rate, "buffers": buffers.kind,
+                        "calls": options.settings.form.about,
                         "peers": {GLOO: world.gloo.version} if world.gloo else {}}
     for report in listeners:
         report.begin(environment)
@@ -201,7 +206,8 @@ def _visit(world: World, options: Options, case: Case, buffers: Buffers,
            ) -> tuple[list[Result], dict[str, str]]:
     """Measure one case; its results, and why candidates were refused."""
     memories = buffers.make(case, options.settings.rotate)
-    chosen, refused = choosing.select(options.wanted, case, memories[0], options.hierarchical)
+    chosen, refused = options.settings.form.select(options.wanted, case, memories[0],
+                                                   options.hierarchical)
     if world.gloo is not None:
         problem = objection(case)
         refused |= {GLOO: problem} if problem else {}

@@ -26,6 +26,7 @@ from mpi4py import MPI
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.bench.cases import Case, make
 from hpccoll.bench.candidates import PICKS, select
+from hpccoll.bench.forms import Blocking
 from hpccoll.bench.measure import Settings, World, measure
 from hpccoll.bench.memory import Memory
 from hpccoll.bench.results import Result, joined
@@ -132,9 +133,10 @@ class Ordered(World):
         self.op = MPI.Op.Create(_add, commute=False)
 
     @contextmanager
-    def method(self, candidate: Candidate, collective: str) -> Iterator[Callable]:
+    def method(self, candidate: Candidate, collective: str,
+               form: type[Blocking] = Blocking) -> Iterator[Callable]:
         """The method, with the operator in the place of ``MPI.SUM``."""
-        with super().method(candidate, collective) as method:
+        with super().method(candidate, collective, form) as method:
             yield lambda *args: method(*(
                 self.op if isinstance(arg, MPI.Op) else arg for arg in args))
 
@@ -360,8 +362,8 @@ def _filed(surveyor: Surveyor) -> tuple[Curves, dict[str, int]]:
             if result.failures:
                 name = f"{point.case.rule.name} {result.candidate}"
                 failures[name] = failures.get(name, 0) + result.failures
-        times = {Candidate.read(r.candidate): r.median for r in results
-                 if not r.failures and r.median > 0}
+        times = {Candidate.read(r.candidate): r.trimmed for r in results
+                 if not r.failures and r.trimmed > 0}
         if times:
             curves.setdefault(point.kind, []).append((point.case.nbytes, times))
     return {kind: tuple(points) for kind, points in sorted(curves.items())}, failures
@@ -414,8 +416,8 @@ def _close(fine: Sequence[Result]) -> list[Candidate]:
     good = [r for r in fine if not r.failures]
     if not good:
         return []
-    limit = CLOSE * min(r.median for r in good)
-    found = [Candidate.read(r.candidate) for r in good if r.median <= limit]
+    limit = CLOSE * min(r.trimmed for r in good)
+    found = [Candidate.read(r.candidate) for r in good if r.trimmed <= limit]
     return found if len(found) > 1 else []
 
 

@@ -51,6 +51,11 @@ from hpccoll.topology import Topology
 @click.option("--root", type=int, default=0, show_default=True, help="Root of rooted collectives.")
 @click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE.")
 @click.option("--uneven", is_flag=True, help="Blocks of 1:2:3 where the collective takes them.")
+@click.option("--calls", type=click.Choice(["blocking", "persistent", "lower-case"]),
+              default="blocking", show_default=True,
+              help="Form of the calls: blocking, persistent (Allreduce_init; start and wait are "
+                   "timed), or mpi4py's lower-case methods (allreduce), on arrays and, where there "
+                   "is one float, a number.")
 @click.option("--registered", is_flag=True,
               help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
 @click.option("--peers", is_flag=True,
@@ -126,11 +131,12 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
         comm = MPI.COMM_WORLD
         try:
             if overlap and (form != "table" or plot_path is not None or given["peers"]
-                            or given["sweeps"] > 1 or given["rotate"] > 1):
+                            or given["sweeps"] > 1 or given["rotate"] > 1
+                            or given["calls"] != "blocking"):
                 raise ArgumentError(
                     "--overlap", "has a table and a record, no other form, no peers, one sweep and "
-                    "one set of buffers",
-                    "leave out --format, --plot, --peers, --sweeps and --rotate")
+                    "one set of buffers, and nonblocking calls",
+                    "leave out --format, --plot, --peers, --sweeps, --rotate and --calls")
             options = _options(collectives, osu=form == "osu", **given)
             agree(comm, lambda: session.check(options, comm.Get_size()))
             if options.peers:
@@ -234,7 +240,7 @@ def _again(context: click.Context) -> list[str]:
 
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
              step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
-             registered: bool, peers: bool, warmup: int | None, iterations: int | None,
+             calls: str, registered: bool, peers: bool, warmup: int | None, iterations: int | None,
              seconds: float, sweeps: int, rotate: int, segment_bytes: str | None,
              topology: str | None) -> Any:
     """The options as values.
@@ -243,6 +249,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
         ArgumentError: one of them makes no sense.
     """
     from hpccoll.bench import candidates, cases
+    from hpccoll.bench.forms import FORMS
     from hpccoll.bench.measure import Settings
     from hpccoll.bench.session import Options
     from hpccoll.calls import METHODS
@@ -259,7 +266,8 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
         tuple(chosen), cases.parse_sizes(sizes, step or (2 if osu else 4)),
         cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
         Settings(warmup, iterations, seconds, rotate, segment,
-                 None if topology is None else Topology.parse(topology)), registered, peers, sweeps)
+                 None if topology is None else Topology.parse(topology), FORMS[calls]),
+        registered, peers, sweeps)
 
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,

@@ -15,6 +15,7 @@ import hpccoll  # noqa: E402
 from hpccoll.algorithms import ALGORITHMS, Algorithm, ring  # noqa: E402
 from hpccoll.bench import candidates, overlap, peers, session  # noqa: E402
 from hpccoll.bench.cases import UNEVEN, make  # noqa: E402
+from hpccoll.bench.forms import FORMS  # noqa: E402
 from hpccoll.bench.measure import Settings, World  # noqa: E402
 from hpccoll.bench.memory import Memory  # noqa: E402
 from hpccoll.bench.session import Options  # noqa: E402
@@ -85,6 +86,64 @@ def test_bfloat16():
     if WORLD.rank == 0:  # which has its types given by whoever calls it
         assert {r.collective for group in outcome.groups for r in group
                 if r.candidate == "native"} == {"barrier", "alltoallw"}
+
+
+@pytest.mark.parametrize("collective", METHODS)
+def test_persistent_calls(collective):
+    """Each set of buffers has a request of its own."""
+    settings = QUICK._replace(form=FORMS["persistent"], rotate=2)
+    outcome = measured([collective], "native,auto,all", settings=settings, root=WORLD.size - 1)
+    assert outcome.failures == 0
+    if WORLD.rank == 0:
+        served = {r.candidate: r.serves for group in outcome.groups for r in group}
+        assert served["auto"] == "native" and len(served) > 2
+
+
+@pytest.mark.parametrize("collective", FORMS["lower-case"].collectives)
+@pytest.mark.parametrize("dtype", ["f4", "d", "i8", "F"])
+def test_calls_on_objects(collective, dtype):
+    """The smallest case is one number, the other one an array."""
+    settings = QUICK._replace(form=FORMS["lower-case"])
+    outcome = measured([collective], "", dtype=dtype, settings=settings, root=WORLD.size - 1)
+    assert outcome.failures == 0
+    if WORLD.rank == 0:
+        assert [(r.count, r.candidate) for group in outcome.groups for r in group] == [
+            (count, name) for count in sorted({r.count for g in outcome.groups for r in g})
+            for name in ("native", "auto")]
+
+
+def test_the_method_of_each_form_is_called(monkeypatch):
+    called = []
+    for name in ("Allreduce", "Allreduce_init", "allreduce"):
+        def noted(comm, *args, name=name, method=getattr(hpccoll.Comm, name)):
+            called.append(name)
+            return method(comm, *args)
+        monkeypatch.setattr(hpccoll.Comm, name, noted)
+    for word, name in (("blocking", "Allreduce"), ("persistent", "Allreduce_init"),
+                       ("lower-case", "allreduce")):
+        called.clear()
+        measured(["allreduce"], "auto", settings=QUICK._replace(form=FORMS[word]))
+        assert set(called) == {name}
+        # Prepared once for each size; otherwise called every time, with both checks.
+        assert len(called) == (2 if word == "persistent" else 8)
+
+
+class Idle:
+    """A request that does nothing."""
+
+    def __init__(self, *args):
+        self.Start = self.Wait = self.Free = lambda: None
+
+
+@pytest.mark.parametrize("form, name, broken", [
+    ("persistent", "Allreduce_init", Idle),
+    ("lower-case", "allreduce", lambda comm, value, op: 2 * value + 1)])
+def test_wrong_results_of_each_form_are_found(monkeypatch, form, name, broken):
+    monkeypatch.setattr(hpccoll.Comm, name, broken)
+    outcome = measured(["allreduce"], "native,auto", settings=QUICK._replace(form=FORMS[form]))
+    assert outcome.failures
+    if WORLD.rank == 0:
+        assert {r.candidate for g in outcome.groups for r in g if r.failures} == {"auto"}
 
 
 def test_several_buffers_segments_and_a_layout():
