@@ -151,13 +151,13 @@ class Survey(NamedTuple):
     Attributes:
         machine: what the times hold for.
         curves: times, on rank 0.
-        failures: wrong elements of candidates that had any; these are left out.
+        failures: wrong elements of collectives' candidates that had any; these are left out.
         interrupted: not everything was measured.
     """
 
     machine: Machine
     curves: Curves
-    failures: Mapping[str, int]
+    failures: Mapping[tuple[str, Candidate], int]
     interrupted: bool
 
 
@@ -352,16 +352,16 @@ def survey(comm: MPI.Intracomm, plan: Plan, stopped: Callable[[], bool] = lambda
     return Survey(surveyor.machine, curves, comm.bcast(failures), interrupted)
 
 
-def _filed(surveyor: Surveyor) -> tuple[Curves, dict[str, int]]:
+def _filed(surveyor: Surveyor) -> tuple[Curves, dict[tuple[str, Candidate], int]]:
     """What was found, as the table has it, and the wrong elements of candidates that had any."""
     curves: dict[Kind, list] = {}
-    failures: dict[str, int] = {}
+    failures: dict[tuple[str, Candidate], int] = {}
     for number in surveyor.goes:
         point, results = surveyor.points[number], surveyor.found(number)
         for result in results:
             if result.failures:
-                name = f"{point.case.rule.name} {result.candidate}"
-                failures[name] = failures.get(name, 0) + result.failures
+                key = point.case.rule.name, Candidate.read(result.candidate)
+                failures[key] = failures.get(key, 0) + result.failures
         times = {Candidate.read(r.candidate): r.trimmed for r in results
                  if not r.failures and r.trimmed > 0}
         if times:

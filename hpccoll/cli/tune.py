@@ -34,8 +34,10 @@ QUICK, FULL = 50.0, 600.0
               help="A few seconds: three sizes, a handful of candidates; what to expect of the "
                    "others follows from a model. Jobs prefer what was measured without it.")
 @click.option("-o", "--output", metavar="FILE",
-              help="The table; what it holds already stays. Default: the file that HPCCOLL_TUNING "
-                   "names, or where hpccoll looks by itself.")
+              help="The table; what it holds already stays, and where it has times of the same "
+                   "calls, the old and the new ones count half each. Default: the file that "
+                   "HPCCOLL_TUNING names, or where hpccoll looks by itself.")
+@click.option("--anew", is_flag=True, help="Forget what the table says of these calls here.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Collectives to measure. Default: all.")
 @click.option("-m", "--sizes", metavar="[MIN:]MAX",
@@ -43,8 +45,8 @@ QUICK, FULL = 50.0, 600.0
                    "else.")
 @click.option("--seconds", type=SECONDS,
               help=f"Time for everything, about. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
-def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str, ...],
-            sizes: str | None, seconds: float | None) -> None:
+def command(quick: bool, probe: bool, output: str | None, anew: bool,
+            collectives: tuple[str, ...], sizes: str | None, seconds: float | None) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
 
     \b
@@ -81,15 +83,15 @@ def command(quick: bool, probe: bool, output: str | None, collectives: tuple[str
         if outcome.interrupted:
             sys.exit(INTERRUPTED)
         try:
-            agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome))
+            curves = agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome, anew))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
         stack.close()
         if console is not None:
-            _show(console, machine, outcome.curves, path)
-            for name, count in outcome.failures.items():
-                complain("tune", f"{name} is left out: {count} wrong elements")
+            _show(console, machine, curves, path)
+            for (name, candidate), count in outcome.failures.items():
+                complain("tune", f"{name} {candidate.label} is left out: {count} wrong elements")
     sys.exit(WRONG if outcome.failures else 0)
 
 
@@ -148,8 +150,8 @@ def _check(path: str) -> None:
         raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}")
 
 
-def _add(path: str, machine: Any, outcome: Any) -> None:
-    """Write the times, if there are any.
+def _add(path: str, machine: Any, outcome: Any, anew: bool) -> Any:
+    """Write the times, if there are any; what the table has of these calls then.
 
     Raises:
         HpccollError: there are none, though nothing failed; or the table cannot be written.
@@ -157,9 +159,10 @@ def _add(path: str, machine: Any, outcome: Any) -> None:
     from hpccoll.tune.keep import add
 
     if outcome.curves:
-        add(path, machine, outcome.curves)
-    elif not outcome.failures:
+        return add(path, machine, outcome.curves, outcome.failures, anew)
+    if not outcome.failures:
         raise ArgumentError("--seconds", "too short to measure anything: nothing is written")
+    return {}
 
 
 def _show(console: Console, machine: Any, curves: Any, path: str) -> None:

@@ -13,9 +13,9 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Iterator
+from typing import Iterable, Iterator
 
-from hpccoll.tune.table import Curves, Machine, Table, merged, read, write
+from hpccoll.tune.table import Candidate, Curves, Machine, Table, merged, read, write
 
 #: Seconds to wait for another job, which needs a few milliseconds, and between two looks.
 PATIENCE, PAUSE = 5.0, 0.01
@@ -30,14 +30,25 @@ def before(path: str | os.PathLike) -> Table:
     return read(path) if os.path.lexists(path) else {}
 
 
-def add(path: str | os.PathLike, machine: Machine, curves: Curves) -> None:
-    """Add curves of one machine to a table, or begin one.
+def add(path: str | os.PathLike, machine: Machine, curves: Curves,
+        wrong: Iterable[tuple[str, Candidate]] = (), anew: bool = False) -> Curves:
+    """Add curves of one machine to a table, or begin one; what it has of these kinds of calls now.
+
+    Args:
+        path, machine, curves: the table, and what to add to it.
+        wrong: collectives, and candidates whose results were wrong: their old times go.
+        anew: old times of the same kinds of calls go.
 
     Raises:
         TuningError: what is there cannot be used, or the table cannot be written.
     """
     with locked(path):
-        write(path, merged(before(path), machine, curves))
+        old = before(path)
+        if anew and machine in old:
+            old = {**old, machine: {k: c for k, c in old[machine].items() if k not in curves}}
+        new = merged(old, machine, curves, wrong)
+        write(path, new)
+    return {kind: new[machine][kind] for kind in curves}
 
 
 @contextmanager

@@ -42,8 +42,8 @@ def probe(state: State, machine: Machine, path: str) -> tuple[Curves, str]:
     outcome = survey(state.comm, PROBE, topology=state.topology)
     curves, source, problems = outcome.curves, path, []
     if state.rank == 0:
-        problems += [f"the probe leaves {name} out: {count} wrong elements"
-                     for name, count in outcome.failures.items()]
+        problems += [f"the probe leaves {name} {candidate.label} out: {count} wrong elements"
+                     for (name, candidate), count in outcome.failures.items()]
         if not curves:
             source = UNKEPT
             problems.append("the probe could measure nothing; this job asks for no other")

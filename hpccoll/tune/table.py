@@ -23,7 +23,8 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, Iterable, Mapping, NamedTuple
+from statistics import median
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.config import NATIVE
@@ -173,18 +174,56 @@ def write(path: str | os.PathLike, table: Table) -> None:
         raise TuningError(path, f"cannot be written: {error.strerror or error}") from error
 
 
-def merged(old: Table, machine: Machine, curves: Curves) -> Table:
+def merged(old: Table, machine: Machine, curves: Curves,
+           wrong: Iterable[tuple[str, Candidate]] = ()) -> Table:
     """A table with new curves of one machine; its other curves and machines stay.
 
-    What a probe found of the same kind of calls goes.
+    Where both have times of the same calls, each counts half (:func:`averaged`). What a probe found
+    of the same kind of calls goes.
+
+    Args:
+        old, machine, curves: the table, and what to add to it.
+        wrong: collectives, and candidates whose results were wrong: their old times go.
     """
-    new = {**old, machine: {**old.get(machine, {}), **curves}}
+    kept = {kind: _without(curve, [c for name, c in wrong if name == kind[0]])
+            for kind, curve in old.get(machine, {}).items()}
+    known = {kind: curve for kind, curve in kept.items() if curve}
+    if not machine.probe:
+        curves = {kind: averaged(known[kind], curve) if kind in known else curve
+                  for kind, curve in curves.items()}
+    new = {**old, machine: {**known, **curves}}
     probe = machine._replace(probe=True)
     if not machine.probe and probe in new:
         new[probe] = {kind: curve for kind, curve in new[probe].items() if kind not in curves}
         if not new[probe]:
             del new[probe]
     return new
+
+
+def averaged(one: Curve, two: Curve) -> Curve:
+    """Two curves of the same calls; where both have a size, the mean of each candidate's times.
+
+    Machines are in another state at another time: a candidate that only one of them has is taken to
+    have been as much faster or slower in the other as, in the middle, those were that both have.
+    """
+    old, new = dict(one), dict(two)
+    return tuple((nbytes, _mean(old[nbytes], new[nbytes]) if nbytes in old and nbytes in new
+                  else old.get(nbytes) or new[nbytes]) for nbytes in sorted({*old, *new}))
+
+
+def _mean(one: Mapping[Candidate, float], two: Mapping[Candidate, float]
+          ) -> Mapping[Candidate, float]:
+    ratios = [one[c] / two[c] for c in one if c in two]
+    if not ratios:
+        return two
+    ratio = median(ratios)
+    return {c: (one.get(c, two.get(c, 0.0) * ratio) + two.get(c, one.get(c, 0.0) / ratio)) / 2
+            for c in {**two, **one}}
+
+
+def _without(curve: Curve, wrong: Sequence[Candidate]) -> Curve:
+    kept = ((nbytes, {c: t for c, t in times.items() if c not in wrong}) for nbytes, times in curve)
+    return tuple((nbytes, times) for nbytes, times in kept if times)
 
 
 # -- checking -------------------------------------------------------------------------------

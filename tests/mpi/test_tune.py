@@ -206,6 +206,17 @@ def test_the_command_measures_writes_and_shows(monkeypatch, path):
     works(comm)
     assert "(measured: " in comm.explain("allreduce", 64)
     comm.Free()
+    WORLD.Barrier()
+    again = tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20", "-o", path)
+    assert again.exit_code == 0, again.output
+    (both,) = read(path).values()
+    assert [nbytes for nbytes, _ in both["bcast", True]] == [64, 512, 1024]
+    WORLD.Barrier()
+    anew = tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20", "-o", path,
+                "--anew")
+    assert anew.exit_code == 0, anew.output
+    (only,) = read(path).values()
+    assert [nbytes for nbytes, _ in only["bcast", True]] == [64] and len(only) == 3
 
 
 @pytest.mark.parametrize("busy", [(), (0,), (1, 2)])
@@ -320,7 +331,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 20.0, False))
-    assert outcome.failures["allreduce ring"] > 0
+    assert outcome.failures["allreduce", RING] > 0
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert NATIVE in times and RING not in times

@@ -37,6 +37,20 @@ def test_a_table_is_begun_and_added_to(path):
     assert path.read_text() == "{"
 
 
+def test_adding_again_averages_or_begins_anew(path):
+    scan = {("scan", True): CURVES["bcast", True]}
+    slow = {("bcast", True): ((64, {Candidate("native"): 3e-6}),)}
+    mean = {("bcast", True): ((64, {Candidate("native"): 2e-6}),)}
+    keep.add(path, machine(2), {**CURVES, **scan})
+    assert keep.add(path, machine(2), slow) == mean
+    assert read(path) == {machine(2): {**mean, **scan}}
+    assert keep.add(path, machine(2), slow, anew=True) == slow
+    assert read(path) == {machine(2): {**slow, **scan}}
+    wrong = [("scan", Candidate("native"))]
+    keep.add(path, machine(2), slow, wrong)
+    assert read(path) == {machine(2): slow}
+
+
 def test_no_entry_of_many_jobs_is_lost(path):
     code = (
         "import sys\n"

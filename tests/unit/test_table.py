@@ -9,11 +9,12 @@ import pytest
 
 from hpccoll.errors import TuningError
 from hpccoll.tune import table
-from hpccoll.tune.table import Candidate, Machine, merged, parse, read, render, sealed, write
+from hpccoll.tune.table import (
+    Candidate, Machine, averaged, merged, parse, read, render, sealed, write)
 from hpccoll.tune.ranking import TIE, times_at
 from hpccoll.tune.tuned import Tuned, default_path
 
-NATIVE, RING = Candidate("native"), Candidate("ring")
+NATIVE, RING, PAT, LINEAR = map(Candidate, ("native", "ring", "pat", "linear"))
 KNOMIAL = Candidate("knomial", (("k", 8),), 65536)
 HERE = Machine("MPICH 5.0.2", "a processor x 2", 4, "2x2", False)
 THERE = HERE._replace(ranks=8, topology="8", crowded=True)
@@ -60,10 +61,43 @@ def test_a_link_stays_a_link(tmp_path):
 
 
 def test_new_curves_join_the_old_ones():
-    new = {("allreduce", True): ((8, {RING: 1.0}),)}
+    new = {("reduce", True): ((8, {RING: 1.0}),)}
     joined = merged(TABLE, HERE, new)
     assert joined[THERE] == TABLE[THERE] and joined[HERE] == {**CURVES, **new}
     assert merged({}, HERE, new) == {HERE: new}
+
+
+def test_times_of_the_same_calls_are_averaged():
+    """The machine was in another state: what only one of them has is taken to have changed as the
+    candidate in the middle did."""
+    old = ((8, {NATIVE: 2.0, RING: 4.0, KNOMIAL: 1.0, PAT: 1.0}), (64, {NATIVE: 1.0}))
+    new = ((8, {NATIVE: 4.0, RING: 8.0, KNOMIAL: 9.0, LINEAR: 6.0}), (512, {RING: 2.0}))
+    both = ((8, {NATIVE: 3.0, RING: 6.0, KNOMIAL: 5.0, PAT: 1.5, LINEAR: 4.5}),
+            (64, {NATIVE: 1.0}), (512, {RING: 2.0}))
+    assert averaged(old, new) == both
+    assert averaged(old, old) == old
+    kind = "allreduce", True
+    assert merged({HERE: {kind: old}}, HERE, {kind: new}) == {HERE: {kind: both}}
+    # Three tunings: the last one counts half.
+    assert dict(averaged(both, both))[8][NATIVE] == 3.0
+    assert dict(averaged(both, ((8, {NATIVE: 5.0}),)))[8][NATIVE] == 4.0
+    # A probe of a few seconds is made once, and again only where nothing else is known.
+    assert merged({PROBE: {kind: old}}, PROBE, {kind: new}) == {PROBE: {kind: new}}
+
+
+def test_times_of_nothing_in_common_are_not_averaged():
+    assert averaged(((8, {RING: 1.0}),), ((8, {NATIVE: 5.0}),)) == ((8, {NATIVE: 5.0}),)
+
+
+def test_old_times_of_a_candidate_that_was_wrong_go():
+    old = {("allreduce", True): ((8, {NATIVE: 1.0, RING: 1.0}), (64, {RING: 1.0})),
+           ("allreduce", False): ((8, {NATIVE: 1.0, RING: 1.0}),),
+           ("allgather", True): ((8, {NATIVE: 1.0, RING: 1.0}),)}
+    new = {("allreduce", True): ((8, {NATIVE: 3.0}),)}
+    assert merged({HERE: old}, HERE, new, [("allreduce", RING)]) == {HERE: {
+        ("allreduce", True): ((8, {NATIVE: 2.0}),),
+        ("allreduce", False): ((8, {NATIVE: 1.0}),),
+        ("allgather", True): old["allgather", True]}}
 
 
 def test_a_probe_has_an_entry_of_its_own(tmp_path):
