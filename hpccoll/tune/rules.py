@@ -46,7 +46,7 @@ class Rule(NamedTuple):
 
     Attributes:
         nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
-        most_ranks: largest communicator; 0 for any.
+        most_ranks, least_ranks: largest and smallest communicator; 0 for any.
         block: fewest bytes that each rank's share must have.
         one_node, crowded, in_order, fabric: what the place must be; ``None`` for any.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
@@ -64,12 +64,14 @@ class Rule(NamedTuple):
     segment_bytes: int = 0
     in_order: bool | None = None
     fabric: bool | None = None
+    least_ranks: int = 0
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
         least, end = self.nbytes
         return (collective == self.collective and least <= nbytes < (end or 1 << 62)
-                and not 0 < self.most_ranks < size and nbytes >= self.block * size
+                and self.least_ranks <= size and not 0 < self.most_ranks < size
+                and nbytes >= self.block * size
                 and (not self.vendors or library in self.vendors))
 
     def fits_in(self, place: Place) -> bool:
@@ -81,6 +83,7 @@ class Rule(NamedTuple):
     def __str__(self) -> str:
         least, end = self.nbytes
         words = [f"{self.collective} from {least}" + (f" to {end}" if end else "") + " bytes"]
+        words += [f"from {self.least_ranks} ranks"] * (self.least_ranks > 0)
         words += [f"up to {self.most_ranks} ranks"] * (self.most_ranks > 0)
         words += [f"at least {self.block} bytes a rank"] * (self.block > 0)
         for held, true, false in ((self.one_node, "on one node", "on several nodes"),
@@ -99,9 +102,10 @@ def _pair(collective: str, algorithm: str, least: int, end: int = 0,
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
-           vendors: tuple[str, ...] = MEASURED) -> Rule:
+           vendors: tuple[str, ...] = MEASURED, least_ranks: int = 0) -> Rule:
     """Up to four ranks that share processors."""
-    return Rule(collective, algorithm, (least, end), most_ranks=4, crowded=True, vendors=vendors)
+    return Rule(collective, algorithm, (least, end), most_ranks=4, crowded=True, vendors=vendors,
+                least_ranks=least_ranks)
 
 
 def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
@@ -137,6 +141,9 @@ RULES = (
     _pair("allgather", "recursive_doubling", 1, 4 * MIB, (MPICH,)),
     _pair("alltoall", "pairwise", 1, 64 * KIB, (MPICH,)),
     _pair("bcast", "binomial", 8 * KIB, 24 * KIB, (MPICH,)),
+    _pair("scan", "recursive_doubling", 1, 0, (MPICH,)),
+    _pair("scan", "recursive_doubling", 4 * KIB, 4 * MIB),
+    _pair("exscan", "recursive_doubling", 1, 0, (MPICH,)),
     _crowd("allreduce", "linear", 32, 8 * KIB, (MPICH,)),
     _crowd("allreduce", "linear", 8 * KIB, 512 * KIB),
     Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=8, block=16 * KIB, crowded=True),
@@ -157,6 +164,15 @@ RULES = (
     _crowd("bcast", "double_tree", MIB),
     _crowd("alltoall", "linear", 32 * KIB, 192 * KIB, (MPICH,)),
     _crowd("alltoall", "linear", 8 * MIB, 0, (MPICH,)),
+    _crowd("gather", "linear", 1, 0, (MPICH,), least_ranks=4),
+    _crowd("scatter", "linear", 1, 0, (MPICH,)),
+    _crowd("scatter", "linear", 4 * KIB, 64 * KIB, least_ranks=4),
+    _crowd("scan", "window", 1, MIB, (MPICH,)),
+    _crowd("scan", "linear", MIB, 0, (MPICH,)),
+    _crowd("scan", "linear", 128 * KIB, MIB),
+    _crowd("exscan", "window", 1, MIB, (MPICH,)),
+    _crowd("exscan", "linear", MIB, 0, (MPICH,)),
+    _crowd("exscan", "linear", 128 * KIB, MIB),
     _pair("allreduce", "recursive_doubling", 3 * MIB, 8 * MIB, (INTEL,)),
     _pair("reduce", "binomial", 192 * KIB, 768 * KIB, (INTEL,)),
     _pair("reduce", "binomial", 8 * MIB, 0, (INTEL,)),

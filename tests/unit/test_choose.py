@@ -64,6 +64,26 @@ def test_a_rule_may_ask_for_large_shares():
     assert rule.fits("allreduce", 40, 4, "MPICH") and not rule.fits("allreduce", 40, 5, "MPICH")
 
 
+def test_a_rule_may_ask_for_numbers_of_ranks():
+    rule = Rule("allreduce", "ring", (1, 0), most_ranks=4, least_ranks=3)
+    assert [size for size in range(1, 8) if rule.fits("allreduce", 8, size, "MPICH")] == [3, 4]
+    assert str(rule) == ("allreduce from 1 bytes, from 3 ranks, up to 4 ranks, on one node, "
+                         "with MPICH or Open MPI")
+
+
+@pytest.mark.parametrize("collective, nbytes, ranks, crowded, serves", [
+    ("scan", 64, 2, False, "recursive_doubling"), ("scan", 64, 4, True, "window"),
+    ("scan", 4 << 20, 3, True, "linear"), ("exscan", 64, 3, True, "window"),
+    ("scan", 64, 3, False, "native"), ("gather", 64, 4, True, "linear"),
+    ("gather", 64, 3, True, "native"), ("gather", 64, 2, False, "native"),
+    ("scatter", 64, 3, True, "linear"), ("scatter", 64, 5, True, "native")])
+def test_rules_for_what_is_slow_in_mpich(monkeypatch, collective, nbytes, ranks, crowded, serves):
+    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: "MPICH")
+    call = KINDS[collective](ranks, numpy.zeros(nbytes // 4 * ranks, "f4"))
+    place = Place(one_node=True, crowded=crowded)
+    assert choose_anywhere(call, ranks, None, True, where=lambda: place).algorithm == serves
+
+
 def test_a_rule_may_ask_for_a_place():
     rule = Rule("allreduce", "ring", (1, 0), crowded=True, in_order=True)
     assert rule.fits_in(HERE)
@@ -239,7 +259,13 @@ KINDS = {
     "allgather": lambda size, buffer: calls.allgather(size, 0, buffer[:buffer.size // size],
                                                       buffer.copy()),
     "reduce_scatter": lambda size, buffer: calls.reduce_scatter_block(
-        size, 0, buffer, buffer[:buffer.size // size].copy(), MPI.SUM)}
+        size, 0, buffer, buffer[:buffer.size // size].copy(), MPI.SUM),
+    "gather": lambda size, buffer: calls.gather(size, 0, buffer[:buffer.size // size],
+                                                buffer.copy(), 0),
+    "scatter": lambda size, buffer: calls.scatter(size, 0, buffer,
+                                                  buffer[:buffer.size // size].copy(), 0),
+    "scan": lambda size, buffer: calls.scan(size, 0, buffer, buffer.copy(), MPI.SUM),
+    "exscan": lambda size, buffer: calls.exscan(size, 0, buffer, buffer.copy(), MPI.SUM)}
 
 
 @pytest.mark.parametrize("library", ["MPICH", "Open MPI", "Intel MPI", "another"])
