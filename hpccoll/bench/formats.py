@@ -129,11 +129,19 @@ class Csv:
 
 
 class Json:
-    """The record: environment, settings and raw series, so that anything can be recomputed."""
+    """The record: environment, settings and raw series, so that anything can be recomputed.
+
+    Args:
+        opened: opens the file.
+        settings: all options.
+        tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
+        keep: times of each series, evenly taken; 0 for all of them. Statistics are of all.
+    """
 
     def __init__(self, opened: Callable[[], ContextManager[TextIO]], settings: Mapping[str, Any],
-                 tolerance: float = nearness.TOLERANCE):
+                 tolerance: float = nearness.TOLERANCE, keep: int = 0):
         self.opened, self.settings, self.tolerance = opened, settings, tolerance
+        self.keep = keep
         self.environment: Mapping[str, Any] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
@@ -153,7 +161,7 @@ class Json:
             "synchronisation": "barrier before every iteration; time of the slowest rank",
             "complete": not interrupted,
             "auto": nearness.summary(groups, self.tolerance),
-            "results": [entry for group in groups for entry in entries(group)],
+            "results": [_thinned(entry, self.keep) for group in groups for entry in entries(group)],
         }
         with self.opened() as file:
             json.dump(record, file, indent=1)
@@ -165,6 +173,14 @@ def entries(group: Group) -> list[dict[str, Any]]:
     found = ratios(group)
     return [{**result._asdict(), "statistics": statistics(result, found.get(result.candidate))}
             for result in group]
+
+
+def _thinned(entry: dict[str, Any], keep: int) -> dict[str, Any]:
+    """A result with so many of its times."""
+    count = len(entry["seconds"])
+    if not 0 < keep < count:
+        return entry
+    return {**entry, "seconds": [entry["seconds"][n * count // keep] for n in range(keep)]}
 
 
 def statistics(result: Result, ratio: float | None) -> dict[str, Any]:

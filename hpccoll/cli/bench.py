@@ -82,6 +82,9 @@ from hpccoll.topology import Topology
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write a record with every single time; - is standard output.")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N",
+              help="With --json, write so many of each candidate's times, evenly taken; what is "
+                   "computed from them still is of all.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
 @click.option("--overlap", is_flag=True,
               help="Nonblocking collectives: how much of them hides behind computation.")
@@ -100,7 +103,7 @@ from hpccoll.topology import Topology
                                       "--compare, how much slower is no regression.")
 @click.pass_context
 def command(context: click.Context, collectives: tuple[str, ...], form: str, json_path: str | None,
-            plot_path: str | None, full: bool, validate: bool, tail: bool,
+            keep: int | None, plot_path: str | None, full: bool, validate: bool, tail: bool,
             overlap: bool, tests: int, records: tuple[str, str] | None, tolerance: float,
             environments: tuple[str, ...], ranks: str, output: str, **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
@@ -132,11 +135,11 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
         try:
             if overlap and (form != "table" or plot_path is not None or given["peers"]
                             or given["sweeps"] > 1 or given["rotate"] > 1
-                            or given["calls"] != "blocking"):
+                            or given["calls"] != "blocking" or keep is not None):
                 raise ArgumentError(
                     "--overlap", "has a table and a record, no other form, no peers, one sweep and "
                     "one set of buffers, and nonblocking calls",
-                    "leave out --format, --plot, --peers, --sweeps, --rotate and --calls")
+                    "leave out --format, --plot, --peers, --sweeps, --rotate, --calls and --keep")
             options = _options(collectives, osu=form == "osu", **given)
             agree(comm, lambda: session.check(options, comm.Get_size()))
             if options.peers:
@@ -150,7 +153,7 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
                 reports = _reports(form, full, validate, tail, console, options,
-                                   None if overlap else json_path, tolerance / 100)
+                                   None if overlap else json_path, tolerance / 100, keep or 0)
                 table = overlap_report.Table(console)
                 progress = terminal.shown(stack.enter_context(bar))
             if overlap:
@@ -271,7 +274,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
 
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
-             json_path: str | None, tolerance: float) -> list:
+             json_path: str | None, tolerance: float, keep: int) -> list:
     """The reports that rank 0 writes."""
     from hpccoll.bench import formats
     from hpccoll.bench.report import Table
@@ -283,7 +286,7 @@ def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console
     elif form == "csv":
         made = [formats.Csv(sys.stdout)]
     else:
-        made = [formats.Json(partial(opened, "-"), options.as_data(), tolerance)]
+        made = [formats.Json(partial(opened, "-"), options.as_data(), tolerance, keep)]
     if json_path is not None:
-        made.append(formats.Json(partial(opened, json_path), options.as_data(), tolerance))
+        made.append(formats.Json(partial(opened, json_path), options.as_data(), tolerance, keep))
     return made

@@ -612,6 +612,19 @@ def test_json_keeps_every_time():
     assert results.Result(**entry) == result("native", [4, 5, 6])
 
 
+@pytest.mark.parametrize("keep, kept", [
+    (0, [*range(1, 11)]), (4, [1, 3, 6, 8]), (1, [1]), (10, [*range(1, 11)]),
+    (99, [*range(1, 11)])])
+def test_a_record_may_keep_some_of_the_times(keep, kept):
+    record = io.StringIO()
+    groups = [[result("native", [2]), result("ring", range(1, 11))]]
+    written(formats.Json(lambda: nullcontext(record), {}, keep=keep), groups)
+    native, ring = json.loads(record.getvalue())["results"]
+    assert [round(1e6 * s) for s in ring["seconds"]] == kept and len(native["seconds"]) == 1
+    assert ring["statistics"]["iterations"] == 10
+    assert ring["statistics"]["p50_seconds"] == pytest.approx(5.5e-6)
+
+
 def test_picture(tmp_path):
     pytest.importorskip("matplotlib")
     groups = [[result("native", [4 * n], nbytes=n), result("ring", [2], nbytes=n)]
@@ -718,6 +731,7 @@ def test_wrong_results_are_found(monkeypatch):
     ["bcast", "--overlap", "--format", "csv"], ["bcast", "--overlap", "--plot", "x.png"],
     ["bcast", "--overlap", "--peers"], ["bcast", "--overlap", "--sweeps", "2"],
     ["bcast", "--overlap", "--rotate", "2"], ["bcast", "--sweeps", "0"],
+    ["bcast", "--overlap", "--keep", "9"], ["bcast", "--keep", "0"],
     ["bcast", "--overlap", "--calls", "persistent"], ["bcast", "--calls", "x"],
     ["allreduce", "alltoall", "--calls", "lower-case"],
     ["allreduce", "--calls", "lower-case", "--in-place"],
