@@ -38,7 +38,7 @@ figures: $(LIBRARIES:%=%/installed)
 	    $(ALL) -o docs/data/registered
 	$(MEASURE) allreduce -m 8:1K --step 2 --sweeps 3 --calls persistent \
 	    --algorithm native,recursive_doubling,allpairs $(ALL) -o docs/data/persistent
-	$(MEASURE) allreduce -T float64 -m 8:8M --step 10 --sweeps 3 --calls lower-case \
+	$(MEASURE) allreduce -T float64 -m 8:8000000 --step 10 --sweeps 3 --calls lower-case \
 	    $(ALL) -o docs/data/lower-case
 	$(MEASURE) allreduce -m 8:64M --step 8 --sweeps 3 --peers --algorithm native,auto \
 	    $(PEERS:%=--matrix %) -o docs/data/peers
