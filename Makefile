@@ -1,6 +1,6 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
-# make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: an idle half hour
+# make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet quarter of an hour
 # make clean   remove what these made
 #
 # All need Python 3.10 or newer with venv, and a package index; each MPI lives in an

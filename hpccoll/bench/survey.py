@@ -77,8 +77,8 @@ class Plan(NamedTuple):
         collectives: what their algorithms are registered under.
         sizes: bytes, ascending.
         seconds: for everything.
-        thorough: try values of parameters, segments of several algorithms, and operators that
-            do not commute.
+        thorough: try values of parameters, segments inside nodes, too, of several algorithms, and
+            operators that do not commute.
         most: candidates beside native for one size, 0 for all; those that represent the others,
             without segments.
     """
@@ -177,7 +177,9 @@ class Surveyor:
         self.hierarchical = Comm(self.world.measured, topology).topology.depth > 1
         state = existing(self.world.measured)
         self.machine = here(state.topology, state.crowded)
-        self.segments = BETWEEN if self.hierarchical or not state.one_node else SEGMENTS
+        # Inside a node other segments gain a few per cent, less than a short go can tell.
+        between = self.hierarchical or not state.one_node
+        self.segments = BETWEEN if between else SEGMENTS if plan.thorough else ()
         self.points = list(_points(plan, self.world.size))
         self.ordered = Ordered(self.world)
         self.start = perf_counter()

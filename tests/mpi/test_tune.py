@@ -258,15 +258,15 @@ def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
 
 
 @pytest.mark.skipif(WORLD.size % 2 or WORLD.size < 4, reason="two nodes of several ranks")
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_segments_between_nodes_are_shorter(monkeypatch, nodes):
+@pytest.mark.parametrize("nodes, thorough, expected", [
+    (1, False, ()), (1, True, survey.SEGMENTS), (2, False, survey.BETWEEN)])
+def test_segments_depend_on_time_and_nodes(monkeypatch, nodes, thorough, expected):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
-    plan = survey.Plan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough=False)
+    plan = survey.Plan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough)
     outcome = survey.survey(WORLD, plan, topology=layout)
     if WORLD.rank == 0:
-        (((_, times),),) = outcome.curves.values()
-        expected = survey.SEGMENTS if nodes == 1 else survey.BETWEEN
+        ((_, times),) = outcome.curves["allreduce", True]
         assert {candidate.segment_bytes for candidate in times} == {0, *expected}
 
 

@@ -1,0 +1,46 @@
+"""Every line of ``make figures`` runs, on few bytes and for a moment, in this environment."""
+
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launch import ROOT
+
+BIN = Path(sys.executable).parent
+SHORT = ("-m", "8", "--seconds", "0.01", "--sweeps", "1", "--ranks", "2")
+
+
+def measurements():
+    """The arguments of each benchmark, less the environments that it names."""
+    if shutil.which("make") is None:
+        return []
+    text = subprocess.run(["make", "-n", "figures"], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout
+    found = [shlex.split(line) for line in text.replace("\\\n", " ").splitlines()
+             if "-m hpccoll bench" in line]
+    return [[word for before, word in zip(words[3:], words[4:])
+             if "--matrix" not in (before, word)] for words in found]
+
+
+def test_there_are_measurements():
+    if shutil.which("make") is not None:
+        assert len(measurements()) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", measurements(), ids=lambda words: words[words.index("-o") + 1])
+def test_a_measurement_runs(capture, tmp_path, words):
+    if "--peers" in words and importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    if not (BIN / "mpiexec").exists():
+        pytest.skip("there is no mpiexec in this environment")
+    status, output = capture(sys.executable, "-m", "hpccoll", "bench", *words, *SHORT,
+                             "--matrix", BIN.parent, "-o", tmp_path / "figures")
+    assert status == 0, output
+    ratios = (tmp_path / "figures" / "ratios.md").read_text(encoding="utf-8")
+    assert "| 8 |" in ratios or "| 16 |" in ratios
+    assert len(list((tmp_path / "figures").glob("*.json"))) == 1
