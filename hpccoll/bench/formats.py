@@ -187,7 +187,7 @@ def statistics(result: Result, ratio: float | None) -> dict[str, Any]:
     """What a series says; ``ratio`` and the median are what to compare by."""
     return {
         "iterations": len(result.seconds), "min_seconds": min(result.seconds),
-        "mean_seconds": result.mean,
+        "mean_seconds": result.mean, "trimmed_seconds": result.trimmed,
         **{f"p{p}_seconds": result.percentile(p) for p in PERCENTILES},
         "max_seconds": max(result.seconds), "cv": result.variation,
         "algbw_bytes_per_second": result.algorithm_bandwidth(result.mean),

@@ -13,7 +13,7 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Iterable, Iterator
+from typing import Collection, Iterator
 
 from hpccoll.tune.table import Candidate, Curves, Machine, Table, merged, read, write
 
@@ -31,7 +31,7 @@ def before(path: str | os.PathLike) -> Table:
 
 
 def add(path: str | os.PathLike, machine: Machine, curves: Curves,
-        wrong: Iterable[tuple[str, Candidate]] = (), anew: bool = False) -> Curves:
+        wrong: Collection[tuple[str, Candidate]] = (), anew: bool = False) -> Curves:
     """Add curves of one machine to a table, or begin one; what it has of these kinds of calls now.
 
     Args:

@@ -24,7 +24,7 @@ import re
 import stat
 from pathlib import Path
 from statistics import median
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Iterable, Mapping, NamedTuple, Sequence
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.config import NATIVE
@@ -175,7 +175,7 @@ def write(path: str | os.PathLike, table: Table) -> None:
 
 
 def merged(old: Table, machine: Machine, curves: Curves,
-           wrong: Iterable[tuple[str, Candidate]] = ()) -> Table:
+           wrong: Collection[tuple[str, Candidate]] = ()) -> Table:
     """A table with new curves of one machine; its other curves and machines stay.
 
     Where both have times of the same calls, each counts half (:func:`averaged`). What a probe found

@@ -623,6 +623,7 @@ def test_a_record_may_keep_some_of_the_times(keep, kept):
     assert [round(1e6 * s) for s in ring["seconds"]] == kept and len(native["seconds"]) == 1
     assert ring["statistics"]["iterations"] == 10
     assert ring["statistics"]["p50_seconds"] == pytest.approx(5.5e-6)
+    assert ring["statistics"]["trimmed_seconds"] == pytest.approx(5.5e-6)
 
 
 def test_picture(tmp_path):
