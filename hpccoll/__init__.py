@@ -1,20 +1,32 @@
-"""hpccoll: collective operations for supercomputer jobs, proved before they run.
+"""Collective operations for supercomputer jobs, proved before they run.
+
+Layout from the ground up. A room imports only rooms that stand before it in this list; a test reads it.
+
+    errors units atomic_file                         what every room may use
+    ir algorithms proof explain simulator            the idea: standard library only
+    transport machine arrays config calls runtime    the machine: NumPy and mpi4py
+    testing guard tune measure                       deciding what runs, and whether it may
+    comm training torch jax keras                    using it: hpccoll.Comm, and what stands on it
+    tools cli                                        programs
 
 Importing this package starts neither MPI nor a GPU; ``hpccoll.Comm`` is loaded on first use.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpccoll.algorithms import algorithms, schedule
+from hpccoll.algorithms import algorithm_names, schedule
 from hpccoll.errors import HpccollError
-from hpccoll.simulate import simulate
-from hpccoll.topology import Topology
-from hpccoll.verify import verify
+from hpccoll.ir.topology import Topology
+from hpccoll.proof.verifier import verify
+from hpccoll.simulator import simulate
+
+if TYPE_CHECKING:
+    from hpccoll.comm import Comm as Comm
 
 __version__ = "0.1.0"
-__all__ = ["Comm", "HpccollError", "Topology", "algorithms", "schedule", "simulate", "verify"]
+__all__ = ["Comm", "HpccollError", "Topology", "algorithm_names", "schedule", "simulate", "verify"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,4 +38,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "Comm"])
+    return sorted([*globals(), *__all__])

@@ -7,13 +7,14 @@ names the variable; it is never silently replaced by the default.
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from hpccoll.algorithms import find
-from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError
-from hpccoll.levels import LEVELS, NODE, SWITCH
-from hpccoll.topology import Topology
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.topology import Topology
+from hpccoll.machine.levels import LEVELS, NODE, SWITCH
 
 #: What a user may choose besides an algorithm of the table.
 NATIVE, AUTO = "native", "auto"

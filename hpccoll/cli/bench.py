@@ -31,9 +31,9 @@ from hpccoll.cli.ranks import (
     silent,
     stoppable,
 )
-from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
-from hpccoll.topology import Topology
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.topology import Topology
 
 
 @click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
@@ -128,8 +128,9 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
         stopped = stack.enter_context(stoppable())
         from mpi4py import MPI
 
-        from hpccoll.bench import overlap as overlapping
-        from hpccoll.bench import overlap_report, peers, plot, session, terminal
+        from hpccoll.cli import terminal
+        from hpccoll.tools.bench import gloo, overlap_report, plot, session
+        from hpccoll.tools.bench import overlap as overlapping
 
         comm = MPI.COMM_WORLD
         try:
@@ -143,7 +144,7 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             options = _options(collectives, osu=form == "osu", **given)
             agree(comm, lambda: session.check(options, comm.Get_size()))
             if options.peers:
-                agree(comm, peers.available)
+                agree(comm, gloo.available)
             agree(comm, lambda: comm.Get_rank() or check_outputs(json_path, plot_path))
         except HpccollError as error:
             complain("bench", str(error))
@@ -154,7 +155,7 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
                 console, bar = terminal.screen(form == "table")
                 reports = _reports(form, full, validate, tail, console, options,
                                    None if overlap else json_path, tolerance / 100, keep or 0)
-                table = overlap_report.Table(console)
+                table = overlap_report.OverlapTable(console)
                 progress = terminal.shown(stack.enter_context(bar))
             if overlap:
                 outcome = overlapping.run(comm, options, tests, table, stopped, progress)
@@ -175,7 +176,7 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
 
 def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, ...]) -> int:
     """Print how two records differ; return the exit status. Starts no MPI."""
-    from hpccoll.bench import compare, records
+    from hpccoll.tools.bench import compare, records
 
     try:
         old, new = map(records.read, paths)
@@ -195,21 +196,21 @@ def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, .
 def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
             output: str) -> int:
     """Run the benchmark in every environment; return the exit status. Starts no MPI."""
-    from hpccoll.bench import matrix
+    from hpccoll.tools.bench import libraries
 
     folder = Path(output)
     try:
         counts = ranks.split(",")
         if not all(count.isdecimal() and int(count) for count in counts):
             raise ArgumentError("--ranks", f"cannot read {ranks!r}", "write it like 2,4")
-        runs = matrix.plan(environments, [int(count) for count in counts], folder)
+        runs = libraries.plan(environments, [int(count) for count in counts], folder)
         words = _again(context)
         folder.mkdir(parents=True, exist_ok=True)
-        found, problems = matrix.measure(runs, words, lambda line: click.echo(f"# {line}"))
+        found, problems = libraries.measure(runs, words, lambda line: click.echo(f"# {line}"))
         if found:
-            text = "\n".join(matrix.markdown(found, words)) + "\n"
+            text = "\n".join(libraries.markdown(found, words)) + "\n"
             (folder / "ratios.md").write_text(text, encoding="utf-8")
-            matrix.draw(found, folder / "ratios.png")
+            libraries.draw(found, folder / "ratios.png")
             click.echo(text, nl=False)
     except HpccollError as error:
         click.echo(f"hpccoll: bench: {error}", err=True)
@@ -251,11 +252,11 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
     Raises:
         ArgumentError: one of them makes no sense.
     """
-    from hpccoll.bench import candidates, cases
-    from hpccoll.bench.forms import FORMS
-    from hpccoll.bench.measure import Settings
-    from hpccoll.bench.session import Options
-    from hpccoll.calls import METHODS
+    from hpccoll.calls.resolve import METHODS
+    from hpccoll.measure import candidates, cases
+    from hpccoll.measure.call_forms import FORMS
+    from hpccoll.measure.timing import Settings
+    from hpccoll.tools.bench.session import Options
 
     for name in collectives:
         if name not in (*METHODS, "all"):
@@ -276,11 +277,11 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
              json_path: str | None, tolerance: float, keep: int) -> list:
     """The reports that rank 0 writes."""
-    from hpccoll.bench import formats
-    from hpccoll.bench.report import Table
+    from hpccoll.tools.bench import formats
+    from hpccoll.tools.bench.report import TableReport
 
     if form == "table":
-        made = [Table(console, full, tolerance)]
+        made = [TableReport(console, full, tolerance)]
     elif form == "osu":
         made = [formats.Osu(sys.stdout, full, validate, tail)]
     elif form == "csv":

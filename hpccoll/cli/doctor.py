@@ -36,9 +36,9 @@ def command(ranks: int | None, strict: bool, as_json: bool) -> None:
     """
     from mpi4py import MPI
 
-    from hpccoll.doctor import examine, gather
-    from hpccoll.doctor.facts import own
-    from hpccoll.doctor.findings import ERROR, WARNING, world
+    from hpccoll.tools.doctor import examine, gather
+    from hpccoll.tools.doctor.facts import own
+    from hpccoll.tools.doctor.findings import ERROR, WARNING, world
 
     mine, wrong = own(), (ERROR, WARNING) if strict else (ERROR,)
     comm = MPI.COMM_WORLD
@@ -56,8 +56,8 @@ def command(ranks: int | None, strict: bool, as_json: bool) -> None:
 
 def _text(found: list[Any], facts: list[Any]) -> None:
     """Findings as a table, and what they amount to."""
-    from hpccoll.bench.terminal import screen
-    from hpccoll.doctor.findings import ranks_text
+    from hpccoll.cli.terminal import screen
+    from hpccoll.tools.doctor.findings import ranks_text
 
     console, _ = screen(True)
     if not console.is_terminal:

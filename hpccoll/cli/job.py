@@ -8,9 +8,9 @@ import shlex
 import click
 
 from hpccoll.errors import ArgumentError
-from hpccoll.jobs import SITES, Job, script
-from hpccoll.jobs.job import BENCH
-from hpccoll.jobs.sites import LAUNCH
+from hpccoll.tools.jobs import SITES, Job, script
+from hpccoll.tools.jobs.job import BENCH
+from hpccoll.tools.jobs.sites import LAUNCH
 
 
 @click.command("job", context_settings={"help_option_names": ["-h", "--help"]})

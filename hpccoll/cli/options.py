@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from math import isfinite
-from typing import Any, ContextManager, Iterable, TextIO
+from typing import Any, ContextManager, TextIO
 
 import click
 
-from hpccoll import figure
+from hpccoll.atomic_file import replacing, writable
 from hpccoll.errors import ArgumentError
-from hpccoll.files import replacing, writable
+from hpccoll.explain import plotting
 
 
 class Finite(click.FloatRange):
@@ -88,7 +89,7 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
         HpccollError: they cannot.
     """
     if plot_path is not None:
-        figure.check(plot_path)
+        plotting.check(plot_path)
     if json_path not in (None, "-") and not writable(json_path):
         raise ArgumentError("--json", f"cannot write {json_path!r}")
 

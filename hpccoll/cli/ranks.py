@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, Callable, Iterator, NoReturn
+from typing import Any, NoReturn
 
 import click
 

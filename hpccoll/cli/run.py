@@ -25,7 +25,7 @@ from mpi4py.run import set_abort_status
 
 from hpccoll import config
 from hpccoll.errors import ArgumentError
-from hpccoll.topology import Topology
+from hpccoll.ir.topology import Topology
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
 #: Seconds that a failed program's threads and exit handlers have before the job is aborted.
@@ -70,7 +70,7 @@ def adopt(MPI: ModuleType, topology: str | None = None) -> None:
 
 
 def _replace(MPI: ModuleType, topology: str | None) -> None:
-    from hpccoll.comm import Comm  # needs mpi4py.MPI
+    from hpccoll.comm.communicator import Comm  # needs mpi4py.MPI
     MPI.COMM_WORLD = Comm(MPI.COMM_WORLD, topology)
     MPI.COMM_SELF = Comm(MPI.COMM_SELF)
     copyreg.pickle(Comm, _reduce)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Iterator, NamedTuple, Sequence
+from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -18,18 +19,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from hpccoll.algorithms import ALGORITHMS, find, schedule
-from hpccoll.bench import records
+from hpccoll.atomic_file import writable
 from hpccoll.cli.options import check_outputs, names, parameters, write_text
 from hpccoll.cli.ranks import BAD_OPTIONS, agree, complain, fall
-from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.files import writable
-from hpccoll.simulate import machines, picture, simulate
-from hpccoll.simulate.against import NEAR, Compared, compare, picks
-from hpccoll.simulate.model import machine_as_data
-from hpccoll.simulate.report import Report, size_text, time_text
-from hpccoll.simulate.sizes import counts, nbytes, size
-from hpccoll.topology import Topology
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator import catalog, plot, simulate
+from hpccoll.simulator.machine_model import machine_as_data
+from hpccoll.simulator.report import Report, size_text, time_text
+from hpccoll.simulator.validation import NEAR, Compared, compare, picks
+from hpccoll.tools.bench import records
+from hpccoll.units import counts, nbytes, size
 
 #: What is compared when no algorithm is named.
 USUAL = {
@@ -46,7 +47,7 @@ WITH_RECORD = ("against", "collective", "machine", "topology", "segment_bytes", 
 WIDE = 150
 
 
-class Point(NamedTuple):
+class SimulationCase(NamedTuple):
     """One thing to simulate."""
 
     nodes: int
@@ -103,8 +104,8 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, wan
         _calibrate(calibrate)
         return
     if listed:
-        for name in machines.names():
-            click.echo(f"{name:14} {machines.find(name).description}")
+        for name in catalog.names():
+            click.echo(f"{name:14} {catalog.find(name).description}")
         return
     segment = 0 if segment_bytes is None else size("--segment-bytes", segment_bytes)
     check_outputs(json_path, plot_path)
@@ -115,12 +116,12 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, wan
     if collective is None:
         raise ArgumentError("collective", "which one to simulate is missing",
                             f"choose from {', '.join(ALGORITHMS)}")
-    known = machines.find(machine)
+    known = catalog.find(machine)
     layouts, chosen = _layouts(nodes, ppn, topology), _algorithms(collective, wanted)
     moved = nbytes("--nbytes", sizes, step)
     if COLLECTIVES[collective].payload == "none":
         moved = [0]
-    points = [Point(count, nbytes, name, params) for count in layouts for nbytes in moved
+    points = [SimulationCase(count, nbytes, name, params) for count in layouts for nbytes in moved
               for name, params in chosen]
     simulations = ((point, simulate(
         schedule(collective, point.algorithm, layouts[point.nodes].size, root=root,
@@ -140,7 +141,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, wan
         # What is read by programs, or from a file, is as wide as it needs to be.
         Console(width=None if sys.stdout.isatty() else WIDE).print(_table(reports))
     if plot_path is not None:
-        picture.draw([(point.nodes, report) for point, report in reports], plot_path)
+        plot.draw([(point.nodes, report) for point, report in reports], plot_path)
         click.echo(f"wrote {plot_path}", err=True)
 
 
@@ -156,7 +157,7 @@ def _record_says(context: click.Context) -> None:
 def _against(path: str, collective: str | None, machine: str, topology: str | None, segment: int,
              json_path: str | None, plot_path: str | None) -> None:
     """Show measured and simulated times side by side, and how often the simulation is right."""
-    known, record = machines.find(machine), records.read(path)
+    known, record = catalog.find(machine), records.read(path)
     layout = None if topology is None else Topology.parse(topology)
     try:
         found = compare(record._asdict(), known, layout, segment, collective)
@@ -172,7 +173,7 @@ def _against(path: str, collective: str | None, machine: str, topology: str | No
         click.echo(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured "
                    f"best, or within {NEAR - 1:.0%} of it")
     if plot_path is not None:
-        picture.draw_against(found, plot_path)
+        plot.draw_against(found, plot_path)
         click.echo(f"wrote {plot_path}", err=True)
 
 
@@ -192,8 +193,8 @@ def _calibrate(path: str) -> None:
     """Measure on all ranks; rank 0 writes the file."""
     from mpi4py import MPI
 
-    from hpccoll.bench.calibrate import calibrate
-    from hpccoll.comm import Comm
+    from hpccoll.comm.communicator import Comm
+    from hpccoll.tools.calibrate import calibrate
 
     world = MPI.COMM_WORLD
     try:
@@ -238,8 +239,8 @@ def _algorithms(collective: str, wanted: tuple[str, ...]) -> list[tuple[str, dic
     return chosen
 
 
-def _shown(simulations: Iterator[tuple[Point, Report]],
-           total: int) -> Iterator[tuple[Point, Report]]:
+def _shown(simulations: Iterator[tuple[SimulationCase, Report]],
+           total: int) -> Iterator[tuple[SimulationCase, Report]]:
     """Run simulations behind a progress bar, where there is a terminal to show it on."""
     console = Console(stderr=True)
     columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -251,7 +252,7 @@ def _shown(simulations: Iterator[tuple[Point, Report]],
             yield found
 
 
-def _table(reports: list[tuple[Point, Report]]) -> Table:
+def _table(reports: list[tuple[SimulationCase, Report]]) -> Table:
     """A line per simulation, grouped by nodes and size; the fastest of a group is marked."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("nodes", "ranks", "bytes"):

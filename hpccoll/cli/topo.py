@@ -39,7 +39,7 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
     """
     from mpi4py import MPI
 
-    from hpccoll import topo
+    from hpccoll.tools import topo
 
     comm = MPI.COMM_WORLD
     try:
@@ -61,8 +61,8 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
 
 def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:
     """Measure, with a bar on terminals."""
-    from hpccoll.bench import terminal
-    from hpccoll.topo import measure
+    from hpccoll.cli import terminal
+    from hpccoll.tools.topo import measure
 
     if comm.Get_rank() != 0:
         return measure(comm, ranks, silent)
@@ -73,9 +73,9 @@ def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:
 def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None) -> None:
     from mpi4py import MPI
 
-    from hpccoll import topo
-    from hpccoll.bench.terminal import screen
-    from hpccoll.tune.machine import cpu, library
+    from hpccoll.cli.terminal import screen
+    from hpccoll.tools import topo
+    from hpccoll.tune.fingerprint import cpu, library
 
     if json_path != "-":
         console, _ = screen(True)

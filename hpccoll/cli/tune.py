@@ -20,7 +20,16 @@ from rich.console import Console
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.cli.options import SECONDS, names
 from hpccoll.cli.ranks import (
-    BAD_OPTIONS, INTERRUPTED, WRONG, Ranked, agree, complain, fall, silent, stoppable)
+    BAD_OPTIONS,
+    INTERRUPTED,
+    WRONG,
+    Ranked,
+    agree,
+    complain,
+    fall,
+    silent,
+    stoppable,
+)
 from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
 
@@ -58,7 +67,8 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
         stopped = stack.enter_context(stoppable())
         from mpi4py import MPI
 
-        from hpccoll.bench import survey, terminal
+        from hpccoll.cli import terminal
+        from hpccoll.measure import survey
 
         comm = MPI.COMM_WORLD
         try:
@@ -102,7 +112,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     Raises:
         ArgumentError: an option makes no sense.
     """
-    from hpccoll.bench import cases, survey
+    from hpccoll.measure import cases, survey
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
@@ -112,8 +122,8 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
             raise ArgumentError("--collective", f"{name!r} is unknown",
                                 f"choose from {', '.join(ALGORITHMS)}")
     plan = survey.PROBE if probe else (
-        survey.Plan(sizes=survey.QUICK, seconds=QUICK, thorough=False) if quick
-        else survey.Plan(seconds=FULL))
+        survey.SurveyPlan(sizes=survey.QUICK, seconds=QUICK, thorough=False) if quick
+        else survey.SurveyPlan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
         wanted = cases.parse_sizes(sizes, 16 if probe else 8 if quick else 4)
@@ -128,7 +138,7 @@ def _path(output: str | None) -> str:
         ArgumentError: the environment is malformed.
     """
     from hpccoll.config import load
-    from hpccoll.tune.tuned import default_path
+    from hpccoll.tune.loading import default_path
 
     setting = load().tuning
     return output or (setting if setting not in ("", OFF, ONLINE, PROBE) else default_path())
@@ -140,7 +150,7 @@ def _check(path: str) -> None:
     Raises:
         TuningError: it cannot.
     """
-    from hpccoll.tune.keep import before
+    from hpccoll.tune.store import before
 
     before(path)
     directory = Path(path).absolute().parent
@@ -156,7 +166,7 @@ def _add(path: str, machine: Any, outcome: Any, anew: bool) -> Any:
     Raises:
         HpccollError: there are none, though nothing failed; or the table cannot be written.
     """
-    from hpccoll.tune.keep import add
+    from hpccoll.tune.store import add
 
     if outcome.curves:
         return add(path, machine, outcome.curves, outcome.failures, anew)
@@ -167,8 +177,8 @@ def _add(path: str, machine: Any, outcome: Any, anew: bool) -> Any:
 
 def _show(console: Console, machine: Any, curves: Any, path: str) -> None:
     """The verdict: for every collective and size, what is fastest and how much."""
-    from hpccoll.topology import Topology
-    from hpccoll.tune.tuned import Tuned
+    from hpccoll.ir.topology import Topology
+    from hpccoll.tune.loading import Tuned
 
     tuned = Tuned(curves)
     if machine.probe:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import closing
 from itertools import islice, product
 from multiprocessing import get_context
 from random import Random
-from typing import Iterator, NamedTuple, Sequence
+from typing import NamedTuple
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -27,11 +28,11 @@ from rich.table import Table
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
 from hpccoll.cli.options import names, numbers
-from hpccoll.collective import COLLECTIVES
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
-from hpccoll.schedule import Schedule
-from hpccoll.topology import Topology
-from hpccoll.verify import Proof, cases, prove, verify
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.topology import Topology
+from hpccoll.proof.verifier import Proof, cases, prove, verify
 
 #: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven,
 #: and with ranks dealt out over the groups.
@@ -46,7 +47,7 @@ COMBINED = 16
 VARIED = 32
 
 
-class Job(NamedTuple):
+class ProofTask(NamedTuple):
     """One algorithm on one number of ranks, or on one layout."""
 
     collective: str
@@ -56,10 +57,10 @@ class Job(NamedTuple):
     thorough: bool
 
 
-class Verdict(NamedTuple):
+class ProofOutcome(NamedTuple):
     """What came out of a job; ``problem`` is empty when all its schedules were proved."""
 
-    job: Job
+    job: ProofTask
     schedules: int = 0
     rank_order: bool = True
     replicas: bool = True
@@ -112,7 +113,7 @@ def command(context, ranks, collectives, algorithms, topologies, thorough, jobs)
 
 
 def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequence[str],
-           topologies: Sequence[str], thorough: bool = False) -> list[Job]:
+           topologies: Sequence[str], thorough: bool = False) -> list[ProofTask]:
     """List the jobs that the options ask for, small ones first.
 
     Raises:
@@ -136,16 +137,16 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
             if algorithms and name not in algorithms:
                 continue
             if entry.hierarchical:
-                work += [Job(collective, name, size, t, thorough) for size, t in shapes]
+                work += [ProofTask(collective, name, size, t, thorough) for size, t in shapes]
             elif not topologies:
-                work += [Job(collective, name, size, None, thorough) for size in ranks]
+                work += [ProofTask(collective, name, size, None, thorough) for size in ranks]
     if not work:
         raise ArgumentError("verify", "the options leave nothing to prove",
                             "only hierarchical algorithms take a --topology, and only they")
     return sorted(work, key=lambda job: job.size)
 
 
-def schedules(job: Job) -> Iterator[tuple[Schedule, bool]]:
+def schedules(job: ProofTask) -> Iterator[tuple[Schedule, bool]]:
     """Make the schedules of a job, and say which to prove for all kinds of block sizes."""
     entry = find(job.collective, job.algorithm)
     roots = sorted({0, job.size // 2, job.size - 1}) if COLLECTIVES[job.collective].rooted else [0]
@@ -161,9 +162,9 @@ def schedules(job: Job) -> Iterator[tuple[Schedule, bool]]:
                job.thorough or job.size <= VARIED or not draw.randrange(4))
 
 
-def prove_job(job: Job) -> Verdict:
+def prove_job(job: ProofTask) -> ProofOutcome:
     """Prove the schedules of a job; errors come back as text, which any process can receive."""
-    verdict = Verdict(job)
+    verdict = ProofOutcome(job)
     entry = find(job.collective, job.algorithm)
     try:
         for made, varied in schedules(job):
@@ -205,7 +206,7 @@ def _permuted(topology: str | Topology | None) -> bool:
     return topology is not None and Topology.parse(topology).order is not None
 
 
-def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:
+def prove_all(work: Sequence[ProofTask], jobs: int) -> Iterator[ProofOutcome]:
     """Prove jobs in this process or in several, and yield verdicts as they come."""
     if jobs == 1:
         yield from map(prove_job, work)
@@ -213,7 +214,7 @@ def prove_all(work: Sequence[Job], jobs: int) -> Iterator[Verdict]:
     # Fresh processes: forking a process that may have threads can deadlock.
     with ProcessPoolExecutor(jobs, get_context("spawn"), die_quietly) as pool:
         queue = iter(work)
-        running: set[Future[Verdict]] = {pool.submit(prove_job, j) for j in islice(queue, 4 * jobs)}
+        running: set[Future[ProofOutcome]] = {pool.submit(prove_job, j) for j in islice(queue, 4 * jobs)}
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -235,9 +236,9 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def summary(verdicts: Sequence[Verdict]) -> Table:
+def summary(verdicts: Sequence[ProofOutcome]) -> Table:
     """One line per algorithm: how much was proved, and what holds for all of it."""
-    rows: dict[tuple[str, str], list[Verdict]] = {}
+    rows: dict[tuple[str, str], list[ProofOutcome]] = {}
     for verdict in verdicts:
         rows.setdefault(verdict.job[:2], []).append(verdict)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

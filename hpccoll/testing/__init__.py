@@ -5,12 +5,12 @@ They are part of the package so that other codes can check their own schedules w
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
-from hpccoll.collective import COLLECTIVES
-from hpccoll.schedule import Schedule
-from hpccoll.topology import Topology
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.topology import Topology
 
 
 def layouts(size: int) -> list[Topology]:

@@ -13,14 +13,15 @@ once, whatever is still queued.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy
 
-from hpccoll import device
-from hpccoll.reduce import UFUNCS
+from hpccoll.arrays import device
+from hpccoll.arrays.kernels import UFUNCS
 
 
 class Stream:

@@ -16,14 +16,15 @@ rank, size, count, seed), so every rank can work out all inputs and the result o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import reduce as fold
-from typing import Any, Callable, Iterable
+from typing import Any
 
 import numpy
 
+from hpccoll.arrays.half import BFLOAT16, is_bfloat16
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.half import BFLOAT16, is_bfloat16
-from hpccoll.ops import OPERATORS
+from hpccoll.ir.operators import OPERATORS
 
 #: Modulus of ``affine``: products of two numbers below it are exact in float64.
 PRIME = (1 << 26) - 5

@@ -1,7 +1,7 @@
 """How strong is the proof? Mutants of lowered programs, judged by proof and by running them.
 
 A mutant is one rank's lowered program (or two ranks' programs, for a message and its partner)
-with one small change. :func:`hpccoll.verify.prove_lanes` gives a verdict on it, and
+with one small change. :func:`hpccoll.proof.verifier.prove_segments` gives a verdict on it, and
 :mod:`hpccoll.testing.truth` finds out the truth by running it. The proof may neither accept a
 wrong mutant nor reject a right one.
 
@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import chain, islice
 from multiprocessing import get_context
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import NamedTuple
 
-from hpccoll.collective import IN, OUT, TMP
 from hpccoll.errors import ProofError
-from hpccoll.lower import Extent, Lane, Local, Lowered, Message, Phase
-from hpccoll.schedule import RECV, SEND, Schedule
+from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.lowering import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.schedule import RECV, SEND, Schedule
+from hpccoll.proof.verifier import BlockSizes, cases, lower_all, prove_segments
 from hpccoll.testing import every
 from hpccoll.testing.truth import Truth, Verdict
-from hpccoll.verify import Case, cases, lower_all, prove_lanes
 
 Programs = list  # of list[Lane], one per rank
 #: Parts that the schedules of one number of ranks are dealt out to, for several processes.
@@ -105,14 +106,14 @@ def main(ranks: int = 5, most: int | None = None) -> Findings:
     return found
 
 
-def chosen(schedule: Schedule) -> list[Case]:
+def chosen(schedule: Schedule) -> list[BlockSizes]:
     """Choices of block sizes to mutate: one each, uneven, in segments, and in place."""
     found = list(cases(schedule, schedule.collective))
     picked = [found[0], *[c for c in found if c.segment or c.in_place]]
     return picked + [c for c in found[1:] if not (c.segment or c.in_place)][-1:]
 
 
-def judge(schedule: Schedule, case: Case, found: Findings, most: int | None = None) -> None:
+def judge(schedule: Schedule, case: BlockSizes, found: Findings, most: int | None = None) -> None:
     """Compare proof and truth on the mutants of one schedule and choice of block sizes."""
     programs = [lower_all(schedule, schedule.collective, rank, case)
                 for rank in range(schedule.size)]
@@ -131,10 +132,10 @@ def judge(schedule: Schedule, case: Case, found: Findings, most: int | None = No
                 f"{'in place' if case.in_place else 'apart'}: proof {proved}, truth {true}")
 
 
-def proof(schedule: Schedule, case: Case, programs: Programs) -> Verdict:
+def proof(schedule: Schedule, case: BlockSizes, programs: Programs) -> Verdict:
     """The proof's verdict on lowered programs."""
     try:
-        found = prove_lanes(schedule, schedule.collective, case, programs)
+        found = prove_segments(schedule, schedule.collective, case, programs)
     except ProofError as error:
         return Verdict(False, False, False, error.problem)
     return Verdict(True, found.rank_order, found.replicas_identical)
@@ -157,7 +158,7 @@ def mutants(programs: Programs) -> Iterator[Mutant]:
     yield from _pairs(programs)
 
 
-def _put(programs: Programs, rank: int, number: int, lane: Lane) -> Programs:
+def _put(programs: Programs, rank: int, number: int, lane: Segment) -> Programs:
     lanes = [*programs[rank][:number], lane, *programs[rank][number + 1:]]
     return [*programs[:rank], lanes, *programs[rank + 1:]]
 

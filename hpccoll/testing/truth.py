@@ -16,22 +16,23 @@ and memory that is written by one message of a round, or one segment, and used b
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 import numpy
 
-from hpccoll.collective import IN, OUT, TMP
 from hpccoll.errors import MessageSizeError
-from hpccoll.lower import Extent, Lane, Local, Lowered, Phase, shifted
-from hpccoll.plan import Plan
-from hpccoll.run import Execution
-from hpccoll.schedule import RECV, SEND, Schedule
-from hpccoll.testing.direct import Direct
+from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.lowering import Extent, Local, Lowered, Phase, Segment, shifted
+from hpccoll.ir.schedule import RECV, SEND, Schedule
+from hpccoll.proof.verifier import BlockSizes
+from hpccoll.runtime.executor import Execution
+from hpccoll.runtime.plan import Plan
 from hpccoll.testing.exact import Guarded
+from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, Stalled, interleave
 from hpccoll.transport.loopback import Loopback, LoopbackBatch
-from hpccoll.verify import Case
 
 #: (seed, data read at the post, used in place): the runs after which a program is believed.
 RUNS = ((0, False, False), (1, True, False), (2, False, True), (3, True, True))
@@ -56,20 +57,20 @@ class Verdict(NamedTuple):
 class Truth:
     """Finds out what programs of one collective, on given block sizes, do."""
 
-    def __init__(self, schedule: Schedule, case: Case):
+    def __init__(self, schedule: Schedule, case: BlockSizes):
         self.schedule, self.case = schedule, case
         sizes = [case.size_of(key) for key in range(case.keys)]
         collective = schedule.collective
         if collective.payload == "none":
             sizes = []
-        self.looked_at: dict[int, list[Lane]] = {}
+        self.looked_at: dict[int, list[Segment]] = {}
         self.seats = {}
         for op, dtype in (("sum", "u8"), ("affine", "c16")):
             problem = Problem(collective, schedule.size, sizes, schedule.root, op, dtype)
             self.seats[op] = [Seat(schedule, problem, rank, case.in_place, 0, case.segment)
                               for rank in range(schedule.size)]
 
-    def verdict(self, programs: Sequence[list[Lane]]) -> Verdict:
+    def verdict(self, programs: Sequence[list[Segment]]) -> Verdict:
         """Run the programs of all ranks and say what holds."""
         why = self.forbidden(programs)
         for how in RUNS:
@@ -89,7 +90,7 @@ class Truth:
         return Verdict(True, ordered, identical)
 
     # -- what may be used --------------------------------------------------------------------
-    def forbidden(self, programs: Sequence[list[Lane]]) -> str:
+    def forbidden(self, programs: Sequence[list[Segment]]) -> str:
         """The first use of memory or ranks that is wrong whatever happens; else empty."""
         for rank, lanes in enumerate(programs):
             # Most mutants share most ranks' programs: those are looked at once.
@@ -107,7 +108,7 @@ class Truth:
             self.looked_at.setdefault(rank, lanes)
         return ""
 
-    def sizes(self, rank: int, lane: Lane) -> dict[str, int]:
+    def sizes(self, rank: int, lane: Segment) -> dict[str, int]:
         """Elements of the buffers that a rank has; shared memory has one name only."""
         seat, name = self.seats["sum"][rank], self.schedule.collective.name
         hidden = seat.shared and (OUT if name == "scatter" else IN)
@@ -119,7 +120,7 @@ class Truth:
         return found
 
     # -- what happens ------------------------------------------------------------------------
-    def run(self, op: str, programs: Sequence[list[Lane]], seed: int, eager: bool,
+    def run(self, op: str, programs: Sequence[list[Segment]], seed: int, eager: bool,
             direct: bool, kernel=None) -> str:
         """Run once; return the first thing that is wrong."""
         world = (Direct if direct else Loopback)(self.schedule.size, eager)
@@ -134,7 +135,7 @@ class Truth:
             return str(error)
         return next((fault for seat in seats for fault in seat.faults()), "")
 
-    def execution(self, seat: Seat, lanes: list[Lane], endpoint, kernel=None) -> Execution:
+    def execution(self, seat: Seat, lanes: list[Segment], endpoint, kernel=None) -> Execution:
         """An execution in which all segments are in flight at once."""
         lanes = [lane._replace(program=forgetful(lane.program)) for lane in lanes]
         seat.plan = Plan(self.schedule, tuple(lanes), len(lanes),
@@ -143,7 +144,7 @@ class Truth:
             seat.scratch = Guarded(seat.plan.depth * seat.plan.scratch, seat.problem.dtype)
         return seat.execution(endpoint, kernel=kernel)
 
-    def leaves_early(self, programs: Sequence[list[Lane]]) -> str:
+    def leaves_early(self, programs: Sequence[list[Segment]]) -> str:
         """Which rank may leave a barrier that another one has not entered; empty if none may."""
         for late in range(self.schedule.size):
             world = Loopback(self.schedule.size)

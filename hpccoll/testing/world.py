@@ -11,17 +11,19 @@ input, the gaps between blocks, and guard zones around every buffer.
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll import plan as plans
-from hpccoll.collective import IN, OUT, Collective
+from hpccoll.calls import layouts
 from hpccoll.errors import HpccollError, MessageSizeError
-from hpccoll.run import Execution, Memory
-from hpccoll.schedule import Schedule
-from hpccoll.testing.direct import PATIENCE, Direct
+from hpccoll.ir.collectives import IN, OUT, Collective
+from hpccoll.ir.schedule import Schedule
+from hpccoll.runtime import plan as plans
+from hpccoll.runtime.executor import Execution, Memory
 from hpccoll.testing.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
+from hpccoll.testing.loopback_direct import PATIENCE, Direct
 from hpccoll.transport.loopback import Loopback
 
 
@@ -136,12 +138,12 @@ class Seat:
         """The layout that the library makes of a call with these arguments."""
         problem, rank, size = self.problem, self.rank, self.problem.size
         if problem.collective.payload in ("none", "vector"):
-            return plans.vector_layout(schedule, rank, sum(problem.sizes), self.shared, (gap, gap))
+            return layouts.vector_layout(schedule, rank, sum(problem.sizes), self.shared, (gap, gap))
         if problem.collective.payload == "pairs":
             sent = problem.sizes[rank * size:(rank + 1) * size]
-            return plans.pair_layout(sent, problem.sizes[rank::size], self.inputs, self.outputs)
+            return layouts.pair_layout(sent, problem.sizes[rank::size], self.inputs, self.outputs)
         displs = spread(problem.sizes, gap, reverse)[0] if reverse else None
-        return plans.block_layout(schedule, rank, problem.sizes, self.shared, displs,
+        return layouts.block_layout(schedule, rank, problem.sizes, self.shared, displs,
                                   0 if reverse else gap, gap)
 
     def execution(self, endpoint, repeated: bool = False, kernel: Callable | None = None
@@ -191,7 +193,7 @@ def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: in
         in_place, gap, segment: see :class:`Seat`.
         seed: decides in which order ranks advance.
         eager: sent data is read when it is posted, instead of when the receiver is there.
-        direct: received data is used where it lies, see :mod:`hpccoll.testing.direct`.
+        direct: received data is used where it lies, see :mod:`hpccoll.testing.loopback_direct`.
         repeats: prepare once and run so many times, on fresh memory contents.
     """
     world = (Direct if direct else Loopback)(problem.size, eager)

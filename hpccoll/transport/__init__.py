@@ -7,8 +7,9 @@ between two ranks with one tag arrive in the order in which they were started.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from operator import setitem
-from typing import Any, Callable, NamedTuple, Protocol, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy
 

@@ -10,12 +10,12 @@ the time of the post, the earliest.
 from __future__ import annotations
 
 from collections import deque
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.schedule import SEND
+from hpccoll.ir.schedule import SEND
 from hpccoll.transport import Posting
 
 

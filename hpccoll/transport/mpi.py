@@ -6,12 +6,13 @@ Every wait of ours is a loop around ``Testall``, never a blocking MPI call: as f
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from mpi4py import MPI
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.schedule import SEND
+from hpccoll.ir.schedule import SEND
 from hpccoll.transport import Posting
 
 _startall, _testall = MPI.Prequest.Startall, MPI.Request.Testall

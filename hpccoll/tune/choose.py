@@ -10,54 +10,40 @@ bytes, the place - so every rank makes the same one without talking:
   probe has, or makes expect.
 * Where nothing was measured, the rules of :mod:`hpccoll.tune.rules`; where none fits, the MPI
   library (``native``).
-* A class of determinism leaves only what keeps its promise, see :mod:`hpccoll.tune.promises`.
+* A class of determinism leaves only what keeps its promise, see :mod:`hpccoll.tune.determinism`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Mapping, NamedTuple
+from collections.abc import Callable
 
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm
-from hpccoll.buffers import element_type
-from hpccoll.calls import Call, is_strange
+from hpccoll.arrays.kernels import is_exact
+from hpccoll.calls.resolve import Call, lacks_mpi_type
+from hpccoll.calls.specification import element_type
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.errors import ArgumentError
-from hpccoll.reduce import is_exact
-from hpccoll.schedule import Schedule
+from hpccoll.ir.schedule import Schedule
+from hpccoll.runtime.choice import Choice
+from hpccoll.tune.determinism import (
+    NONE,
+    applies,
+    excludes_native,
+    inaccurate,
+    reproducible_algorithm,
+    violation,
+)
+from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, shape_of
-from hpccoll.tune.plausible import plausible
-from hpccoll.tune.promises import (
-    NONE, binds, breach, excludes_native, inaccurate, steady)
+from hpccoll.tune.pruning import plausible
 from hpccoll.tune.rules import RULES, Place, vendor
 from hpccoll.tune.table import Candidate
-from hpccoll.tune.tuned import Tuned
-
 
 #: More bytes than any call has.
 EVERY = sys.maxsize
-
-
-class Choice(NamedTuple):
-    """An algorithm with its parameters, and the reason it was chosen.
-
-    ``algorithm`` is a name of the table, ``native``, a builder, or a finished schedule;
-    ``segment_bytes`` is 0 where the configuration decides; ``trial`` is the trial that this is a
-    part of, where candidates are tried in the job itself.
-    """
-
-    algorithm: Any
-    params: Mapping[str, int] = {}
-    segment_bytes: int = 0
-    reason: str = ""
-    trial: Trial | None = None
-
-    @property
-    def is_native(self) -> bool:
-        """Tell whether the MPI library serves the call."""
-        return isinstance(self.algorithm, str) and self.algorithm == NATIVE
 
 
 def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
@@ -84,7 +70,7 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
             return wanted
         if from_environment:
             ours = size > 1 and excludes_native(determinism, call)
-            fallback = Choice(steady(call) if ours else NATIVE)
+            fallback = Choice(reproducible_algorithm(call) if ours else NATIVE)
             return fallback._replace(reason=f"{wanted.algorithm} was asked for, but {problem}")
         raise ArgumentError("algorithm", f"{wanted.algorithm} cannot serve this "
                                          f"{call.name}: {problem}",
@@ -105,7 +91,7 @@ def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
             if place is not None and rule.fits_in(place):
                 return choice
     if bound:
-        return Choice(steady(call), reason=f"determinism '{determinism}'" if binds(
+        return Choice(reproducible_algorithm(call), reason=f"determinism '{determinism}'" if applies(
             determinism, call) else "the MPI library has no such type")
     return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
 
@@ -138,8 +124,8 @@ def native_below(collective: str, size: int, wanted: Choice | None, tuned: Tuned
 def obstacle(choice: Choice, call: Call, size: int, determinism: str = NONE) -> str:
     """Why a choice cannot serve a call, or would break a promise; empty when it may serve."""
     problem = objection(choice, call, size)
-    if not problem and size > 1 and binds(determinism, call):
-        problem = breach(choice.algorithm, call, determinism)
+    if not problem and size > 1 and applies(determinism, call):
+        problem = violation(choice.algorithm, call, determinism)
     return problem
 
 
@@ -157,7 +143,7 @@ def measured(call: Call, size: int, tuned: Tuned | None, determinism: str = NONE
     ranking = tuned.ranking(call.collective, call.op is None or commutes(call.op), call.nbytes)
     for candidate, seconds, predicted in ranking:
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
-                        f"{'predicted' if predicted else 'measured'}: {duration(seconds)} "
+                        f"{'predicted' if predicted else 'measured'}: {time_text(seconds)} "
                         f"{'by' if predicted else 'in'} {tuned.source}")
         if _suits(choice, call, size, determinism):
             return choice
@@ -181,14 +167,14 @@ def tried(call: Call, size: int, tuned: Tuned) -> Choice | None:
         turn = f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"
         return Choice(trial.candidates[trial.place[1]].name, reason=turn,
                       trial=None if trial.running else trial)
-    return Choice(trial.verdict.name, reason=f"online: {duration(trial.seconds[trial.verdict])}, "
+    return Choice(trial.verdict.name, reason=f"online: {time_text(trial.seconds[trial.verdict])}, "
                                              f"the best of {len(trial.candidates)}")
 
 
-def duration(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """A time for people.
 
-    >>> duration(1.25e-6), duration(0.01)
+    >>> time_text(1.25e-6), time_text(0.01)
     ('1.25 us', '10 ms')
     """
     return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.4g} ms"
@@ -198,7 +184,7 @@ def objection(choice: Choice, call: Call, size: int) -> str:
     """Why a choice cannot serve a call; empty when it can."""
     if choice.is_native:
         return ("the MPI library cannot combine elements of this type"
-                if call.op is not None and size > 1 and is_strange(call) else "")
+                if call.op is not None and size > 1 and lacks_mpi_type(call) else "")
     if isinstance(choice.algorithm, Schedule):
         return _mismatch(choice.algorithm, call, size)
     if not isinstance(choice.algorithm, str):

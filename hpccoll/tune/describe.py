@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
-from typing import Mapping
 
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.calls import Call
-from hpccoll.collective import COLLECTIVES
+from hpccoll.calls.resolve import Call
 from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
-from hpccoll.schedule import Schedule
-from hpccoll.topology import Topology
-from hpccoll.tune.choose import Choice, choose, duration, obstacle
-from hpccoll.tune.machine import library
-from hpccoll.tune.model import terms
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.topology import Topology
+from hpccoll.runtime.choice import Choice
+from hpccoll.tune.choose import choose, obstacle, time_text
+from hpccoll.tune.cost_model import terms
+from hpccoll.tune.determinism import NONE
+from hpccoll.tune.fingerprint import library
+from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import shape_of
-from hpccoll.tune.promises import NONE
 from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
-from hpccoll.tune.tuned import Tuned
 
 #: Up to this many ranks the chosen schedule is explained in full.
 EXPLAINED = 16
@@ -82,7 +83,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(seconds)
+    return "-" if seconds is None else time_text(seconds)
 
 
 def _times(call: Call, tuned: Tuned | None) -> Mapping[Candidate, float]:

@@ -12,20 +12,20 @@ and the kind of element.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Callable, Sequence
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.buffers import element_type
-from hpccoll.calls import Call
+from hpccoll.arrays.kernels import operator_of
+from hpccoll.calls.resolve import Call
+from hpccoll.calls.specification import element_type
+from hpccoll.comm.cache import Shapes
 from hpccoll.config import NATIVE
-from hpccoll.reduce import operator_of
-from hpccoll.run import Watch
-from hpccoll.shapes import Shapes
-from hpccoll.tune.table import Candidate
+from hpccoll.runtime.executor import Watch
 from hpccoll.tune.ranking import TIE
+from hpccoll.tune.table import Candidate
 
 #: Rounds that are not timed - hpccoll has everything prepared after three calls - and that are.
 WARM, TIMED = 3, 5
@@ -82,7 +82,7 @@ class Trial:
 
 
 class Meeting:
-    """All ranks waiting for each other; what :class:`hpccoll.run.Watch` names when they do not."""
+    """All ranks waiting for each other; what :class:`hpccoll.runtime.executor.Watch` names when they do not."""
 
     def __init__(self, comm: MPI.Intracomm):
         self.rank, self.size = comm.Get_rank(), comm.Get_size()

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from typing import Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from hpccoll.config import NATIVE
-from hpccoll.topology import Topology
-from hpccoll.tune.model import Model, terms
-from hpccoll.tune.plausible import plausible
+from hpccoll.ir.topology import Topology
+from hpccoll.tune.cost_model import Model, terms
+from hpccoll.tune.pruning import plausible
 from hpccoll.tune.table import Candidate, Curve
 
 #: Native counts as this much faster than measured, and variants of an algorithm as that much

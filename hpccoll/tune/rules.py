@@ -30,13 +30,13 @@ class Place(NamedTuple):
 
     Attributes:
         one_node: all ranks share memory that hpccoll can use.
-        crowded: ranks share processors.
+        oversubscribed: ranks share processors.
         in_order: ranks are numbered node by node, not dealt out.
         fabric: some node has an adapter for more than TCP.
     """
 
     one_node: bool
-    crowded: bool
+    oversubscribed: bool
     in_order: bool = True
     fabric: bool = False
 
@@ -48,7 +48,7 @@ class Rule(NamedTuple):
         nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
         most_ranks, least_ranks: largest and smallest communicator; 0 for any.
         block: fewest bytes that each rank's share must have.
-        one_node, crowded, in_order, fabric: what the place must be; ``None`` for any.
+        one_node, oversubscribed, in_order, fabric: what the place must be; ``None`` for any.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
         segment_bytes: of a block, per message; 0 for the usual ones.
     """
@@ -59,7 +59,7 @@ class Rule(NamedTuple):
     most_ranks: int = 0
     block: int = 0
     one_node: bool | None = True
-    crowded: bool | None = None
+    oversubscribed: bool | None = None
     vendors: tuple[str, ...] = MEASURED
     segment_bytes: int = 0
     in_order: bool | None = None
@@ -77,7 +77,7 @@ class Rule(NamedTuple):
     def fits_in(self, place: Place) -> bool:
         """Tell whether the rule speaks of a place."""
         return all(asked in (None, found) for asked, found in (
-            (self.one_node, place.one_node), (self.crowded, place.crowded),
+            (self.one_node, place.one_node), (self.oversubscribed, place.oversubscribed),
             (self.in_order, place.in_order), (self.fabric, place.fabric)))
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Rule(NamedTuple):
         words += [f"up to {self.most_ranks} ranks"] * (self.most_ranks > 0)
         words += [f"at least {self.block} bytes a rank"] * (self.block > 0)
         for held, true, false in ((self.one_node, "on one node", "on several nodes"),
-                                  (self.crowded, "sharing processors", "a processor each"),
+                                  (self.oversubscribed, "sharing processors", "a processor each"),
                                   (self.in_order, "numbered node by node", "dealt out"),
                                   (self.fabric, "with a fabric", "without a fabric")):
             words += [] if held is None else [true if held else false]
@@ -97,14 +97,14 @@ class Rule(NamedTuple):
 def _pair(collective: str, algorithm: str, least: int, end: int = 0,
           vendors: tuple[str, ...] = MEASURED, segment_bytes: int = 0) -> Rule:
     """Two ranks with a processor each."""
-    return Rule(collective, algorithm, (least, end), most_ranks=2, crowded=False, vendors=vendors,
+    return Rule(collective, algorithm, (least, end), most_ranks=2, oversubscribed=False, vendors=vendors,
                 segment_bytes=segment_bytes)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
            vendors: tuple[str, ...] = MEASURED, least_ranks: int = 0) -> Rule:
     """Up to four ranks that share processors."""
-    return Rule(collective, algorithm, (least, end), most_ranks=4, crowded=True, vendors=vendors,
+    return Rule(collective, algorithm, (least, end), most_ranks=4, oversubscribed=True, vendors=vendors,
                 least_ranks=least_ranks)
 
 
@@ -146,7 +146,7 @@ RULES = (
     _pair("exscan", "recursive_doubling", 1, 0, (MPICH,)),
     _crowd("allreduce", "linear", 32, 8 * KIB, (MPICH,)),
     _crowd("allreduce", "linear", 8 * KIB, 512 * KIB),
-    Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=8, block=16 * KIB, crowded=True),
+    Rule("allreduce", "allpairs", (64 * KIB, 0), most_ranks=8, block=16 * KIB, oversubscribed=True),
     _crowd("reduce_scatter", "circulant", 32 * KIB, 512 * KIB, (MPICH,)),
     _crowd("reduce_scatter", "circulant", 128 * KIB, MIB, (OPEN_MPI,)),
     _crowd("reduce_scatter", "pairwise", MIB),
@@ -166,10 +166,10 @@ RULES = (
     _crowd("gather", "linear", 1, 0, (MPICH,), least_ranks=4),
     _crowd("scatter", "linear", 1, 0, (MPICH,)),
     _crowd("scatter", "linear", 4 * KIB, 64 * KIB, least_ranks=4),
-    _crowd("scan", "window", 1, MIB, (MPICH,)),
+    _crowd("scan", "census", 1, MIB, (MPICH,)),
     _crowd("scan", "linear", MIB, 0, (MPICH,)),
     _crowd("scan", "linear", 128 * KIB, MIB),
-    _crowd("exscan", "window", 1, MIB, (MPICH,)),
+    _crowd("exscan", "census", 1, MIB, (MPICH,)),
     _crowd("exscan", "linear", MIB, 0, (MPICH,)),
     _crowd("exscan", "linear", 128 * KIB, MIB),
     _pair("allreduce", "recursive_doubling", 3 * MIB, 8 * MIB, (INTEL,)),
@@ -182,7 +182,7 @@ RULES = (
     _crowd("reduce", "double_tree", 8 * MIB, 0, (INTEL,)),
     _crowd("bcast", "linear", 8 * MIB, 0, (INTEL,)),
     _crowd("reduce_scatter", "pairwise", 3 * MIB, 8 * MIB, (INTEL,)),
-    Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB, crowded=False,
+    Rule("allreduce", "allpairs", (8 * MIB, 0), most_ranks=8, block=2 * MIB, oversubscribed=False,
          vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB),
     *_rails("allreduce", 512 * KIB, block=128 * KIB),

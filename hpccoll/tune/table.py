@@ -4,7 +4,7 @@ One JSON file holds the measurements of any number of machines, one entry each:
 
     {"format": 1,
      "entries": [{"machine": {"mpi": "MPICH 5.0.2", "host": "... x 2", "ranks": 4,
-                              "topology": "4", "crowded": true},
+                              "topology": "4", "oversubscribed": true},
                   "points": [{"collective": "allreduce", "commutes": true, "nbytes": 8,
                               "seconds": {"native": 2.1e-06, "ring": 3.5e-06}}]}],
      "checksum": "..."}
@@ -22,14 +22,15 @@ import json
 import os
 import re
 import stat
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Collection, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.atomic_file import replacing
 from hpccoll.config import NATIVE
 from hpccoll.errors import TuningError
-from hpccoll.files import replacing
 
 #: Version of the format that is written, the only one that is read.
 FORMAT = 1
@@ -76,14 +77,14 @@ class Candidate(NamedTuple):
         return cls(name, tuple(params.items()), segment) if name else None
 
 
-class Machine(NamedTuple):
+class Fingerprint(NamedTuple):
     """What a measurement holds for.
 
     Attributes:
         mpi: name and version of the MPI library.
         host: processor and number of processors of the node of rank 0.
         ranks, topology: of the communicator.
-        crowded: some node has more ranks than processors.
+        oversubscribed: some node has more ranks than processors.
         probe: it was a probe of a few seconds, which leaves out most candidates.
     """
 
@@ -91,7 +92,7 @@ class Machine(NamedTuple):
     host: str
     ranks: int
     topology: str
-    crowded: bool
+    oversubscribed: bool
     probe: bool = False
 
 
@@ -100,7 +101,7 @@ Kind = tuple[str, bool]
 #: Bytes of a call, and the seconds of each candidate; ascending.
 Curve = tuple[tuple[int, Mapping[Candidate, float]], ...]
 Curves = Mapping[Kind, Curve]
-Table = Mapping[Machine, Curves]
+Table = Mapping[Fingerprint, Curves]
 
 
 def read(path: str | os.PathLike) -> Table:
@@ -174,7 +175,7 @@ def write(path: str | os.PathLike, table: Table) -> None:
         raise TuningError(path, f"cannot be written: {error.strerror or error}") from error
 
 
-def merged(old: Table, machine: Machine, curves: Curves,
+def merged(old: Table, machine: Fingerprint, curves: Curves,
            wrong: Collection[tuple[str, Candidate]] = ()) -> Table:
     """A table with new curves of one machine; its other curves and machines stay.
 
@@ -282,10 +283,10 @@ def _parts(entry: Any) -> tuple[dict, bool, list]:
     return _fields(whole, "an entry", machine=dict, probe=bool, points=list)
 
 
-def _entry(entry: dict[str, Any]) -> tuple[Machine, Curves]:
+def _entry(entry: dict[str, Any]) -> tuple[Fingerprint, Curves]:
     place, probe, points = _parts(entry)
-    machine = Machine(*_fields(place, "a machine", mpi=str, host=str, ranks=int, topology=str,
-                               crowded=bool), probe)
+    machine = Fingerprint(*_fields(place, "a machine", mpi=str, host=str, ranks=int, topology=str,
+                               oversubscribed=bool), probe)
     found: dict[Kind, dict[int, dict[Candidate, float]]] = {}
     for point in points:
         collective, commutes, nbytes, seconds = _fields(

@@ -80,7 +80,7 @@ class Hosts:
         self._switch = f"{mark}s"
         self._home = Path()
 
-    def __enter__(self) -> "Hosts":
+    def __enter__(self) -> Hosts:
         for name in _orphans():
             _remove(name)
         self._home = new_home("hosts")

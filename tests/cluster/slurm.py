@@ -86,7 +86,7 @@ class Slurm:
         self.home = Path()
         self._daemons: list[subprocess.Popen] = []
 
-    def __enter__(self) -> "Slurm":
+    def __enter__(self) -> Slurm:
         self.home = new_home("slurm")
         try:
             self._start()

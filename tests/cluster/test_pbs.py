@@ -9,7 +9,7 @@ import pytest
 from launch import settings
 from mpi4py import MPI
 
-from hpccoll.jobs import Job, script
+from hpccoll.tools.jobs import Job, script
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,19 +11,20 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.testing.direct import Direct
+from hpccoll.testing.loopback_direct import Direct
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.loopback import Loopback
 from hpccoll.transport.mpi import MpiEndpoint
-from hpccoll.transport.node import Node
-from hpccoll.transport.shared import SharedEndpoint
+from hpccoll.transport.shm.channels import SharedNode
+from hpccoll.transport.shm.endpoint import SharedEndpoint
 
 #: Seconds until a rule has failed.
 PATIENCE = 40.0
@@ -145,7 +146,7 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     comm = MPI.COMM_WORLD.Dup()
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT):
-        node = Node(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
+        node = SharedNode(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
                     SLOT, SURE)
         if flavour == NO_READV:
             node.readv = None

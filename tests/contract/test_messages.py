@@ -3,7 +3,7 @@
 import pytest
 from contract.ranks import recv, send
 
-from hpccoll.transport.node import CHANNELS
+from hpccoll.transport.shm.channels import CHANNELS
 
 
 def value(source, sink, number=0):

@@ -7,6 +7,7 @@ the truncation after it has written past the end of the buffer.
 import numpy
 import pytest
 from contract.ranks import PERSISTENT, SHARED, recv, send
+
 from hpccoll.errors import MessageSizeError
 
 #: Elements sent and expected.

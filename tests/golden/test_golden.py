@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.collective import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES
 
 HERE = Path(__file__).parent
 SIZES = (3, 4, 5)

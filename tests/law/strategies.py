@@ -7,11 +7,11 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
-from hpccoll.collective import COLLECTIVES, block_counts
-from hpccoll.schedule import Schedule
+from hpccoll.ir.collectives import COLLECTIVES, block_counts
+from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.topology import Topology
+from hpccoll.proof.verifier import BlockSizes
 from hpccoll.testing.world import Problem
-from hpccoll.topology import Topology
-from hpccoll.verify import Case
 
 #: Most ranks of a random call.
 MOST = 8
@@ -53,12 +53,12 @@ class Call(NamedTuple):
         made = self.schedule
         return Problem(made.collective, made.size, self.sizes, made.root, **how)
 
-    def case(self) -> Case:
+    def case(self) -> BlockSizes:
         """The call as a proof takes it."""
         sizes = self.sizes
         if self.schedule.collective.payload == "vector":
             sizes = block_counts(sizes[0], self.schedule.nblocks)
-        return Case(sizes.__getitem__, len(sizes), self.in_place, self.segment)
+        return BlockSizes(sizes.__getitem__, len(sizes), self.in_place, self.segment)
 
 
 @st.composite

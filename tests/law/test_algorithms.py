@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from law.strategies import calls
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.collective import IN, OUT, TMP
-from hpccoll.lower import shifted
-from hpccoll.schedule import RECV, SEND
+from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.lowering import shifted
+from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.proof.verifier import lower_all, prove, slot_keys
 from hpccoll.testing.world import run
-from hpccoll.verify import lower_all, prove, slot_keys
 
 pytestmark = pytest.mark.parametrize("collective", ALGORITHMS)
 

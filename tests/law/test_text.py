@@ -6,7 +6,7 @@ from law.strategies import topologies, trees
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.config import AUTO, NATIVE, parse_algorithms
-from hpccoll.topology import Topology
+from hpccoll.ir.topology import Topology
 
 
 @given(trees(12).map(Topology) | topologies(30))

@@ -7,12 +7,13 @@ ranks. A case can be filled and run again and again, as persistent requests need
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.buffers import datatype_of
+from hpccoll.calls.specification import datatype_of
 from hpccoll.testing import exact
 
 #: Methods in lower case, whose calls :func:`cases` makes.

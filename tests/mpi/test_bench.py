@@ -9,19 +9,21 @@ from mpi4py import MPI
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from click.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner
 
-import hpccoll  # noqa: E402
-from hpccoll.algorithms import ALGORITHMS, Algorithm, ring  # noqa: E402
-from hpccoll.bench import candidates, overlap, peers, session  # noqa: E402
-from hpccoll.bench.cases import UNEVEN, make  # noqa: E402
-from hpccoll.bench.forms import FORMS  # noqa: E402
-from hpccoll.bench.measure import Settings, World  # noqa: E402
-from hpccoll.bench.memory import Memory  # noqa: E402
-from hpccoll.bench.session import Options  # noqa: E402
-from hpccoll.calls import METHODS  # noqa: E402
-from hpccoll.cli import main  # noqa: E402
-from hpccoll.schedule import Program  # noqa: E402
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS, Algorithm
+from hpccoll.algorithms.flat import ring
+from hpccoll.calls.resolve import METHODS
+from hpccoll.cli import main
+from hpccoll.ir.schedule import Program
+from hpccoll.measure import candidates
+from hpccoll.measure.buffers import CaseBuffers
+from hpccoll.measure.call_forms import FORMS
+from hpccoll.measure.cases import UNEVEN, make
+from hpccoll.measure.timing import Settings, World
+from hpccoll.tools.bench import gloo, overlap, session
+from hpccoll.tools.bench.session import Options
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -180,7 +182,7 @@ def test_gloo(in_place):
     if WORLD.rank == 0:
         served = {r.collective for group in outcome.groups for r in group if r.candidate == "gloo"}
         assert served == ({"allreduce", "reduce", "bcast", "barrier"} if in_place else {
-            *peers.COLLECTIVES})
+            *gloo.COLLECTIVES})
         assert outcome.environment["peers"]["gloo"]
 
 
@@ -258,12 +260,12 @@ def test_what_is_wrong_is_found(monkeypatch, broken):
 
 
 def test_a_changed_input_is_found(monkeypatch):
-    class Careless(Memory):
+    class Careless(CaseBuffers):
         def wrong(self, iteration):
             self.send[3] += 1
             return super().wrong(iteration)
 
-    monkeypatch.setattr(session, "Memory", Careless)
+    monkeypatch.setattr(session, "CaseBuffers", Careless)
     outcome = measured(["allreduce"], "native", sizes=[64])
     assert outcome.failures == 2 * WORLD.size
     if WORLD.rank == 0:
@@ -316,7 +318,7 @@ def test_every_rank_knows_that_something_was_wrong(monkeypatch):
 @pytest.mark.parametrize("collective", METHODS)
 def test_ranks_agree_on_the_candidates(collective):
     case = make(collective, WORLD.size, 4096, numpy.dtype("f4"))
-    chosen = candidates.select(candidates.parse("all"), case, Memory(case, WORLD.rank), False)
+    chosen = candidates.select(candidates.parse("all"), case, CaseBuffers(case, WORLD.rank), False)
     assert len(set(map(str, WORLD.allgather(chosen)))) == 1
 
 

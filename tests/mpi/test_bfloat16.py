@@ -4,9 +4,9 @@ import hashlib
 
 import numpy
 import pytest
-from mpi4py import MPI
 from mpi.cases import METHODS, REDUCTIONS, cases, reductions
 from mpi.test_upper_case import blocking, nonblocking, persistent, serving, unless_refused
+from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS

@@ -3,9 +3,9 @@
 import json
 
 import hpccoll
-from hpccoll.bench.calibrate import _crossings, calibrate
-from hpccoll.simulate.model import machine_as_data, machine_from_text
-from hpccoll.topology import Topology
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator.machine_model import machine_as_data, machine_from_text
+from hpccoll.tools.calibrate import _crossings, calibrate
 
 
 def test_a_measured_machine(world):

@@ -8,9 +8,9 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm import Cart, Distgraph, Graph
+from hpccoll.comm.communicator import Cart, Distgraph, Graph
 from hpccoll.errors import ArgumentError, CommunicatorError
-from hpccoll.private import existing
+from hpccoll.runtime.context import existing
 
 pytestmark = pytest.mark.mpi
 
@@ -149,24 +149,24 @@ def test_pickling():
 def test_wrappers_share_the_private_communicator(world):
     one, other = hpccoll.Comm(world), hpccoll.Comm(MPI.Intracomm(world))
     works(one)
-    state = existing(one)
+    context = existing(one)
     works(other)
-    assert existing(other) is state is one._private() is other._private()
+    assert existing(other) is context is one._private() is other._private()
     dup = world.Dup()
     assert existing(dup) is None  # not inherited
     works(dup)
-    assert existing(dup) is not state
+    assert existing(dup) is not context
     dup.Free()
 
 
 def test_the_private_communicator_is_freed_once_with_its_owner(world):
     dup = world.Dup()
     works(dup)
-    state, private = existing(dup), existing(dup).comm
+    context, private = existing(dup), existing(dup).comm
     other = hpccoll.Comm(dup)
     MPI.Intracomm(dup).Free()  # behind our back
-    assert state.freed and private == MPI.COMM_NULL
-    state.free()
+    assert context.freed and private == MPI.COMM_NULL
+    context.free()
     with pytest.raises(CommunicatorError):
         other.Barrier()
 

@@ -4,11 +4,11 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.blocking import place_of
-from hpccoll.discover import discover
+from hpccoll.comm.blocking import place_of
 from hpccoll.errors import ArgumentError
-from hpccoll.levels import LEVELS
-from hpccoll.private import existing
+from hpccoll.machine.discovery import discover
+from hpccoll.machine.levels import LEVELS
+from hpccoll.runtime.context import existing
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -49,7 +49,7 @@ def test_one_node(near, levels):
 
 
 def test_adapters_of_a_fabric_on_any_node(near, alone, monkeypatch, tmp_path):
-    monkeypatch.setattr("hpccoll.discover.FABRICS", (str(tmp_path / "class" / "*"),))
+    monkeypatch.setattr("hpccoll.machine.discovery.FABRICS", (str(tmp_path / "class" / "*"),))
     assert not same(WORLD, discover(WORLD, near)).fabric
     if WORLD.rank == WORLD.size - 1:
         (tmp_path / "class" / "mlx5_0").mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_adapters_of_a_fabric_on_any_node(near, alone, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("there", [True, False])
 def test_rules_know_of_a_fabric(monkeypatch, tmp_path, there):
-    monkeypatch.setattr("hpccoll.discover.FABRICS", (str(tmp_path / "*"),))
+    monkeypatch.setattr("hpccoll.machine.discovery.FABRICS", (str(tmp_path / "*"),))
     if there:
         (tmp_path / "cxi0").touch()
     comm = hpccoll.Comm(WORLD.Dup())

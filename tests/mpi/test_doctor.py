@@ -8,9 +8,9 @@ from mpi4py import MPI
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from click.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner
 
-from hpccoll.cli import main  # noqa: E402
+from hpccoll.cli import main
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD

@@ -7,10 +7,10 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.algorithms import doubling
-from hpccoll.comm import MOST_WISHES
-from hpccoll.private import MOST_KEPT, MOST_PREPARED, existing
-from hpccoll.recall import MOST_SHAPES
+from hpccoll.algorithms.flat import recursive_doubling
+from hpccoll.comm.communicator import MOST_WISHES
+from hpccoll.comm.recall import MOST_SHAPES
+from hpccoll.runtime.context import MOST_KEPT, MOST_PREPARED, existing
 
 #: Calls in all, and those after which everything that is kept has been made.
 CALLS, WARM = 100_000, 50_000
@@ -72,12 +72,12 @@ def test_mixed_calls_leave_nothing_behind(world):
     grown = resident() - memory
     assert grown < SLACK, f"{grown} KiB more after {CALLS - WARM} calls"
     for comm in comms:
-        state = existing(comm)
-        if state is None:  # alone, and the MPI library served everything
+        context = existing(comm)
+        if context is None:  # alone, and the MPI library served everything
             continue
-        assert max(len(state.choices), len(state.seen)) <= MOST_KEPT
-        assert state.prepared.weight <= MOST_PREPARED
-        assert not state.abandoned
+        assert max(len(context.choices), len(context.seen)) <= MOST_KEPT
+        assert context.prepared.weight <= MOST_PREPARED
+        assert not context.abandoned
     for request in lasting:
         request.Free()
     for comm in comms[1:]:
@@ -91,7 +91,7 @@ def test_sizes_and_wishes_that_are_always_new_are_forgotten(world):
     assert len(world._shapes) <= MOST_SHAPES
     data, out = numpy.ones(4), numpy.empty(4)
     for _ in range(3 * MOST_WISHES):
-        with world.using(allreduce=lambda rank, size: doubling.allreduce(rank, size)):
+        with world.using(allreduce=lambda rank, size: recursive_doubling.allreduce(rank, size)):
             world.Allreduce(data, out)
         assert (out == world.size).all()
     assert len(world._seen_under) <= MOST_WISHES + 1

@@ -8,9 +8,9 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.objects.exchange import MOST_FORMS, SHARED
+from hpccoll.comm.objects.wire import FRAME
 from hpccoll.errors import CollectiveTimeout, HpccollError
-from hpccoll.parcel import FRAME
-from hpccoll.post import MOST_FORMS, SHARED
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.COMM_WORLD

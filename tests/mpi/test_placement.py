@@ -10,10 +10,10 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.discover import discover
 from hpccoll.errors import ArgumentError, ProofError
+from hpccoll.ir.topology import Topology
+from hpccoll.machine.discovery import discover
 from hpccoll.testing import exact
-from hpccoll.topology import Topology
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD

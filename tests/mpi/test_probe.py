@@ -4,21 +4,21 @@ import os
 import warnings
 
 import pytest
-from mpi4py import MPI
 from mpi.cases import works
+from mpi4py import MPI
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from click.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner
 
-import hpccoll  # noqa: E402
-from hpccoll.bench import survey  # noqa: E402
-from hpccoll.cli import main  # noqa: E402
-from hpccoll.collective import COLLECTIVES  # noqa: E402
-from hpccoll.errors import TuningError  # noqa: E402
-from hpccoll.tune import probe as probing  # noqa: E402
-from hpccoll.tune.table import Candidate, read, render  # noqa: E402
+import hpccoll
+from hpccoll.cli import main
+from hpccoll.errors import TuningError
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.measure import probe as probing
+from hpccoll.measure import survey
+from hpccoll.tune.table import Candidate, read, render
 
 WORLD = MPI.COMM_WORLD
 pytestmark = [pytest.mark.mpi,
@@ -101,8 +101,8 @@ def test_another_layout_is_another_place(cache, probes):
         assert comm._life.tuned.probed
         comm.Free()
     assert len(probes) == 2
-    assert {str(hpccoll.topology.Topology.parse(m.topology)) for m in table_of(cache)} == {
-        str(hpccoll.topology.Topology.parse(text)) for text in (str(WORLD.size), layout)}
+    assert {str(hpccoll.ir.topology.Topology.parse(m.topology)) for m in table_of(cache)} == {
+        str(hpccoll.ir.topology.Topology.parse(text)) for text in (str(WORLD.size), layout)}
 
 
 def test_where_nothing_can_be_written_the_job_goes_on(monkeypatch, cache, probes):

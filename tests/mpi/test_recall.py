@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll import private
 from hpccoll.errors import CommunicatorError, HpccollError
+from hpccoll.runtime import context as contexts
 
 VIEWS = pytest.mark.parametrize("form", [lambda array: array, lambda array: array[:]],
                                 ids=["owner", "view"])
@@ -71,7 +71,7 @@ def test_a_barrier_is_prepared_once_and_holds_everybody_back(world):
             world.Barrier()
             left = time.monotonic()
             assert world.allreduce(entered, MPI.MAX) <= world.allreduce(left, MPI.MIN)
-        kept, = [each for each in private.existing(world).prepared.values()
+        kept, = [each for each in contexts.existing(world).prepared.values()
                  if each.plan.schedule.collective.name == "barrier"]
         ran = []
         kept.hot = [([(ran.append, (phase,))], *phase[1:]) for phase in kept.hot]
@@ -160,24 +160,24 @@ def test_arrays_are_not_kept_alive(ours):
 
 def test_prepared_calls_share_what_scratch_is_too_large_to_keep(world, monkeypatch):
     """Several hundred of them would hold as many times the largest message."""
-    monkeypatch.setattr(private, "KEPT_SCRATCH", 1 << 10)
+    monkeypatch.setattr(contexts, "KEPT_SCRATCH", 1 << 10)
     pairs = [(numpy.empty(4000 + 100 * i), numpy.empty(4000 + 100 * i)) for i in range(6)]
-    state = world._private()
+    context = world._private()
     with world.using(allreduce="recursive_doubling"):
         for turn in range(4):
             for source, sink in pairs:
                 source[:] = world.rank + turn
                 world.Allreduce(source, sink)
                 assert (sink == world.size * (world.size - 1) // 2 + world.size * turn).all()
-        assert len(state.prepared) == len(pairs)
-        scratches = [each.memory.scratch for each in state.prepared.values()]
+        assert len(context.prepared) == len(pairs)
+        scratches = [each.memory.scratch for each in context.prepared.values()]
         large = {id(scratch.base) for scratch in scratches if scratch.nbytes > 1 << 10}
-        assert len(large) <= 2 and (state._large() is not None) == bool(large)
+        assert len(large) <= 2 and (context._large() is not None) == bool(large)
         assert large or world.size != 2
         del scratches
-        state.prepared.clear()
+        context.prepared.clear()
         world._shapes.clear()
-        assert state._large() is None
+        assert context._large() is None
 
 
 @VIEWS
@@ -193,7 +193,7 @@ def test_another_algorithm_is_wished_for(ours, form):
 def test_what_was_prepared_may_be_given_up(ours, form):
     source, sink = settled(ours, form)
     if ours.size > 1:
-        ours._state.prepared.clear()
+        ours._context.prepared.clear()
     for turn in range(5):
         check(ours, source, sink, turn)
 
@@ -287,7 +287,7 @@ def test_another_wish_for_small_calls(theirs):
     with theirs.using(allreduce="recursive_doubling", bcast="binomial"):
         for turn in range(4):
             every_small(theirs, "f4", turn)
-        assert {place[0] for place in theirs._state.choices} >= {"allreduce", "bcast"} or (
+        assert {place[0] for place in theirs._context.choices} >= {"allreduce", "bcast"} or (
             theirs.size == 1)
     every_small(theirs, "f4", 4)
 

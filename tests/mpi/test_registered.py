@@ -9,8 +9,8 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.private import existing
-from hpccoll.transport import memory
+from hpccoll.runtime.context import existing
+from hpccoll.transport.shm import mapping
 
 pytestmark = pytest.mark.mpi
 #: Elements: in slots, at the border of being read in place, and in several segments.
@@ -109,7 +109,7 @@ def test_what_cannot_be_made_is_refused(world, shape, dtype, error):
 def test_where_there_is_no_room_arrays_are_ordinary(world, monkeypatch):
     world.Barrier()
     world.topology  # what the communicator itself needs is there already
-    monkeypatch.setattr(memory, "DIRECTORY", "/nowhere")
+    monkeypatch.setattr(mapping, "DIRECTORY", "/nowhere")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         array = world.zeros(1000)
@@ -125,9 +125,9 @@ def test_nodes_without_shared_memory_use_messages(world, monkeypatch, missing):
         raise OSError("no address space")
 
     if missing == "directory":
-        monkeypatch.setattr(memory, "DIRECTORY", "/nowhere")
+        monkeypatch.setattr(mapping, "DIRECTORY", "/nowhere")
     elif world.rank == world.size - 1:  # this rank alone
-        monkeypatch.setattr(memory.mmap, "mmap", refuse)
+        monkeypatch.setattr(mapping.mmap, "mmap", refuse)
     child = world.Dup()
     with child.using(allreduce="ring"):
         out = numpy.empty(70_000)
@@ -138,7 +138,7 @@ def test_nodes_without_shared_memory_use_messages(world, monkeypatch, missing):
 
 @pytest.mark.parametrize("readv", [True, False])
 def test_ranks_without_room_for_slots_do_without(world, monkeypatch, readv):
-    monkeypatch.setattr(memory.Shared, "populate", lambda *_: world.rank % 2 == 1)
+    monkeypatch.setattr(mapping.Shared, "populate", lambda *_: world.rank % 2 == 1)
     child = world.Dup()
     child.topology  # which makes its shared memory
     if not readv:
@@ -155,4 +155,4 @@ def test_ranks_without_room_for_slots_do_without(world, monkeypatch, readv):
 def test_nothing_is_left_in_the_file_system(world):
     world.zeros(10)
     world.Barrier()
-    assert not [name for name in os.listdir(memory.DIRECTORY) if name.startswith("hpccoll-")]
+    assert not [name for name in os.listdir(mapping.DIRECTORY) if name.startswith("hpccoll-")]

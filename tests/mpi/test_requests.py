@@ -12,10 +12,10 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.comm.requests import Prequest, Request
 from hpccoll.errors import ArgumentError, CollectiveTimeout
-from hpccoll.mpi_errors import DeadCommunicatorError, RequestError
-from hpccoll.flight import PROGRESS, Lasting
-from hpccoll.request import Prequest, Request
+from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
+from hpccoll.runtime.progress import PROGRESS, PersistentOperation
 from hpccoll.testing.device import installed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
@@ -279,9 +279,9 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
 
     execution = SimpleNamespace(hot=[((), lambda: None, test, ())], title="broken",
                                 rank=comm.rank, spins=0)
-    state = SimpleNamespace(abandoned=[], config=comm._config, freed=False)
-    lasting = Lasting(state, execution, None, threaded=False)
-    request = Prequest(state, tuple, lasting.free, lasting)
+    context = SimpleNamespace(abandoned=[], config=comm._config, freed=False)
+    lasting = PersistentOperation(context, execution, None, threaded=False)
+    request = Prequest(context, tuple, lasting.free, lasting)
     request.Start()
     while not request.Test():
         pass
@@ -289,7 +289,7 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
     PROGRESS.once()
     with pytest.raises(MPI.Exception):
         MPI.Request.Waitall([request])
-    assert "something broke" in capfd.readouterr().err and state.abandoned == [execution]
+    assert "something broke" in capfd.readouterr().err and context.abandoned == [execution]
 
 
 def test_requests_may_be_started_in_any_order(comm):
@@ -372,12 +372,12 @@ def test_freeing_a_communicator_waits_for_its_collectives(comm):
 
 def test_persistent_tags_are_never_given_out_twice(comm):
     comm.Barrier()
-    state = comm._private()
-    tags = [state.lasting_tag() for _ in range(3)] + [state.next_tag() for _ in range(3)]
+    context = comm._private()
+    tags = [context.lasting_tag() for _ in range(3)] + [context.next_tag() for _ in range(3)]
     assert len(set(tags)) == 6 and max(tags) < MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
-    state._lasting = state._turns
+    context._lasting = context._turns
     with pytest.raises(RequestError, match="make a new communicator"):
-        state.lasting_tag()
+        context.lasting_tag()
 
 
 # -- device memory the MPI library cannot move -----------------------------------------------

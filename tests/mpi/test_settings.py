@@ -7,8 +7,8 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.half import BLOCK
-from hpccoll.run import Watch
+from hpccoll.arrays.half import BLOCK
+from hpccoll.runtime.executor import Watch
 
 pytestmark = pytest.mark.mpi
 ALGORITHM = pytest.mark.parametrize("way", [None, *(

@@ -9,7 +9,12 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import (
-    ArgumentError, ArgumentTypeError, BufferArgumentError, CommunicatorError, HpccollError)
+    ArgumentError,
+    ArgumentTypeError,
+    BufferArgumentError,
+    CommunicatorError,
+    HpccollError,
+)
 
 pytestmark = pytest.mark.mpi
 D = MPI.DOUBLE

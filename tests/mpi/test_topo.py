@@ -8,11 +8,14 @@ from mpi4py import MPI
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from click.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner
 
-from hpccoll.cli import main  # noqa: E402
-from hpccoll.errors import HpccollError  # noqa: E402
-from hpccoll.topo import measure, survey  # noqa: E402
+from hpccoll.cli import main
+from hpccoll.errors import HpccollError
+from hpccoll.tools.topo import (
+    measure,
+    survey,
+)
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD

@@ -4,25 +4,25 @@ import os
 
 import numpy
 import pytest
-from mpi4py import MPI
 from mpi.cases import works
+from mpi4py import MPI
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
-from click.testing import CliRunner  # noqa: E402
+from click.testing import CliRunner
 
-import hpccoll  # noqa: E402
-from hpccoll.algorithms import ALGORITHMS  # noqa: E402
-from hpccoll.bench import survey  # noqa: E402
-from hpccoll.cli import main  # noqa: E402
-from hpccoll.errors import TuningError  # noqa: E402
-from hpccoll.private import existing  # noqa: E402
-from hpccoll.schedule import Program  # noqa: E402
-from hpccoll.topology import Topology  # noqa: E402
-from hpccoll.tune.machine import here  # noqa: E402
-from hpccoll.tune.online import MOST_TRIALS  # noqa: E402
-from hpccoll.tune.table import Candidate, read, render, sealed, write  # noqa: E402
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.cli import main
+from hpccoll.errors import TuningError
+from hpccoll.ir.schedule import Program
+from hpccoll.ir.topology import Topology
+from hpccoll.measure import survey
+from hpccoll.runtime.context import existing
+from hpccoll.tune.fingerprint import here
+from hpccoll.tune.online import MOST_TRIALS
+from hpccoll.tune.table import Candidate, read, render, sealed, write
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -40,8 +40,8 @@ def machine():
     """What the tests run on."""
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.topology.size == WORLD.size
-    state = existing(comm)
-    found = here(state.topology, state.crowded)
+    context = existing(comm)
+    found = here(context.topology, context.oversubscribed)
     comm.Free()
     return found
 
@@ -101,7 +101,7 @@ def test_a_table_for_others_is_not_used(monkeypatch, path):
     for changed, reason in (
             (mine._replace(mpi="Another 1.0"), "measured elsewhere: mpi is 'Another 1.0' there"),
             (mine._replace(ranks=mine.ranks + 1), f"no measurements for {mine.ranks} ranks"),
-            (mine._replace(crowded=not mine.crowded), "measured elsewhere: crowded is")):
+            (mine._replace(oversubscribed=not mine.oversubscribed), "measured elsewhere: oversubscribed is")):
         on_rank_0(write, path, {changed: CURVES})
         comm = tuned_comm(monkeypatch, path)
         works(comm)
@@ -232,7 +232,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again(monkeypatch, busy
         begin(surveyor, numbers, part)
 
     monkeypatch.setattr(survey.Surveyor, "begin", counted)
-    outcome = survey.survey(WORLD, survey.Plan(("bcast",), (8, 64, 512), 20.0, thorough=False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
     assert begun == [0, 1, 2, *busy] and not outcome.interrupted
     if WORLD.rank == 0:
         (curve,) = outcome.curves.values()
@@ -253,7 +253,7 @@ def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
 
     monkeypatch.setattr(survey.Surveyor, "resume", watched)
     barrier.number = -1
-    survey.survey(WORLD, survey.Plan(("bcast",), (8,), 20.0, thorough=False))
+    survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8,), 20.0, thorough=False))
     assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
 
 
@@ -263,7 +263,7 @@ def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
 def test_segments_depend_on_time_and_nodes(monkeypatch, nodes, thorough, expected):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
-    plan = survey.Plan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough)
+    plan = survey.SurveyPlan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough)
     outcome = survey.survey(WORLD, plan, topology=layout)
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -319,7 +319,7 @@ def test_rank_0_alone_complains(words):
 
 @alone
 def test_a_survey_ends_when_its_time_is_spent():
-    plan = survey.Plan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
+    plan = survey.SurveyPlan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
     outcome = survey.survey(WORLD, plan)
     assert not outcome.interrupted and outcome.curves == {} and outcome.failures == {}
     assert outcome.machine == machine()
@@ -330,7 +330,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
     broken = ALGORITHMS["allreduce"]["ring"]._replace(build=lambda rank, size: Program(()))
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 20.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False))
     assert outcome.failures["allreduce", RING] > 0
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -341,7 +341,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
 def test_parameters_and_segments_are_tried_too(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(survey, "NEAR", 1e9)  # whoever is fast today
-    plan = survey.Plan(("bcast",), (64, 2 << 20), 60.0, True)
+    plan = survey.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
     outcome = survey.survey(WORLD, plan)
     if WORLD.rank == 0:
         (_, small), (_, large) = outcome.curves["bcast", True]
@@ -353,7 +353,7 @@ def test_parameters_and_segments_are_tried_too(monkeypatch):
 @alone
 def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.Plan(("allreduce", "reduce", "bcast"), (64,), 60.0, True))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True))
     assert outcome.failures == {}
     if WORLD.rank == 0:
         assert set(outcome.curves) == {("allreduce", True), ("allreduce", False), ("reduce", True),
@@ -367,7 +367,7 @@ def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
 
 @alone
 def test_a_survey_that_is_stopped_ends_on_all_ranks():
-    plan = survey.Plan(("allreduce",), (8, 64), 1.0, False)
+    plan = survey.SurveyPlan(("allreduce",), (8, 64), 1.0, False)
     outcome = survey.survey(WORLD, plan, stopped=lambda: WORLD.rank == 0)
     assert outcome.interrupted and outcome.curves == {}
 
@@ -475,7 +475,7 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
 def test_what_is_measured_by_name_promises_nothing(monkeypatch):
     monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 20.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False))
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {NATIVE, RING} <= set(times)
@@ -495,7 +495,7 @@ def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
         visits.append((numbers[0], len(surveyor.goes.get(numbers[0], ())) - before))
 
     monkeypatch.setattr(survey.Surveyor, "resume", noted)
-    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64, 512), 60.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64, 512), 60.0, False))
     assert outcome.failures == {} and not outcome.interrupted
     # All points of a round before the next one, and results on rank 0.
     assert visits == [(0, WORLD.rank == 0), (1, WORLD.rank == 0)] * survey.MORE
@@ -506,5 +506,5 @@ def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(survey, "CLOSE", 0.0)
     monkeypatch.setattr(survey.Surveyor, "resume", None)
-    outcome = survey.survey(WORLD, survey.Plan(("allreduce",), (64,), 60.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 60.0, False))
     assert outcome.failures == {} and not outcome.interrupted

@@ -2,14 +2,14 @@
 
 import numpy
 import pytest
-from mpi4py import MPI
 from mpi.cases import METHODS, cases, movements, reductions
+from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.calls import METHODS as COLLECTIVE
+from hpccoll.calls.resolve import METHODS as COLLECTIVE
 from hpccoll.errors import ArgumentError
-from hpccoll.ops import OPERATORS
+from hpccoll.ir.operators import OPERATORS
 from hpccoll.testing import exact
 
 pytestmark = pytest.mark.mpi
@@ -194,6 +194,6 @@ def test_the_environment_chooses_for_all_three_ways(monkeypatch):
         for case in cases(comm.rank, comm.size, "f8", 4, 0):
             way(comm, case)
         request = comm.Iallreduce(numpy.ones(3), numpy.empty(3))
-        assert isinstance(request, hpccoll.request.Request)
+        assert isinstance(request, hpccoll.comm.requests.Request)
         request.Wait()
     comm.Free()

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.collective import COLLECTIVES
-from hpccoll.schedule import Schedule
-from hpccoll.verify import verify
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.schedule import Schedule
+from hpccoll.proof.verifier import verify
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Schedules proved for 1,024 ranks.

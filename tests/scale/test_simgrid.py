@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.simulate import simulate
-from hpccoll.simulate.model import Level, Machine
-from hpccoll.simulate.work import Work
-from hpccoll.topology import Topology
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator import simulate
+from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.workload import Workload
 
 PLATFORM = Path(__file__).with_name("simgrid_platform.py")
 ALPHA, BETA, GAMMA = 2e-6, 1 / 10e9, 1 / 8e9
@@ -51,7 +51,7 @@ def simgrid():
 
     def run(made, nbytes, machine, layout):
         topology = Topology.parse(layout)
-        work = Work(made, nbytes)
+        work = Workload(made, nbytes)
         nodes = [node for node, group in enumerate(topology.groups()) for _ in group]
         case = {"nodes": nodes, "levels": [
             {"alpha": level.alpha, "beta": level.beta,

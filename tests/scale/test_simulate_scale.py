@@ -22,8 +22,8 @@ CASES = [
 CHILD = """
 import json, resource, sys, time
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.simulate import simulate
-from hpccoll.topology import Topology
+from hpccoll.simulator import simulate
+from hpccoll.ir.topology import Topology
 collective, name, layout = sys.argv[1:]
 start = time.process_time()
 known = dict(topology=layout) if ALGORITHMS[collective][name].hierarchical else {}

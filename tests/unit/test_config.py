@@ -4,7 +4,7 @@ import pytest
 
 from hpccoll.config import SETTINGS, Config, check_choice, load, parse_algorithms
 from hpccoll.errors import ArgumentError
-from hpccoll.topology import Topology
+from hpccoll.ir.topology import Topology
 
 
 def test_nothing_set_means_the_defaults():

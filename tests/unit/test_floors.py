@@ -1,70 +1,146 @@
-"""The house rules that a program can check: floors, sizes, names, what an import starts."""
+"""The house rules that a program can check: rooms, circles, sizes, names, what an import starts."""
+
+from __future__ import annotations
 
 import ast
+import re
+import statistics
 import subprocess
 import sys
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+import hpccoll
+
 PACKAGE = Path(__file__).resolve().parents[2] / "hpccoll"
-MODULES = sorted(PACKAGE.rglob("*.py"))
-#: First part of a module's name below hpccoll -> its floor (docs/design.md).
-FLOORS = {
-    "errors": 0, "files": 0, "ops": 0, "collective": 0, "topology": 0, "schedule": 0,
-    "algorithms": 1, "passes": 1, "lower": 1, "verify": 1, "explain": 1, "jobs": 1, "figure": 1,
-    "simulate": 2,
-    "config": 3, "buffers": 3, "device": 3, "reduce": 3, "transport": 3, "discover": 3, "pace": 3,
-    "levels": 3, "half": 3, "derived": 3,
-    "private": 3, "mpi_errors": 3,
-    "plan": 4, "run": 4, "shapes": 4,
-    "tune": 5, "calls": 5, "engine": 5, "blocking": 5, "nonblocking": 5, "persistent": 5,
-    "request": 5, "flight": 5, "life": 5, "recall": 5, "objects": 5, "post": 5, "parcel": 5,
-    "comm": 5,
-    "testing": 6, "bench": 6, "doctor": 6, "topo": 6, "cli": 6, "__main__": 6, "__init__": 6,
-}
-#: Floor -> what its modules may import beside the standard library. CuPy and matplotlib are
-#: never on the list: they are imported when they are needed.
-OUTSIDE = {0: (), 1: (), 2: ("numpy",), **dict.fromkeys((3, 4, 5), ("numpy", "mpi4py")),
-           6: ("numpy", "mpi4py", "click", "rich")}
-#: Longest module allowed.
-CEILING = 500
+TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+#: The rows of rooms in the package's docstring: names, two spaces, what they are.
+ROWS = [row.split() for row in re.findall(r"^    (\S+(?: \S+)*)  +\S", hpccoll.__doc__, re.M)]
+ROOMS = [room for row in ROWS for room in row]
+#: Rooms that are not built yet, whose place is known.
+TO_COME = {"guard", "training", "torch", "jax", "keras"}
+#: Rooms made from the public face alone.
+ON_THE_FACE = {"training", "torch", "jax", "keras"}
+#: What a row may import at the top of a module, beside the standard library ...
+OUTSIDE = [set(), set(), *[{"numpy", "mpi4py"}] * 3, {"numpy", "mpi4py", "click", "rich"}]
+MORE = {"hpccoll.errors.mpi": {"mpi4py"}}
+#: ... and what may be imported inside functions, where somebody asks for it.
+ON_DEMAND = {"cupy": {"arrays", "testing"}, "ml_dtypes": {"arrays", "measure", "testing"},
+             "matplotlib": {"explain", "simulator", "tools"}, "torch": {"tools"}}
+#: Longest module, largest median, most names at the top of the package.
+CEILING, MEDIAN, MOST_NAMES = 450, 120, 25
 
 
-def name_of(path):
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return parts[0]
+def module_of(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path):
-    """Modules imported at module level, below hpccoll and outside."""
-    for node in ast.parse(path.read_text()).body:
+MODULES = {module_of(path): path for path in TREES}
+
+
+def room_of(module):
+    """The room of a module below ``hpccoll``; the package itself stands behind ``comm``."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] != "__main__" else "hpccoll"
+
+
+def imports(path, everywhere=True):
+    """What a module imports, inside functions too; not what only type checkers see."""
+    tree = TREES[path]
+    skipped = {id(node) for branch in ast.walk(tree) if isinstance(branch, ast.If)
+               and getattr(branch.test, "id", "") == "TYPE_CHECKING"
+               for body in branch.body for node in ast.walk(body)}
+    for node in ast.walk(tree) if everywhere else tree.body:
+        if id(node) in skipped:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            if node.module == "hpccoll":
-                yield from (f"hpccoll.{alias.name}" for alias in node.names)
-            else:
-                yield node.module
+            assert not node.level, "relative imports hide rooms"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in MODULES else node.module
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_module_keeps_the_house_rules(path):
-    floor = FLOORS[name_of(path)]
-    for module in imported(path):
-        parts = module.split(".")
-        if parts[0] == "hpccoll":
-            # What is no module, such as hpccoll.__version__, comes from the package itself.
-            below = FLOORS.get(parts[1] if len(parts) > 1 else "__init__", FLOORS["__init__"])
-            assert below <= floor, f"{module} is on floor {below}, above floor {floor}"
-        else:
-            assert parts[0] in {*sys.stdlib_module_names, *OUTSIDE[floor]}, (
-                f"{module} is not for floor {floor}")
+def order(module):
+    room = room_of(module)
+    if module in ("hpccoll.__main__",):
+        return len(ROOMS)
+    return ROOMS.index("comm") + 0.5 if room == "hpccoll" else ROOMS.index(room)
+
+
+def test_the_list_of_rooms_is_the_listing_of_the_package():
+    names = {path.stem for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    names -= {"__init__", "__main__", "py"}
+    assert names <= set(ROOMS) and set(ROOMS) - names <= TO_COME
+    assert len(list(PACKAGE.glob("[!_]*"))) <= MOST_NAMES
+    assert len(ROOMS) == len(set(ROOMS))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_keeps_the_house_rules(module):
+    path = MODULES[module]
+    for name in imports(path):
+        if name.split(".")[0] == "hpccoll":
+            if room_of(name) != room_of(module):
+                assert order(name) < order(module), f"{name} does not stand before {module}"
+            if room_of(module) in ON_THE_FACE:
+                assert room_of(name) in (room_of(module), "hpccoll")
     text = path.read_text()
     assert text.count("\n") <= CEILING
-    assert ast.get_docstring(ast.parse(text))
+    assert ast.get_docstring(TREES[path])
     assert path.stem not in ("utils", "helpers", "common", "misc")
-    assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text)))
+    assert not any(isinstance(node, ast.Assert) for node in ast.walk(TREES[path]))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_a_module_imports_from_outside(module):
+    row = next((number for number, rooms in enumerate(ROWS) if room_of(module) in rooms), 4)
+    always = OUTSIDE[row] | MORE.get(module, set()) | {"hpccoll", *sys.stdlib_module_names}
+    for name in imports(MODULES[module], everywhere=False):
+        assert name.split(".")[0] in always
+    for name in imports(MODULES[module]):
+        first = name.split(".")[0]
+        assert first in always or room_of(module) in ON_DEMAND.get(first, ())
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = {module: {name for name in imports(path) if name in MODULES}
+             for module, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+def test_modules_are_short():
+    assert statistics.median(len(path.read_text().splitlines()) for path in TREES) <= MEDIAN
+
+
+def test_no_public_class_has_the_name_of_another():
+    places = defaultdict(list)
+    for module, path in MODULES.items():
+        for node in TREES[path].body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module)
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+@pytest.mark.parametrize("package", [m for m, p in MODULES.items() if p.name == "__init__.py"])
+def test_no_public_name_hides_a_module(package):
+    modules = {module.rpartition(".")[2] for module in MODULES
+               if module.rpartition(".")[0] == package}
+    tree = TREES[MODULES[package]]
+    defined = {node.name for node in tree.body
+               if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    taken = {alias.asname or alias.name for node in tree.body
+             if isinstance(node, ast.ImportFrom) for alias in node.names
+             if f"{node.module}.{alias.name}" not in MODULES}
+    assert not modules & (defined | taken)
 
 
 def run(code):
@@ -84,12 +160,12 @@ def test_lower_floors_work_without_numpy_and_mpi4py():
                "import hpccoll\n"
                "from hpccoll.explain import as_text\n"
                "s = hpccoll.schedule('allreduce', 'rails', topology='2x2')\n"
-               "hpccoll.verify(s); as_text(s)")
+               "hpccoll.verify(s); as_text(s)\n"
+               "hpccoll.simulate(s, nbytes=1000)")
     assert done.returncode == 0, done.stderr
 
 
 def test_public_names():
-    import hpccoll
     assert set(hpccoll.__all__) <= set(dir(hpccoll))
     for name in hpccoll.__all__:
         assert getattr(hpccoll, name).__doc__

@@ -1,0 +1,161 @@
+"""Lane window: several ranks of a group exchange windows at once, each with another group.
+
+Groups are the N largest ones; k ranks of each are its lanes. Every group first sums up its own
+contributions x. From then on its lanes hold E, the sum of the e groups just below, e = 0 at first.
+In a round of messages between groups, t lanes get sums of e+1 groups (E op x of another one), the
+others sums of e (its E), which lie side by side below their own window; an exchange inside the
+group adds all up, and e becomes (k+1)e + t. The numbers t are the digits of N-1 in base k+1, so E
+ends as all other groups. In the first round only t lanes have anything to fetch. This suits short
+vectors where ranks of a group are much nearer than others; one lane is the window between leaders.
+Groups start at different places of the circle and associate differently: floating-point results
+may differ between them. Groups inside of groups are passed over.
+Source: :mod:`hpccoll.algorithms.flat.census`, with digits for bits; messages of many ranks of a group:
+Bienz, Olson and Gropp, "Node-Aware Improvements to Allreduce", arXiv 1910.09650 (NAP). Any number
+of groups, of any sizes, is our own.
+Rounds, for N groups of k ranks, k a power of two: R = ceil(log_(k+1) N) between groups, R log2 k
+inside, and what the t lanes of the first round take to serve all. Sent: n in each of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hpccoll.algorithms.flat import knomial, recursive_doubling
+from hpccoll.algorithms.hierarchical.composition import levels
+from hpccoll.algorithms.parts import trees
+from hpccoll.algorithms.parts.folding import Fold
+from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, TMP, slot_keys
+from hpccoll.ir.passes import Piece, concatenate, embed
+from hpccoll.ir.schedule import LEFT, RIGHT, Program, Span, Step, at, copy, recv, reduce, send
+from hpccoll.ir.topology import Topology
+
+OWN, RESULT, SPARE = at(TMP, 0), at(OUT, 0), at(TMP, 1)
+
+
+def allreduce(rank: int, topology: Topology, k: int) -> Program:
+    """Sum up inside groups, whose ranks then grow a window, each with another group a round."""
+    level = levels(topology, rank)[0]
+    group = level.groups[level.mine]
+    lanes = min(k, *map(len, level.groups), topology.size)
+    fold, index = Fold(len(group), lanes), rank - group.start
+    lane, leader = fold.virtual(index), fold.real(fold.group(index))
+    crew = [group[i] for i in fold.members(fold.group(index))]
+    home, root = RESULT if lane is None else OWN, crew.index(group[leader])
+    parts = [Program(((copy(home, at(IN, 0)),),)),
+             _inside("reduce", knomial.reduce, crew, rank, home, root)]
+    if lane is not None:
+        peers = [[g[Fold(len(g), lanes).real(i)] for i in range(lanes)] for g in level.groups]
+        parts.append(_grown(level.mine, lane, peers))
+    parts.append(_inside("bcast", knomial.bcast, crew, rank, RESULT, root))
+    return concatenate(*parts)._replace(scratch=() if lane is None else (0, 0))
+
+
+def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
+    """Grow the window of a group whose lanes hold their parts of its own sum.
+
+    Lane 0 keeps the window and reduces what arrives into it. All others contribute what arrives
+    to the exchange that follows, and for that take turns with two buffers: theirs is still leaving.
+
+    Args:
+        mine: the group.
+        lane: the lane of this rank.
+        peers: the ranks of all groups' lanes.
+    """
+    crew = peers[mine]
+    rank, count, covered = crew[lane], len(peers), 0
+    moves = digits(count, len(crew))
+    window, other = (RESULT, SPARE) if lane == 0 or len(moves) % 2 else (SPARE, RESULT)
+    parts = [_inside("allreduce", recursive_doubling.allreduce, crew, rank, OWN)]
+    for number, with_own in enumerate(moves):
+        last = number == len(moves) - 1
+        if covered:
+            own, active, given = lane < with_own, crew, window
+            ahead = covered * (lane + 1) + min(lane + 1, with_own)
+        else:
+            # Nobody has a window yet: as many lanes as can fetch own sums, then serve the others.
+            heads = Fold(len(crew), with_own, root=0)
+            own, active, given = False, [crew[heads.real(i)] for i in range(with_own)], OWN
+            ahead = 1 + heads.group(lane)
+        to, frm = (peers[(mine + step) % count][lane] for step in (ahead, -ahead))
+        before: list[Step] = []
+        if own and lane == 0 and not last:
+            before, given = [copy(SPARE, OWN), reduce(SPARE, window, LEFT)], SPARE
+        elif own:
+            before = [reduce(window, OWN, RIGHT)]
+        if not covered:
+            steps = [send(to, given), recv(frm, window)] if rank in active else []
+        elif lane == 0:
+            steps = [send(to, given), recv(frm, window, reduce=LEFT)]
+        else:
+            steps = [send(to, given), recv(frm, other)]
+            window, other = other, window
+        if lane == 0 and last and not own:
+            steps.append(reduce(window, OWN, RIGHT))
+        parts += [Program(tuple(tuple(found) for found in (before, steps) if found)),
+                  _inside("allreduce", recursive_doubling.allreduce, active, rank, window)]
+        if not covered:
+            served = [crew[i] for i in heads.members(heads.group(lane))]
+            head = crew[heads.real(heads.group(lane))]
+            parts.append(_inside("bcast", knomial.bcast, served, rank, window,
+                                 served.index(head)))
+        covered = (len(crew) + 1) * covered + with_own
+    return concatenate(*parts) if moves else Program(((copy(RESULT, OWN),),))
+
+
+def _inside(collective: str, build: Callable[..., Program], ranks: Sequence[int], rank: int,
+            vector: Span, *root: int) -> Program:
+    """Run a flat algorithm on a vector in place among some ranks; others do nothing."""
+    if rank not in ranks:
+        return Program(())
+    index, size = ranks.index(rank), len(ranks)
+    return embed(build(index, size, *root),
+                 slot_keys(COLLECTIVES[collective], index, size, *(root or (0,))),
+                 lambda key: [Piece(ranks, (0,))],
+                 dict.fromkeys((IN, OUT, TMP), lambda keys: (vector,)))
+
+
+def digits(count: int, lanes: int) -> list[int]:
+    """The digits of ``count - 1`` in base ``lanes + 1``, the highest first.
+
+    >>> digits(11, 2)
+    [1, 0, 1]
+    """
+    found, left = [], count - 1
+    while left:
+        left, digit = divmod(left, lanes + 1)
+        found.append(digit)
+    return found[::-1]
+
+
+def rounds(topology: Topology, k: int) -> int | None:
+    """Closed form for groups of one size that k, a power of two, divides."""
+    size, lanes, moves = _regular(topology, k)
+    if not size:
+        return None
+    first = sum(_doubling(t) + trees.depth(-(-lanes // t)) for t in moves[:1])
+    return len(moves) * (1 + _doubling(lanes)) + first + 2 * trees.depth(-(-size // lanes))
+
+
+def sent(topology: Topology, k: int) -> int | None:
+    """Closed form where, moreover, a power of two of lanes fetch in the first round."""
+    size, lanes, moves = _regular(topology, k)
+    if not size or moves and moves[0] & (moves[0] - 1):
+        return None
+    first = sum(_doubling(t) + trees.degree(lanes // t) for t in moves[:1])
+    return len(moves) * (1 + _doubling(lanes)) + first + trees.degree(-(-size // lanes))
+
+
+def _regular(topology: Topology, k: int) -> tuple[int, int, list[int]]:
+    """Ranks of a group, its lanes and the digits; zeros where there is no closed form."""
+    groups = levels(topology, 0)[0].groups
+    size = len(groups[0])
+    lanes = min(k, size)
+    if len(set(map(len, groups))) > 1 or size % lanes or lanes & (lanes - 1):
+        return 0, 0, []
+    return size, lanes, digits(len(groups), lanes)
+
+
+def _doubling(size: int) -> int:
+    """Rounds of recursive doubling."""
+    bits = size.bit_length() - 1
+    return bits if size == 1 << bits else bits + 2

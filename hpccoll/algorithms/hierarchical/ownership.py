@@ -1,0 +1,119 @@
+"""Shares: which rank of a group owns which blocks of a vector, in groups of any sizes.
+
+A group splits the blocks among its ranks as evenly as it can. Blocks that have the same owner in
+every group of a level form a column: these owners, one in each group, exchange it between them
+and cut it again. In equal groups the columns are the groups' shares; where groups differ they
+are the intersections, and a rank takes part in several columns at once. Either way each group's
+owners partition the blocks, so nothing is sent twice and no rank has more than its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import lcm
+from typing import NamedTuple
+
+from hpccoll.algorithms.hierarchical.composition import GroupLevel, split
+from hpccoll.ir.passes import Piece
+from hpccoll.ir.topology import Group, Topology
+
+
+def nblocks(topology: Topology, leaders: int | None = None) -> int:
+    """Blocks for which all owners at all levels have equal shares, unless that takes too many."""
+    trees = _largest(topology)
+    return min(2 * topology.size,
+               len(trees) * lcm(*(_even(tree, leaders or topology.size) for tree in set(trees))))
+
+
+def rooted_nblocks(topology: Topology) -> int:
+    """The same where the largest groups do not split shares between them."""
+    return min(2 * topology.size,
+               lcm(*(_even(tree, topology.size) for tree in set(_largest(topology)))))
+
+
+def _largest(topology: Topology) -> tuple[Group, ...]:
+    trees = split(topology.tree)
+    while len(trees) == 1 and trees[0] != 1:
+        trees = split(trees[0])
+    return trees
+
+
+def _even(tree: Group, leaders: int) -> int:
+    if tree == 1:
+        return 1
+    trees = split(tree)
+    return min(leaders, len(trees)) * lcm(*(_even(t, leaders) for t in set(trees)))
+
+
+def shares(level: GroupLevel, rank: int, n: int, leaders: int, parts: int) -> list[list[Piece]]:
+    """Cut each set of blocks that the rank owns for its group between the groups of a level.
+
+    Gives the pieces of every group; only the first ``parts`` groups get any.
+    """
+    found: list[list[Piece]] = [[] for _ in level.groups]
+    first = level.groups[level.mine].start
+    for owners, keys, before in columns(level.trees, n, leaders):
+        if first + owners[level.trees[level.mine]] == rank:
+            ranks = [group.start + owners[tree]
+                     for group, tree in zip(level.groups, level.trees)]
+            for pieces, share in zip(found, cut(keys, min(parts, len(found)), before)):
+                pieces.append(Piece(ranks, share))
+    return found
+
+
+class Column(NamedTuple):
+    """Blocks that have the same owner in every group of a level.
+
+    Attributes:
+        owners: index in the group of the owner, for every shape of group.
+        keys: the blocks.
+        before: number of blocks in the columns before.
+    """
+
+    owners: Mapping[Group, int]
+    keys: Sequence[int]
+    before: int
+
+
+@lru_cache(maxsize=64)
+def columns(trees: tuple[Group, ...], n: int, leaders: int) -> tuple[Column, ...]:
+    """Intersect the groups' ownerships."""
+    shapes = list(dict.fromkeys(trees))
+    sets: dict[tuple[int, ...], list[int]] = {}
+    for key, who in enumerate(zip(*(ownership(tree, n, leaders) for tree in shapes))):
+        sets.setdefault(who, []).append(key)
+    before = accumulate(map(len, sets.values()), initial=0)
+    return tuple(Column(dict(zip(shapes, who)), keys, b)
+                 for (who, keys), b in zip(sets.items(), before))
+
+
+@lru_cache(maxsize=64)
+def ownership(tree: Group, n: int, leaders: int) -> tuple[int, ...]:
+    """The owner of each block once a group has reduced it, as an index in the group."""
+    if tree == 1:
+        return (0,) * n
+    found, trees, groups = [0] * n, split(tree), Topology(tree).groups()
+    for owners, keys, before in columns(trees, n, leaders):
+        for i, share in enumerate(cut(keys, min(leaders, len(trees)), before)):
+            for key in share:
+                found[key] = groups[i].start + owners[trees[i]]
+    return tuple(found)
+
+
+def cut(keys: Sequence[int], parts: int, before: int) -> list[Sequence[int]]:
+    """Cut blocks into near-equal shares.
+
+    The larger shares start after those of the blocks before, so that no part always gets more.
+    """
+    size, extra = divmod(len(keys), parts)
+    ends = accumulate((size + ((part - before) % parts < extra) for part in range(parts)),
+                      initial=0)
+    return [_range(keys[a:b]) for a, b in pairwise(ends)]
+
+
+def _range(keys: Sequence[int]) -> Sequence[int]:
+    if keys and keys[-1] - keys[0] == len(keys) - 1:
+        return range(keys[0], keys[-1] + 1)
+    return keys

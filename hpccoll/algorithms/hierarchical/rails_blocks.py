@@ -1,0 +1,64 @@
+"""Lanes: allgather and reduce-scatter over rails, where every rank has a block of its own.
+
+The allgather goes from the largest groups to the smallest: first a rank swaps its block with the
+ranks of the same index in the other groups, then each group spreads what its members got. So
+every block crosses to another group once, and all ranks of a group carry the same number. In
+groups of different sizes the rank with index x mod size stands for the absent rank of index x.
+The reduce-scatter is the same backwards.
+Source: Traeff and Hunold, "Decomposing MPI collectives for exploiting multi-lane communication",
+CLUSTER 2020. Ragged groups and more than two levels are our own.
+Rounds, for p = m0 x m1 x ...: sum of ceil(log2 m). Sent: n(p-1)/p, of which n(m0-1)/p between
+the largest groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpccoll.algorithms.flat import circulant
+from hpccoll.algorithms.hierarchical.composition import (
+    WORK,
+    GroupLevel,
+    exchange,
+    inside,
+    levels,
+    started,
+)
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.passes import Piece, concatenate, renamed, reverse
+from hpccoll.ir.schedule import Program, at, copy
+from hpccoll.ir.topology import Topology
+
+
+def allgather(rank: int, topology: Topology) -> Program:
+    """Allgather between ranks of equal index at every level, largest groups first."""
+    return concatenate(
+        Program(((copy(at(OUT, rank), at(IN, 0)),),)),
+        *(exchange("allgather", circulant.allgather, level, blocks, inside(OUT))
+          for level, blocks in lanes(topology, rank)))
+
+
+def reduce_scatter(rank: int, topology: Topology) -> Program:
+    """Run the allgather backwards, on a copy of the input."""
+    program = renamed(reverse(allgather(rank, topology)), {OUT: (WORK, 0), IN: (OUT, 0)})
+    return started(WORK, program, topology.size)
+
+
+def lanes(topology: Topology, rank: int) -> Iterator[tuple[GroupLevel, list[list[Piece]]]]:
+    """Give every level's pieces: the blocks that a rank, or one it stands for, has by then."""
+    held = [[block] for block in range(topology.size)]
+    first = 0
+    for level in levels(topology, rank):
+        mine = level.groups[level.mine]
+        longest = max(map(len, level.groups))
+        blocks: list[list[Piece]] = [[] for _ in level.groups]
+        for index in range(rank - mine.start, longest, len(mine)):
+            ranks = [group.start + index % len(group) for group in level.groups]
+            for pieces, group in zip(blocks, level.groups):
+                if index < len(group):
+                    pieces.append(Piece(ranks, held[group[index] - first]))
+        yield level, blocks
+        held = [[block for index in range(own, longest, len(mine)) for group in level.groups
+                 if index < len(group) for block in held[group[index] - first]]
+                for own in range(len(mine))]
+        first = mine.start

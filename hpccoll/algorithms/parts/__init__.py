@@ -1,0 +1,1 @@
+"""What several families are built from: trees and walks over them, folding, routes."""

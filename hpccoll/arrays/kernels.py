@@ -1,0 +1,151 @@
+"""Local reduction kernels: ``into = left op right`` on arrays of one dtype.
+
+Predefined operators on ordinary numbers use the array library's own ufuncs, in place and
+three-operand; 16-bit floats are computed in float32 (:mod:`hpccoll.arrays.half`). Everything else -
+pair types (MAXLOC), operators made with ``Op.Create`` - goes through ``Op.Reduce_local`` of the
+MPI library, which knows the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.arrays import half
+from hpccoll.errors import ArgumentTypeError
+from hpccoll.errors.mpi import OperatorError
+from hpccoll.ir.operators import OPERATORS, Operator
+
+#: ``kernel(left, right, into)``; ``into`` may be ``left`` or ``right`` itself.
+Kernel = Callable[[Any, Any, Any], Any]
+
+UFUNCS = {
+    "sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum",
+    "land": "logical_and", "lor": "logical_or", "lxor": "logical_xor",
+    "band": "bitwise_and", "bor": "bitwise_or", "bxor": "bitwise_xor",
+}
+
+_PREDEFINED = {getattr(MPI, name.upper()).handle: op for name, op in OPERATORS.items()}
+
+
+def operator_of(op: MPI.Op) -> Operator | None:
+    """The predefined operator behind an ``MPI.Op``; ``None`` for a user's own."""
+    return _PREDEFINED.get(op.handle)
+
+
+def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
+    """Raise unless the operator is an ``MPI.Op`` that exists for the element type.
+
+    Raises:
+        ArgumentTypeError: it is no operator.
+        OperatorError: names the operator, the type and the types it is defined on.
+    """
+    if not isinstance(op, MPI.Op):
+        raise ArgumentTypeError("op", f"{collective} needs an MPI.Op, got {type(op).__name__}",
+                                "make one with MPI.Op.Create")
+    operator = operator_of(op)
+    if operator is None:
+        if op == MPI.OP_NULL or op in (MPI.REPLACE, MPI.NO_OP):
+            raise OperatorError("op", f"this operator cannot be used in {collective}")
+        return
+    pair = dtype.names is not None
+    kind = "f" if half.is_bfloat16(dtype) else dtype.kind
+    if pair != operator.pairs or not (pair or operator.defined_on(kind)):
+        names = {"b": "bool", "i": "signed", "u": "unsigned", "f": "floating", "c": "complex"}
+        valid = "(value, index) pairs" if operator.pairs else ", ".join(
+            names[kind] for kind in operator.kinds)
+        raise OperatorError("op", f"MPI.{operator.name.upper()} is not defined on {dtype}",
+                            f"it works on: {valid}")
+
+
+def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:
+    """Tell whether every order of evaluation gives the same bits."""
+    operator = operator_of(op)
+    return operator is not None and dtype.names is None and operator.is_exact(dtype.kind)
+
+
+def has_kernel(op: MPI.Op, namespace: Any) -> bool:
+    """Tell whether an operator can be applied to arrays of a namespace.
+
+    Operators without a ufunc need memory that the processor can reach.
+    """
+    operator = operator_of(op)
+    return namespace is numpy or operator is not None and not operator.pairs
+
+
+def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: Any) -> Kernel:
+    """The kernel of an operator on a dtype, for arrays of one namespace (NumPy, CuPy)."""
+    operator = operator_of(op)
+    if operator is not None and not operator.pairs:
+        ufunc = getattr(namespace, UFUNCS[operator.name])
+        if half.is_half(dtype):
+            return (_quiet(half.kernel(ufunc, dtype)) if namespace is numpy
+                    else half.converting(ufunc))
+        if operator.name in ("max", "min"):
+            # NumPy deprecates a third positional operand of these two, and only these.
+            return lambda left, right, into: ufunc(left, right, out=into)
+        return _quiet(ufunc) if namespace is numpy and dtype.kind in "fc" else ufunc
+    return _reduce_local(op, datatype)
+
+
+def _quiet(kernel: Kernel) -> Kernel:
+    """A kernel that overflows as MPI's do: silently, whatever ``numpy.seterr`` says.
+
+    An error or a warning made one would end the collective half-way, and on some ranks only. The
+    result is for one thread at a time.
+    """
+    if _SILENT is not None:
+        return partial(_SILENT.copy().run, kernel)
+
+    def silent(*operands: Any) -> Any:
+        with numpy.errstate(all="ignore"):
+            return kernel(*operands)
+
+    return silent
+
+
+def _silent() -> Context | None:
+    """A context that holds the settings; ``None`` where NumPy, before 2.0, keeps them elsewhere."""
+    if numpy.lib.NumpyVersion(numpy.__version__) < "2.0.0":
+        return None
+    context = Context()
+    context.run(numpy.seterr, all="ignore")
+    return context
+
+
+#: Entering it takes less time than ``numpy.errstate``, which costs as much as a small message.
+_SILENT = _silent()
+
+
+def accumulator_factory(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[[int], Any] | None:
+    """What makes memory for results between two steps; ``None`` where elements are wide enough.
+
+    In whose memory elements lie must not decide: algorithms are chosen for all ranks alike, and
+    each may have its own.
+    """
+    if operator_of(op) is None or not half.is_half(dtype):
+        return None
+    return lambda count: half.wide(count, namespace)
+
+
+def _reduce_local(op: MPI.Op, datatype: MPI.Datatype) -> Kernel:
+    """``Op.Reduce_local`` as a three-operand kernel; it computes ``inout = in op inout``."""
+    def apply(left, right, into):
+        # Reduce_local overwrites its right operand, so the right one is moved out of the
+        # way unless it is the destination itself.
+        work = into if into is right or same_memory(into, right) else right.copy()
+        op.Reduce_local([left.view("u1"), left.size, datatype],
+                        [work.view("u1"), work.size, datatype])
+        if work is not into:
+            into[...] = work
+    return apply
+
+
+def same_memory(one: numpy.ndarray, other: numpy.ndarray) -> bool:
+    """Tell whether two equally long contiguous arrays start at the same address."""
+    return one.__array_interface__["data"][0] == other.__array_interface__["data"][0]

@@ -1,0 +1,59 @@
+"""Where the blocks of a call lie in its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpccoll.ir.collectives import IN, OUT, block_counts
+from hpccoll.ir.lowering import Extent, SlotLayout, alias, packed
+from hpccoll.ir.schedule import Schedule
+
+#: Bytes of a cache line: what is copied best begins with one.
+LINE = 64
+
+
+def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
+                  offsets: tuple[int, int] = (0, 0), unit: int = 1) -> tuple[SlotLayout, int]:
+    """Layout of a vector of ``count`` elements, and its longest block.
+
+    Blocks of a long vector begin at multiples of ``unit`` elements.
+    """
+    if count < unit * schedule.nblocks:
+        unit = 1
+    whole, rest = divmod(count, unit)
+    counts = [unit * each for each in block_counts(whole, schedule.nblocks)]
+    counts[-1] += rest
+    places = {IN: packed(IN, counts, base=offsets[0]), OUT: packed(OUT, counts, base=offsets[1])}
+    if in_place:
+        alias(schedule.collective.in_place, places, rank, schedule.root)
+    return SlotLayout(places, counts.__getitem__), max(counts)
+
+
+def block_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place: bool,
+                 displs: Sequence[int] | None = None, base: int = 0,
+                 offset: int = 0) -> tuple[SlotLayout, int]:
+    """Layout of one block per rank, and its longest block.
+
+    The buffer that holds all blocks has them at ``displs``, or packed from ``base``; the
+    buffer that holds this rank's own block has it at ``offset``.
+    """
+    name = schedule.collective.name
+    whole, own = (IN, OUT) if name in ("reduce_scatter", "scatter") else (OUT, IN)
+    places = {whole: packed(whole, counts, displs, base), own: [Extent(own, offset, counts[rank])]}
+    if in_place:
+        alias(schedule.collective.in_place, places, rank, schedule.root)
+    if schedule.collective.rooted and rank != schedule.root:
+        del places[whole]
+    return SlotLayout(places, counts.__getitem__), max(counts)
+
+
+def pair_layout(sendcounts: Sequence[int], recvcounts: Sequence[int], sdispls: Sequence[int],
+                rdispls: Sequence[int]) -> tuple[SlotLayout, int]:
+    """Layout of one block per destination and source, and the longest block of this rank.
+
+    Scratch slots, which only algorithms for uniform blocks use, have the size of block 0.
+    """
+    places = {IN: packed(IN, sendcounts, sdispls),
+              OUT: packed(OUT, recvcounts, rdispls)}
+    size = sendcounts[0] if len(sendcounts) else 0
+    return SlotLayout(places, lambda key: size), max(*sendcounts, *recvcounts, 0)

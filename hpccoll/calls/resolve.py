@@ -1,0 +1,447 @@
+"""Calls: the arguments of each collective, checked and brought into one form.
+
+Every function here takes what the mpi4py method of that name takes, checks it before any
+message is sent, and returns a :class:`Call`: which collective, on which buffers, cut into
+which blocks. What only the native implementation serves raises ``NativeOnly``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from hpccoll.arrays.device import synchronizer
+from hpccoll.arrays.half import is_bfloat16
+from hpccoll.arrays.kernels import check_op, has_kernel
+from hpccoll.calls import layouts
+from hpccoll.calls.packed import Block
+from hpccoll.calls.specification import (
+    Buffer,
+    NativeOnly,
+    buffer_of,
+    element_type,
+    is_in_place,
+    is_packed,
+    overlap,
+    packed,
+)
+from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
+from hpccoll.errors.mpi import RootError
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.lowering import SlotLayout
+from hpccoll.ir.schedule import Schedule
+
+#: Method name in lower case -> what its algorithms are registered under.
+METHODS = {
+    **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
+    "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
+    "alltoallv": "alltoall", "alltoallw": "alltoall"}
+
+
+def collective_of(method: str) -> str:
+    """What the algorithms of a method are registered under.
+
+    Raises:
+        ArgumentError: there is no such method.
+
+    >>> collective_of("iallgatherv"), collective_of("allreduce_init")
+    ('allgather', 'allreduce')
+    """
+    name = method.removesuffix("_init")
+    name = name if name in METHODS else name.removeprefix("i")
+    if name not in METHODS:
+        raise ArgumentError("collective", f"{method!r} is unknown",
+                            f"choose from {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+class Call(NamedTuple):
+    """One collective call of one rank, resolved.
+
+    Attributes:
+        name: the method's name in lower case, e.g. ``allgatherv``.
+        collective: what its algorithms are registered under, e.g. ``allgather``.
+        source, sink: the input and output buffers, where this rank has them.
+        datatype: MPI type of an element; ``None`` for a barrier.
+        op: the reduction operator, if any.
+        root: root rank.
+        in_place: input and output share memory.
+        nbytes: size that every rank knows and may choose by; ``None`` where none is known.
+        uniform: all blocks are known to have one size.
+        key: everything the layout depends on, hashable.
+        layout: makes the layout and the longest block for a schedule and this rank.
+        shared: every rank knows the longest block, so segments may be evened out.
+        learn: where only the root knows all counts, makes the call of a rank that was told.
+    """
+
+    name: str
+    collective: str
+    source: Buffer | None = None
+    sink: Buffer | None = None
+    datatype: MPI.Datatype | None = None
+    op: MPI.Op | None = None
+    root: int = 0
+    in_place: bool = False
+    nbytes: int | None = 0
+    uniform: bool = True
+    key: tuple = ()
+    layout: Callable[[Schedule, int], tuple[SlotLayout, int]] = lambda schedule, rank: (
+        SlotLayout({}, lambda key: 0), 0)
+    shared: bool = True
+    learn: Callable[[Sequence[int]], Call] | None = None
+
+
+def lacks_mpi_type(call: Call) -> bool:
+    """Tell whether mpi4py has no MPI type for the elements of a call."""
+    return any(one is not None and one.dtype is not None and is_bfloat16(one.dtype)
+               for one in (call.source, call.sink))
+
+
+def is_loaded(call: Call) -> bool:
+    """Tell whether a buffer of a call is a copy, which has to be made when the call starts."""
+    return any(one is not None and one.load is not None for one in (call.source, call.sink))
+
+
+def check_root(root: Any, size: int) -> int:
+    """Return the root if it is a rank of the communicator.
+
+    Raises:
+        RootError, ArgumentTypeError: it is not.
+    """
+    if isinstance(root, bool) or not hasattr(root, "__index__"):
+        raise ArgumentTypeError("root", f"expected a rank, got {root!r}")
+    if not 0 <= root < size:
+        raise RootError("root", f"{root} is not a rank of 0..{size - 1}")
+    return int(root)
+
+
+def barrier(size: int, rank: int) -> Call:
+    """Resolve ``Barrier()``."""
+    return Call("barrier", "barrier")
+
+
+def bcast(size: int, rank: int, buf: Any, root: Any) -> Call:
+    """Resolve ``Bcast(buf, root)``: the root's buffer is only read."""
+    root = check_root(root, size)
+    buffer = buffer_of(buf, "buf", writable=rank != root, raw=True)
+    return _vector("bcast", None, buffer, root=root)
+
+
+def reduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any) -> Call:
+    """Resolve ``Reduce(sendbuf, recvbuf, op, root)``."""
+    root = check_root(root, size)
+    if rank != root:
+        source = buffer_of(sendbuf, "sendbuf")
+        _check_op(op, source, "reduce")
+        return _vector("reduce", source, None, op, root)
+    return _reduction("reduce", sendbuf, recvbuf, op, root)
+
+
+def allreduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Allreduce(sendbuf, recvbuf, op)``."""
+    return _reduction("allreduce", sendbuf, recvbuf, op)
+
+
+def scan(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Scan(sendbuf, recvbuf, op)``."""
+    return _reduction("scan", sendbuf, recvbuf, op)
+
+
+def exscan(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Exscan(sendbuf, recvbuf, op)``; rank 0's result is left alone."""
+    return _reduction("exscan", sendbuf, recvbuf, op)
+
+
+def reduce_scatter_block(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+    """Resolve ``Reduce_scatter_block(sendbuf, recvbuf, op)``."""
+    in_place = is_in_place(sendbuf)
+    sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size if in_place else None)
+    each = sink.count // size if in_place else sink.count
+    source = sink if in_place else buffer_of(sendbuf, "sendbuf", blocks=size)
+    _same(source, sink, size * each, op, "reduce_scatter")
+    return _blocks("reduce_scatter_block", "reduce_scatter", source, sink, [each] * size,
+                   op=op, in_place=in_place)
+
+
+def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts: Any,
+                   op: Any) -> Call:
+    """Resolve ``Reduce_scatter(sendbuf, recvbuf, recvcounts, op)``.
+
+    Without ``recvcounts`` mpi4py asks every rank for its count; the native call does that.
+    """
+    in_place = is_in_place(sendbuf)
+    if recvcounts is None:
+        raise NativeOnly("counts are not known")
+    counts = [check_count(c, "recvcounts") for c in recvcounts]
+    if len(counts) != size:
+        raise ArgumentError("recvcounts", f"{len(counts)} counts for {size} ranks")
+    sink = buffer_of(recvbuf, "recvbuf", writable=True)
+    source = sink if in_place else buffer_of(sendbuf, "sendbuf")
+    expected = sum(counts) if in_place else counts[rank]
+    if sink.count != expected:
+        raise ArgumentError("recvbuf", f"has {sink.count} elements, recvcounts says {expected}")
+    _same(source, sink, sum(counts), op, "reduce_scatter")
+    return _blocks("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
+                   in_place=in_place)
+
+
+def allgather(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Allgather(sendbuf, recvbuf)``."""
+    sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
+    return _gathering("allgather", rank, sendbuf, sink, [sink.count // size] * size, None)
+
+
+def allgatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Allgatherv(sendbuf, recvbuf)``."""
+    sink = buffer_of(recvbuf, "recvbuf", writable=True, vector=True, blocks=size, raw=True)
+    return _gathering("allgatherv", rank, sendbuf, sink, list(sink.counts), sink.displs)
+
+
+def gather(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Gather(sendbuf, recvbuf, root)``."""
+    root = check_root(root, size)
+    if rank != root:
+        source = buffer_of(sendbuf, "sendbuf", raw=True)
+        return _blocks("gather", "gather", source, None, [source.count] * size, root=root)
+    sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
+    return _gathering("gather", rank, sendbuf, sink, [sink.count // size] * size, None, root)
+
+
+def gatherv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Gatherv(sendbuf, recvbuf, root)``; only the root knows all counts."""
+    root = check_root(root, size)
+    if rank != root:
+        source = buffer_of(sendbuf, "sendbuf", raw=True)
+        return _told("gatherv", source, None, source.count, root, rank, size)
+    sink = buffer_of(recvbuf, "recvbuf", writable=True, vector=True, blocks=size, raw=True)
+    call = _gathering("gatherv", rank, sendbuf, sink, list(sink.counts), sink.displs, root)
+    return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
+
+
+def scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Scatter(sendbuf, recvbuf, root)``."""
+    root = check_root(root, size)
+    if rank != root:
+        sink = buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
+        return _blocks("scatter", "scatter", None, sink, [sink.count] * size, root=root)
+    source = buffer_of(sendbuf, "sendbuf", blocks=size, raw=True)
+    return _scattering("scatter", rank, source, recvbuf, [source.count // size] * size, None, root)
+
+
+def scatterv(size: int, rank: int, sendbuf: Any, recvbuf: Any, root: Any) -> Call:
+    """Resolve ``Scatterv(sendbuf, recvbuf, root)``; only the root knows all counts."""
+    root = check_root(root, size)
+    if rank != root:
+        sink = buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
+        return _told("scatterv", None, sink, sink.count, root, rank, size)
+    source = buffer_of(sendbuf, "sendbuf", vector=True, blocks=size, raw=True)
+    call = _scattering("scatterv", rank, source, recvbuf, list(source.counts), source.displs, root)
+    return call._replace(learn=lambda counts: call._replace(learn=None, shared=True))
+
+
+def alltoall(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Alltoall(sendbuf, recvbuf)``."""
+    sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
+    in_place = is_in_place(sendbuf)
+    source = _copied(sink) if in_place else buffer_of(sendbuf, "sendbuf", blocks=size, raw=True)
+    _same(source, sink, sink.count)
+    each = [sink.count // size] * size
+    return _pairs("alltoall", source, sink, each, each,
+                  [source.displs[0] + i * each[0] for i in range(size)],
+                  [sink.displs[0] + i * each[0] for i in range(size)],
+                  nbytes=sink.count, uniform=True)
+
+
+def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Alltoallv(sendbuf, recvbuf)``."""
+    sink = buffer_of(recvbuf, "recvbuf", writable=True, vector=True, blocks=size,
+                   raw=True)
+    in_place = is_in_place(sendbuf)
+    source = _copied(sink) if in_place else buffer_of(sendbuf, "sendbuf", vector=True, blocks=size,
+                                                    raw=True)
+    _same(source, sink, None)
+    if source.counts[rank] != sink.counts[rank]:
+        raise ArgumentError("recvbuf", f"expects {_amount(sink, sink.counts[rank])} from this rank "
+                                       f"itself, sendbuf holds "
+                                       f"{_amount(source, source.counts[rank])}")
+    return _pairs("alltoallv", source, sink, source.counts, sink.counts, source.displs,
+                  sink.displs)
+
+
+def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
+    """Resolve ``Alltoallw(sendbuf, recvbuf)``: blocks of bytes."""
+    sink = _bytes(recvbuf, "recvbuf", size, True)
+    source = _copied(sink) if is_in_place(sendbuf) else _bytes(sendbuf, "sendbuf", size, False)
+    _same(source, sink, None)
+    if source.counts[rank] != sink.counts[rank]:
+        raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} bytes from this rank itself, "
+                                       f"sendbuf holds {source.counts[rank]}")
+    return _pairs("alltoallw", source, sink, source.counts, sink.counts, source.displs,
+                  sink.displs)
+
+
+def check_count(count: Any, argument: str) -> int:
+    """Return a count if it is a non-negative integer."""
+    if isinstance(count, bool) or not hasattr(count, "__index__"):
+        raise ArgumentTypeError(argument, f"counts are integers, got {count!r}")
+    if count < 0:
+        raise ArgumentError(argument, f"counts are not negative, got {count}")
+    return int(count)
+
+
+def itemsize(datatype: MPI.Datatype) -> int:
+    """Bytes of one element."""
+    return element_type(datatype).itemsize
+
+
+def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) -> Call:
+    in_place = is_in_place(sendbuf) or sendbuf is recvbuf
+    sink = buffer_of(recvbuf, "recvbuf", writable=True)
+    source = sink if in_place else buffer_of(sendbuf, "sendbuf")
+    _same(source, sink, sink.count, op, name)
+    return _vector(name, source, sink, op, root, in_place)
+
+
+def _vector(name, source, sink, op=None, root=0, in_place=False) -> Call:
+    one = sink or source
+    offsets = ((source or one).displs[0], (sink or one).displs[0])
+    unit = layouts.LINE if op is None else 1
+    return Call(name, name, source, sink, one.datatype, op, root, in_place,
+                one.count * itemsize(one.datatype), True, (one.count, offsets),
+                lambda s, rank: layouts.vector_layout(s, rank, one.count, in_place, offsets,
+                                                   unit))
+
+
+def _blocks(name, collective, source, sink, counts, displs=None, op=None, root=0,
+            in_place=False, nbytes: Any = 0, uniform=True) -> Call:
+    one = sink or source
+    whole, own = (source, sink) if collective in ("reduce_scatter", "scatter") else (sink, source)
+    # Displacements count from the start of the memory, packed blocks from the first of them.
+    base = whole.displs[0] if whole and displs is None else 0
+    offset = own.displs[0] if own else 0
+    uniform = uniform and len(set(counts)) == 1
+    if nbytes is not None:
+        nbytes = sum(counts) * itemsize(one.datatype)
+    return Call(name, collective, source, sink, one.datatype, op, root, in_place, nbytes, uniform,
+                (tuple(counts), displs and tuple(displs), base, offset),
+                lambda s, rank: layouts.block_layout(s, rank, counts, in_place, displs, base, offset),
+                nbytes is not None)
+
+
+def _pairs(name, source, sink, sent, received, sdispls, rdispls, nbytes=None,
+           uniform=False) -> Call:
+    return Call(name, "alltoall", source, sink, sink.datatype, None, 0, False, nbytes, uniform,
+                tuple(map(tuple, (sent, received, sdispls, rdispls))),
+                lambda s, rank: layouts.pair_layout(sent, received, sdispls, rdispls),
+                nbytes is not None)
+
+
+def _gathering(name, rank, sendbuf, sink, counts, displs, root=0) -> Call:
+    in_place = is_in_place(sendbuf)
+    source = sink if in_place else buffer_of(sendbuf, "sendbuf", raw=True)
+    if not in_place and source.count != counts[rank]:
+        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf expects "
+                                       f"{_amount(sink, counts[rank])} from this rank")
+    _same(source, sink, None)
+    known = name != "gatherv"
+    return _blocks(name, name.removesuffix("v"), source, sink, counts, displs, root=root,
+                   in_place=in_place, nbytes=0 if known else None, uniform=known)
+
+
+def _scattering(name, rank, source, recvbuf, counts, displs, root) -> Call:
+    in_place = is_in_place(recvbuf)
+    sink = source if in_place else buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
+    if not in_place and sink.count != counts[rank]:
+        raise ArgumentError("recvbuf", f"has {_amount(sink, sink.count)}, sendbuf holds "
+                                       f"{_amount(source, counts[rank])} for this rank")
+    _same(source, sink, None)
+    known = name == "scatter"
+    return _blocks(name, "scatter", source, sink, counts, displs, root=root, in_place=in_place,
+                   nbytes=0 if known else None, uniform=known)
+
+
+def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
+          collective: str = "") -> None:
+    """Input and output agree in type and count, do not overlap, and suit the operator."""
+    # A float64 dtype equals None: NumPy takes that for its default.
+    if source.dtype is not None and sink.dtype is not None and source.dtype != sink.dtype:
+        raise ArgumentError("sendbuf", f"has elements of type {source.dtype}, recvbuf of "
+                                       f"{sink.dtype}")
+    if source.namespace is not sink.namespace:
+        raise NativeOnly("host and device buffers in one call")
+    if count is not None and source is not sink and source.count != count:
+        raise ArgumentError("sendbuf", f"has {_amount(source, source.count)}, recvbuf asks for "
+                                       f"{_amount(sink, count)}")
+    if collective:
+        _check_op(op, source, collective)
+    if source is not sink and overlap(source, sink):
+        raise BufferArgumentError("recvbuf", "overlaps sendbuf",
+                                  "pass separate memory, or MPI.IN_PLACE")
+
+
+def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
+    """The operator exists for the buffer's elements, and can be applied where they lie."""
+    check_op(op, buffer.dtype, collective)
+    if not has_kernel(op, buffer.namespace):
+        raise NativeOnly("only the MPI library can apply this operator to device memory")
+
+
+def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, root: int,
+          rank: int, size: int) -> Call:
+    """The call of a rank that knows only its own count, until it learns the others."""
+    def learn(counts: Sequence[int]) -> Call:
+        if counts[rank] != count:
+            raise ArgumentError("sendbuf" if source else "recvbuf",
+                                f"has {_amount(source or sink, count)}, the root has "
+                                f"{_amount(source or sink, counts[rank])} for this rank")
+        return _blocks(name, name.removesuffix("v"), source, sink, counts, root=root,
+                       uniform=False)
+
+    alone = [count if r == rank else 0 for r in range(size)]
+    return _blocks(name, name.removesuffix("v"), source, sink, alone, root=root, nbytes=None,
+                   uniform=False)._replace(learn=learn)
+
+
+def _copied(sink: Buffer) -> Buffer:
+    """A copy of the output as the input: an alltoall in place needs its data out of the way."""
+    array = sink.namespace.empty(sink.array.size, "u1")
+
+    def load() -> None:
+        if sink.load is not None:
+            sink.load(once=True)
+        array[...] = sink.array
+        synchronize = synchronizer(sink.namespace)
+        if synchronize is not None:
+            synchronize()  # the first messages leave without any work before them
+
+    return sink._replace(array=array, load=load, store=None)
+
+
+def _bytes(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
+    """Resolve an alltoallw specification, whose blocks have a type and a place in bytes each."""
+    try:
+        obj, *rest, types = spec
+        counts, displs = (rest if len(rest) == 2 else rest[0]) if rest else ([1] * size, [0] * size)
+        fits = len(types) == len(counts) == len(displs) == size
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or not all(isinstance(t, MPI.Datatype) for t in types):
+        raise NativeOnly("unknown form; mpi4py says what is wrong with it")
+    counts = [check_count(c, argument) for c in counts]
+    displs = [check_count(d, argument) for d in displs]
+    if MPI.DATATYPE_NULL in types:
+        raise NativeOnly("no datatype; mpi4py says what is wrong with it")
+    if any(map(is_packed, types)):
+        return packed(obj, list(map(Block, types, counts, displs)), argument, writable)
+    nbytes = [count * t.Get_size() for count, t in zip(counts, types)]
+    return buffer_of([obj, (nbytes, displs), MPI.BYTE], argument, vector=True, blocks=size,
+                   writable=writable, raw=True)
+
+
+def _amount(buffer: Buffer, count: int) -> str:
+    """A number of a buffer's elements, for messages; a raw one counts bytes."""
+    if buffer.dtype is None or buffer.dtype == element_type(buffer.datatype):
+        return f"{count} {'bytes' if buffer.dtype is None else 'elements'}"
+    return f"{count // buffer.dtype.itemsize} elements"

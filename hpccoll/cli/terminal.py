@@ -1,0 +1,74 @@
+"""The terminal, if what a rank writes ends on one: colours and a progress bar.
+
+Launchers stand between. MPICH's gives its ranks pipes and Open MPI's a pseudo-terminal,
+whatever their own output is, so the question goes up to the launcher that the user started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from time import monotonic
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+LAUNCHERS = ("mpiexec", "mpirun", "hydra_pmi_proxy", "prterun", "prted", "orterun", "orted")
+#: Seconds between two looks of the progress bar.
+REFRESH = 0.2
+
+
+def screen(table: bool) -> tuple[Console, Progress]:
+    """The console for the output, and a progress bar that shows on terminals only.
+
+    Where output and errors share a terminal they share the console too, so that the bar gives
+    way to the lines of the ``table``; lines of other forms know no console, and get no bar.
+    """
+    output, errors = on_terminal(1), on_terminal(2)
+    forced = output or os.environ.get("FORCE_COLOR", "") != ""
+    console = Console(file=sys.stdout, force_terminal=forced, highlight=False)
+    beside = console if output else Console(stderr=True, force_terminal=errors)
+    # Refreshed between repetitions, never by a thread, which would disturb the measurement.
+    bar = Progress(TextColumn("measuring"), BarColumn(), TaskProgressColumn(),
+                   TimeElapsedColumn(), TextColumn("{task.description}"), console=beside,
+                   transient=True, auto_refresh=False, redirect_stdout=False,
+                   redirect_stderr=False, disable=not errors or output and not table)
+    return console, bar
+
+
+def shown(bar: Progress) -> Callable[[str, float], None]:
+    """A function that shows on a bar what is measured and which part of everything is done."""
+    task, last = bar.add_task("", total=1.0), 0.0
+
+    def show(name: str, part: float) -> None:
+        nonlocal last
+        if not bar.disable and monotonic() - last > REFRESH:
+            last = monotonic()
+            bar.update(task, completed=part, description=name)
+            bar.refresh()
+
+    return show
+
+
+def on_terminal(descriptor: int) -> bool:
+    """Tell whether standard output (1) or standard error (2) ends on a terminal."""
+    answer, pid = os.isatty(descriptor), os.getppid()
+    while pid > 1 and (found := _process(pid)) and found[0].split(".")[0] in LAUNCHERS:
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+        except OSError:
+            return False
+        answer, pid = target.startswith(("/dev/pts/", "/dev/tty")), found[1]
+    return answer
+
+
+def _process(pid: int) -> tuple[str, int] | None:
+    """Name and parent of a process; ``None`` where that cannot be told."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            match = re.match(r"\d+ \((.*)\) \S (\d+)", file.read())
+    except OSError:
+        return None
+    return (match[1], int(match[2])) if match else None

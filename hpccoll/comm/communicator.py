@@ -1,0 +1,319 @@
+"""``hpccoll.Comm``: an ``MPI.Intracomm`` whose collectives are hpccoll's.
+
+It shares the handle of the communicator it wraps - nothing is duplicated until the first
+collective that hpccoll serves itself - and passes everywhere an ``MPI.Intracomm`` does.
+Communicators made from it are ``hpccoll.Comm`` again; those with a topology are also
+``MPI.Cartcomm`` and so on, and keep the neighbour collectives of the MPI library. What was
+chosen with ``using`` is not inherited.
+
+    Comm --handle--> MPI communicator --attributes--> Life (freed?), State (private duplicate)
+
+Garbage collection never frees a communicator; ``Free`` does, for all its wrappers.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll import config
+from hpccoll.calls.resolve import collective_of
+from hpccoll.comm.blocking import place_of
+from hpccoll.comm.cache import Shapes
+from hpccoll.comm.lifetime import Lifetime
+from hpccoll.comm.objects.methods import Objects
+from hpccoll.comm.persistent import Persistent
+from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.topology import Topology
+from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.context import existing
+from hpccoll.runtime.progress import PROGRESS
+from hpccoll.transport.shm.mapping import DIRECTORY
+from hpccoll.tune.describe import describe
+
+#: Sets of wishes whose calls are remembered.
+MOST_WISHES = 64
+
+
+class Comm(Objects, Persistent, MPI.Intracomm):
+    """A communicator with proved, chosen and explained collectives.
+
+    A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
+    of the subclass for it.
+
+    Args:
+        comm: an intracommunicator; the handle is shared, not duplicated.
+        topology: pretend layout such as ``"2x4"``; discovered from the nodes if omitted.
+        determinism: what the bits of rounded results must not depend on: ``"none"``, the
+            ``"run"``, the message ``"size"`` either, nor the ``"layout"``; the environment's if
+            omitted.
+        progress: what moves nonblocking and persistent collectives of ours on: a ``"thread"``
+            too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if omitted.
+
+    Determinism and progress are this object's, as is ``using``, and not inherited.
+
+    Raises:
+        CommunicatorError: not an intracommunicator.
+        ArgumentError: malformed topology, determinism, progress or environment variable.
+    """
+
+    #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
+    _kind: int | None = None
+
+    def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None,
+                determinism: str | None = None, progress: str | None = None):
+        null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
+        if not null and not isinstance(comm, MPI.Intracomm):
+            raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
+        if cls is Comm:
+            cls = next((ours for native, ours in KINDS if isinstance(comm, native)), Comm)
+        elif cls._kind is not None and not null and comm.Get_topology() != cls._kind:
+            raise CommunicatorError(f"the communicator has not the topology of a {cls.__name__}")
+        self = MPI.Intracomm.__new__(cls, comm)
+        self._config = config.load()
+        if determinism is not None:
+            self._config = self._config._replace(
+                determinism=config.check_determinism(determinism))
+        if progress is not None:
+            self._config = self._config._replace(progress=config.check_progress(progress))
+        self._shapes = Shapes()
+        self._seen_under = {(): self._shapes}
+        if not null:
+            self._life = Lifetime.of(self)
+        if topology is not None:
+            self._layout = Topology.parse(topology, self.Get_size())
+        return self
+
+    @property
+    def topology(self) -> Topology:
+        """Nodes and ranks of this communicator; the first look is collective."""
+        self._check_alive()
+        return self._private().topology
+
+    def explain(self, collective: str, nbytes: int) -> str:
+        """Tell what would run for so many bytes, what else could, and why.
+
+        Any rank may ask alone. Before the first collective of ours, or the first look at
+        ``topology``, the nodes are unknown, and hierarchical algorithms are shown for one node.
+        """
+        wish, environment = self._wishes.get(collective), False
+        if wish is None and collective in self._config.algorithm:
+            wish, environment = Choice(*self._config.algorithm[collective]), True
+        context = existing(self)
+        return describe(collective, nbytes, self.Get_size(), wish, environment,
+                        context.topology if context else self._layout,
+                        self._life and self._life.tuned, self._config.determinism,
+                        context and place_of(context))
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+        """Make an array in registered memory, which other ranks of the node read in place.
+
+        Collective; every rank may ask for a shape of its own. The memory is kept until the
+        communicator is freed, so make such arrays once, not in a loop. Afterwards they are
+        ordinary arrays, and stay valid. Where a node has no shared memory, or no room in it
+        (then a ``RuntimeWarning`` says so), they are ordinary from the start.
+
+        Raises:
+            ArgumentError: a negative or malformed shape.
+            ArgumentTypeError: elements that are Python objects.
+        """
+        self._check_alive()
+        dtype, count = element_count(shape, dtype)
+        node = self._private().node
+        if node is None or not node.local:
+            return numpy.zeros(shape, dtype)
+        region = node.allocate(count * dtype.itemsize)
+        if region is None:
+            warnings.warn(f"hpccoll: no room for {count * dtype.itemsize} bytes in "
+                          f"{DIRECTORY}; the array is not registered", RuntimeWarning, stacklevel=2)
+            return numpy.zeros(shape, dtype)
+        return region.mine.view(dtype).reshape(shape)
+
+    def zeros(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+        """Make an array of zeros in registered memory; see :meth:`empty`."""
+        array = self.empty(shape, dtype)
+        array[...] = 0
+        return array
+
+    @contextmanager
+    def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[Comm]:
+        """Choose algorithms inside a ``with`` block, on every rank alike.
+
+        Args:
+            segment_bytes: bytes of one block that travel as one message.
+            algorithms: a choice per collective (``allgather``), or for one of its methods only
+                (``allgatherv``, ``iallgather``, ``allgather_init``): a name of
+                ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``(name, {"k": 4})``, a
+                builder ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
+
+        Raises:
+            ArgumentError: unknown collective or algorithm; the message lists the valid ones.
+        """
+        wishes = {name: _choice(name, choice, segment_bytes) for name, choice in algorithms.items()}
+        before = self._wishes
+        self._want({**before, **wishes})
+        try:
+            yield self
+        finally:
+            self._want(before)
+
+    def _want(self, wishes: dict[str, Choice]) -> None:
+        """Change the wishes; what was learnt under the same ones before is still known."""
+        self._wishes = wishes
+        if len(self._seen_under) > MOST_WISHES:
+            self._seen_under.clear()
+        self._shapes = self._seen_under.setdefault(tuple(
+            (name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes)
+            for name, choice in sorted(wishes.items())), Shapes())
+
+    # -- communicators from this one ---------------------------------------------------------
+    def Create(self, group: MPI.Group) -> Comm:
+        """Create a communicator of a group of this one's ranks."""
+        return wrap(super().Create(group))
+
+    def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
+        """Create a communicator of a group; only its members call."""
+        return wrap(super().Create_group(group, tag))
+
+    @classmethod
+    def Create_from_group(cls, group: MPI.Group, stringtag: str = "org.mpi4py",
+                          info: MPI.Info = MPI.INFO_NULL,
+                          errhandler: MPI.Errhandler | None = None) -> Comm:
+        """Create a communicator of a group, without a parent."""
+        return wrap(super().Create_from_group(group, stringtag, info, errhandler))
+
+    def Split(self, color: int = 0, key: int = 0) -> Comm:
+        """Split into one communicator per color; null where it is ``MPI.UNDEFINED``."""
+        return wrap(super().Split(color, key))
+
+    def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
+        """Split by what ranks share, such as a node."""
+        return wrap(super().Split_type(split_type, key, info))
+
+    def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None,
+                    reorder: bool = False) -> Cart:
+        """Create a communicator with a Cartesian topology."""
+        return wrap(super().Create_cart(dims, periods, reorder))
+
+    def Create_graph(self, index: Sequence[int], edges: Sequence[int],
+                     reorder: bool = False) -> Graph:
+        """Create a communicator with a graph topology."""
+        return wrap(super().Create_graph(index, edges, reorder))
+
+    def Create_dist_graph_adjacent(self, sources: Sequence[int], destinations: Sequence[int],
+                                   sourceweights: Sequence[int] | None = None,
+                                   destweights: Sequence[int] | None = None,
+                                   info: MPI.Info = MPI.INFO_NULL,
+                                   reorder: bool = False) -> Distgraph:
+        """Create a communicator with a graph topology, each rank naming its neighbours."""
+        return wrap(super().Create_dist_graph_adjacent(
+            sources, destinations, sourceweights, destweights, info, reorder))
+
+    def Create_dist_graph(self, sources: Sequence[int], degrees: Sequence[int],
+                          destinations: Sequence[int], weights: Sequence[int] | None = None,
+                          info: MPI.Info = MPI.INFO_NULL, reorder: bool = False) -> Distgraph:
+        """Create a communicator with a graph topology, any rank naming any edges."""
+        return wrap(super().Create_dist_graph(
+            sources, degrees, destinations, weights, info, reorder))
+
+    def Shrink(self) -> Comm:
+        """Create a communicator without the failed ranks."""
+        return wrap(super().Shrink())
+
+    @classmethod
+    def fromhandle(cls, handle: int) -> MPI.Comm:
+        """Wrap an MPI handle."""
+        return wrap(super().fromhandle(handle))
+
+    @classmethod
+    def fromint(cls, arg: int) -> MPI.Comm:
+        """Wrap a handle of MPI's standard ABI."""
+        return wrap(super().fromint(arg))
+
+    @classmethod
+    def f2py(cls, arg: int) -> MPI.Comm:
+        """Wrap a Fortran handle."""
+        return wrap(super().f2py(arg))
+
+    # -- the end -----------------------------------------------------------------------------
+    def Free(self) -> None:
+        """Free the communicator and what hpccoll keeps for it, when its collectives are over."""
+        self._finish()
+        super().Free()
+
+    def Disconnect(self) -> None:
+        """Free the communicator when all its communication is over."""
+        self._finish()
+        super().Disconnect()
+
+    def _finish(self) -> None:
+        self._check_alive()
+        context = existing(self)
+        if context is not None:
+            PROGRESS.finish(context)
+
+
+class Cart(Comm, MPI.Cartcomm):
+    """A communicator with a Cartesian topology."""
+
+    _kind = MPI.CART
+
+    def Sub(self, remain_dims: Sequence[bool]) -> Cart:
+        """Create the communicators of a subgrid."""
+        return wrap(super().Sub(remain_dims))
+
+
+class Graph(Comm, MPI.Graphcomm):
+    """A communicator with a graph topology."""
+
+    _kind = MPI.GRAPH
+
+
+class Distgraph(Comm, MPI.Distgraphcomm):
+    """A communicator with a distributed graph topology."""
+
+    _kind = MPI.DIST_GRAPH
+
+
+#: Kinds of communicators with a topology: mpi4py's class and ours.
+KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
+
+
+def wrap(comm: MPI.Comm) -> MPI.Comm:
+    """An intracommunicator as ``hpccoll.Comm``; an intercommunicator as it is."""
+    return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
+
+
+def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
+    """The type of an array to be made, and its number of elements; see ``Comm.empty``."""
+    try:
+        dtype, dims = numpy.dtype(dtype), numpy.atleast_1d(numpy.asarray(shape, dtype=object))
+        dims = [operator.index(n) for n in dims]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("shape", f"cannot make an array of shape {shape!r} and type {dtype!r}",
+                            str(error)) from error
+    if any(n < 0 for n in dims):
+        raise ArgumentError("shape", f"dimensions are not negative, got {shape!r}")
+    if dtype.hasobject:
+        raise ArgumentTypeError("dtype", f"{dtype} elements cannot be shared between processes")
+    return dtype, math.prod(dims)
+
+
+def _choice(method: str, choice: Any, segment_bytes: int) -> Choice:
+    name, params = choice if isinstance(choice, tuple) else (choice, {})
+    if isinstance(name, str):
+        config.check_choice(collective_of(method), name)
+    elif not callable(name) and not isinstance(name, Schedule):
+        raise ArgumentTypeError(method, f"expected an algorithm, got {choice!r}",
+                                "pass a name, a builder or a Schedule")
+    if isinstance(segment_bytes, bool) or not isinstance(segment_bytes, int) or segment_bytes < 0:
+        raise ArgumentError("segment_bytes", f"expected a number of bytes, got {segment_bytes!r}")
+    return Choice(name, params, segment_bytes, "comm.using")

@@ -1,0 +1,1 @@
+"""The lower-case collectives: methods, exchange of object messages, wire format."""

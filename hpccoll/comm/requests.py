@@ -1,0 +1,186 @@
+"""Requests: what ``Iallreduce`` and its kin hand out when hpccoll itself runs the collective.
+
+A request of ours holds a real MPI handle: a generalized request that is completed when the
+execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for both. (A request
+that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a flight, which
+:mod:`hpccoll.runtime.progress` moves on.
+
+``Wait`` of a request of ours is bounded by ``HPCCOLL_TIMEOUT``. The class methods of mpi4py
+(``Waitall`` and so on) wait inside the MPI library, which knows no deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
+from hpccoll.runtime.context import Context
+from hpccoll.runtime.progress import NULL, PROGRESS, Operation, PersistentOperation, cell
+
+
+class Driven:
+    """Mixin: completion methods of a request that a flight stands behind."""
+
+    _flight: Operation | None = None
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait for the end.
+
+        Raises:
+            CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
+        """
+        if self._flight is not None:
+            self._flight.wait()
+        return self._settle(super().Wait, status)
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Move on; tell whether the collective is over."""
+        PROGRESS.once()
+        return self._settle(super().Test, status)
+
+    def Get_status(self, status: MPI.Status | None = None) -> bool:
+        """Move on; tell whether the collective is over, and keep the request."""
+        PROGRESS.once()
+        return self._settle(super().Get_status, status)
+
+    def wait(self, status: MPI.Status | None = None) -> None:
+        """Wait for the end; there is no object to return."""
+        self.Wait(status)
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, None]:
+        """Move on; tell whether the collective is over."""
+        return self.Test(status), None
+
+    def Cancel(self) -> None:
+        """Refuse: MPI does not allow it for collectives."""
+        raise RequestError("a collective cannot be cancelled; wait for it")
+
+    cancel = Cancel
+
+    def _settle(self, method: Callable, status: MPI.Status | None) -> bool:
+        """Complete the MPI request, and raise what went wrong with the collective."""
+        flight = self._flight
+        if flight is None:
+            return method(status)
+        flight.quiet = True
+        flag = method(status)
+        if not flag:
+            flight.quiet = False
+            return flag
+        if flight.error is not None:
+            raise flight.error
+        return flag
+
+
+class Request(Driven, MPI.Request):
+    """A nonblocking collective that hpccoll runs."""
+
+    def __new__(cls, flight: Operation):
+        self = MPI.Request.__new__(cls, flight.token)
+        self._flight = flight
+        return self
+
+    def Free(self) -> None:
+        """Refuse while the collective is under way: MPI does not allow it."""
+        if self._flight is not None and not self._flight.over:
+            raise RequestError("a collective under way cannot be freed; wait for it")
+        super().Free()
+
+
+class Prequest(Driven, MPI.Prequest):
+    """A persistent collective that hpccoll runs: prepared once, started many times.
+
+    Between two runs its handle is ``REQUEST_NULL``, so that ``MPI.Prequest.Startall``, which
+    cannot know how to start it, raises instead of doing nothing: call ``Start`` on each.
+
+    Args:
+        state: of the communicator it runs on.
+        make: gives what a :class:`Operation` takes after the state: execution, buffers, store.
+        free: gives resources back when the request is freed.
+        lasting: the flight for all starts, where there is one.
+    """
+
+    def __new__(cls, context: Context, make: Callable[[], tuple], free: Callable[[], None],
+                lasting: PersistentOperation | None = None):
+        self = MPI.Prequest.__new__(cls)
+        self._context, self._make, self._free = context, make, free
+        self._flight = self._lasting = lasting
+        self._cell = cell(self)
+        return self
+
+    def Start(self) -> None:
+        """Start the collective once more."""
+        lasting = self._lasting
+        if lasting is None or not lasting.idle or self._context.freed:
+            self._check_startable()
+            if lasting is None:
+                self._flight = Operation(self._context, *self._make())
+                self._cell.value = cell(self._flight.token).value
+                return
+        lasting.start()
+        self._cell.value = lasting.handle
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        """Wait for the end; see :meth:`Driven.Wait`."""
+        lasting = self._lasting
+        if lasting is not None and lasting.finish():
+            self._cell.value = NULL
+            lasting.idle = True
+            if status is None:
+                return True
+        return super().Wait(status)
+
+    def _check_startable(self) -> None:
+        if self._make is None:
+            raise RequestError("the request was freed")
+        if self._cell.value != NULL:
+            raise RequestError("the request is active; wait for it before starting it again")
+        if self._flight is not None and self._flight.error is not None:
+            raise RequestError("its last run failed; free it and prepare a new one")
+        if self._context.freed:
+            raise DeadCommunicatorError("the communicator of this request was freed")
+
+    @classmethod
+    def Startall(cls, requests: list[MPI.Prequest]) -> None:
+        """Start several requests, of whatever kind."""
+        for request in requests:
+            request.Start()
+
+    def Free(self) -> None:
+        """Give the request's resources back.
+
+        Raises:
+            RequestError: it is active, or was freed before.
+        """
+        if self._make is None:
+            raise RequestError("the request was freed before")
+        if self._active():
+            raise RequestError("the request is active; wait for it before freeing it")
+        self._free()
+        self._make = self._flight = self._lasting = None
+
+    def free(self) -> None:
+        """Call ``Free`` unless that was done."""
+        if self:
+            self.Free()
+
+    def __bool__(self) -> bool:
+        return self._make is not None
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, MPI.Request):
+            return NotImplemented
+        return self is other or not self and not other
+
+    def __ne__(self, other: Any) -> bool:
+        if not isinstance(other, MPI.Request):
+            return NotImplemented
+        return not self == other
+
+    __hash__ = None
+
+    def _active(self) -> bool:
+        return MPI.Request.__bool__(self)

@@ -1,0 +1,44 @@
+"""A schedule as plain data, for other programs."""
+
+from __future__ import annotations
+
+from hpccoll.explain.replay import facts, ranks_of, timeline
+from hpccoll.explain.text import WANTS
+from hpccoll.ir.schedule import Schedule, Step
+
+
+def as_json(schedule: Schedule) -> dict:
+    """Explain a schedule as plain data: what :mod:`json` writes, it reads back unchanged.
+
+    Programs are complete, so a reader can rebuild every step.
+    """
+    line = timeline(schedule)
+    found = facts(schedule, line)
+    programs = zip(schedule.programs(), line.finish)
+    return {
+        "format": 1,
+        "title": schedule.title,
+        "collective": schedule.collective.name,
+        "algorithm": schedule.algorithm,
+        "size": schedule.size,
+        "root": schedule.root if schedule.collective.rooted else None,
+        "nblocks": schedule.nblocks,
+        "params": dict(schedule.params),
+        "topology": str(schedule.topology) if schedule.topology else None,
+        "digest": schedule.digest,
+        "wanted": WANTS[schedule.collective.name].format(root=schedule.root),
+        "facts": {**found._asdict(), "proof": found.proof and found.proof._asdict()},
+        "messages": [{"round": m.round, "from": m.sender, "to": m.receiver, "reduce": m.side,
+                      "blocks": [v and v.block for v in m.values],
+                      "contributions": [v and ranks_of(v.ranks) for v in m.values]}
+                     for m in line.messages],
+        "programs": [{"rank": rank, "scratch": list(program.scratch),
+                      "rounds": [[_step(s) for s in steps] for steps in program.rounds],
+                      "finish": finish}
+                     for rank, (program, finish) in enumerate(programs)],
+    }
+
+
+def _step(step: Step) -> dict:
+    return {"kind": step.kind, "peer": step.peer, "side": step.side,
+            "spans": [list(s) for s in step.spans], "source": [list(s) for s in step.source]}

@@ -1,0 +1,253 @@
+"""A schedule as a space-time picture: ranks down, rounds to the right, a line per message.
+
+A message of several blocks is a band with a stripe per block, so width shows volume. It
+ends in an arrowhead where it is stored, in a circled plus where it is reduced. Everything is
+laid out in inches, so that stripes, heads and letters keep their proportions from 2 ranks to
+64.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from colorsys import hls_to_rgb
+from math import hypot
+from os import PathLike, fspath
+
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.explain.replay import TimedMessage, Value, timeline
+from hpccoll.explain.text import WANTS, per_rank, size_text
+from hpccoll.ir.schedule import Schedule
+
+#: Largest picture, in ranks and in rounds.
+MOST_RANKS, MOST_ROUNDS = 64, 200
+#: Up to this many blocks are numbered in the legend; stripes that a message has at most.
+NAMED, STRIPES = 16, 8
+#: Colours of few blocks, told apart with the common colour blindnesses (after Okabe and Ito).
+FEW = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
+INK, SOFT, FAINT, GROUND = "#22262d", "#6b7380", "#dfe3e8", "#f4f6f8"
+
+#: Inches: margins, an arrowhead, radii of a plus and a dot, the thinnest line, a stripe.
+LEFT, RIGHT, TOP, BOTTOM = 0.95, 0.4, 1.5, 0.9
+HEAD, PLUS, DOT, THIN, STRIPE = 0.13, 0.075, 0.03, 0.022, 0.0125
+
+
+def draw(schedule: Schedule, path: str | PathLike, nbytes: int | None = None) -> None:
+    """Draw a schedule into a file; the suffix names the format (png, svg, pdf).
+
+    Args:
+        schedule: what to draw.
+        path: where to write.
+        nbytes: bytes of a rank's vector, or of all its blocks together; told in the title.
+
+    Raises:
+        ArgumentError: too large to be readable, an unknown format, or a path not writable.
+        HpccollError: matplotlib is not installed.
+    """
+    if schedule.size > MOST_RANKS:
+        raise ArgumentError("size", f"{schedule.size} ranks do not fit in a picture",
+                            f"draw at most {MOST_RANKS}, or explain the schedule in words")
+    found = timeline(schedule)
+    if found.rounds > MOST_ROUNDS:
+        raise ArgumentError("size", f"{found.rounds} rounds do not fit in a picture",
+                            f"draw at most {MOST_ROUNDS}, or explain the schedule in words")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise HpccollError("drawing needs matplotlib; "
+                           "install it with: pip install 'hpccoll[plot]'") from error
+    sheet = _Sheet(schedule, found.rounds)
+    figure = Figure(figsize=(sheet.width, sheet.height))
+    sheet.paint(figure, found.messages, nbytes)
+    formats = figure.canvas.get_supported_filetypes()
+    suffix = fspath(path).rpartition(".")[2].lower()
+    if suffix not in formats:
+        raise ArgumentError("path", f"{fspath(path)!r} ends in no known format",
+                            f"choose from {', '.join(sorted(formats))}")
+    try:
+        figure.savefig(path, dpi=160, facecolor="white")
+    except OSError as error:
+        raise ArgumentError("path", f"cannot write {fspath(path)!r}: {error.strerror}") from error
+
+
+class _Sheet:
+    """One picture: where ranks and rounds lie, in inches from the top left, and its colours."""
+
+    def __init__(self, schedule: Schedule, rounds: int):
+        self.schedule, self.rounds = schedule, max(rounds, 1)
+        self.row = min(max(6.0 / schedule.size, 0.4), 0.75) if schedule.size <= 16 else 0.24
+        # Steep lines are hard to follow, so rounds widen with the ranks, within reason.
+        column = max(0.8 + 0.035 * schedule.size, 6.0 / self.rounds)
+        self.column = max(min(column, 22 / self.rounds), 0.5)
+        self.depth = min(0.36 * self.row, 0.22)
+        # A bold letter of the title is about 0.115 inches wide.
+        self.width = max(LEFT + self.column * self.rounds + RIGHT,
+                         0.115 * len(schedule.title) + 0.6)
+        self.height = TOP + self.row * (schedule.size - 1) + BOTTOM
+        self.pairs = schedule.collective.payload == "pairs"
+        self.blocks = per_rank(schedule)
+        # Ranks of a group stand together, whatever their numbers.
+        self.lines = schedule.topology.positions if schedule.topology else range(schedule.size)
+
+    def x(self, time: float) -> float:
+        return LEFT + self.column * time
+
+    def y(self, rank: int) -> float:
+        return self.line(self.lines[rank])
+
+    def line(self, number: int) -> float:
+        """Where the line of that number from the top is."""
+        return TOP + self.row * number
+
+    def colour(self, value: Value | None) -> str | tuple[float, float, float]:
+        """Colour of a block; in an all-to-all, of the rank it comes from."""
+        if value is None:
+            return INK
+        block = value.block // self.schedule.size if self.pairs else value.block
+        return self.palette(block)
+
+    def palette(self, block: int) -> str | tuple[float, float, float]:
+        if self.blocks <= len(FEW):
+            return FEW[block]
+        # Yellow and green are light hues: darkened, they stay readable on white.
+        hue = (0.58 + 0.92 * block / self.blocks) % 1
+        light = 0.33 if 0.1 < hue < 0.5 else 0.42
+        if self.blocks <= NAMED and block % 2:
+            light += 0.13
+        return hls_to_rgb(hue, light, 0.8)
+
+    def paint(self, figure, messages: Sequence[TimedMessage], nbytes: int | None) -> None:
+        """Fill the figure with one pair of axes whose unit is an inch."""
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, self.width), ylim=(self.height, 0))
+        axes.axis("off")
+        self.frame(axes)
+        self.header(axes, nbytes)
+        self.traffic(axes, messages)
+        self.legend(axes, messages)
+
+    def header(self, axes, nbytes: int | None) -> None:
+        schedule = self.schedule
+        wants = WANTS[schedule.collective.name].format(root=schedule.root)
+        if nbytes is not None and schedule.collective.payload != "none":
+            wants += f" \N{MIDDLE DOT} 1 block = {size_text(nbytes / self.blocks)}"
+        axes.text(0.3, 0.38, schedule.title, size=13, weight="bold", color=INK, va="center")
+        axes.text(0.3, 0.66, wants, size=9.5, color=SOFT, va="center")
+
+    def frame(self, axes) -> None:
+        """Ranks as lines, rounds as columns, outermost groups of the topology as fields."""
+        size, depth = self.schedule.size, self.depth
+        topology = self.schedule.topology
+        groups = topology.groups() if topology and topology.depth > 1 else [range(size)]
+        for group in groups:
+            top, bottom = self.y(group[0]) - depth, self.y(group[-1]) + depth
+            axes.fill_between([self.x(0), self.x(self.rounds)], top, bottom, color=GROUND, lw=0)
+        axes.vlines([self.x(t) for t in range(self.rounds + 1)], self.line(0) - depth,
+                    self.line(size - 1) + depth, color="white", lw=1.5)
+        axes.hlines([self.y(r) for r in range(size)], self.x(0), self.x(self.rounds),
+                    color=FAINT, lw=1)
+        for rank in range(size):
+            axes.text(self.x(0) - 0.14, self.y(rank), f"rank {rank}", size=9, color=INK,
+                      ha="right", va="center")
+        every = max(round(0.3 / self.column), 1)
+        for time in range(0, self.rounds, every):
+            axes.text(self.x(time + 0.5), self.line(0) - depth - 0.14, time + 1, size=9, color=SOFT,
+                      ha="center", va="center")
+        axes.text(self.x(0) - 0.14, self.line(0) - depth - 0.14, "round", size=9, color=SOFT,
+                  ha="right", va="center")
+
+    def traffic(self, axes, messages: Sequence[TimedMessage]) -> None:
+        from matplotlib.collections import LineCollection, PolyCollection
+
+        crowded = {r for r, n in Counter(m.round for m in messages).items()
+                   if n > 3 * self.schedule.size}
+        segments, colours, widths, heads, fills = [], [], [], [], []
+
+        def line(start, end, colour, width):
+            segments.append((start, end))
+            colours.append(colour)
+            widths.append(72 * width)
+
+        for message in bundled(messages):
+            start, end = self.ends(message)
+            dx, dy = end[0] - start[0], end[1] - start[1]
+            along = dx / hypot(dx, dy), dy / hypot(dx, dy)
+            stripes = [self.colour(v) for v in
+                       message.values[::-(-len(message.values) // STRIPES) or 1]]
+            width = max(STRIPE * len(stripes), THIN)
+            stop = end if message.side else (end[0] - along[0] * HEAD, end[1] - along[1] * HEAD)
+            if message.round not in crowded:
+                # An edge under the middle of each message keeps crossing ones apart.
+                line(*((start[0] + f * dx, start[1] + f * dy) for f in (0.2, 0.8)),
+                     GROUND, width + 0.03)
+            for number, colour in enumerate(stripes or [SOFT]):
+                share = width / max(len(stripes), 1)
+                aside = (number + 0.5) * share - width / 2
+                line(*((x - along[1] * aside, y + along[0] * aside) for x, y in (start, stop)),
+                     colour, share if stripes else share * 0.6)
+            shade = stripes[0] if len(set(stripes)) == 1 else INK if stripes else SOFT
+            dot = min(max(DOT, 0.6 * width), 0.05)
+            axes.plot(*start, "o", ms=144 * dot, color=shade, mew=0, zorder=4)
+            if message.side:
+                self.plus(axes, end, shade)
+            else:
+                half = 0.045 + width / 2
+                heads.append([end, (stop[0] - along[1] * half, stop[1] + along[0] * half),
+                              (stop[0] + along[1] * half, stop[1] - along[0] * half)])
+                fills.append(shade)
+        axes.add_collection(LineCollection(segments, colors=colours, linewidths=widths,
+                                           capstyle="butt", zorder=3), autolim=False)
+        axes.add_collection(PolyCollection(heads, facecolors=fills, linewidths=0, zorder=4),
+                            autolim=False)
+
+    def ends(self, message: TimedMessage) -> tuple[tuple[float, float], tuple[float, float]]:
+        gap = min(0.12, self.column / 8)
+        return ((self.x(message.round - 1) + gap, self.y(message.sender)),
+                (self.x(message.round) - gap, self.y(message.receiver)))
+
+    def plus(self, axes, centre: tuple[float, float], colour) -> None:
+        """A circled plus: the arriving block is reduced."""
+        axes.plot(*centre, "o", ms=144 * PLUS, mfc="white", mec=colour, mew=1.4, zorder=5)
+        axes.plot(*centre, "+", ms=86 * PLUS, mec=colour, mew=1.4, zorder=6)
+
+    def legend(self, axes, messages: Sequence[TimedMessage]) -> None:
+        """Colours of the blocks on the left, what the ends of lines mean on the right."""
+        if not any(m.values for m in messages):
+            axes.text(0.3, self.height - 0.34, "messages carry no data" if messages else
+                      "no messages: everything is local", size=9, color=SOFT, va="center")
+            return
+        y = self.height - 0.34
+        word = "from rank" if self.pairs else "block"
+        axes.text(0.3, y, word, size=9, color=SOFT, va="center")
+        start = x = 0.44 + 0.075 * len(word)
+        cell = 0.21 if self.blocks <= NAMED else 2.6 / self.blocks
+        for block in range(self.blocks):
+            axes.fill_between([x, x + cell + 0.004], y - 0.1, y + 0.1, color=self.palette(block),
+                              lw=0)
+            if self.blocks <= NAMED:
+                axes.text(x + cell / 2, y, block, size=7.5, color="white", weight="bold",
+                          ha="center", va="center")
+            x += cell
+        if self.blocks > NAMED:
+            ends = (start + 0.06, 0, "left"), (x - 0.06, self.blocks - 1, "right")
+            for edge, name, side in ends:
+                axes.text(edge, y, name, size=7.5, color="white", weight="bold", ha=side,
+                          va="center")
+        kinds = {bool(m.side) for m in messages}
+        if True in kinds:
+            self.plus(axes, (x + 0.35, y), INK)
+            axes.text(x + 0.49, y, "reduced on arrival", size=9, color=SOFT, va="center")
+            x += 1.55
+        if False in kinds:
+            axes.fill([x + 0.29, x + 0.29, x + 0.42], [y - 0.065, y + 0.065, y], color=INK, lw=0)
+            axes.text(x + 0.49, y, "stored on arrival", size=9, color=SOFT, va="center")
+
+
+def bundled(messages: Sequence[TimedMessage]) -> list[TimedMessage]:
+    """Join messages that would cover each other: same round, ranks and kind of arrival."""
+    bundles: dict[tuple, TimedMessage] = {}
+    for message in messages:
+        key = message.round, message.sender, message.receiver, bool(message.side)
+        first = bundles.get(key)
+        bundles[key] = first._replace(values=first.values + message.values) if first else message
+    return list(bundles.values())

@@ -1,0 +1,269 @@
+"""A schedule in words: what is wanted, what it costs, who talks to whom, what each rank does."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from hpccoll.explain.replay import (
+    ScheduleFacts,
+    TimedMessage,
+    Timeline,
+    Value,
+    facts,
+    ranks_of,
+    timeline,
+)
+from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Schedule, Step
+
+#: Up to this many ranks every message and every rank is listed; beyond, patterns and samples.
+LISTED = 16
+#: Beyond this many ranks the text keeps to closed forms: replaying would take minutes.
+REPLAYED = 256
+
+#: What each collective wants, for people.
+WANTS = {
+    "barrier": "no rank leaves before every rank has entered",
+    "bcast": "every rank ends with the vector of rank {root}",
+    "reduce": "rank {root} ends with the vector reduced over all ranks",
+    "allreduce": "every rank ends with the vector reduced over all ranks",
+    "reduce_scatter": "rank r ends with block r reduced over all ranks",
+    "allgather": "every rank ends with the blocks of all ranks",
+    "gather": "rank {root} ends with the blocks of all ranks",
+    "scatter": "rank r ends with block r of rank {root}",
+    "alltoall": "rank r ends with the block that every rank holds for r",
+    "scan": "rank r ends with the vector reduced over ranks 0..r",
+    "exscan": "rank r ends with the vector reduced over ranks 0..r-1",
+}
+
+
+def as_text(schedule: Schedule, nbytes: int | None = None) -> str:
+    """Explain a schedule in words.
+
+    Up to 16 ranks every message and every rank's rounds are listed; beyond, the pattern of
+    each round and the programs of a few ranks.
+
+    Args:
+        schedule: what to explain.
+        nbytes: bytes of a rank's vector, or of all its blocks together; adds bytes to the costs.
+    """
+    wants = WANTS[schedule.collective.name].format(root=schedule.root)
+    lines = [schedule.title, "", f"Wanted: {wants}.", f"Payload: {_payload(schedule, nbytes)}.", ""]
+    if schedule.size > REPLAYED:
+        lines += list(_claims(schedule))
+    else:
+        line = timeline(schedule)
+        lines += [*_costs(schedule, facts(schedule, line), nbytes), "",
+                  "Who talks to whom" + _key(schedule), *_traffic(schedule, line), "",
+                  *_programs(schedule, line)]
+    return "\n".join(lines) + "\n"
+
+
+def _payload(schedule: Schedule, nbytes: int | None) -> str:
+    each = "" if nbytes is None else f" of {size_text(nbytes / per_rank(schedule))}"
+    return {"none": "none, messages are empty",
+            "vector": f"a vector cut into {_count(schedule.nblocks, 'block')}{each}",
+            "blocks": f"one block{each} per rank, sizes may differ",
+            "pairs": f"one block{each} for every (source, destination) pair"
+            }[schedule.collective.payload]
+
+
+def per_rank(schedule: Schedule) -> int:
+    """Blocks in the largest buffer of a rank."""
+    return schedule.nblocks if schedule.collective.payload == "vector" else schedule.size
+
+
+def _costs(schedule: Schedule, found: ScheduleFacts, nbytes: int | None) -> Iterator[str]:
+    def blocks(number: int) -> str:
+        if nbytes is None:
+            return _count(number, "block")
+        return f"{_count(number, 'block')} ({size_text(number * nbytes / per_rank(schedule))})"
+
+    yield "Cost"
+    yield f"  rounds      {found.rounds}, the longest chain of dependent messages"
+    yield f"  messages    {found.all_messages} in all, at most {found.messages} from one rank"
+    if schedule.collective.payload != "none":
+        most, total = blocks(found.sent), blocks(found.all_sent)
+        yield f"  sent        {total} in all, at most {most} by one rank"
+        yield "  scratch     " + (f"at most {blocks(found.scratch)} on a rank" if found.scratch
+                                  else "none")
+    yield ""
+    if found.proof is None:
+        yield "WRONG"
+        yield from textwrap.wrap(found.problem, 98, initial_indent="  ", subsequent_indent="  ")
+        return
+    yield "Proved"
+    yield "  result      right, even where MPI buffers nothing, with one element per block"
+    if schedule.collective.reduces:
+        yield "  rank order  " + ("kept: the operator need not commute" if found.proof.rank_order
+                                  else "not kept: for operators that commute")
+    if schedule.collective.name == "allreduce":
+        yield "  replicas    " + ("all ranks get the same bits" if found.proof.replicas_identical
+                                  else "floating-point results may differ between ranks")
+
+
+def _claims(schedule: Schedule) -> Iterator[str]:
+    yield f"Cost (closed forms; who talks to whom is told up to {REPLAYED} ranks)"
+    yield f"  rounds      {'unknown' if schedule.rounds is None else schedule.rounds}"
+    yield ("  sent        " + ("unknown" if schedule.sent is None else
+                               f"at most {_count(schedule.sent, 'block')} by one rank"))
+
+
+def _key(schedule: Schedule) -> str:
+    """How to read the messages listed below."""
+    if schedule.size > LISTED or schedule.collective.payload == "none":
+        return ""
+    if schedule.collective.reduces:
+        return "  (b0 of 1-2: block 0, reduced so far over ranks 1 to 2)"
+    return "  (b0>2: the block from rank 0 for rank 2)" * (schedule.collective.payload == "pairs")
+
+
+def _traffic(schedule: Schedule, line: Timeline) -> Iterator[str]:
+    if not line.messages:
+        yield "  nobody: all work is local"
+    rounds = [(number, list(group)) for number, group in groupby(line.messages, lambda m: m.round)]
+    if schedule.size <= LISTED:
+        for number, messages in rounds:
+            yield f"  round {number}: {_pattern(schedule.size, messages)}"
+            yield from _columns([_arrow(schedule, m) for m in messages])
+        return
+    for pattern, group in groupby(rounds, lambda item: _pattern(schedule.size, item[1])):
+        first, *_, last = [number for number, _ in group] * 2
+        numbers = f"round {first}" if first == last else f"rounds {first}-{last}"
+        yield f"  {numbers}: {pattern}"
+
+
+def _pattern(size: int, messages: list[TimedMessage]) -> str:
+    """Describe the messages of a round together: who, how many, how much, how they end."""
+    links = {(m.sender, m.receiver) for m in messages}
+    senders, receivers = ({link[i] for link in links} for i in (0, 1))
+    shifts = {(to - frm) % size for frm, to in links}
+    flips = {frm ^ to for frm, to in links}
+    mutual = all((to, frm) in links for frm, to in links)
+    who = "every rank" if len(senders) == size else _count(len(senders), "rank")
+    if len(links) == 1:
+        who = f"rank {messages[0].sender} -> rank {messages[0].receiver}"
+    elif len(senders) == 1:
+        who = f"rank {messages[0].sender} -> {len(receivers)} ranks"
+    elif len(receivers) == 1:
+        who = f"{len(senders)} ranks -> rank {messages[0].receiver}"
+    elif len(flips) == 1 and mutual:
+        who += f" r <-> r xor {min(flips)}"
+    elif len(shifts) == 1:
+        back = size - min(shifts)
+        who += f" r -> r - {back}" if back < min(shifts) else f" r -> r + {min(shifts)}"
+        who += f" (mod {size})"
+    elif len(links) == size * (size - 1):
+        who += " -> every other rank"
+    else:
+        who += f" -> {_count(len(receivers), 'rank')}, {_count(len(messages), 'message')}"
+    counts = sorted({len(m.values) for m in messages})
+    amount = {1: f"{_count(counts[0], 'block')} each"}.get(
+        len(counts), f"{counts[0]}-{counts[-1]} blocks each")
+    ends = {bool(m.side) for m in messages}
+    end = {1: "reduced on arrival" if True in ends else "stored"}.get(
+        len(ends), "some reduced, some stored")
+    return f"{who}, no data" if counts == [0] else f"{who}, {amount}, {end}"
+
+
+def _arrow(schedule: Schedule, message: TimedMessage) -> str:
+    words = [f"{message.sender} -> {message.receiver}"]
+    if message.values:
+        words[0] += ":"
+        words.append(_blocks(schedule, message.values))
+        ranks = {v.ranks if v else 0 for v in message.values}
+        if schedule.collective.reduces:
+            words.append("of " + (_ranges(ranks_of(*ranks)) if len(ranks) == 1 else "several"))
+    return " ".join(words)
+
+
+def _blocks(schedule: Schedule, values: Sequence[Value | None]) -> str:
+    keys = [v.block for v in values if v]
+    if len(keys) < len(values):
+        return "memory nobody wrote"
+    if schedule.collective.payload == "pairs":
+        names = [f"{k // schedule.size}>{k % schedule.size}" for k in keys]
+        return "b" + ",".join(names) if len(names) <= 4 else _count(len(names), "block")
+    return "b" + _ranges(keys)
+
+
+def _programs(schedule: Schedule, line: Timeline) -> Iterator[str]:
+    chosen: Iterable[int] = range(schedule.size)
+    if schedule.size > LISTED:
+        chosen = sorted({0, schedule.root, schedule.size // 2, schedule.size - 1})
+        yield f"What ranks {', '.join(map(str, chosen))} do"
+    else:
+        yield "What each rank does"
+    for rank in chosen:
+        program = schedule.program(rank)
+        yield f"  rank {rank}" + (f", scratch for {_count(len(program.scratch), 'block')}"
+                                  if len(program.scratch) else "")
+        finish = line.finish[rank]
+        rounds = [_round(steps, *times) for steps, *times
+                  in zip(program.rounds, finish, [0, *finish]) if steps]
+        rounds += ["    never finishes"] * (len(finish) < len(program.rounds))
+        if schedule.size > LISTED and len(rounds) > 8:
+            rounds[5:-2] = [f"    ... {len(rounds) - 7} rounds like these ..."]
+        yield from rounds
+
+
+def _round(steps: Sequence[Step], finish: int, before: int) -> str:
+    """One round of a rank; local ones carry no number."""
+    head = f"    {finish if finish > before else '-':>3}  "
+    return textwrap.fill("; ".join(map(_sentence, steps)), 100,
+                         initial_indent=head, subsequent_indent=" " * len(head))
+
+
+def _sentence(step: Step) -> str:
+    """One step in words."""
+    here, there = (" ".join(map(str, spans)) for spans in (step.spans, step.source))
+    order = "arriving op mine" if step.side == LEFT else "mine op arriving"
+    if step.kind == SEND:
+        return f"send {here} to {step.peer}" if here else f"signal {step.peer}"
+    if step.kind == RECV and step.side:
+        return f"reduce into {here} from {step.peer} ({order})"
+    if step.kind == RECV:
+        return f"receive {here} from {step.peer}" if here else f"await {step.peer}"
+    if step.kind == COPY:
+        return f"copy {there} to {here}"
+    return f"reduce {there} into {here} ({order})"
+
+
+def _columns(words: list[str], width: int = 100) -> Iterator[str]:
+    """Set words in columns, row by row."""
+    cell = max(map(len, words)) + 3
+    per_row = max((width - 6) // cell, 1)
+    for start in range(0, len(words), per_row):
+        yield "      " + "".join(w.ljust(cell) for w in words[start:start + per_row]).rstrip()
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as ranges, keeping their order.
+
+    >>> _ranges([0, 1, 2, 5, 7, 6])
+    '0-2,5,7,6'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
+def size_text(nbytes: float) -> str:
+    """Bytes with a binary unit, three digits.
+
+    >>> size_text(1536)
+    '1.5 KiB'
+    """
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while nbytes >= 1024 and len(units) > 1:
+        nbytes, units = nbytes / 1024, units[1:]
+    return f"{nbytes:.4g} {units[0]}"

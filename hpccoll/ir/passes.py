@@ -1,0 +1,262 @@
+"""Passes: programs made from programs - embedded, one after the other, reversed.
+
+Hierarchical algorithms are flat ones put together here. A program for a few ranks becomes part
+of a parent's when its ranks, and the memory its slots stand for, are named in the parent's
+terms. Passes work on one rank's program at a time and never look at another rank's, so a
+composed program costs its own steps and no more.
+
+Beside ``in``, ``out`` and ``tmp`` the programs in between may use buffers of other names;
+:func:`allot` turns such a work buffer into scratch at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from hpccoll.errors import ScheduleError
+from hpccoll.ir.collectives import IN, TMP
+from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
+
+#: Finds the memory of some of the parent's blocks, given their keys.
+Place = Callable[[Sequence[int]], Sequence[Span]]
+
+
+class Piece(NamedTuple):
+    """Some of the parent's blocks, as part of a sub-program's block.
+
+    Attributes:
+        ranks: the parent's rank that plays each of the sub-program's ranks for these blocks.
+        keys: the blocks, in an order that all these ranks agree on.
+    """
+
+    ranks: Sequence[int]
+    keys: Sequence[int]
+
+
+def runs(buffer: str, numbers: Iterable[int]) -> tuple[Span, ...]:
+    """Name slots of a buffer, neighbours as one span."""
+    if isinstance(numbers, range) and numbers.step == 1:
+        return (Span(buffer, numbers.start, numbers.stop),) if numbers else ()
+    found, start, stop = [], 0, 0
+    for number in numbers:
+        if number != stop or start == stop:
+            if start < stop:
+                found.append(Span(buffer, start, stop))
+            start = number
+        stop = number + 1
+    return (*found, Span(buffer, start, stop)) if start < stop else ()
+
+
+def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Merge spans that continue each other."""
+    merged: list[Span] = []
+    last: Span | None = None
+    for span in spans:
+        if last and last.stop == span.start and last.buffer == span.buffer:
+            last = merged[-1] = Span(span.buffer, last.start, span.stop)
+        else:
+            merged.append(span)
+            last = span
+    return tuple(merged)
+
+
+def _follows(one: Span, other: Span) -> bool:
+    return one.buffer == other.buffer and one.stop == other.start
+
+
+def embed(program: Program, keys: Mapping[str, Sequence[int]],
+          blocks: Callable[[int], Sequence[Piece]], place: Mapping[str, Place],
+          ranks: Sequence[int] = ()) -> Program:
+    """Write a sub-program in its parent's terms.
+
+    A message to a sub-rank becomes one message to each parent's rank that plays it for some of
+    the blocks sent. Sender and receiver agree on these messages if any two ranks hold the pieces
+    in which both take part in the same order. A step of blocks that consist of no pieces is
+    dropped: it must not turn into an empty message, which would be sent.
+
+    Args:
+        program: the program of the sub-rank that this rank plays.
+        keys: its block key of every slot of ``in`` and ``out``, as :func:`slots` tells it.
+        blocks: tells for a block key the pieces in which this rank plays that sub-rank.
+        place: where the parent keeps the blocks of the sub-program's ``in`` and ``out``. If it
+            names ``tmp``, the first scratch slot of each block lies there; all other scratch
+            slots become scratch of the result. Buffers may be given the same place only if the
+            algorithm never needs a block in two of them at a time.
+        ranks: the parent's rank for every sub-rank, for messages without blocks.
+    """
+    memory, scratch = _memory({**keys, TMP: program.scratch}, blocks, place)
+
+    def parts(spans: Sequence[Span]) -> Iterator[tuple[Sequence[int], Sequence[Span]]]:
+        for buffer, start, stop in spans:
+            yield from chain.from_iterable(memory[buffer][start:stop])
+
+    def written(step: Step) -> Iterator[Step]:
+        if step.kind not in (SEND, RECV):
+            into, source = ([span for _, spans in parts(side) for span in spans]
+                            for side in (step.spans, step.source))
+            for here, there in _paired(into, source):
+                if here != there or step.kind != COPY:
+                    yield step._replace(spans=(here,), source=(there,))
+        elif not step.spans:
+            yield step._replace(peer=ranks[step.peer])
+        else:
+            messages: dict[int, list[Span]] = {}
+            for players, spans in parts(step.spans):
+                messages.setdefault(players[step.peer], []).extend(spans)
+            for peer, spans in messages.items():
+                if spans:
+                    yield step._replace(peer=peer, spans=joined(spans))
+
+    return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
+                         for steps in program.rounds), tuple(scratch))
+
+
+def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[Piece]],
+            place: Mapping[str, Place]) -> tuple[dict[str, list], list[int]]:
+    """Players and spans of the pieces of every slot, and the scratch that the others need."""
+    scratch: list[int] = []
+    known: dict[tuple, list] = {}
+
+    def placed(find: Place, key: int) -> list:
+        if (find, key) not in known:
+            known[find, key] = [(ranks, find(inner)) for ranks, inner in blocks(key)]
+        return known[find, key]
+
+    def fresh(key: int) -> list:
+        found = []
+        for ranks, inner in blocks(key):
+            found.append((ranks, runs(TMP, range(len(scratch), len(scratch) + len(inner)))))
+            scratch.extend(inner)
+        return found
+
+    memory: dict[str, list] = {}
+    for buffer, held in keys.items():
+        taken = set() if buffer in place else set(held)
+        memory[buffer] = []
+        for key in held:
+            again = key in taken
+            memory[buffer].append(fresh(key) if again else placed(place[buffer], key))
+            taken.add(key)
+    return memory, scratch
+
+
+def _paired(into: Sequence[Span], source: Sequence[Span]) -> list[tuple[Span, Span]]:
+    """Pair the slots on both sides of a local step, as few and long spans as possible."""
+    if into == source:
+        return list(zip(into, source))
+    pairs: list[tuple[Span, Span]] = []
+    for here, there in zip(_single(into), _single(source), strict=True):
+        if pairs and _follows(pairs[-1][0], here) and _follows(pairs[-1][1], there):
+            first, begin = pairs.pop()
+            here, there = joined((first, here))[0], joined((begin, there))[0]
+        pairs.append((here, there))
+    return pairs
+
+
+def _single(spans: Iterable[Span]) -> Iterator[Span]:
+    return (Span(buffer, n, n + 1) for buffer, start, stop in spans for n in range(start, stop))
+
+
+def renamed(program: Program, names: Mapping[str, tuple[str, int]]) -> Program:
+    """Move whole buffers: to the buffer of the given name, from the given slot on."""
+    def moved(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+        return tuple(Span(names[buffer][0], start + names[buffer][1], stop + names[buffer][1])
+                     if buffer in names else Span(buffer, start, stop)
+                     for buffer, start, stop in spans)
+
+    return program._replace(rounds=tuple(
+        tuple(step._replace(spans=moved(step.spans), source=moved(step.source))
+              for step in steps) for steps in program.rounds))
+
+
+def relabelled(program: Program, order: Sequence[int],
+               key_of: Callable[[int], int] | None = None,
+               buffers: Collection[str] = ()) -> Program:
+    """Write a program of positions for the ranks that are at these positions.
+
+    Args:
+        order: the rank at every position.
+        key_of: the key of a block of which this is the key in terms of positions; the same if
+            omitted.
+        buffers: those with a slot for every position, which have one for every rank instead.
+    """
+    def slots(span: Span) -> Sequence[int]:
+        numbers = order if span.buffer in buffers else range(span.stop)
+        return numbers[span.start:span.stop]
+
+    def written(step: Step) -> Iterator[Step]:
+        if step.kind in (SEND, RECV):
+            spans = joined(chain.from_iterable(runs(span.buffer, slots(span))
+                                               for span in step.spans))
+            yield step._replace(peer=order[step.peer], spans=spans)
+        elif not buffers:
+            yield step
+        else:
+            (here,), (there,) = step.spans, step.source
+            into, source, start = slots(here), slots(there), 0
+            for stop in range(1, len(into) + 1):
+                if stop == len(into) or (into[stop] - into[stop - 1],
+                                         source[stop] - source[stop - 1]) != (1, 1):
+                    yield step._replace(
+                        spans=(Span(here.buffer, into[start], into[stop - 1] + 1),),
+                        source=(Span(there.buffer, source[start], source[stop - 1] + 1),))
+                    start = stop
+
+    return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
+                         for steps in program.rounds),
+                   tuple(map(key_of, program.scratch)) if key_of else program.scratch)
+
+
+def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:
+    """Make scratch of a work buffer whose slots are sized like the given blocks."""
+    moved = renamed(program, {buffer: (TMP, len(program.scratch))})
+    return moved._replace(scratch=(*program.scratch, *keys))
+
+
+def concatenate(*programs: Program) -> Program:
+    """Run programs one after the other; each has scratch of its own."""
+    programs = _apart(programs)
+    return Program(tuple(chain.from_iterable(p.rounds for p in programs)),
+                   tuple(chain.from_iterable(p.scratch for p in programs)))
+
+
+def _apart(programs: Sequence[Program]) -> list[Program]:
+    """Renumber scratch so that no two programs share any."""
+    found, base = [], 0
+    for program in programs:
+        found.append(renamed(program, {TMP: (TMP, base)}) if base else program)
+        base += len(program.scratch)
+    return found
+
+
+def reverse(program: Program, side: str = LEFT) -> Program:
+    """Run a program backwards: what it spread from one place is reduced into that place.
+
+    Turns a broadcast into a reduction, and an allgather into a reduce-scatter, of operators that
+    commute. What was ``out`` must hold the contributions at the start, and what was read from
+    ``in`` is written there. Every rank must receive every block at most once, or a contribution
+    would count twice.
+
+    Raises:
+        ScheduleError: the program reduces, or copies anything but its input.
+    """
+    return program._replace(rounds=tuple(chain.from_iterable(
+        _reversed(steps, side) for steps in reversed(program.rounds))))
+
+
+def _reversed(steps: Round, side: str) -> list[Round]:
+    """Local steps come after the messages of their round, so backwards they come before."""
+    local, messages = [], []
+    for step in reversed(steps):
+        if step.kind == SEND:
+            messages.append(step._replace(kind=RECV, side=side if step.spans else ""))
+        elif step.kind == RECV and not step.side:
+            messages.append(step._replace(kind=SEND))
+        elif step.kind == COPY and all(span.buffer == IN for span in step.source):
+            local.append(step._replace(spans=step.source, source=step.spans))
+        else:
+            raise ScheduleError(f"'{step}' cannot be reversed: only messages that move data, and "
+                                "copies of the input, can")
+    return [tuple(found) for found in (local, messages) if found]

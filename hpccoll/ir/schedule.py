@@ -1,0 +1,182 @@
+"""Schedules: what each rank sends, receives, copies and reduces, round by round, as data.
+
+A :class:`Schedule` knows the collective, the number of ranks and a builder; it makes one
+rank's :class:`Program` on demand, at the cost of that rank's own steps. A program is a
+tuple of rounds. The sends and receives of a round are posted together and complete
+together; then its local steps (copy, reduce) run in the order written.
+
+Steps name memory as spans of slots in three buffers: ``in`` (the caller's input, never
+written), ``out`` (the result) and ``tmp`` (scratch, whose slots are sized like the blocks
+in :attr:`Program.scratch`). How many elements a slot has is decided later, by lowering.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.collectives import COLLECTIVES, Collective
+from hpccoll.ir.topology import Topology
+
+SEND, RECV, COPY, REDUCE = "send", "recv", "copy", "reduce"
+#: Side of the arriving operand in a reduction: LEFT is ``arriving op mine``.
+LEFT, RIGHT = "left", "right"
+
+
+class Span(NamedTuple):
+    """Slots ``start`` to ``stop - 1`` of one buffer."""
+
+    buffer: str
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        inner = str(self.start) if self.stop == self.start + 1 else f"{self.start}:{self.stop}"
+        return f"{self.buffer}[{inner}]"
+
+
+class Step(NamedTuple):
+    """One action of one rank.
+
+    Attributes:
+        kind: ``send``, ``recv``, ``copy`` or ``reduce``.
+        peer: the other rank of a message; -1 for local steps.
+        spans: memory sent from, or written to. Empty for a message without payload.
+        source: memory read by a local step.
+        side: for reductions, on which side of the operator the arriving operand stands.
+    """
+
+    kind: str
+    peer: int
+    spans: tuple[Span, ...]
+    source: tuple[Span, ...] = ()
+    side: str = ""
+
+    def __str__(self) -> str:
+        here = " ".join(map(str, self.spans))
+        verb = {"": "", LEFT: " (arriving op mine)", RIGHT: " (mine op arriving)"}[self.side]
+        if self.kind == SEND:
+            return f"send {self.peer} {here}".rstrip()
+        if self.kind == RECV:
+            return f"recv {self.peer} {here}".rstrip() + verb
+        return f"{self.kind} {here} <- {' '.join(map(str, self.source))}{verb}"
+
+
+Round = tuple  # of Step
+
+
+class Program(NamedTuple):
+    """One rank's rounds, and the block keys its scratch slots are sized like."""
+
+    rounds: tuple[Round, ...]
+    scratch: Sequence[int] = ()
+
+
+def at(buffer: str, start: int, stop: int | None = None) -> Span:
+    """Name one slot, or the slots ``start`` to ``stop - 1``, of a buffer."""
+    return Span(buffer, start, start + 1 if stop is None else stop)
+
+
+def send(to: int, *spans: Span) -> Step:
+    """Send the spans to a rank as one message; without spans, an empty message."""
+    return Step(SEND, to, spans)
+
+
+def recv(frm: int, *spans: Span, reduce: str = "") -> Step:
+    """Receive one message into the spans, or reduce it into them (``LEFT`` or ``RIGHT``)."""
+    return Step(RECV, frm, spans, (), reduce)
+
+
+def copy(into: Span, source: Span) -> Step:
+    """Copy slots within this rank; both spans have the same number of slots."""
+    return Step(COPY, -1, (into,), (source,))
+
+
+def reduce(into: Span, source: Span, side: str = LEFT) -> Step:
+    """Set ``into`` to ``source op into`` (``LEFT``) or ``into op source`` (``RIGHT``)."""
+    return Step(REDUCE, -1, (into,), (source,), side)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All ranks' programs for one collective, generated rank by rank.
+
+    Attributes:
+        collective: what it implements.
+        algorithm: name, for people.
+        size: number of ranks.
+        build: ``build(rank) -> Program``; pure, so that every rank can build any other's.
+        root: root rank of rooted collectives.
+        nblocks: blocks a vector is cut into (``vector`` payloads; others have ``size``).
+        params: the algorithm's parameters, for printing and comparison.
+        topology: the layout it was composed for, if any.
+        uniform: all blocks must have the same size (alltoall through intermediate ranks).
+        rounds, sent: closed forms the proof must confirm: longest chain of dependent messages,
+            and blocks sent by the busiest rank when every block has one element.
+    """
+
+    collective: Collective
+    algorithm: str
+    size: int
+    build: Callable[[int], Program] = field(compare=False, repr=False)
+    root: int = 0
+    nblocks: int = 1
+    params: tuple[tuple[str, int], ...] = ()
+    topology: Topology | None = None
+    uniform: bool = False
+    rounds: int | None = None
+    sent: int | None = None
+
+    def __post_init__(self):
+        if self.collective not in COLLECTIVES.values():
+            raise ArgumentError("collective", f"{self.collective!r} is unknown",
+                                f"choose from {', '.join(COLLECTIVES)}")
+        if self.size < 1:
+            raise ArgumentError("size", f"a schedule needs at least one rank, got {self.size}")
+        if not 0 <= self.root < self.size:
+            raise ArgumentError("root", f"{self.root} is not a rank of 0..{self.size - 1}")
+        if self.nblocks < 1:
+            raise ArgumentError("nblocks", f"must be at least 1, got {self.nblocks}")
+
+    def program(self, rank: int) -> Program:
+        """Generate one rank's program, at the cost of its own steps."""
+        if not 0 <= rank < self.size:
+            raise ArgumentError("rank", f"{rank} is not a rank of 0..{self.size - 1}")
+        return self.build(rank)
+
+    def programs(self) -> Iterator[Program]:
+        """Generate every rank's program."""
+        return map(self.build, range(self.size))
+
+    @property
+    def title(self) -> str:
+        """One line that identifies the schedule: ``allreduce ring size=4 nblocks=4``."""
+        words = [self.collective.name, self.algorithm, f"size={self.size}"]
+        words += [f"root={self.root}"] if self.collective.rooted else []
+        words += [f"nblocks={self.nblocks}"] if self.collective.payload == "vector" else []
+        words += [f"{name}={value}" for name, value in self.params]
+        words += [f"topology={self.topology}"] if self.topology else []
+        return " ".join(words)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines()) + "\n"
+
+    def lines(self) -> Iterator[str]:
+        """The text form: title, then each rank's rounds, one round a line."""
+        yield self.title
+        for rank, program in enumerate(self.programs()):
+            scratch = list(program.scratch)
+            yield f"rank {rank}" + (f" scratch={scratch}" if scratch else "")
+            for number, steps in enumerate(program.rounds):
+                yield f"  {number}: " + "; ".join(map(str, steps))
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change when any step of any rank does."""
+        sha = hashlib.sha256()
+        for line in self.lines():
+            sha.update(line.encode() + b"\n")
+        return sha.hexdigest()[:16]

@@ -1,0 +1,210 @@
+"""How a collective is called: at once, prepared beforehand, or on Python objects.
+
+A form of calls knows the method's name, which candidates it has, and for one set of buffers what to
+call in an iteration. What a call returns is kept, not copied, until it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.calls.resolve import METHODS
+from hpccoll.comm.nonblocking import can_progress
+from hpccoll.config import AUTO, NATIVE, Config, load
+from hpccoll.errors import ArgumentError
+from hpccoll.measure import candidates as choosing
+from hpccoll.measure.buffers import CaseBuffers
+from hpccoll.measure.cases import Case
+from hpccoll.tune.table import Candidate
+
+#: What ``auto`` and the MPI library are called by; the rest are algorithms.
+_WHOLE = (NATIVE, choosing.FORWARDED, AUTO)
+
+
+class BlockingForm:
+    """The upper-case method, called anew for every iteration.
+
+    Attributes:
+        call, arguments: what an iteration calls, and with what.
+        returned: what the last call returned.
+    """
+
+    word = "blocking"
+    #: What can be measured like this.
+    collectives: Sequence[str] = tuple(METHODS)
+    #: What records and tables say of it; nothing of what is usual.
+    about = ""
+
+    def __init__(self, memory: CaseBuffers, method: Callable):
+        self.memory, self.call = memory, method
+        self.returned: Any = None
+
+    @staticmethod
+    def method(collective: str) -> str:
+        """The method's name."""
+        return collective.capitalize()
+
+    @staticmethod
+    def served(case: Case, config: Config) -> str | None:
+        """What serves ``auto``; ``None`` where there is a choice that tells."""
+        return None
+
+    @classmethod
+    def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
+               hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
+        """As :func:`hpccoll.measure.candidates.select`, for calls of this form."""
+        return choosing.select(wanted, case, memory, hierarchical)
+
+    @property
+    def arguments(self) -> tuple:
+        """What an iteration passes."""
+        return self.memory.arguments
+
+    def deliver(self) -> None:
+        """Put what was returned where results are looked for."""
+
+    def free(self) -> None:
+        """End what was prepared."""
+
+
+class NonblockingForm(BlockingForm):
+    """Calls that return before they are done, so that ranks need not wait for each other.
+
+    Without a wish the MPI library serves them, so ``auto`` is no candidate unless asked for.
+    """
+
+    @staticmethod
+    def method(collective: str) -> str:
+        """The method's name."""
+        return f"I{collective}"
+
+    @staticmethod
+    def served(case: Case, config: Config) -> str:
+        """What serves ``auto``: what the environment wishes, or the MPI library."""
+        wish = config.algorithm.get(METHODS[case.collective])
+        return NATIVE if wish is None else Candidate(wish[0], tuple(wish[1].items())).label
+
+    @classmethod
+    def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
+               hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
+        """Leave out what would wait."""
+        chosen, refused = choosing.select(wanted, case, memory, hierarchical)
+        if not wanted:
+            chosen = [c for c in chosen if c.name != AUTO]
+        for candidate in chosen:
+            if candidate.name in _WHOLE:
+                continue
+            if not can_progress(load().progress):
+                refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"
+            elif (case.collective in ("gatherv", "scatterv")
+                  and not ALGORITHMS[case.rule.name][candidate.name].own_blocks):
+                refused[candidate.label] = ("only the root knows all counts, and asking it would "
+                                            "wait")
+        return [c for c in chosen if c.label not in refused], refused
+
+
+class PersistentForm(NonblockingForm):
+    """A request that is made once, and started and waited for in every iteration."""
+
+    word, about = "persistent", "persistent: prepared once, every time is that of Start and Wait"
+
+    def __init__(self, memory: CaseBuffers, method: Callable):
+        self.request = method(*memory.arguments)
+        start, wait = self.request.Start, self.request.Wait
+
+        def again() -> None:
+            start()
+            wait()
+
+        super().__init__(memory, again)
+
+    @staticmethod
+    def method(collective: str) -> str:
+        """The method's name."""
+        return f"{collective}_init".capitalize()
+
+    @property
+    def arguments(self) -> tuple:
+        """Nothing: the request knows its buffers."""
+        return ()
+
+    def free(self) -> None:
+        """Free the request."""
+        self.request.Free()
+
+
+class LowerCase(BlockingForm):
+    """mpi4py's methods for Python objects, on arrays; a single float or complex as a number.
+
+    Python's integers do not overflow as an array's, so one of those stays an array. These methods
+    have no choice of algorithms: see :mod:`hpccoll.comm.objects.methods`.
+    """
+
+    word, about = "lower-case", "lower case: arrays as objects, a single float as a number"
+    collectives = ("bcast", "reduce", "allreduce", "scan", "exscan")
+
+    @staticmethod
+    def method(collective: str) -> str:
+        """The method's name."""
+        return collective
+
+    @staticmethod
+    def served(case: Case, config: Config) -> str:
+        """``auto`` says nothing of algorithms."""
+        return AUTO
+
+    @classmethod
+    def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
+               hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
+        """The MPI library's method and ours."""
+        wanted = choosing.expand(wanted or [Candidate(NATIVE), Candidate(AUTO)], case.collective,
+                                 case.size, case.nbytes, hierarchical)
+        refused = {c.label: "methods for objects have no choice of algorithms"
+                   for c in wanted if c.name not in (NATIVE, AUTO)}
+        return [c for c in wanted if c.label not in refused], refused
+
+    @property
+    def arguments(self) -> tuple:
+        """The object, and what follows the buffers."""
+        memory = self.memory
+        given = memory.source if memory.given else None
+        if given is not None and given.size == 1 and given.dtype.kind in "fc":
+            given = given.item()
+        buffers = 1 if memory.case.collective == "bcast" else 2
+        return given, *memory.arguments[buffers:]
+
+    def deliver(self) -> None:
+        """Put the object where results are looked for."""
+        if self.memory.wanted:
+            self.memory.result[...] = self.returned
+        self.returned = None
+
+
+#: All forms that a benchmark of times has, by name.
+FORMS: dict[str, type[BlockingForm]] = {form.word: form for form in (BlockingForm, PersistentForm, LowerCase)}
+
+
+def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool, peers: bool) -> None:
+    """Find out what does not go together.
+
+    Raises:
+        ArgumentError: names the option.
+    """
+    for collective in collectives:
+        if collective not in form.collectives:
+            raise ArgumentError("--calls", f"there are no {form.word} calls of {collective}",
+                                f"choose from {', '.join(form.collectives)}")
+    if form is PersistentForm:
+        try:
+            MPI.COMM_SELF.Barrier_init().Free()
+        except NotImplementedError:
+            raise ArgumentError("--calls", "this MPI library has no persistent collectives"
+                                ) from None
+    if form is LowerCase and in_place:
+        raise ArgumentError("--in-place", "objects are not combined in place")
+    if form is not BlockingForm and peers:
+        raise ArgumentError("--peers", "peers are called as blocking calls only")

@@ -1,0 +1,140 @@
+"""Candidates: what is compared with what, and where each may serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.calls import resolve
+from hpccoll.calls.resolve import METHODS
+from hpccoll.config import AUTO, NATIVE, Config
+from hpccoll.errors import ArgumentError
+from hpccoll.measure.buffers import CaseBuffers
+from hpccoll.measure.cases import Case
+from hpccoll.runtime.choice import Choice
+from hpccoll.tune.choose import choose, objection
+from hpccoll.tune.loading import Tuned
+from hpccoll.tune.pruning import plausible
+from hpccoll.tune.rules import Place
+from hpccoll.tune.table import Candidate
+
+#: The native method as ``hpccoll.Comm`` calls it: what ``auto`` can have of the MPI library.
+FORWARDED = "forwarded"
+#: Stand for every algorithm that can serve, and for those that ``hpccoll tune`` would measure.
+ALL, PLAUSIBLE = "all", "plausible"
+#: What is no name of an algorithm.
+WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE)
+#: What is compared by default besides native and auto: up to this size, and from it on.
+LARGE = 64 << 10
+PICKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "allreduce": (("recursive_doubling",), ("ring", "rabenseifner")),
+    "reduce_scatter": (("recursive_halving",), ("ring",)),
+    "allgather": (("recursive_doubling", "bruck"), ("ring",)),
+    "alltoall": (("bruck", "linear"), ("pairwise",)),
+    "bcast": (("binomial",), ("scatter_allgather", "chain")),
+    "reduce": (("binomial",), ("rabenseifner", "chain")),
+    "gather": (("binomial",), ("linear",)),
+    "scatter": (("binomial",), ("linear",)),
+    "scan": (("recursive_doubling",), ("linear",)),
+    "exscan": (("recursive_doubling",), ("linear",)),
+    "barrier": (("dissemination",), ("dissemination",)),
+}
+
+
+def parse(text: str) -> list[Candidate]:
+    """Read ``native,auto,ring:segment=65536,knomial:k=8``; nothing for the default.
+
+    Raises:
+        ArgumentError: malformed, a name no collective knows, or one given twice.
+    """
+    known = {*WORDS, *(name for table in ALGORITHMS.values() for name in table)}
+    found: list[Candidate] = []
+    for entry in filter(None, map(str.strip, text.split(","))):
+        name, *settings = entry.split(":")
+        candidate = Candidate.read(entry)
+        if name not in known:
+            raise ArgumentError("--algorithm", f"{name!r} is unknown",
+                                f"choose from {', '.join(WORDS)} and hpccoll's: "
+                                + ", ".join(sorted(known - set(WORDS))))
+        if candidate is None or settings and name in WORDS:
+            raise ArgumentError("--algorithm", f"cannot read {entry!r}",
+                                "write parameters of an algorithm like knomial:k=8")
+        if candidate in found:
+            raise ArgumentError("--algorithm", f"{entry} is given twice")
+        found.append(candidate)
+    return found
+
+
+def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) -> None:
+    """Demand that every candidate can be built for at least one of the collectives.
+
+    Raises:
+        ArgumentError: names the candidate, and what could be asked for instead.
+    """
+    bases = dict.fromkeys(METHODS[c] for c in collectives)
+    for candidate in wanted:
+        if candidate.name in WORDS:
+            continue
+        fitting = [base for base in bases if candidate.name in ALGORITHMS[base]]
+        if not fitting:
+            names = dict.fromkeys(name for base in bases for name in ALGORITHMS[base])
+            raise ArgumentError("--algorithm", f"{', '.join(bases)}: no algorithm "
+                                               f"{candidate.name!r}",
+                                f"choose from {', '.join([*WORDS, *names])}")
+        for base in fitting:
+            schedule(base, candidate.name, size, **dict(candidate.params))
+
+
+def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,
+           hierarchical: bool) -> list[Candidate]:
+    """Put names in the place of ``all``, ``plausible``, and of nothing."""
+    base = METHODS[collective]
+    if not wanted:
+        return [Candidate(name) for name in (NATIVE, AUTO, *PICKS[base][nbytes >= LARGE])]
+    words = {
+        ALL: [name for name, entry in ALGORITHMS[base].items()
+              if hierarchical or not entry.hierarchical],
+        PLAUSIBLE: plausible(base, size, nbytes, hierarchical)}
+    named = [map(Candidate, words[c.name]) if c.name in words else [c] for c in wanted]
+    return list(dict.fromkeys(chain.from_iterable(named)))
+
+
+def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
+           hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
+    """The candidates of one case, and why others cannot serve it.
+
+    Args:
+        wanted: what the user asked for; empty for the default.
+        case, memory: the call that is to be served.
+        hierarchical: whether ``all`` and ``plausible`` mean hierarchical algorithms too.
+    """
+    named = expand(wanted, case.collective, case.size, case.nbytes, hierarchical)
+    call = _call(case, memory)
+    refused = {c.label: problem for c in named if (problem := _objection(c, call, case))}
+    return [c for c in named if c.label not in refused], refused
+
+
+def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config,
+           tuned: Tuned | None = None, place: Place | None = None) -> str:
+    """The algorithm that runs; for ``auto``, what it chooses under the environment's wishes."""
+    if candidate.name != AUTO:
+        return candidate.label
+    wish = config.algorithm.get(METHODS[case.collective])
+    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True, tuned,
+                    config.determinism, lambda: place)
+    return Candidate(choice.algorithm, tuple(choice.params.items()), choice.segment_bytes).label
+
+
+def _call(case: Case, memory: CaseBuffers) -> resolve.Call:
+    return getattr(resolve, case.collective)(case.size, memory.rank, *memory.arguments)
+
+
+def _objection(candidate: Candidate, call: resolve.Call, case: Case) -> str:
+    if candidate.name in (NATIVE, FORWARDED) and resolve.lacks_mpi_type(call):
+        return f"mpi4py cannot pass {case.dtype} on"
+    if candidate.name in (NATIVE, FORWARDED, AUTO):
+        return ""
+    if candidate.name not in ALGORITHMS[call.collective]:
+        return f"{call.collective} has no such algorithm"
+    return objection(Choice(candidate.name, dict(candidate.params)), call, case.size)

@@ -1,0 +1,255 @@
+"""Cases: one collective, one size, one type - and how the call is written in mpi4py.
+
+A case is the same on every rank. What a rank holds and what it must get follows from
+:mod:`hpccoll.ir.collectives`, for every collective alike.
+
+The size of a case is the larger of a rank's two buffers (nccl-tests); OSU's is the message:
+one block where the collective has blocks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.arrays.half import BFLOAT16, is_bfloat16
+from hpccoll.arrays.kernels import check_op
+from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.specification import datatype_of
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, Collective, Wanted
+from hpccoll.ir.operators import OPERATORS
+
+#: Collectives whose blocks may differ in size.
+UNEVEN = ("allgatherv", "gatherv", "scatterv", "alltoallv", "alltoallw", "reduce_scatter")
+#: Collectives of blocks for which OSU's size is nevertheless the whole vector.
+WHOLE = ("reduce_scatter", "reduce_scatter_block")
+#: Sizes in bytes where none are given.
+SMALLEST, LARGEST = 8, 16 << 20
+#: Weights of the blocks of an uneven case, in turn.
+WEIGHTS = (1, 2, 3)
+
+
+class Case(NamedTuple):
+    """One row group of the benchmark.
+
+    Attributes:
+        collective: the method's name in lower case.
+        size, root: ranks of the communicator, and the root.
+        counts: elements of the blocks of one buffer: one for a vector, else one per rank.
+        dtype, op: element type; name of the operator, or ``None``.
+        in_place: pass ``MPI.IN_PLACE`` where the collective takes it.
+        message: bytes by OSU's reckoning.
+    """
+
+    collective: str
+    size: int
+    counts: tuple[int, ...]
+    dtype: numpy.dtype
+    op: str | None
+    root: int
+    in_place: bool
+    message: int
+
+    @property
+    def rule(self) -> Collective:
+        """What must hold before and after."""
+        return COLLECTIVES[METHODS[self.collective]]
+
+    @property
+    def count(self) -> int:
+        """Elements of a rank's larger buffer."""
+        return sum(self.counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a rank's larger buffer."""
+        return self.count * self.dtype.itemsize
+
+    def extent(self, block: int) -> int:
+        """Elements of a block.
+
+        Between two ranks both directions are equal, as in place needs it, and every rank sends
+        and receives blocks of all the sizes.
+        """
+        if self.rule.payload == "pairs":
+            return self.counts[sum(divmod(block, self.size)) % self.size]
+        return self.counts[block]
+
+    def given(self, rank: int) -> list[int]:
+        """Blocks of a rank's input buffer; the broadcast buffer of the root counts as one."""
+        held = self.rule.given(rank, self.size, self.root, len(self.counts))
+        return list(held.get(IN, held.get(OUT, ())))
+
+    def wanted(self, rank: int) -> list[Wanted]:
+        """Blocks of a rank's output buffer and who contributes to them."""
+        return self.rule.wanted(rank, self.size, self.root, len(self.counts))
+
+    def shares(self, rank: int) -> bool:
+        """Tell whether a rank's input and output are one buffer."""
+        return self.in_place and (not self.rule.rooted or rank == self.root)
+
+
+def make(collective: str, size: int, nbytes: int, dtype: numpy.dtype, op: str = "sum",
+         root: int = 0, in_place: bool = False, uneven: bool = False,
+         osu: bool = False) -> Case:
+    """Make the case nearest to a size; no block of equal blocks is empty.
+
+    Args:
+        collective: a method's name in lower case.
+        size: ranks of the communicator.
+        nbytes: bytes of the larger buffer; with ``osu``, of the message as OSU reckons it.
+        dtype, op, root, in_place: as for the call; ``op`` is ignored where nothing is reduced.
+        uneven: blocks of different sizes where the collective takes them.
+        osu: how ``nbytes`` is meant.
+    """
+    rule = COLLECTIVES[METHODS[collective]]
+    elements = max(nbytes // dtype.itemsize, 1)
+    if rule.payload in ("none", "vector"):
+        counts = [elements] * (rule.payload == "vector")
+        message = sum(counts) * dtype.itemsize
+    else:
+        blocked = osu and collective not in WHOLE
+        each = elements if blocked else max(elements // size, 1)
+        counts = [each] * size
+        if uneven and collective in UNEVEN:
+            mean = sum(WEIGHTS) / len(WEIGHTS)
+            counts = [round(each * WEIGHTS[i % len(WEIGHTS)] / mean) for i in range(size)]
+        message = each * dtype.itemsize * (size if collective in WHOLE else 1)
+    in_place = in_place and collective not in ("bcast", "barrier")
+    return Case(collective, size, tuple(counts), dtype, op if rule.reduces else None,
+                root if rule.rooted else 0, in_place, message)
+
+
+def data_type(text: str, op: str | None = None) -> numpy.dtype:
+    """Read a type by its NumPy name, or as OSU writes it; check that it suits the operator.
+
+    Raises:
+        ArgumentError: no such type, no such operator, or one not defined on the other.
+    """
+    osu = {"mpi_char": "int8", "mpi_int": "int32", "mpi_float": "float32"}
+    try:
+        if text == BFLOAT16:
+            importlib.import_module("ml_dtypes")  # which brings the type
+        dtype = numpy.dtype(osu.get(text.lower(), text))
+        if not dtype.isnative or mpi_type(dtype) == MPI.DATATYPE_NULL or not (
+                dtype.kind in "biufc" or is_bfloat16(dtype)):
+            raise ValueError("not a type of numbers that this MPI library has")
+    except ImportError as error:
+        raise ArgumentError("--dtype", f"{text} is a type of the package ml_dtypes",
+                            "pip install 'hpccoll[bf16]'") from error
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("--dtype", f"cannot use {text!r}",
+                            "give a NumPy name such as float32, int64 or complex128") from error
+    if op is not None:
+        if op not in OPERATORS or OPERATORS[op].pairs:
+            raise ArgumentError("--op", f"{op!r} is unknown", "choose from "
+                                + ", ".join(o.name for o in OPERATORS.values() if not o.pairs))
+        check_op(getattr(MPI, op.upper()), dtype, "--op")
+    return dtype
+
+
+def mpi_type(dtype: numpy.dtype) -> MPI.Datatype:
+    """The MPI type of an element; one that MPI defines, not a duplicate of it."""
+    return datatype_of(dtype) if is_bfloat16(dtype) else MPI.Datatype.fromcode(dtype.char)
+
+
+def parse_sizes(text: str, step: int) -> list[int]:
+    """Read ``MIN:MAX``, ``MIN:`` or ``MAX``, in bytes or with K, M, G; list the sizes between.
+
+    >>> parse_sizes("8:1K", 4)
+    [8, 32, 128, 512, 1024]
+
+    Raises:
+        ArgumentError: malformed, or a range that runs backwards.
+    """
+    low, colon, high = text.partition(":")
+    last = parse_nbytes("-m", high if colon else low) if (high or not colon) else LARGEST
+    first = parse_nbytes("-m", low) if colon and low else min(SMALLEST, last)
+    if first > last:
+        raise ArgumentError("-m", f"{text!r} runs backwards", "write it like 8:16M")
+    sizes = []
+    while first < last:
+        sizes.append(first)
+        first *= step
+    return [*sizes, last]
+
+
+def parse_nbytes(option: str, text: str) -> int:
+    """Read a number of bytes, in bytes or with K, M, G.
+
+    Raises:
+        ArgumentError: malformed, or zero.
+    """
+    scale = {"k": 10, "m": 20, "g": 30}.get(text[-1:].lower(), 0)
+    digits = text[:-1] if scale else text
+    if not digits.isdecimal() or not int(digits):
+        raise ArgumentError(option, f"cannot read {text!r}", "write sizes like 8, 64K, 16M, 1G")
+    return int(digits) << scale
+
+
+def arguments(case: Case, rank: int, send: Any, recv: Any) -> tuple:
+    """The positional arguments of the mpi4py method for these buffers."""
+    return _ARGUMENTS[case.collective](case, rank, send, recv)
+
+
+def _reduction(*extra: Callable) -> Callable:
+    return lambda c, rank, send, recv: (send, recv, getattr(MPI, c.op.upper()),
+                                        *(e(c) for e in extra))
+
+
+def _root(case: Case) -> int:
+    return case.root
+
+
+def _vector(case: Case, array: Any, counts: Sequence[int]) -> Any:
+    """A buffer of blocks with their counts and displacements."""
+    if not isinstance(array, numpy.ndarray):
+        return array
+    return [array, (list(counts), list(_displacements(counts)))]
+
+
+def _typed(case: Case, array: Any, counts: Sequence[int]) -> Any:
+    """The same with displacements in bytes and a type for each block."""
+    if not isinstance(array, numpy.ndarray):
+        return array
+    displs = [d * case.dtype.itemsize for d in _displacements(counts)]
+    return [array, (list(counts), displs), [mpi_type(case.dtype)] * len(counts)]
+
+
+def _displacements(counts: Sequence[int]) -> Iterator[int]:
+    start = 0
+    for count in counts:
+        yield start
+        start += count
+
+
+def _pairs(spec: Callable) -> Callable:
+    def call(case, rank, send, recv):
+        counts = [case.extent(rank * case.size + other) for other in range(case.size)]
+        return spec(case, send, counts), spec(case, recv, counts)
+    return call
+
+
+_ARGUMENTS: dict[str, Callable] = {
+    "barrier": lambda c, rank, send, recv: (),
+    "bcast": lambda c, rank, send, recv: (recv, c.root),
+    "reduce": _reduction(_root),
+    "allreduce": _reduction(), "scan": _reduction(), "exscan": _reduction(),
+    "reduce_scatter_block": _reduction(),
+    "reduce_scatter": lambda c, rank, send, recv: (send, recv, list(c.counts),
+                                                   getattr(MPI, c.op.upper())),
+    "allgather": lambda c, rank, send, recv: (send, recv),
+    "allgatherv": lambda c, rank, send, recv: (send, _vector(c, recv, c.counts)),
+    "gather": lambda c, rank, send, recv: (send, recv, c.root),
+    "gatherv": lambda c, rank, send, recv: (send, _vector(c, recv, c.counts), c.root),
+    "scatter": lambda c, rank, send, recv: (send, recv, c.root),
+    "scatterv": lambda c, rank, send, recv: (_vector(c, send, c.counts), recv, c.root),
+    "alltoall": lambda c, rank, send, recv: (send, recv),
+    "alltoallv": _pairs(_vector),
+    "alltoallw": _pairs(_typed),
+}

@@ -1,0 +1,101 @@
+"""Benchmark data whose result is exact, and which is quick to make and check at any size.
+
+The contribution of a rank to a block comes from :mod:`hpccoll.testing.exact` and is a pure
+function of (rank, block, iteration, element), so every rank knows every result without
+communication. It repeats after ``PERIOD`` elements, which makes filling and checking as cheap
+as a copy, whatever the number of ranks; a prime period lets no shift by a block or by a power
+of two go unseen. All candidates of a case have the same data, so what was made last is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy
+
+from hpccoll.testing import exact
+
+#: Elements after which data repeats.
+PERIOD = 4093
+#: Periods kept.
+KEPT = 128
+
+
+def contribution(op: str | None, dtype: numpy.dtype, rank: int, size: int, block: int,
+                 iteration: int, count: int) -> numpy.ndarray:
+    """The first ``count`` elements, at most a period, of a rank's contribution to a block.
+
+    Read-only, as what :func:`result` returns.
+    """
+    return _contribution(op, dtype, rank, size, block, iteration, min(count, PERIOD))
+
+
+def result(op: str | None, dtype: numpy.dtype, ranks: Sequence[int], size: int, block: int,
+           iteration: int, count: int) -> numpy.ndarray:
+    """What the contributions of ``ranks`` to a block come to; at most a period of it."""
+    if op is None:
+        return contribution(op, dtype, *ranks, size, block, iteration, count)
+    return _result(op, dtype, tuple(ranks), size, block, iteration, min(count, PERIOD))
+
+
+def fill(array: numpy.ndarray, period: numpy.ndarray) -> None:
+    """Write a period again and again."""
+    whole, rest = _cut(array)
+    if whole.size:
+        whole[...] = period
+    rest[...] = period[:rest.size]
+
+
+def wrong(array: numpy.ndarray, period: numpy.ndarray, bitwise: bool) -> int:
+    """Count the elements that differ from a period written again and again.
+
+    ``bitwise`` compares bits, so that a NaN equals itself. Numbers are compared by value, as
+    the sign of a zero may depend on the order of a reduction, and a long double has bytes that
+    mean nothing.
+    """
+    if bitwise:
+        array, period = _bits(array), _bits(period)
+    whole, rest = _cut(array)
+    found = numpy.count_nonzero(rest != period[:rest.size])
+    if whole.size:
+        found += numpy.count_nonzero(whole != period)
+    return int(found)
+
+
+@lru_cache(KEPT)
+def _contribution(op: str | None, dtype: numpy.dtype, rank: int, size: int, block: int,
+                  iteration: int, count: int) -> numpy.ndarray:
+    if op is None:
+        return _frozen(exact.moved(dtype, rank, count, seed=iteration, to=block))
+    return _frozen(exact.inputs(op, dtype, rank, size, count, _seed(size, block, iteration)))
+
+
+@lru_cache(KEPT)
+def _result(op: str, dtype: numpy.dtype, ranks: tuple[int, ...], size: int, block: int,
+            iteration: int, count: int) -> numpy.ndarray:
+    return _frozen(exact.reduced(op, dtype, ranks, size, count, _seed(size, block, iteration)))
+
+
+def _frozen(array: numpy.ndarray) -> numpy.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def _seed(size: int, block: int, iteration: int) -> int:
+    # Two apart: exact takes the next seed too, for the imaginary parts.
+    return 2 * (iteration * size + block)
+
+
+def _cut(array: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """The whole periods of an array, one a row, and the rest."""
+    whole = array.size // PERIOD * PERIOD
+    return array[:whole].reshape(-1, PERIOD), array[whole:]
+
+
+def _bits(array: numpy.ndarray) -> numpy.ndarray:
+    """The same memory as unsigned integers, or tuples of them."""
+    size = array.dtype.itemsize
+    if size <= 8:
+        return array.view(f"u{size}")
+    return array.view([(f"word{i}", "u8") for i in range(size // 8)])

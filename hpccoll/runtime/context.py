@@ -1,0 +1,199 @@
+"""One private duplicate per user communicator, freed with it.
+
+User traffic and ours never mix: all our messages travel over a duplicate that is cached as
+an MPI attribute of the user's communicator, so every ``hpccoll.Comm`` that wraps the same
+communicator shares it.
+
+    user's communicator --attribute--> State --owns--> private duplicate, scratch, caches
+
+The attribute's delete callback runs when the user frees the communicator - a collective
+call, so that freeing the duplicate inside it is safe. It is never freed by garbage
+collection, which runs at different moments on different ranks and would deadlock.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.config import Config
+from hpccoll.errors import ArgumentError
+from hpccoll.errors.mpi import RequestError
+from hpccoll.ir.topology import Topology
+from hpccoll.machine.discovery import discover
+from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
+from hpccoll.transport.mpi import MpiEndpoint
+from hpccoll.transport.shm.channels import SharedNode
+from hpccoll.transport.shm.endpoint import SharedEndpoint
+
+#: Of the lowest tags, which blocking collectives use, the two for objects.
+OBJECTS_TAG = 14
+#: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
+FIRST_TAG, TAGS_PER_CALL = 16, 8
+#: Persistent collectives of a communicator whose messages may go through shared memory.
+MOST_LASTING = 64
+#: Scratch kept between calls, in bytes. What is larger lives as long as a prepared call needs it.
+KEPT_SCRATCH = 16 << 20
+#: Plans and places of earlier calls kept per communicator.
+MOST_KEPT = 256
+#: Prepared calls kept per communicator: messages in all, where a call counts as at least 32.
+MOST_PREPARED, LEAST_WEIGHT = 8192, 32
+
+_keyvals: list[int] = []
+
+
+class Context:
+    """Everything hpccoll keeps about one communicator on this rank."""
+
+    def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
+        self.comm = MPI.Intracomm(user).Dup()  # native, whatever class the user's object has
+        self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        found, oversubscribed, self.fabric = discover(self.comm, near, config.levels, config.network)
+        self.config, self.topology, self.oversubscribed = config, topology or found, oversubscribed
+        self.limits = OVERSUBSCRIBED if oversubscribed else DEDICATED
+        self.remote = self.endpoint = MpiEndpoint(self.comm)
+        # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
+        turns = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - FIRST_TAG) // TAGS_PER_CALL // 2
+        self._calls, self._lasting, self._turns = 0, 0, turns
+        self.node = None
+        if config.shared_memory:
+            lasting = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
+            self.node = SharedNode(self.comm, near, self.limits.slot, self.limits.sure_slot,
+                             (OBJECTS_TAG, *lasting[:MOST_LASTING]))
+            if self.node.local:
+                self.endpoint = SharedEndpoint(self.node, self.remote)
+        else:
+            near.Free()
+        self.one_node = bool(self.node) and len(self.node.local) == self.size - 1
+        self.choices = Kept(MOST_KEPT)
+        self.prepared = Kept(MOST_PREPARED, lambda execution: execution.free(),
+                             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
+        self.seen = Kept(MOST_KEPT)
+        self.post: Any = None  # carries objects; made by the first lower-case reduction
+        self.abandoned: list[Any] = []
+        self.freed = False
+        self._scratch = numpy.empty(0, numpy.uint8)
+        self._large: Callable[[], numpy.ndarray | None] = lambda: None
+
+    def scratch(self, nbytes: int) -> numpy.ndarray:
+        """Memory for one blocking call; the next blocking call gets the same memory."""
+        if nbytes > KEPT_SCRATCH:
+            large = self._large()
+            if large is None or large.nbytes < nbytes:
+                # A power of two: calls that need more and more must not all keep memory of their
+                # own. What is never touched costs nothing.
+                large = numpy.empty(1 << (nbytes - 1).bit_length(), numpy.uint8)
+                self._large = weakref.ref(large)
+            return large[:nbytes]
+        if self._scratch.nbytes < nbytes:
+            # Prepared calls hold views of the old memory and keep it alive while they need it.
+            self._scratch = numpy.empty(max(nbytes, 64 << 10), numpy.uint8)
+        return self._scratch[:nbytes]
+
+    def next_tag(self) -> int:
+        """The first tag of the next nonblocking call; the same on every rank."""
+        self._calls = (self._calls + 1) % self._turns
+        return FIRST_TAG + self._calls * TAGS_PER_CALL
+
+    def lasting_tag(self) -> int:
+        """The first tag of a persistent collective, never given out again.
+
+        Raises:
+            RequestError: there is none left.
+        """
+        if self._lasting == self._turns:
+            raise RequestError(f"{self.comm.Get_name()} has had {self._turns} persistent "
+                               "collectives; make a new communicator for more")
+        self._lasting += 1
+        return FIRST_TAG + (self._turns + self._lasting - 1) * TAGS_PER_CALL
+
+    def abandon(self, execution: Any) -> None:
+        """Keep an execution that failed half-way: its messages may still be in flight."""
+        self.abandoned.append(execution)
+        execution.hot = None  # who finds it by its arrays does not start it again
+        for key in [k for k, kept in self.prepared.items() if kept is execution]:
+            self.prepared.drop(key)
+
+    def free(self) -> None:
+        """Free the duplicate and everything prepared on it."""
+        if not self.freed:
+            self.freed = True
+            self.prepared.clear()
+            if self.post is not None:
+                self.post.free()
+            if self.node is not None:
+                self.node.free()
+            self.comm.Free()
+
+
+class Kept(OrderedDict):
+    """A dictionary that forgets its oldest entries when all together weigh too much."""
+
+    def __init__(self, most: int, discard: Callable[[Any], None] = lambda value: None,
+                 weigh: Callable[[Any], int] = lambda value: 1):
+        super().__init__()
+        self.most, self.discard, self.weigh = most, discard, weigh
+        self.weight = 0
+
+    def keep(self, key: Any, value: Any) -> Any:
+        """Add an entry; return its value."""
+        old = self.drop(key)
+        if old is not None:
+            self.discard(old)
+        self[key] = value
+        self.weight += self.weigh(value)
+        while self.weight > self.most and len(self) > 1:
+            self.discard(self.drop(next(iter(self))))
+        return value
+
+    def drop(self, key: Any) -> Any:
+        """Take an entry out without discarding it; return its value, if there was one."""
+        value = self.pop(key, None)
+        if value is not None:
+            self.weight -= self.weigh(value)
+        return value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        while self:
+            self.discard(self.drop(next(iter(self))))
+
+
+def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> Context:
+    """The state of a communicator; the first call on it is collective.
+
+    Raises:
+        ArgumentError: the layout is not one of so many ranks, or not the one it goes by already.
+    """
+    context = existing(user)
+    if context is None:
+        chosen = topology or config.topology
+        if chosen is not None:
+            chosen = Topology.parse(chosen, user.Get_size())
+        context = Context(user, config, chosen)
+        user.Set_attr(keyval(), context)
+    elif topology is not None and Topology.parse(topology, user.Get_size()) != context.topology:
+        raise ArgumentError("topology", f"is {topology}, but this communicator goes by "
+                                        f"{context.topology} already",
+                            "give it to the first hpccoll.Comm of a communicator, or use a Dup")
+    return context
+
+
+def existing(user: MPI.Intracomm) -> Context | None:
+    """The state of a communicator, if there is one; never communicates."""
+    return user.Get_attr(_keyvals[0]) if _keyvals else None
+
+
+def keyval() -> int:
+    """The attribute key, made on first use (not inherited by ``Dup``)."""
+    if not _keyvals:
+        _keyvals.append(MPI.Comm.Create_keyval(
+            delete_fn=lambda comm, key, context: None if MPI.Is_finalized() else context.free()))
+    return _keyvals[0]

@@ -1,0 +1,324 @@
+"""Flights: collectives of ours under way, and what moves them on.
+
+    Request, Prequest --handle--> generalized request <--completes-- Flight --drives--> Execution
+
+Flights are moved on by whoever waits for or tests any of them, and otherwise, unless they are
+left to calls alone, by one thread per process, which sleeps while there are none. It needs
+``MPI.THREAD_MULTIPLE``. Results for staged device memory are stored when completion is observed,
+in the thread that observes it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.runtime.context import Context
+from hpccoll.runtime.executor import Execution, Steps, Watch
+
+#: Seconds between two looks of the thread at all flights: first, and when nothing moves.
+SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
+#: Seconds without flights after which the thread goes to sleep.
+LINGER = 0.1
+#: Looks for a message for which a ``Wait`` drives only its own collective, before it joins in
+#: moving all on.
+MOMENT = 200
+#: An MPI handle in memory, by its size: our requests lend themselves the handle of a token.
+_HANDLES = {4: ctypes.c_uint32, 8: ctypes.c_uint64}
+
+
+def cell(request: MPI.Request) -> Any:
+    """The handle in a request, as a value that can be read and written."""
+    return _HANDLES[MPI._sizeof(MPI.Request)].from_address(MPI._addressof(request))
+
+
+NULL = cell(MPI.REQUEST_NULL).value
+
+
+class Operation:
+    """One collective under way.
+
+    Args:
+        state: of the communicator it runs on.
+        execution: what runs; started here.
+        buffers: whatever must stay alive until the end.
+        store: brings the result back to device memory, if it has to be.
+        threaded: the thread may move it on.
+    """
+
+    def __init__(self, context: Context, execution: Execution, buffers: Any,
+                 store: Callable[[], None] | None, threaded: bool = True):
+        self.context, self.execution, self.watched = context, execution, execution
+        self.buffers, self.store, self.threaded = buffers, store, threaded
+        self.lock = threading.Lock()
+        self.moves, self.over, self.quiet = 0, False, False
+        self.error: BaseException | None = None
+        self.token = MPI.Grequest.Start(self._observed)
+        try:
+            execution.start()
+        except BaseException as error:
+            self._land(error)
+            self.quiet = True
+            self.token.Wait()
+            raise
+        if execution.done:
+            self._land(None)
+        else:
+            PROGRESS.add(self)
+
+    def progress(self) -> bool:
+        """Do what can be done now, unless another thread is at it; tell whether it moved."""
+        if self.over or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if self.over:
+                return False
+            moved = self.execution.progress()
+            self.moves += moved
+            if self.execution.done:
+                self._land(None)
+            return moved
+        except BaseException as error:
+            self._land(error)
+            if not isinstance(error, Exception):
+                raise
+            return True
+        finally:
+            self.lock.release()
+
+    def wait(self) -> None:
+        """Move everything on until this flight is over, well or with an ``error``.
+
+        It is over, with a ``CollectiveTimeout``, when nothing moves for too long.
+        """
+        if self.over:
+            return
+        config = self.context.config
+        watch, seen = Watch(self.watched, config.timeout, config.report), self.moves
+        with PROGRESS.attended():
+            try:
+                while not self.over:
+                    PROGRESS.once()
+                    if self.moves != seen:
+                        seen = self.moves
+                        watch.moved()
+                    else:
+                        watch.idle()
+            except BaseException as error:
+                with self.lock:
+                    if self.over:
+                        raise
+                    self._land(error)
+
+    def _land(self, error: BaseException | None) -> None:
+        """Take the flight out of service and let MPI know."""
+        self.error, self.over = error, True
+        if error is not None:
+            # Its messages may still be in flight.
+            self.context.abandoned.append(self.execution)
+        PROGRESS.remove(self)
+        self.token.Complete()
+
+    def _observed(self, status: MPI.Status) -> None:
+        """Called by MPI, possibly more than once, where completion is observed."""
+        if self.error is not None:
+            if not self.quiet:
+                raise self.error
+            return
+        store, self.store = self.store, None
+        if store is not None:
+            store()
+        self.buffers = self.execution = self.watched = None
+
+
+class PersistentOperation(Operation):
+    """A prepared collective of one segment, started again and again.
+
+    Its token is completed only where somebody else than our ``Wait`` needs to see it: a ``Wait``
+    that ends the collective itself keeps the token for the next start.
+    """
+
+    def __init__(self, context: Context, execution: Execution, buffers: Any, threaded: bool = True):
+        self.context, self.execution, self.threaded = context, execution, threaded
+        self.steps = self.watched = Steps(execution)
+        self.buffers, self.store, self.error, self.token = buffers, None, None, None
+        self.lock = threading.Lock()
+        self.over, self.quiet, self.handle = True, False, 0
+        #: It is surely not under way, and nothing is wrong with it.
+        self.idle = False
+        self.tries = MOMENT if execution.spins else 1
+
+    def start(self) -> None:
+        """Post the first messages."""
+        if self.token is None:
+            self.token = MPI.Grequest.Start(self._observed)
+            self.handle = cell(self.token).value
+        self.quiet = self.idle = False
+        try:
+            self.steps.start()
+        except BaseException as error:
+            token, self.quiet = self.token, True
+            self._land(error)
+            token.Wait()
+            raise
+        PROGRESS.flights.append(self)
+        if PROGRESS.lazy and self.threaded:
+            PROGRESS.wake()
+        # Only now, when all is posted, may the thread join in: one that still holds this flight
+        # from its last run could end it before it is on the list, and it would stay there.
+        self.over = False
+
+    def progress(self) -> bool:
+        """Do what can be done now, unless another thread is at it; tell whether that ended it."""
+        return self._advance(1, self._land)
+
+    def finish(self) -> bool:
+        """Wait for the end here, for a moment; tell whether that ended it, unseen by MPI."""
+        return self._advance(self.tries, self._leave)
+
+    def _advance(self, tries: int, end: Callable[[], None]) -> bool:
+        if self.over or not self.lock.acquire(False):
+            return False
+        try:
+            if self.over or not self.steps.advance(tries):
+                return False
+            end()
+            return True
+        except BaseException as error:
+            self._land(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.lock.release()
+        return False
+
+    @property
+    def moves(self) -> int:
+        """Something else after every move."""
+        return self.steps.phase
+
+    def _leave(self) -> None:
+        self.over = True
+        try:
+            PROGRESS.flights.remove(self)
+        except ValueError:
+            pass  # two threads may find it over
+
+    def free(self) -> None:
+        """Give the messages back, and a token that nobody has waited for."""
+        if self.token is not None:
+            self.token.Complete()
+            self.token.Wait()
+        self.execution.free()
+
+    def _land(self, error: BaseException | None = None) -> None:
+        token, self.token = self.token, None
+        self.error = error
+        if error is not None:
+            self.context.abandoned.append(self.execution)
+        self._leave()
+        token.Complete()
+
+    def _observed(self, status: MPI.Status) -> None:
+        if self.error is not None and not self.quiet:
+            raise self.error
+
+
+class Progress:
+    """Moves the flights of this process on, by a thread while nobody else does."""
+
+    def __init__(self):
+        self.flights: list[Operation] = []
+        self.changed = threading.Condition()
+        self.attendants = 0
+        self.thread: threading.Thread | None = None
+        #: The thread is asleep, or was never started.
+        self.lazy, self.stopping = True, False
+
+    def add(self, flight: Operation) -> None:
+        """Take a flight on, and see to it that the thread is awake."""
+        # Either this sees the thread asleep, or the thread, about to sleep, sees the flight.
+        self.flights.append(flight)
+        if self.lazy and flight.threaded:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake the thread up, or start it."""
+        with self.changed:
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._work, name="hpccoll progress",
+                                               daemon=True)
+                self.lazy = False
+                self.thread.start()
+                # MPI is finalized after the interpreter; the thread must be gone by then.
+                atexit.register(self.stop)
+            self.changed.notify()
+
+    def remove(self, flight: Operation) -> None:
+        """Forget a flight."""
+        try:
+            self.flights.remove(flight)
+        except ValueError:
+            pass  # two threads may find it over
+
+    def once(self, flights: Sequence[Operation] | None = None) -> bool:
+        """Move flights, or all there are, on as far as they go now; tell whether any moved."""
+        moved = False
+        for flight in tuple(self.flights) if flights is None else flights:
+            moved |= flight.progress()
+        return moved
+
+    def threaded(self) -> list[Operation]:
+        """The flights that are the thread's to move on."""
+        return [flight for flight in self.flights if flight.threaded]
+
+    def finish(self, context: Context) -> None:
+        """Wait for all flights of a communicator; errors stay with their requests."""
+        for flight in [f for f in self.flights if f.context is context]:
+            flight.wait()
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """While somebody waits and moves all flights on, the thread only looks on."""
+        with self.changed:
+            self.attendants += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.attendants -= 1
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify()
+        self.thread.join()
+
+    def _work(self) -> None:
+        # Waking up costs the thread that wakes it more than a small collective takes, so the
+        # thread stays awake for a while, and looks only at what is not over by itself.
+        pause, idle_since = LONGEST_PAUSE, time.monotonic()
+        while not self.stopping and not MPI.Is_finalized():
+            time.sleep(pause)
+            mine = self.threaded()
+            moved = not self.attendants and self.once(mine)
+            pause = SHORTEST_PAUSE if moved else min(2 * pause, LONGEST_PAUSE)
+            if mine:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > LINGER:
+                with self.changed:
+                    self.lazy = True
+                    self.changed.wait_for(lambda: self.threaded() or self.stopping)
+                    self.lazy = False
+                pause, idle_since = LONGEST_PAUSE, time.monotonic()
+
+
+PROGRESS = Progress()

@@ -1,0 +1,44 @@
+"""Machine files: those that come along, by name, and those of the user, by path."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.simulator.machine_model import Machine, machine_from_text
+
+SUFFIX = ".json"
+
+
+def names() -> list[str]:
+    """Machines that come along."""
+    return sorted(entry.name.removesuffix(SUFFIX) for entry in _folder().iterdir()
+                  if entry.name.endswith(SUFFIX))
+
+
+def find(machine: str | os.PathLike | Machine) -> Machine:
+    """Look a machine up by name, or read its file.
+
+    Raises:
+        ArgumentError: neither a name nor a file, or a file that does not describe a machine.
+    """
+    if isinstance(machine, Machine):
+        return machine
+    if not isinstance(machine, (str, os.PathLike)):
+        raise ArgumentTypeError("machine", f"expected a name, a file or a Machine, got {machine!r}")
+    name = os.fspath(machine)
+    if name in names():
+        return machine_from_text((_folder() / (name + SUFFIX)).read_text(encoding="utf-8"), name)
+    try:
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ArgumentError("machine", f"cannot read {name!r}: {reason}",
+                            f"give a file, or one of {', '.join(names())}") from error
+    return machine_from_text(text, name)
+
+
+def _folder():
+    return resources.files("hpccoll.simulator") / "data"

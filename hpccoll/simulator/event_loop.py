@@ -1,0 +1,431 @@
+"""The engine: events in time order, exact for any schedule on any machine of the model.
+
+Every rank runs its rounds in order, one at a time; with segments, two at a time, in turn. A
+message begins when both ends are posted (rendezvous, as the proof demands), takes ``alpha``, then
+flows at the rate that :mod:`hpccoll.simulator.fair_share` gives it, recomputed whenever a message that
+shares something with it begins or ends. Messages from one rank to another flow one after the
+other. A round's local work starts when its messages are complete and waits for the rank's
+processor, first come first served.
+
+Ranks folded into classes (:mod:`hpccoll.simulator.symmetry`) run as one: a message stands for all its
+images, and a link counts how many of them it carries.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hpccoll.errors import ScheduleError
+from hpccoll.simulator.fair_share import fair_rates
+from hpccoll.simulator.machine_model import Machine
+from hpccoll.simulator.network import NetworkPaths, Resource, Route, binding, route
+from hpccoll.simulator.symmetry import Folding, Symmetry
+from hpccoll.simulator.workload import Workload
+
+#: Events that are due at the same time, but for rounding, happen together.
+TOGETHER = 1e-14
+BEGIN, FINISH, POST, COMPUTED = range(4)
+
+
+class ClassLink:
+    """From one class of ranks to another: what its messages cost, and who waits for whom."""
+
+    __slots__ = ("alpha", "overhead", "header", "depth", "beta", "uses", "meets", "waiting",
+                 "line")
+
+    def __init__(self, way: Route, uses: list, meets: list):
+        self.depth, self.alpha, self.overhead = way.depth, way.level.alpha, way.level.overhead
+        self.header = way.level.header
+        #: Seconds per byte of a message that is alone on its way.
+        self.beta = max(weight / resource.capacity for resource, weight in way.uses)
+        #: Resources that can hold a message up, and all, each with its use per byte.
+        self.uses, self.meets = uses, meets
+        #: By slot, sides posted whose other side is not; and messages whose bytes flow, or wait.
+        self.waiting: dict[int, deque] = {}
+        self.line: deque[Flow] = deque()
+
+
+class Flow:
+    """One message on its way."""
+
+    __slots__ = ("channel", "ends", "nbytes", "matched", "left", "rate", "since", "version",
+                 "last")
+
+    def __init__(self, channel: ClassLink, ends: tuple, nbytes: float, matched: float, last: int):
+        self.channel, self.ends, self.nbytes, self.matched = channel, ends, nbytes, matched
+        #: Which of its ends was posted last, the sender's (0) or the receiver's (1).
+        self.last = last
+        self.left = nbytes + channel.header
+        self.rate, self.since, self.version = 0.0, matched, 0
+
+
+class PipelineSlot:
+    """One slot of a class of ranks: segments index, index + depth, ... one after the other."""
+
+    __slots__ = ("rank", "slot", "rounds", "current", "pending", "log", "began")
+
+    def __init__(self, rank: int, slot: int, rounds: Iterator[tuple]):
+        self.rank, self.slot, self.rounds = rank, slot, rounds
+        #: The round that runs, as messages and seconds of local work; ``None`` at the end.
+        self.current: tuple | None = ((), 0.0)
+        self.pending, self.began = 0, 0.0
+        self.log: list[Done] = []
+
+
+class Done(NamedTuple):
+    """A round that is over: when it began and ended, and what its end waited for.
+
+    Attributes:
+        arrived: when its messages were complete; its local work follows.
+        waited: the last message: posted last by the thread ``by`` in its round ``at``, at
+            ``matched``; ``None`` for rounds without messages.
+    """
+
+    began: float
+    arrived: float
+    ended: float
+    waited: Waited | None
+
+
+class Waited(NamedTuple):
+    """The message that a round waited for."""
+
+    by: int
+    at: int
+    peer: int
+    matched: float
+    alpha: float
+    alone: float
+    nbytes: float
+    depth: int
+
+
+class Usage(NamedTuple):
+    """What went over a resource: bytes, or for a port seconds, of each of its images."""
+
+    resource: Resource
+    carried: float
+
+
+class SimulationRun(NamedTuple):
+    """The outcome of a simulation, class by class.
+
+    Attributes:
+        seconds: until the last rank is done.
+        ranks: a representative of every class.
+        threads: the threads, ``depth`` for each class, with their logs.
+        busy: seconds in which a class moved messages or computed.
+        level_bytes: bytes per depth of the layout, of all ranks together.
+        usage: of all ports, links and buses that were used.
+        messages: number of messages, of all ranks together.
+    """
+
+    seconds: float
+    ranks: tuple[int, ...]
+    threads: list[PipelineSlot]
+    busy: list[float]
+    level_bytes: dict[int, float]
+    usage: list[Usage]
+    messages: int
+
+
+def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding) -> SimulationRun:
+    """Time a schedule.
+
+    Raises:
+        ScheduleError: messages that do not meet, or meet with unequal sizes.
+    """
+    engine = _Engine(work, machine, layout, folding.symmetry)
+    engine.go()
+    return engine.outcome()
+
+
+class _Engine:
+    """State of one simulation."""
+
+    def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, symmetry: Symmetry | None):
+        self.work, self.machine, self.layout, self.symmetry = work, machine, layout, symmetry
+        self.ranks = tuple(symmetry.representatives() if symmetry else range(layout.size))
+        self.number = {rank: index for index, rank in enumerate(self.ranks)}
+        self.multiple = layout.size // len(self.ranks)
+        self.resources: list[Resource] = []
+        self.capacity: list[float] = []
+        self.carried: list[float] = []
+        self.known: dict[Resource, tuple[int, bool]] = {}
+        self.channels: dict[tuple, ClassLink] = {}
+        self.programs = [self.compiled(rank) for rank in self.ranks]
+        self.flowing: list[dict[Flow, None]] = [{} for _ in self.resources]
+        self.dirty: set[int] = set()
+        self.now, self.events, self.order = 0.0, [], 0
+        self.ready: deque[PipelineSlot] = deque()
+        self.processor = [0.0] * len(self.ranks)
+        self.active, self.since = [0] * len(self.ranks), [0.0] * len(self.ranks)
+        self.busy = [0.0] * len(self.ranks)
+        self.level_bytes: dict[int, float] = {}
+        self.messages = 0
+        self.threads = [PipelineSlot(rank, slot, self.rounds(rank, slot))
+                        for rank in range(len(self.ranks)) for slot in range(work.depth)]
+
+    # -- programs on channels --------------------------------------------------------------
+    def compiled(self, rank: int) -> dict[int, list]:
+        """A rank's rounds by kind of segment, its messages on channels."""
+        kinds = {self.work.kind(s): s for s in range(self.work.segments)}
+        ends: dict[tuple[bool, int], ClassLink] = {}
+        path = self.layout.path(rank)
+
+        def channel(sends: bool, peer: int) -> ClassLink:
+            if (sends, peer) not in ends:
+                there = self.layout.path(peer)
+                ends[sends, peer] = (self.channel(path, there) if sends
+                                     else self.channel(there, path))
+            return ends[sends, peer]
+
+        machine = self.machine
+        return {kind: [([(m.sends, channel(m.sends, m.peer), m.nbytes) for m in r.messages],
+                        r.reduced * machine.gamma + r.copied * machine.copy)
+                       for r in self.work.rounds(rank, segment)]
+                for kind, segment in kinds.items()}
+
+    def rounds(self, rank: int, slot: int) -> Iterator[tuple]:
+        """The rounds of a slot's segments."""
+        for segment in range(slot, self.work.segments, self.work.depth):
+            yield from self.programs[rank][self.work.kind(segment)]
+
+    def channel(self, sender: tuple, receiver: tuple) -> ClassLink:
+        """The channel between two paths: one for all images of the pair."""
+        symmetry = self.symmetry
+        key = ((symmetry.classed(sender), symmetry.classed(receiver),
+                symmetry.apart(sender, receiver)) if symmetry else (sender, receiver))
+        if key not in self.channels:
+            way = route(self.machine, sender, receiver)
+            meets, uses = [], []
+            for resource, weight in way.uses:
+                if symmetry and resource.kind not in ("send", "recv"):
+                    weight *= symmetry.fixing(resource.path)
+                if not weight:
+                    continue
+                index, holds = self.resource(resource)
+                meets.append((index, weight))
+                if holds:
+                    uses.append((index, weight))
+            self.channels[key] = ClassLink(way, uses, meets)
+        return self.channels[key]
+
+    def resource(self, resource: Resource) -> tuple[int, bool]:
+        """Index of a resource, or of the one that stands for it, and whether it ever binds."""
+        if self.symmetry:
+            resource = resource._replace(path=self.symmetry.classed(resource.path))
+        if resource not in self.known:
+            self.known[resource] = len(self.resources), binding(self.machine, self.layout,
+                                                                resource)
+            self.resources.append(resource)
+            self.capacity.append(resource.capacity)
+            self.carried.append(0.0)
+        return self.known[resource]
+
+    # -- events ----------------------------------------------------------------------------
+    def at(self, time: float, kind: int, *what) -> None:
+        self.order += 1
+        heapq.heappush(self.events, (time, self.order, kind, what))
+
+    def go(self) -> None:
+        """Let time pass until nothing happens any more."""
+        self.ready.extend(self.threads)
+        self.advance()
+        self.share()
+        handlers = {BEGIN: self.begin, FINISH: self.finish, POST: self.posted,
+                    COMPUTED: self.ended}
+        events = self.events
+        while events:
+            self.now = events[0][0]
+            limit = self.now * (1 + TOGETHER)
+            while events and events[0][0] <= limit:
+                _, _, kind, what = heapq.heappop(events)
+                handlers[kind](*what)
+                if self.ready:
+                    self.advance()
+            self.share()
+        stuck = next((t for t in self.threads if t.current is not None), None)
+        if stuck:
+            raise ScheduleError(
+                f"{self.work.schedule.title}: rank {self.ranks[stuck.rank]} waits for ever in "
+                f"round {len(stuck.log)} for {stuck.pending} message(s); verify() names the step")
+
+    def advance(self) -> None:
+        """Start the next round of every thread that is through with one."""
+        while self.ready:
+            thread = self.ready.popleft()
+            thread.current = next(thread.rounds, None)
+            if thread.current is not None:
+                self.start(thread)
+
+    def start(self, thread: PipelineSlot) -> None:
+        """Post a round's messages, one after the other where that takes time."""
+        messages, _ = thread.current
+        thread.began, thread.pending = self.now, len(messages)
+        if not messages:
+            self.computes(thread, None)
+            return
+        if not any(channel.overhead for _, channel, _ in messages):
+            for message in messages:
+                self.post(thread, *message)
+            return
+        free = max(self.now, self.processor[thread.rank])
+        for message in messages:
+            free += message[1].overhead
+            self.at(free, POST, thread, *message)
+            self.occupy(thread.rank)
+        self.processor[thread.rank] = free
+
+    def posted(self, thread: PipelineSlot, *message) -> None:
+        """The processor has posted a message."""
+        self.release(thread.rank)
+        self.post(thread, *message)
+
+    def post(self, thread: PipelineSlot, sends: bool, channel: ClassLink, nbytes: float) -> None:
+        """Post one side of a message; it begins if the other one waits."""
+        queue = channel.waiting.setdefault(thread.slot, deque())
+        if not queue or queue[0][0] == sends:
+            queue.append((sends, thread, len(thread.log), nbytes))
+            return
+        _, other, number, theirs = queue.popleft()
+        if theirs != nbytes:
+            raise ScheduleError(
+                f"{self.work.schedule.title}: rank {self.ranks[thread.rank]} expects {nbytes:g} "
+                f"bytes in round {len(thread.log)}, but its peer says {theirs:g}")
+        here, there = (thread, len(thread.log)), (other, number)
+        flow = Flow(channel, (here, there) if sends else (there, here), nbytes, self.now,
+                    0 if sends else 1)
+        self.occupy(thread.rank)
+        self.occupy(other.rank)
+        self.messages += self.multiple
+        self.level_bytes[channel.depth] = (self.level_bytes.get(channel.depth, 0.0)
+                                           + nbytes * self.multiple)
+        if channel.alpha:
+            self.at(self.now + channel.alpha, BEGIN, flow)
+        else:
+            self.begin(flow)
+
+    def begin(self, flow: Flow) -> None:
+        """The first byte is through: the message takes its share, once those before it are done."""
+        if not flow.left or not flow.channel.uses:
+            self.arrive(flow)
+            return
+        flow.channel.line.append(flow)
+        if len(flow.channel.line) == 1:
+            self.enter(flow)
+
+    def enter(self, flow: Flow) -> None:
+        """A message takes its share of what it uses."""
+        flow.since = self.now
+        uses, alone = flow.channel.uses, True
+        for index, _ in uses:
+            alone = alone and not self.flowing[index]
+            self.flowing[index][flow] = None
+        if alone:
+            self.flows_at(flow, min(self.capacity[i] / w for i, w in uses))
+        else:
+            self.dirty.update(index for index, _ in uses)
+
+    def flows_at(self, flow: Flow, rate: float) -> None:
+        flow.rate = rate
+        flow.version += 1
+        self.at(self.now + flow.left / rate, FINISH, flow, flow.version)
+
+    def finish(self, flow: Flow, version: int) -> None:
+        """The last byte is through, unless the rate has changed in between."""
+        if version != flow.version:
+            return
+        flow.version += 1
+        for index, _ in flow.channel.uses:
+            del self.flowing[index][flow]
+            if self.flowing[index]:
+                self.dirty.add(index)
+        line = flow.channel.line
+        line.popleft()
+        if line:
+            self.enter(line[0])
+        self.arrive(flow)
+
+    def share(self) -> None:
+        """Give new rates to all messages that depend on a resource where something changed."""
+        if not self.dirty:
+            return
+        flows: dict[Flow, None] = {}
+        seen, found = set(self.dirty), list(self.dirty)
+        while found:
+            for flow in self.flowing[found.pop()]:
+                if flow not in flows:
+                    flows[flow] = None
+                    new = [index for index, _ in flow.channel.uses if index not in seen]
+                    seen.update(new)
+                    found += new
+        self.dirty.clear()
+        rates = fair_rates([flow.channel.uses for flow in flows], self.capacity)
+        for flow, rate in zip(flows, rates):
+            if math.isclose(rate, flow.rate, rel_tol=1e-14):
+                continue
+            flow.left = max(flow.left - flow.rate * (self.now - flow.since), 0.0)
+            flow.since = self.now
+            self.flows_at(flow, rate)
+
+    def arrive(self, flow: Flow) -> None:
+        """A message is complete on both sides."""
+        for index, weight in flow.channel.meets:
+            self.carried[index] += weight * flow.nbytes
+        for thread, _ in flow.ends:
+            self.release(thread.rank)
+            thread.pending -= 1
+            if not thread.pending:
+                self.computes(thread, flow)
+
+    def computes(self, thread: PipelineSlot, flow: Flow | None) -> None:
+        """All messages of a round are complete: its local work waits for the processor."""
+        seconds = thread.current[1]
+        arrived = self.now
+        if not seconds:
+            self.logged(thread, flow, arrived)
+            self.ready.append(thread)
+            return
+        end = max(arrived, self.processor[thread.rank]) + seconds
+        self.processor[thread.rank] = end
+        self.occupy(thread.rank)
+        self.at(end, COMPUTED, thread, flow, arrived)
+
+    def ended(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
+        """A round is over."""
+        self.release(thread.rank)
+        self.logged(thread, flow, arrived)
+        self.ready.append(thread)
+
+    def logged(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
+        waited = None
+        if flow is not None:
+            (last, at), (sender, _), (receiver, _) = flow.ends[flow.last], *flow.ends
+            channel = flow.channel
+            other = receiver if thread is sender else sender
+            waited = Waited(last.rank * self.work.depth + last.slot, at, other.rank,
+                            flow.matched, channel.alpha,
+                            channel.beta * (flow.nbytes + channel.header), flow.nbytes,
+                            channel.depth)
+        thread.log.append(Done(thread.began, arrived, self.now, waited))
+
+    # -- busy times ------------------------------------------------------------------------
+    def occupy(self, rank: int) -> None:
+        if not self.active[rank]:
+            self.since[rank] = self.now
+        self.active[rank] += 1
+
+    def release(self, rank: int) -> None:
+        self.active[rank] -= 1
+        if not self.active[rank]:
+            self.busy[rank] += self.now - self.since[rank]
+
+    def outcome(self) -> SimulationRun:
+        return SimulationRun(max((t.log[-1].ended for t in self.threads if t.log), default=0.0),
+                   self.ranks, self.threads, self.busy, self.level_bytes,
+                   [Usage(r, c) for r, c in zip(self.resources, self.carried)], self.messages)

@@ -1,0 +1,196 @@
+"""Folding: ranks that do the same in the same surroundings are timed once.
+
+A rank's path through a regular layout is a number with one digit a level. A *symmetry* changes
+some digits of all ranks at once: it adds a constant to them, round the level ("+"), or takes the
+exclusive or with one ("^", levels of a power of two). It maps groups to groups, so the machine
+looks the same afterwards. If it also maps the program of every rank to that of its image, then
+ranks that differ only in those digits do the same at the same time, and one of each class is
+enough: rings and circulant algorithms are symmetric under "+", recursive doubling and halving
+under "^", compositions over levels under a choice for each.
+
+Whether a symmetry holds is looked at, not declared: the programs of other ranks are compared
+with those of their representatives, message by message. Where all programs together are short,
+all ranks are; otherwise a sample, with the ranks at the corners of every level in it. The engine
+then insists that every message of the folded schedule meets its counterpart of the same size.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import product
+from random import Random
+from typing import NamedTuple
+
+from hpccoll.simulator.network import NetworkPaths
+from hpccoll.simulator.workload import Round, Workload
+
+#: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample.
+ALL, SAMPLE, FEW = 200_000, 24, 8
+#: Messages of programs kept for comparison with another symmetry.
+KEPT = 1_000_000
+
+Path = tuple
+
+
+class Symmetry(NamedTuple):
+    """What may be done to the digits of a rank: "+", "^", or "=" for nothing, level by level."""
+
+    radices: tuple[int, ...]
+    modes: tuple[str, ...]
+
+    @property
+    def order(self) -> int:
+        """Ranks in a class."""
+        return self.fixing(())
+
+    def fixing(self, path: Sequence[int]) -> int:
+        """Number of symmetries that leave a group, given by its path, where it is."""
+        found = 1
+        for radix, mode in list(zip(self.radices, self.modes))[len(path):]:
+            found *= radix if mode != "=" else 1
+        return found
+
+    def classed(self, path: Path) -> Path:
+        """The path of the representative of a rank or group."""
+        return tuple(digit if mode == "=" else 0 for digit, mode in zip(path, self.modes))
+
+    def moved(self, path: Path, by: Path) -> Path:
+        """Where a rank goes when the representative goes to the rank ``by``."""
+        return tuple((digit + d) % radix if mode == "+" else digit ^ d if mode == "^" else digit
+                     for digit, d, radix, mode in zip(path, by, self.radices, self.modes))
+
+    def apart(self, path: Path, other: Path) -> Path:
+        """What takes one rank's digits to another's; the same for all images of the pair."""
+        return tuple((b - a) % radix if mode == "+" else a ^ b if mode == "^" else 0
+                     for a, b, radix, mode in zip(path, other, self.radices, self.modes))
+
+    def representatives(self) -> Iterator[int]:
+        """The rank with zeros in all digits that change, for every class."""
+        free = [range(radix) if mode == "=" else (0,)
+                for radix, mode in zip(self.radices, self.modes)]
+        for path in product(*free):
+            yield self.rank(path)
+
+    def rank(self, path: Path) -> int:
+        """The rank at a path."""
+        number = 0
+        for digit, radix in zip(path, self.radices):
+            number = number * radix + digit
+        return number
+
+    def __str__(self) -> str:
+        return "x".join(f"{radix}{'' if mode == '=' else mode}"
+                        for radix, mode in zip(self.radices, self.modes))
+
+
+class Folding(NamedTuple):
+    """A symmetry, and on how many ranks it was checked; ``None`` where ranks stand alone."""
+
+    symmetry: Symmetry | None
+    checked: int = 0
+
+    def describe(self, size: int) -> str:
+        """One line for people."""
+        if self.symmetry is None:
+            return f"{size:,} ranks, each timed on its own"
+        how = "all ranks" if self.checked >= size else f"{self.checked} ranks"
+        classes = size // self.symmetry.order
+        return (f"{size:,} ranks in {classes:,} class{'es' * (classes != 1)} "
+                f"(symmetry {self.symmetry}, checked on {how})")
+
+
+def fold(work: Workload, layout: NetworkPaths) -> Folding:
+    """Find the symmetry with the fewest classes; without one, every rank stands alone."""
+    radices = layout.radices()
+    if radices is None or layout.size == 1:
+        return Folding(None)
+    programs = _Programs(work)
+    for symmetry in sorted(symmetries(radices), key=lambda s: -s.order):
+        checked = check(symmetry, programs, layout)
+        if checked:
+            return Folding(symmetry, checked)
+    return Folding(None)
+
+
+def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
+    """List every symmetry of a layout that changes some digit."""
+    choices = [("=",) if radix == 1 else ("+", "^", "=") if radix > 2 and not radix & (radix - 1)
+               else ("+", "=") for radix in radices]
+    for modes in product(*choices):
+        if set(modes) != {"="}:
+            yield Symmetry(radices, modes)
+
+
+def check(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths) -> int:
+    """Compare programs; return on how many ranks the symmetry holds, 0 if it fails on one."""
+    size = layout.size
+    # A program of few messages may still take a look at every block to make.
+    if (programs.messages(0) + programs.work.nblocks) * size <= ALL:
+        ranks: Sequence[int] = range(size)
+    else:
+        ranks = sample(symmetry, programs, layout)
+    for rank in ranks:
+        path = layout.path(rank)
+        first = symmetry.rank(symmetry.classed(path))
+        if rank != first and not _alike(symmetry, programs, layout, first, rank):
+            return 0
+    return len(ranks)
+
+
+def sample(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths) -> list[int]:
+    """Choose ranks to compare: ends and middles of all levels, and some more."""
+    most = SAMPLE if programs.messages(0) * SAMPLE <= ALL else FEW
+    free = [sorted({0, 1, radix // 2, radix - 1} & set(range(radix)))
+            for radix in symmetry.radices]
+    # The ranks after and before the first come first: most symmetries that fail do so there.
+    corners = [symmetry.rank(path) for path in product(*free)]
+    draw = Random(layout.size)
+    chosen = [1, layout.size - 1, layout.size // 2, programs.work.schedule.root]
+    chosen += draw.sample(corners, min(most // 2, len(corners)))
+    chosen += [draw.randrange(layout.size) for _ in range(most)]
+    return list(dict.fromkeys(chosen))[:max(most, 4)]
+
+
+class _Programs:
+    """Programs by rank; the latest ones are kept."""
+
+    def __init__(self, work: Workload):
+        self.work = work
+        self.kept: OrderedDict[int, list[list[Round]]] = OrderedDict()
+        self.held = 0
+
+    def of(self, rank: int) -> list[list[Round]]:
+        """The rounds of every kind of segment."""
+        if rank not in self.kept:
+            kinds = {self.work.kind(s): s for s in range(self.work.segments)}
+            self.kept[rank] = [self.work.rounds(rank, s) for s in kinds.values()]
+            self.held += self.messages(rank)
+            while self.held > KEPT and len(self.kept) > 2:
+                oldest = next(iter(self.kept))
+                self.held -= self.messages(oldest)
+                del self.kept[oldest]
+        self.kept.move_to_end(rank)
+        return self.kept[rank]
+
+    def messages(self, rank: int) -> int:
+        """Messages of a rank."""
+        return sum(len(r.messages) for rounds in self.of(rank) for r in rounds)
+
+
+def _alike(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths, first: int,
+           rank: int) -> bool:
+    """Tell whether the symmetry that takes one rank to the other takes its program along."""
+    by, images = layout.path(rank), {}
+    for ours, theirs in zip(programs.of(first), programs.of(rank)):
+        if len(ours) != len(theirs):
+            return False
+        for mine, other in zip(ours, theirs):
+            if mine[1:] != other[1:] or len(mine.messages) != len(other.messages):
+                return False
+            for a, b in zip(mine.messages, other.messages):
+                if a.peer not in images:
+                    images[a.peer] = symmetry.rank(symmetry.moved(layout.path(a.peer), by))
+                if a.sends != b.sends or a.nbytes != b.nbytes or images[a.peer] != b.peer:
+                    return False
+    return True

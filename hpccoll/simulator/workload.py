@@ -1,0 +1,145 @@
+"""What one rank has to do, in bytes: the schedule's rounds on a message of a given size.
+
+Blocks are equal by default, parts of bytes included, so that ranks which do the same do equally
+much. With an ``itemsize``, blocks are whole elements, as a plan cuts them, and those that get no
+element vanish.
+
+Messages of a round from one rank to another count as one: algorithms cut them where memory wraps
+round, which is not the network's business. Copies of the input are free: plans read the input
+where it lies. Packing of messages that are not contiguous in memory is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.collectives import IN, TMP, block_counts, slot_keys
+from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span
+
+#: Segments in flight at once, as in plans.
+DEPTH = 2
+
+
+class SimulatedMessage(NamedTuple):
+    """A message sent to, or received from, a peer."""
+
+    sends: bool
+    peer: int
+    nbytes: float
+
+
+class Round(NamedTuple):
+    """Messages posted together, and the bytes reduced and copied once all are complete."""
+
+    messages: tuple[SimulatedMessage, ...]
+    reduced: float
+    copied: float
+
+
+class Workload:
+    """The rounds of any rank, segment by segment.
+
+    Args:
+        schedule: what to do.
+        nbytes: bytes of a rank's vector, or of all its blocks together.
+        itemsize: bytes of an element, for blocks of whole elements; 0 for equal blocks.
+        segment_bytes: cut blocks into segments of at most so many bytes; 0 for one segment.
+        joined: count the messages of a round from one rank to another as one.
+
+    Raises:
+        ArgumentError: a size that is negative, not a number, or not of whole elements.
+    """
+
+    def __init__(self, schedule: Schedule, nbytes: float, itemsize: int = 0,
+                 segment_bytes: float = 0, joined: bool = True):
+        self.schedule, self.joined = schedule, joined
+        for name, value in (("nbytes", nbytes), ("itemsize", itemsize),
+                            ("segment_bytes", segment_bytes)):
+            if (isinstance(value, bool) or not isinstance(value, (int, float))
+                    or not 0 <= value < math.inf):
+                raise ArgumentError(name, f"expected a number of bytes, 0 or more, got {value!r}")
+        payload = schedule.collective.payload
+        self.nblocks = schedule.nblocks if payload == "vector" else schedule.size
+        self.unit = nbytes / self.nblocks
+        self.counts: list[int] = []
+        if itemsize:
+            count, rest = divmod(nbytes, itemsize)
+            if rest:
+                raise ArgumentError("nbytes", f"{nbytes} bytes are no whole number of elements "
+                                              f"of {itemsize} bytes")
+            self.counts = block_counts(int(count), self.nblocks)
+            self.unit = float(itemsize)
+            if self.counts[0] == self.counts[-1]:
+                self.unit *= self.counts[0]
+                self.counts = []
+        longest = (self.counts[0] if self.counts else 1) * self.unit
+        self.segments = max(1, math.ceil(longest / segment_bytes)) if segment_bytes else 1
+        if payload == "none":
+            self.unit, self.segments, self.counts = 0.0, 1, []
+        # Elements per segment, so that all segments but the last are equal.
+        self.step = -(-self.counts[0] // self.segments) if self.counts else 0
+
+    @property
+    def depth(self) -> int:
+        """Segments in flight at once."""
+        return min(DEPTH, self.segments)
+
+    def kind(self, segment: int) -> int:
+        """A number that is equal for segments of equal rounds."""
+        return segment if self.counts else 0
+
+    def rounds(self, rank: int, segment: int = 0) -> list[Round]:
+        """One rank's rounds of one segment; rounds in which nothing is left to do are dropped."""
+        program = self.schedule.program(rank)
+        measure = self._measure(rank, program.scratch, segment)
+        unit = self.unit if self.counts else self.unit / self.segments
+        made = []
+        for steps in program.rounds:
+            # In units, which are exact: sums of bytes would depend on how they were cut.
+            messages, reduced, copied = [], 0, 0
+            places: dict[tuple[bool, int], int] = {}
+            for step in steps:
+                units = measure(step.spans)
+                if step.kind in (SEND, RECV):
+                    end = step.kind == SEND, step.peer
+                    reduced += units if step.side else 0
+                    if units and end in places:
+                        messages[places[end]][2] += units
+                    elif units or not step.spans:
+                        if units and self.joined:
+                            places[end] = len(messages)
+                        messages.append([*end, units])
+                elif step.kind == COPY:
+                    copied += units if any(s.buffer != IN for s in step.source) else 0
+                else:
+                    reduced += units
+            if messages or reduced or copied:
+                made.append(Round(tuple(SimulatedMessage(sends, peer, units * unit)
+                                        for sends, peer, units in messages),
+                                  reduced * unit, copied * unit))
+        return made
+
+    def _measure(self, rank: int, scratch: Sequence[int],
+                 segment: int) -> Callable[[Sequence[Span]], int]:
+        """A function that tells how many units, of one size, some spans hold."""
+        if not self.unit:
+            return lambda spans: 0
+        if not self.counts:
+            return lambda spans: sum(span.stop - span.start for span in spans)
+        s, start = self.schedule, segment * self.step
+        pairs, size = s.collective.payload == "pairs", s.size
+
+        def count(key: int) -> int:
+            # A pair's block has the size that its destination has in every rank's list.
+            held = self.counts[key % size if pairs else key]
+            return min(max(held - start, 0), self.step) if self.segments > 1 else held
+
+        keys = {**slot_keys(s.collective, rank, size, s.root, s.nblocks), TMP: scratch}
+        before = {buffer: list(accumulate(map(count, held), initial=0))
+                  for buffer, held in keys.items()}
+        return lambda spans: sum(
+            before[span.buffer][span.stop] - before[span.buffer][span.start] for span in spans)

@@ -1,0 +1,116 @@
+"""Loopback whose messages are used where they lie, as those through shared memory are.
+
+A receiver that has been told what to do with a message (``Posting.uses``) does it on the
+sender's own memory, message by message from the front, and the sender's memory is its own again
+only after that. This is the other way in which plans may run, so it is proved by running, too.
+Messages that cannot be used for some time are moved to where they would have been received, and
+with ``eager=True`` at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from hpccoll.errors import MessageSizeError
+from hpccoll.ir.schedule import SEND
+from hpccoll.transport import Posting
+from hpccoll.transport.loopback import Loopback, LoopbackEndpoint, spoil
+
+#: Tests after which messages further back are put aside.
+PATIENCE = 2
+
+
+class Direct(Loopback):
+    """A world of ``size`` ranks that read each other's memory."""
+
+    def endpoint(self, rank: int) -> DirectEndpoint:
+        """One rank's side of this world."""
+        return DirectEndpoint(self, rank)
+
+
+class DirectEndpoint(LoopbackEndpoint):
+    """One rank's side of a :class:`Direct` world."""
+
+    def direct(self, peers: Sequence[int], tag: int) -> bool:
+        """Messages from all ranks are used in place."""
+        return True
+
+    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> DirectBatch:
+        """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
+        return DirectBatch(self, postings, tag)
+
+
+class DirectBatch:
+    """Messages of one rank."""
+
+    def __init__(self, endpoint: DirectEndpoint, postings: Sequence[Posting], tag: int):
+        self.endpoint, self.postings, self.tag = endpoint, postings, tag
+
+    def start(self) -> None:
+        world, rank = self.endpoint.world, self.endpoint.rank
+        self.mine = [_End(posting, world.eager) for posting in self.postings]
+        self.waiting = [end for end in self.mine if end.posting.kind != SEND]
+        self.idle = PATIENCE if world.eager else 0
+        for end in self.mine:
+            sending, peer = end.posting.kind == SEND, end.posting.peer
+            pair = (rank, peer, self.tag) if sending else (peer, rank, self.tag)
+            queue = world.queues.setdefault(pair, deque())
+            if queue and queue[0].posting.kind != end.posting.kind:
+                partner = queue.popleft()
+                end.partner, partner.partner = partner, end
+            else:
+                queue.append(end)
+
+    def test(self, tries: int = 1) -> bool:
+        while self.waiting and self.waiting[0].partner:
+            self.waiting.pop(0).use()
+        self.idle += 1
+        if self.idle > PATIENCE:
+            for end in filter(lambda end: end.partner, self.waiting):
+                end.put_aside()
+        return all(end.done for end in self.mine)
+
+    def free(self) -> None:
+        self.mine = self.waiting = []
+
+
+class _End:
+    """One end of a message."""
+
+    def __init__(self, posting: Posting, eager: bool):
+        self.posting, self.partner, self.done = posting, None, False
+        self.message: Any = None
+        if posting.kind != SEND:
+            spoil(posting.array)
+        else:
+            self.message = posting.array.copy() if eager else posting.array
+
+    def use(self) -> None:
+        """Do with the message what is to be done with it."""
+        message = self.arrived()
+        for function, operands, place, start, stop in self.posting.uses:
+            operands = list(operands)
+            operands[place] = message[start:stop]
+            function(*operands)
+        if not self.posting.uses and message is not self.posting.array:
+            self.posting.array[...] = message
+        self.done = self.partner.done = True
+
+    def put_aside(self) -> None:
+        """Receive the message, to be used later; the sender goes on."""
+        if self.message is None:
+            self.posting.array[...] = self.arrived()
+            self.message, self.partner.done = self.posting.array, True
+
+    def arrived(self) -> Any:
+        """The message, where it lies."""
+        if self.message is not None:
+            return self.message
+        message = self.partner.message
+        if message.nbytes != self.posting.array.nbytes:
+            raise MessageSizeError(f"a message of {message.nbytes} bytes from rank "
+                                   f"{self.posting.peer} met a receive of "
+                                   f"{self.posting.array.nbytes} bytes")
+        return message

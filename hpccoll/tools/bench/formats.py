@@ -1,0 +1,201 @@
+"""Output for programs: OSU's text form, CSV, and the JSON record with every single time."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ContextManager, TextIO
+
+import numpy
+
+from hpccoll import __version__
+from hpccoll.measure.cases import mpi_type
+from hpccoll.measure.results import Result, ratios
+from hpccoll.tools.bench import regret
+from hpccoll.tools.bench.records import SCHEMA
+from hpccoll.tools.bench.report import Group
+
+PERCENTILES = (50, 90, 99)
+
+
+class Osu:
+    """The text form of OSU's latency tests; ReFrame's stock OSU checks read it.
+
+    Several candidates come one after the other, which their sizes must wait for.
+
+    Args:
+        file: where to write.
+        full: add minimum, maximum and iterations (``-f``).
+        validation: add the verdict (``-c``); everything is checked in any case.
+        tail: add percentiles (``-z``).
+    """
+
+    def __init__(self, file: TextIO, full: bool, validation: bool, tail: bool):
+        self.file, self.full, self.validation, self.tail = file, full, validation, tail
+        self.waiting: list[Group] = []
+        self.several = False
+        self.started = ""
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Nothing: OSU's checks know the comments they expect."""
+
+    def collective(self, name: str, labels: Sequence[str]) -> None:
+        """Write what is left of the collective before."""
+        self.flush()
+        self.several, self.started = len(labels) > 1, ""
+
+    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+        """Write a line, or keep it."""
+        if self.several:
+            self.waiting.append(results)
+        elif results:
+            self.write(results[0])
+
+    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Write what is left."""
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the kept lines, candidate by candidate."""
+        labels = dict.fromkeys(r.candidate for group in self.waiting for r in group)
+        for label in labels:
+            for result in (r for group in self.waiting for r in group if r.candidate == label):
+                self.write(result)
+        self.waiting = []
+
+    def write(self, result: Result) -> None:
+        """Write one line, and a head where a candidate begins."""
+        sized = result.count > 0
+        if self.started != result.candidate:
+            self.started = result.candidate
+            self.head(result, sized)
+        cells = [f"{result.message:<10}"] if sized else []
+        means = result.rank_mean_seconds
+        cells += [_time(numpy.mean(means))]
+        if self.full:
+            cells += [_time(min(means)), _time(max(means)), f"{len(result.seconds):>12}"]
+        if self.validation:
+            cells += [f"{'Fail' if result.failures else 'Pass':>20}"]
+        if self.tail:
+            cells += [_time(result.percentile(p)) for p in PERCENTILES]
+        print("".join(cells), file=self.file, flush=True)
+
+    def head(self, result: Result, sized: bool) -> None:
+        """Write the comment lines of one candidate."""
+        title = result.collective.replace("_", " ").capitalize()
+        print(f"# hpccoll MPI {title} Latency Test v{__version__}, algorithm {result.candidate}",
+              file=self.file)
+        if sized:
+            name = mpi_type(numpy.dtype(result.dtype)).Get_name()
+            print(f"# Datatype: {name}.", file=self.file)
+        cells = [f"{'# Size' if sized else '#':<10}", f"{'Avg Latency(us)':>20}"]
+        if self.full:
+            cells += [f"{'Min Latency(us)':>20}", f"{'Max Latency(us)':>20}",
+                      f"{'Iterations':>12}"]
+        if self.validation:
+            cells += [f"{'Validation':>20}"]
+        if self.tail:
+            cells += [f"{f'P{p} Tail Lat(us)':>20}" for p in PERCENTILES]
+        print("".join(cells), file=self.file, flush=True)
+
+
+class Csv:
+    """One line per candidate and case; the first line names the columns."""
+
+    def __init__(self, file: TextIO):
+        self.file = file
+        self.writer: csv.DictWriter | None = None
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Nothing: the columns follow from the first result."""
+
+    def collective(self, name: str, labels: Sequence[str]) -> None:
+        """Nothing: the collective is a column."""
+
+    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+        """Write the lines of a case."""
+        for entry in entries(results):
+            row = {**entry, **entry["statistics"]}
+            for series in ("statistics", "seconds", "rank_mean_seconds"):
+                del row[series]
+            if self.writer is None:
+                self.writer = csv.DictWriter(self.file, list(row), lineterminator="\n")
+                self.writer.writeheader()
+            self.writer.writerow(row)
+        self.file.flush()
+
+    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Nothing more to write."""
+
+
+class Json:
+    """The record: environment, settings and raw series, so that anything can be recomputed.
+
+    Args:
+        opened: opens the file.
+        settings: all options.
+        tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
+        keep: times of each series, evenly taken; 0 for all of them. Statistics are of all.
+    """
+
+    def __init__(self, opened: Callable[[], ContextManager[TextIO]], settings: Mapping[str, Any],
+                 tolerance: float = regret.TOLERANCE, keep: int = 0):
+        self.opened, self.settings, self.tolerance = opened, settings, tolerance
+        self.keep = keep
+        self.environment: Mapping[str, Any] = {}
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Keep the environment for the record."""
+        self.environment = environment
+
+    def collective(self, name: str, labels: Sequence[str]) -> None:
+        """Nothing: the record is written at the end."""
+
+    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+        """Nothing: the record is written at the end."""
+
+    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Write the record."""
+        record = {
+            "schema": SCHEMA, "environment": self.environment, "settings": self.settings,
+            "synchronisation": "barrier before every iteration; time of the slowest rank",
+            "complete": not interrupted,
+            "auto": regret.summary(groups, self.tolerance),
+            "results": [_thinned(entry, self.keep) for group in groups for entry in entries(group)],
+        }
+        with self.opened() as file:
+            json.dump(record, file, indent=1)
+            file.write("\n")
+
+
+def entries(group: Group) -> list[dict[str, Any]]:
+    """The results of a case as plain data."""
+    found = ratios(group)
+    return [{**result._asdict(), "statistics": statistics(result, found.get(result.candidate))}
+            for result in group]
+
+
+def _thinned(entry: dict[str, Any], keep: int) -> dict[str, Any]:
+    """A result with so many of its times."""
+    count = len(entry["seconds"])
+    if not 0 < keep < count:
+        return entry
+    return {**entry, "seconds": [entry["seconds"][n * count // keep] for n in range(keep)]}
+
+
+def statistics(result: Result, ratio: float | None) -> dict[str, Any]:
+    """What a series says; ``ratio`` and the median are what to compare by."""
+    return {
+        "iterations": len(result.seconds), "min_seconds": min(result.seconds),
+        "mean_seconds": result.mean, "trimmed_seconds": result.trimmed,
+        **{f"p{p}_seconds": result.percentile(p) for p in PERCENTILES},
+        "max_seconds": max(result.seconds), "cv": result.variation,
+        "algbw_bytes_per_second": result.algorithm_bandwidth(result.mean),
+        "busbw_bytes_per_second": result.bus_bandwidth(result.mean), "ratio": ratio,
+        "limit": result.limit,
+    }
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:20.2f}"

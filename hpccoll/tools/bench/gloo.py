@@ -1,0 +1,183 @@
+"""Peers: collectives of other libraries, in the same processes and on the same buffers.
+
+PyTorch's Gloo process group is one more candidate where PyTorch is installed. Its ranks are
+MPI's; they find each other through a store on rank 0's host. Its tensors share memory with the
+NumPy buffers, so nothing is copied for it that its users would not copy: it reduces in place,
+and where the call is not in place, the input is copied to the output first, in the time.
+
+What is called is what its users call, ``torch.distributed``, with all that costs in Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.errors import HpccollError
+from hpccoll.measure.cases import Case
+
+#: The name of the candidate, and seconds until its calls give up.
+GLOO, TIMEOUT = "gloo", 300
+#: What it offers, and on which types.
+COLLECTIVES = ("barrier", "bcast", "allreduce", "reduce", "allgather", "gather", "scatter",
+               "reduce_scatter_block", "alltoall")
+TYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
+#: Operators, and what they are called there.
+OPERATORS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX"}
+
+
+def available() -> None:
+    """Find out whether there is a peer.
+
+    Raises:
+        HpccollError: PyTorch, or its Gloo, is not installed.
+    """
+    try:
+        distributed = importlib.import_module("torch.distributed")
+    except ImportError as error:
+        raise HpccollError("--peers needs PyTorch; install it with: pip install 'hpccoll[torch]', "
+                           "or for processors only: pip install torch --index-url "
+                           f"https://download.pytorch.org/whl/cpu ({error})") from error
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        raise HpccollError("--peers: this PyTorch was built without Gloo")
+
+
+def objection(case: Case) -> str:
+    """Why Gloo cannot serve a case; nothing if it can."""
+    if case.collective not in COLLECTIVES:
+        return f"{GLOO} has no {case.collective}"
+    if case.count and case.dtype.name not in TYPES:
+        return f"{GLOO} knows no {case.dtype.name}"
+    if case.op is not None and case.op not in OPERATORS:
+        return f"{GLOO} has no operator {case.op}"
+    if case.in_place and case.collective not in ("allreduce", "reduce"):
+        return f"{GLOO} has no {case.collective} in place"
+    return ""
+
+
+class Gloo:
+    """PyTorch's Gloo process group over all ranks; making and ending it is collective."""
+
+    def __init__(self, comm: MPI.Intracomm):
+        self.torch = importlib.import_module("torch")
+        self.dist = dist = importlib.import_module("torch.distributed")
+        self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
+        hosts = comm.allgather(MPI.Get_processor_name())
+        host = "localhost" if len(Counter(hosts)) == 1 else hosts[0]
+        within = timedelta(seconds=TIMEOUT)
+        store = None
+        if self.rank == 0:
+            store = dist.TCPStore(host, 0, self.size, True, within, wait_for_workers=False)
+        port = comm.bcast(store and store.port)
+        # Rank 0 serves all, so it must not let go before the others have.
+        self.store = store or dist.TCPStore(host, port, self.size, False, within)
+        dist.init_process_group(GLOO, store=self.store, rank=self.rank, world_size=self.size,
+                                timeout=within)
+        self.version = self.torch.__version__
+
+    def method(self, collective: str) -> Callable:
+        """A function that takes what the mpi4py method takes, and lets Gloo do it.
+
+        What it makes of a set of buffers is kept: a user makes tensors once, too.
+        """
+        prepared: dict[tuple[int, ...], tuple[Callable, tuple]] = {}
+        prepare = getattr(self, f"_{collective}")
+
+        def call(*arguments: Any) -> None:
+            found = prepared.get(tuple(map(id, arguments)))
+            if found is None:
+                # The arguments are kept, so that nothing else gets their identity.
+                found = prepare(*arguments), arguments
+                prepared[tuple(map(id, arguments))] = found
+            found[0]()
+
+        return call
+
+    def free(self) -> None:
+        """End the process group, on all ranks before rank 0 lets go of the store."""
+        self.dist.destroy_process_group()
+        self.comm.Barrier()
+
+    # -- calls: each makes tensors of the buffers and returns the call -----------------------
+    def _barrier(self) -> Callable:
+        return self.dist.barrier
+
+    def _bcast(self, buf: Any, root: int) -> Callable:
+        tensor, broadcast = self._tensor(buf), self.dist.broadcast
+        return lambda: broadcast(tensor, root)
+
+    def _allreduce(self, send: Any, recv: Any, op: MPI.Op) -> Callable:
+        tensor, reduce, op = self._tensor(recv), self.dist.all_reduce, self._op(op)
+        if send is MPI.IN_PLACE:
+            return lambda: reduce(tensor, op)
+
+        def call() -> None:
+            numpy.copyto(recv, send)
+            reduce(tensor, op)
+
+        return call
+
+    def _reduce(self, send: Any, recv: Any, op: MPI.Op, root: int) -> Callable:
+        reduce, op = self.dist.reduce, self._op(op)
+        if send is MPI.IN_PLACE:
+            tensor = self._tensor(recv)
+            return lambda: reduce(tensor, root, op)
+        # It may write to the tensors of all ranks, so those that send give a copy.
+        work = recv if self.rank == root else numpy.empty_like(send)
+        tensor = self._tensor(work)
+
+        def call() -> None:
+            numpy.copyto(work, send)
+            reduce(tensor, root, op)
+
+        return call
+
+    def _allgather(self, send: Any, recv: Any) -> Callable:
+        mine, whole = self._tensor(send), self._tensor(recv)
+        gather = self._newer("all_gather_single", "all_gather_into_tensor")
+        return lambda: gather(whole, mine)
+
+    def _gather(self, send: Any, recv: Any, root: int) -> Callable:
+        mine, gather = self._tensor(send), self.dist.gather
+        parts = self._parts(recv) if self.rank == root else None
+        return lambda: gather(mine, parts, root)
+
+    def _scatter(self, send: Any, recv: Any, root: int) -> Callable:
+        mine, scatter = self._tensor(recv), self.dist.scatter
+        parts = self._parts(send) if self.rank == root else None
+        return lambda: scatter(mine, parts, root)
+
+    def _reduce_scatter_block(self, send: Any, recv: Any, op: MPI.Op) -> Callable:
+        whole, mine, op = self._tensor(send), self._tensor(recv), self._op(op)
+        reduce = self._newer("reduce_scatter_single", "reduce_scatter_tensor")
+        return lambda: reduce(mine, whole, op)
+
+    def _alltoall(self, send: Any, recv: Any) -> Callable:
+        outgoing, incoming = self._tensor(send), self._tensor(recv)
+        exchange = self.dist.all_to_all_single
+        return lambda: exchange(incoming, outgoing)
+
+    def _newer(self, name: str, older: str) -> Callable:
+        """A function under its newer name, where this version has it."""
+        return getattr(self.dist, name, None) or getattr(self.dist, older)
+
+    def _tensor(self, array: numpy.ndarray) -> Any:
+        """A tensor that shares an array's memory."""
+        with warnings.catch_warnings():
+            # Of read-only arrays, which it does not write to.
+            warnings.simplefilter("ignore", UserWarning)
+            return self.torch.from_numpy(array)
+
+    def _parts(self, array: numpy.ndarray) -> list:
+        return list(self._tensor(array).chunk(self.size))
+
+    def _op(self, op: MPI.Op) -> Any:
+        return next(getattr(self.dist.ReduceOp, theirs) for ours, theirs in OPERATORS.items()
+                    if getattr(MPI, ours.upper()) == op)

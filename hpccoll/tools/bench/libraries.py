@@ -1,0 +1,221 @@
+"""The benchmark under several MPI libraries in turn, and one table of ratios.
+
+An environment is a virtual environment that holds an MPI library, its ``mpiexec`` and hpccoll's
+requirements. Each runs ``python -m hpccoll bench`` with the same options, once for every number of
+ranks; what it leaves, and what is made of all records:
+
+    ENVIRONMENT-RANKS.json, .png   record and picture of one run
+    ratios.md                      a table per collective and number of ranks
+    ratios.png                     the same as a picture
+
+Starts no MPI itself, so that the launchers it starts are not mistaken for parts of a job.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpccoll.config import NATIVE
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.explain.plotting import new_figure
+from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
+from hpccoll.explain.text import size_text
+from hpccoll.tools.bench import records
+from hpccoll.tools.bench.records import Record
+
+#: What Open MPI needs to be told where there are more ranks than cores; the user's own words win.
+CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+           "OMPI_MCA_mpi_yield_when_idle": "1"}
+#: Seconds that a launcher has to end its ranks.
+PATIENCE = 10
+#: Inches of a panel.
+WIDTH, HEIGHT = 8.0, 3.6
+
+#: Sizes that are named below a panel, at most.
+LABELS = 9
+
+
+class LibraryRun(NamedTuple):
+    """One environment with one number of ranks, and where its record and picture go."""
+
+    environment: Path
+    ranks: int
+    record: Path
+    picture: Path
+
+
+def plan(environments: Sequence[str], ranks: Sequence[int], folder: Path) -> list[LibraryRun]:
+    """List the runs.
+
+    Raises:
+        ArgumentError: a directory without a Python or an mpiexec, or two of one name.
+    """
+    found = []
+    for name in environments:
+        environment = Path(name).absolute()
+        for program in ("python", "mpiexec"):
+            if not os.access(environment / "bin" / program, os.X_OK):
+                raise ArgumentError("--matrix", f"{name} has no bin/{program}",
+                                    "give virtual environments with an MPI library in each")
+        for count in ranks:
+            stem = f"{environment.name}-{count}"
+            found.append(LibraryRun(environment, count, folder / f"{stem}.json", folder / f"{stem}.png"))
+    if len({run.record for run in found}) < len(found):
+        raise ArgumentError("--matrix", "two environments have one name, or ranks are given twice")
+    return found
+
+
+def command(run: LibraryRun, words: Sequence[str]) -> list[str]:
+    """The command of a run; ``words`` are the options of the benchmark."""
+    bin = run.environment / "bin"
+    return [str(bin / "mpiexec"), "-n", str(run.ranks), str(bin / "python"), "-m", "hpccoll",
+            "bench", *words, "--json", str(run.record), "--plot", str(run.picture)]
+
+
+def measure(runs: Sequence[LibraryRun], words: Sequence[str],
+            say: Callable[[str], None]) -> tuple[list[Record], list[str]]:
+    """Run everything in turn; return the records, and what went wrong."""
+    found, problems = [], []
+    for run in runs:
+        words_of_run = command(run, words)
+        say(" ".join(words_of_run))
+        run.record.unlink(missing_ok=True)
+        status = launch(words_of_run, run)
+        if status:
+            problems.append(f"{run.environment.name}, {run.ranks} ranks: exit status {status}")
+        try:
+            found.append(records.read(str(run.record)))
+        except HpccollError as error:
+            problems.append(str(error))
+    return found, problems
+
+
+def launch(words: Sequence[str], run: LibraryRun) -> int:
+    """Start a job, wait for its end, and never leave it behind; return its status."""
+    path = f"{run.environment / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    oversubscribed = CROWDED if run.ranks > (os.cpu_count() or 1) else {}
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL,
+                               env={**oversubscribed, **os.environ, "PATH": path})
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+# -- what is made of the records --------------------------------------------------------------
+class RatioSheet(NamedTuple):
+    """Ratios of one collective and number of ranks: bytes -> (library, candidate) -> ratio.
+
+    A library is called as :func:`libraries` does.
+    """
+
+    collective: str
+    ranks: int
+    columns: list[tuple[str, str]]
+    rows: dict[int, dict[tuple[str, str], float]]
+
+
+def libraries(found: Sequence[Record]) -> list[str]:
+    """The library of each record, with its environment where several environments have it."""
+    named = [(record.library, Path(record.path).stem.rpartition("-")[0]) for record in found]
+    times = Counter(library for library, _ in set(named))
+    return [f"{library} ({name})" if times[library] > 1 else library for library, name in named]
+
+
+def sheets(found: Sequence[Record]) -> list[RatioSheet]:
+    """Sort the ratios of all records."""
+    made: dict[tuple[str, int], RatioSheet] = {}
+    for record, library in zip(found, libraries(found)):
+        for key, entry in record.entries.items():
+            if key.candidate == NATIVE or entry.ratio is None:
+                continue
+            sheet = made.setdefault((key.collective, key.ranks),
+                                    RatioSheet(key.collective, key.ranks, [], {}))
+            column = library, key.candidate
+            if column not in sheet.columns:
+                sheet.columns.append(column)
+            sheet.rows.setdefault(key.nbytes, {})[column] = entry.ratio
+    return list(made.values())
+
+
+def markdown(found: Sequence[Record], words: Sequence[str]) -> Iterator[str]:
+    """The lines of ``ratios.md``."""
+    yield "# Ratios: native / candidate of the medians"
+    yield ""
+    yield ("Above 1, the candidate is faster than the MPI library of its column. Measured with "
+           f"`hpccoll bench {' '.join(words)}`.")
+    yield ""
+    for record, library in zip(found, libraries(found)):
+        about = record.environment
+        yield (f"* {library}, {about.get('ranks')} ranks: {about.get('cpu')}, "
+               f"{about.get('cores')} cores, mpi4py {about.get('mpi4py')}, NumPy "
+               f"{about.get('numpy')}, {about.get('time')}, [record]({Path(record.path).name})")
+    for sheet in sheets(found):
+        yield ""
+        yield f"## {sheet.collective}, {sheet.ranks} ranks"
+        yield ""
+        yield "| bytes | " + " | ".join(f"{name}: {label}" for name, label in sheet.columns) + " |"
+        yield "|---:" * (len(sheet.columns) + 1) + "|"
+        for nbytes, row in sorted(sheet.rows.items()):
+            yield f"| {nbytes} | " + " | ".join(
+                f"{row[c]:.2f}" if c in row else "" for c in sheet.columns) + " |"
+        yield "| geometric mean | " + " | ".join(
+            f"{_mean(row[c] for row in sheet.rows.values() if c in row):.2f}"
+            for c in sheet.columns) + " |"
+
+
+def draw(found: Sequence[Record], path: Path) -> None:
+    """Draw the ratios over size: a panel per collective and ranks, a line per column."""
+    made = [s for s in sheets(found) if any(s.rows)]
+    if not made:
+        return
+    figure = new_figure(WIDTH, HEIGHT * len(made))
+    panels = figure.subplots(len(made), 1, squeeze=False).flat
+    colours = {name: FEW[n % len(FEW)] for n, name in enumerate(dict.fromkeys(libraries(found)))}
+    for sheet, panel in zip(made, panels):
+        _panel(panel, sheet, colours)
+    figure.tight_layout()
+    # The legends stand beside the panels.
+    figure.savefig(path, dpi=130, facecolor="white", bbox_inches="tight")
+
+
+def _panel(panel: Any, sheet: RatioSheet, colours: Mapping[str, str]) -> None:
+    """Colours are libraries, dashes candidates."""
+    labels = list(dict.fromkeys(label for _, label in sheet.columns))
+    for column in sheet.columns:
+        line = sorted((n, row[column]) for n, row in sheet.rows.items() if column in row and n)
+        if line:
+            dashes = ("-", "--", ":", "-.")[labels.index(column[1]) % 4]
+            panel.plot(*zip(*line), label=": ".join(column), color=colours[column[0]],
+                       linestyle=dashes, linewidth=1.7, marker="o", markersize=3)
+    panel.axhline(1, color=SOFT, linewidth=1.4, zorder=1)
+    panel.set_xscale("log", base=2)
+    panel.set_yscale("log", base=2)
+    panel.yaxis.set_major_formatter("{x:.3g}\N{MULTIPLICATION SIGN}")
+    panel.set_title(f"{sheet.collective}, {sheet.ranks} ranks: native time / time", loc="left",
+                    fontsize=11, color=INK)
+    panel.set_xlabel("bytes", color=INK)
+    sizes = sorted(filter(None, sheet.rows))
+    panel.set_xticks(sizes[::-(-len(sizes) // LABELS)], minor=False)
+    panel.xaxis.set_major_formatter(lambda nbytes, position: size_text(int(nbytes)))
+    panel.set_xticks([], minor=True)
+    panel.grid(axis="y", color=FAINT, linewidth=0.8)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.03))
+
+
+def _mean(values: Iterator[float]) -> float:
+    known = list(values)
+    return exp(sum(map(log, known)) / len(known))

@@ -1,0 +1,255 @@
+"""How much of a nonblocking collective hides behind computation, as OSU's NBC tests define it.
+
+    pure        begin, and wait at once
+    compute     work of the caller's, made to last as long as ``pure``
+    overlapped  begin, do that work, wait
+    overlap     100 % - (overlapped - compute) / pure, not below 0 %
+
+All of it hidden is 100 %; a library that moves nothing until ``Wait`` has 0 %. The work is square
+roots of an array in the cache, by a NumPy function that lets other threads run; ``tests`` calls
+of ``Test`` are spread over it, whose own time is no computation. Times are of the slowest rank
+in every iteration, and medians over iterations; candidates take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.measure.buffers import CaseBuffers
+from hpccoll.measure.call_forms import NonblockingForm
+from hpccoll.measure.cases import Case
+from hpccoll.measure.timing import LEAST, MOST, WARM, World, in_turn
+from hpccoll.tools.bench.provenance import record
+from hpccoll.tools.bench.session import Buffers, Options, Outcome, planned
+from hpccoll.tune.table import Candidate
+
+#: Elements of the array that is worked on: in the cache, and enough for NumPy to let go of Python.
+WORKED = 2048
+#: Repetitions that the iterations are spread over.
+REPETITIONS = 5
+
+
+class Overlap(NamedTuple):
+    """What one candidate did on one case; seconds are of every iteration's slowest rank."""
+
+    collective: str
+    candidate: str
+    ranks: int
+    root: int | None
+    nbytes: int
+    dtype: str | None
+    op: str | None
+    in_place: bool
+    tests: int
+    pure_seconds: tuple[float, ...]
+    compute_seconds: tuple[float, ...]
+    overlapped_seconds: tuple[float, ...]
+    wrong: int
+    changed: int
+
+    @property
+    def medians(self) -> tuple[float, float, float]:
+        """Median seconds: pure, compute, overlapped."""
+        return tuple(float(numpy.median(series)) for series in (
+            self.pure_seconds, self.compute_seconds, self.overlapped_seconds))
+
+    @property
+    def percent(self) -> float:
+        """The part of the collective that was hidden, in per cent."""
+        pure, compute, overlapped = self.medians
+        return min(max(100 - 100 * (overlapped - compute) / pure, 0.0), 100.0)
+
+    @property
+    def failures(self) -> int:
+        """Everything that was not as it must be."""
+        return self.wrong + self.changed
+
+
+class Computation:
+    """Computation of a chosen length."""
+
+    def __init__(self, comm: MPI.Intracomm):
+        self.array = numpy.ones(WORKED)
+        self.do(100)
+        seconds = []
+        for _ in range(20):
+            comm.Barrier()
+            start = perf_counter()
+            self.do(20)
+            seconds.append((perf_counter() - start) / 20)
+        self.unit = comm.allreduce(float(numpy.median(seconds)), MPI.MAX)
+
+    def units(self, seconds: float) -> int:
+        """How many units last so long, at least one."""
+        return max(round(seconds / self.unit), 1)
+
+    def do(self, units: int) -> None:
+        """Compute."""
+        array, root = self.array, numpy.sqrt
+        for _ in range(units):
+            root(array, array)
+
+
+class OverlapRunner:
+    """One candidate on one case: calls it with and without computation, keeps its times."""
+
+    def __init__(self, world: World, case: Case, candidate: Candidate, method: Callable,
+                 memory: CaseBuffers):
+        self.world, self.case, self.candidate = world, case, candidate
+        self.method, self.memory = method, memory
+        self.pure: list[float] = []
+        self.compute: list[float] = []
+        self.overlapped: list[float] = []
+        self.wrong = self.changed = 0
+
+    def begin(self) -> tuple[float, MPI.Request]:
+        """All ranks together: begin the collective."""
+        if self.memory.restorable:
+            self.memory.restore()
+        self.world.control.Barrier()
+        return perf_counter(), self.method(*self.memory.arguments)
+
+    def alone(self, iterations: int) -> list[float]:
+        """Time so many iterations that wait at once."""
+        times = []
+        for _ in range(iterations):
+            start, request = self.begin()
+            request.Wait()
+            times.append(perf_counter() - start)
+        return times
+
+    def together(self, iterations: int, work: Computation, units: int, tests: int) -> None:
+        """Time so many iterations that compute meanwhile."""
+        slices = numpy.diff(numpy.linspace(0, units, tests + 2).astype(int))
+        for _ in range(iterations):
+            start, request = self.begin()
+            begun = perf_counter()
+            testing = 0.0
+            for number, part in enumerate(slices):
+                if number:
+                    before = perf_counter()
+                    request.Test()
+                    testing += perf_counter() - before
+                work.do(int(part))
+            computed = perf_counter() - begun - testing
+            request.Wait()
+            self.overlapped.append(perf_counter() - start)
+            self.compute.append(computed)
+
+    def check(self, iteration: int, work: Computation) -> None:
+        """Run on fresh data, computing meanwhile, and check everything."""
+        self.memory.refill(iteration)
+        _, request = self.begin()
+        work.do(1)
+        request.Wait()
+        self.wrong += self.memory.wrong(iteration)
+        self.changed += self.memory.changed(iteration)
+
+    def slowest(self, times: Sequence[float]) -> tuple[float, ...]:
+        """Of every iteration the longest time of a rank; the same on all ranks."""
+        longest = numpy.array(times)
+        self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
+        return tuple(map(float, longest))
+
+    def result(self, tests: int) -> Overlap:
+        """Bring the ranks' results together; the same on all ranks."""
+        case, total = self.case, numpy.array([self.wrong, self.changed])
+        self.world.control.Allreduce(MPI.IN_PLACE, total)
+        return Overlap(case.collective, self.candidate.label, case.size,
+                       case.root if case.rule.rooted else None, case.nbytes,
+                       case.dtype.name if case.count else None, case.op, case.in_place, tests,
+                       *map(self.slowest, (self.pure, self.compute, self.overlapped)),
+                       *map(int, total))
+
+
+class OverlapReport(Protocol):
+    """Something that is told the course of the measurement, on rank 0."""
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """The measurement begins."""
+
+    def collective(self, name: str) -> None:
+        """A collective begins."""
+
+    def group(self, results: Sequence[Overlap], refused: Mapping[str, str]) -> None:
+        """A case was measured; ``refused`` candidates could not serve, for a reason."""
+
+    def end(self, failures: int, interrupted: bool) -> None:
+        """Everything that will be measured was measured."""
+
+
+def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport | None,
+        stopped: Callable[[], bool] = lambda: False,
+        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
+    """Measure everything; collective.
+
+    Args:
+        comm: the ranks.
+        options: what to measure; checked already.
+        tests: calls of ``Test`` during the computation.
+        report: is told the course on rank 0.
+        stopped, progress: as for a benchmark of blocking collectives.
+    """
+    world = World(comm, options.settings)
+    todo = planned(options, world.size)
+    buffers = Buffers(world, options, todo)
+    environment = record(comm, options.layout)
+    if environment is not None:
+        environment["buffers"] = buffers.kind
+    work = Computation(world.control)
+    if report is not None:
+        report.begin(environment)
+    groups, failures, latest, interrupted = [], 0, "", False
+    for number, case in enumerate(todo):
+        interrupted = world.control.bcast(stopped())
+        if interrupted:
+            break
+        progress(f"i{case.collective} {case.nbytes}", number / len(todo))
+        memory, = buffers.make(case, 1)
+        chosen, refused = NonblockingForm.select(options.wanted, case, memory, options.hierarchical)
+        results = _measure(world, case, chosen, memory, work, tests)
+        failures += sum(r.failures for r in results)
+        if results:
+            groups.append(results)
+        if report is not None:
+            if case.collective != latest:
+                latest = case.collective
+                report.collective(latest)
+            report.group(results, refused)
+    interrupted = world.control.bcast(interrupted or stopped())
+    if report is not None:
+        report.end(failures, interrupted)
+    world.free()
+    return Outcome(groups, environment, failures, interrupted)
+
+
+def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: CaseBuffers, work: Computation,
+             tests: int) -> list[Overlap]:
+    settings = world.settings
+    with ExitStack() as stack:
+        runners = [OverlapRunner(world, case, c, stack.enter_context(
+            world.method(c, case.collective, NonblockingForm)), memory) for c in chosen]
+        longest = 0.0
+        for runner in runners:
+            runner.check(0, work)
+            runner.alone(WARM if settings.warmup is None else settings.warmup)
+            longest = max(longest, float(numpy.median(runner.slowest(runner.alone(3)))))
+        # A candidate spends its time once alone, and twice with as much computation as that.
+        each = settings.iterations or min(max(int(settings.seconds / 3 / longest), LEAST), MOST)
+        batches = [len(part) for part in numpy.array_split(range(each), REPETITIONS) if len(part)]
+        for repetition, batch in enumerate(batches):
+            for runner in in_turn(runners, repetition):
+                runner.pure += runner.alone(batch)
+        units = {id(r): work.units(float(numpy.median(r.slowest(r.pure)))) for r in runners}
+        for repetition, batch in enumerate(batches):
+            for runner in in_turn(runners, repetition):
+                runner.together(batch, work, units[id(runner)], tests)
+        for runner in runners:
+            runner.check(1, work)
+        return [runner.result(tests) for runner in runners]

@@ -1,0 +1,168 @@
+"""The picture: for every collective, the ratio to native and the bus bandwidth, over size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpccoll.config import NATIVE
+from hpccoll.explain.plotting import new_figure
+from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
+from hpccoll.measure.results import ratios
+from hpccoll.tools.bench.report import Group
+from hpccoll.tune.fingerprint import library
+
+#: Colours above and below a ratio of 1.
+BETTER, WORSE = "#e8f4ea", "#fbecea"
+#: Marks and dashes, changed when the colours are used up.
+MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
+#: Inches of one panel, of what stands above and below, and of a line of the legend.
+WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
+#: Left margin, as a part of the whole; columns of the legend.
+LEFT, COLUMNS = 0.07, 6
+#: Labels that fit on the size axis.
+LABELS = 16
+
+
+def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> None:
+    """Draw the results into a file; the suffix names the format (png, svg, pdf)."""
+    rows: dict[str, list[Group]] = {}
+    for group in groups:
+        rows.setdefault(group[0].collective, []).append(group)
+    labels = dict.fromkeys(r.candidate for group in groups for r in group)
+    styles = {label: _style(number, label) for number, label in enumerate(
+        sorted(labels, key=lambda label: label == NATIVE))}
+    above = ABOVE + ENTRY * -(-len(styles) // COLUMNS)
+    height = len(rows) * HEIGHT + above + BELOW
+    figure = new_figure(2 * WIDTH, height)
+    panels = figure.subplots(len(rows), 2, squeeze=False)
+    figure.subplots_adjust(left=LEFT, right=0.985, top=1 - (above + 0.3) / height,
+                           bottom=(BELOW + 0.1) / height, wspace=0.16,
+                           hspace=0.75 / (HEIGHT - 0.75))
+    for (name, row), (left, right) in zip(rows.items(), panels):
+        _ratio_panel(left, name, row, styles)
+        _bandwidth_panel(right, name, row, styles)
+    figure.text(LEFT, 1 - 0.36 / height, _title(list(rows), groups, environment), color=INK,
+                fontsize=15, fontweight="bold", va="center")
+    hosts = len(environment["hosts"])
+    figure.text(LEFT, 1 - 0.66 / height, f"medians over iterations, {hosts} host"
+                f"{'s' * (hosts != 1)}, {environment['cpu']}, {environment['cores']} cores; "
+                f"mpi4py {environment['mpi4py']}, hpccoll {environment['hpccoll']}",
+                color=SOFT, fontsize=9.5, va="center")
+    lines = {line.get_label(): line for panel in panels.flat for line in panel.get_lines()
+             if line.get_label() in styles}
+    figure.legend([lines[label] for label in styles], list(styles), loc="upper left",
+                  bbox_to_anchor=(LEFT, 1 - (ABOVE - 0.07) / height), ncols=COLUMNS,
+                  frameon=False, fontsize=10, handlelength=1.8, columnspacing=1.6,
+                  borderaxespad=0, borderpad=0, labelcolor=INK)
+    figure.savefig(path, dpi=150, facecolor="white")
+
+
+def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
+                 styles: Mapping[str, dict]) -> None:
+    """Native time over candidate's time; the native line is at 1."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for group in row:
+        for label, ratio in ratios(group).items():
+            series.setdefault(label, []).append((group[0].nbytes, ratio))
+    _dress(panel, row, f"{name}: speed relative to the host MPI")
+    points = [ratio for label in series for _, ratio in series[label]] or [1.0]
+    low, high = min(0.7, min(points) / 1.15), max(1.45, max(points) * 1.15)
+    panel.set_yscale("log", base=2)
+    panel.set_ylim(low, high)
+    panel.axhspan(1, high, color=BETTER, zorder=0, linewidth=0)
+    panel.axhspan(low, 1, color=WORSE, zorder=0, linewidth=0)
+    panel.axhline(1, color=SOFT, linewidth=1.6, zorder=1)
+    panel.yaxis.set_major_formatter(lambda value, position: f"{value:g}\N{MULTIPLICATION SIGN}")
+    for label, line in series.items():
+        if label != NATIVE:
+            panel.plot(*zip(*line), label=label, **styles[label])
+    panel.text(0.985, 0.96, "faster than native", transform=panel.transAxes, ha="right",
+               va="top", fontsize=9, color="#2e7d43", zorder=1.5)
+    panel.text(0.985, 0.04, "slower than native", transform=panel.transAxes, ha="right",
+               va="bottom", fontsize=9, color="#b0433a", zorder=1.5)
+    panel.set_ylabel("native time / time", color=INK)
+
+
+def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
+                     styles: Mapping[str, dict]) -> None:
+    """Bus bandwidth of the median iteration; of a barrier, its time."""
+    sized = row[0][0].nbytes > 0
+    _dress(panel, row, f"{name}: bus bandwidth" if sized else f"{name}: time")
+    series: dict[str, list[tuple[int, float]]] = {}
+    for result in (r for group in row for r in group):
+        value = (result.bus_bandwidth(result.median) / 1e9 if sized else result.median * 1e6)
+        series.setdefault(result.candidate, []).append((result.nbytes, value))
+    if any(value > 0 for line in series.values() for _, value in line):
+        panel.set_yscale("log")
+    panel.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    panel.yaxis.set_minor_formatter("")
+    for label, line in series.items():
+        panel.plot(*zip(*line), label=label, **styles[label])
+    limits = [(group[0].nbytes, group[0].bus_bandwidth(group[0].limit_seconds) / 1e9)
+              for group in row if group[0].limit_seconds]
+    if limits:
+        panel.plot(*zip(*limits), color=INK, linewidth=1.2, linestyle=(0, (1, 2)), zorder=1.5)
+        panel.annotate("memory limit", limits[-1], xytext=(0, 4), textcoords="offset points",
+                       fontsize=9, color=INK, ha="right", va="bottom")
+    panel.set_ylabel("GB/s" if sized else "us", color=INK)
+
+
+def _dress(panel: Any, row: Sequence[Group], title: str) -> None:
+    """Axes common to both panels."""
+    panel.set_title(title, loc="left", fontsize=11, color=INK)
+    sizes = [group[0].nbytes for group in row]
+    if sizes[0]:
+        panel.set_xscale("log", base=2)
+        shown = _spaced(sizes)
+        panel.set_xticks(shown, [_size(nbytes) for nbytes in shown])
+        panel.set_xticks([], minor=True)
+        panel.set_xlabel("bytes", color=INK)
+    else:
+        panel.set_xticks([])
+    panel.margins(x=0.03)
+    panel.grid(axis="y", which="major", color=FAINT, linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.tick_params(which="both", colors=SOFT, labelsize=9, length=0)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def _style(number: int, label: str) -> dict[str, Any]:
+    if label == NATIVE:
+        return {"color": SOFT, "linewidth": 2.2, "marker": "o", "markersize": 3.5, "zorder": 2}
+    around = number // len(FEW)
+    return {"color": FEW[number % len(FEW)], "linewidth": 1.8, "markersize": 4.5, "zorder": 3,
+            "marker": MARKS[around % len(MARKS)], "linestyle": DASHES[around % len(DASHES)],
+            "markeredgecolor": "white", "markeredgewidth": 0.6}
+
+
+def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[str, Any]) -> str:
+    """What was measured where."""
+    known = [group[0] for group in groups]
+    what = [names[0] if len(names) == 1 else f"{len(names)} collectives"]
+    kind = [r.dtype for r in known if r.dtype][:1]
+    kind += [r.op for r in known if r.op][:1]
+    kind += ["in place" for r in known if r.in_place][:1]
+    kind += [about.split(":")[0]] if (about := environment.get("calls")) else []
+    ranks = environment["ranks"]
+    return (", ".join(what + [" ".join(kind)] * bool(kind))
+            + f", on {ranks} rank{'s' * (ranks != 1)}: hpccoll and "
+            + library(environment["mpi"]))
+
+
+def _size(nbytes: int) -> str:
+    for scale, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if nbytes >= 1 << scale:
+            return f"{nbytes / (1 << scale):.3g}{unit}"
+    return str(nbytes)
+
+
+def _spaced(sizes: Sequence[int]) -> list[int]:
+    """Sizes whose labels do not run into each other, the last one among them."""
+    least = (sizes[-1] / sizes[0]) ** (1 / LABELS)
+    shown = [sizes[-1]]
+    for nbytes in reversed(sizes):
+        if nbytes * least <= shown[-1]:
+            shown.append(nbytes)
+    return shown[::-1]

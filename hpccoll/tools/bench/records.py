@@ -1,0 +1,113 @@
+"""Records that ``hpccoll bench --json`` wrote, read again without MPI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, get_type_hints
+
+from hpccoll.errors import HpccollError
+
+#: Version of the record; a change that breaks readers raises it.
+SCHEMA = 1
+#: Medians, in seconds, and ratios outside of these are slips of a hand.
+LEAST, MOST = 1e-15, 1e15
+
+
+class Key(NamedTuple):
+    """What must be the same for two medians to be compared."""
+
+    collective: str
+    ranks: int
+    dtype: str | None
+    op: str | None
+    root: int | None
+    in_place: bool
+    nbytes: int
+    candidate: str
+
+
+#: What a result must hold of these, by name and type.
+_KEY = get_type_hints(Key)
+
+
+class Entry(NamedTuple):
+    """What one candidate did on one case: the median, and the columns of the table."""
+
+    seconds: float
+    wrong: int
+    ratio: float | None
+    limit: float | None
+
+
+class Record(NamedTuple):
+    """One run of the benchmark.
+
+    Attributes:
+        path: its file.
+        environment, results: as they were written.
+        settings: all options side by side.
+        entries: what the results say.
+    """
+
+    path: str
+    environment: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    results: Sequence[Mapping[str, Any]]
+    entries: dict[Key, Entry]
+
+    @property
+    def library(self) -> str:
+        """Name and version of the MPI library."""
+        return str(self.environment.get("library") or self.environment["mpi"])
+
+
+def read(path: str) -> Record:
+    """Read a record.
+
+    Raises:
+        HpccollError: it is none, or cannot be read; the message names the file and the reason.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except OSError as error:
+        raise HpccollError(f"cannot read {path!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise HpccollError(f"{path!r} is no record of hpccoll bench --json: {error}") from error
+    except RecursionError:
+        raise HpccollError(f"{path!r} is no record of hpccoll bench --json: nested too "
+                           "deep") from None
+    try:
+        if data["schema"] != SCHEMA:
+            raise HpccollError(f"{path!r} was written by another version of hpccoll: schema "
+                               f"{data['schema']!r}, this one reads {SCHEMA}")
+        entries = {_key(result): _entry(result) for result in data["results"]}
+        data["environment"]["mpi"]
+        settings = {**data["settings"], **data["settings"].get("settings", {})}
+        return Record(path, data["environment"], settings, data["results"], entries)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HpccollError(f"{path!r} is no record of hpccoll bench --json: {error!r}") from error
+
+
+def _key(result: Mapping[str, Any]) -> Key:
+    return Key(*_typed(result, _KEY))
+
+
+def _entry(result: Mapping[str, Any]) -> Entry:
+    statistics = result["statistics"]
+    wrong, changed = _typed(result, {"wrong": int, "changed": int})
+    seconds, ratio = _typed(statistics, {"p50_seconds": float | int, "ratio": float | int | None})
+    if not LEAST < seconds < MOST:
+        raise ValueError(f"a median of {seconds!r} seconds")
+    if ratio is not None and not LEAST < ratio < MOST:
+        raise ValueError(f"a ratio of {ratio!r}")
+    return Entry(seconds, wrong + changed, ratio, statistics.get("limit"))
+
+
+def _typed(values: Mapping[str, Any], types: Mapping[str, Any]) -> list[Any]:
+    """Look values up, each of the type that it must have."""
+    for name, kind in types.items():
+        if not isinstance(values[name], kind):
+            raise TypeError(f"{name} is {values[name]!r}")
+    return [values[name] for name in types]

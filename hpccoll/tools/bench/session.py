@@ -1,0 +1,236 @@
+"""A benchmark from its options to its last report, on all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.config import NATIVE, load
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.topology import Topology
+from hpccoll.measure import call_forms
+from hpccoll.measure import candidates as choosing
+from hpccoll.measure.buffers import Arena, CaseBuffers
+from hpccoll.measure.cases import Case, make
+from hpccoll.measure.results import Result, joined
+from hpccoll.measure.timing import Settings, World, measure
+from hpccoll.tools.bench.gloo import GLOO, Gloo, objection
+from hpccoll.tools.bench.provenance import record
+from hpccoll.tools.bench.report import BenchReport, Group
+from hpccoll.tools.bench.roofline import SHOWN, copy_rate, shortest
+
+
+class Options(NamedTuple):
+    """What to measure, on every rank alike; see the command line for the meaning."""
+
+    collectives: Sequence[str]
+    sizes: Sequence[int]
+    dtype: numpy.dtype
+    op: str = "sum"
+    root: int = 0
+    in_place: bool = False
+    uneven: bool = False
+    osu: bool = False
+    wanted: Sequence[choosing.Candidate] = ()
+    settings: Settings = Settings()
+    registered: bool = False
+    peers: bool = False
+    sweeps: int = 1
+
+    @property
+    def layout(self) -> str | None:
+        """The layout to pretend, for people and records."""
+        return None if self.settings.topology is None else str(self.settings.topology)
+
+    @property
+    def hierarchical(self) -> bool:
+        """Whether a layout was given, which algorithms for several levels need."""
+        return self.settings.topology is not None
+
+    def as_data(self) -> dict[str, Any]:
+        """The options for the record."""
+        settings = self.settings._asdict()
+        return {**self._asdict(), "dtype": self.dtype.name,
+                "wanted": [c.label for c in self.wanted],
+                "settings": {**settings, "topology": self.layout,
+                             "form": self.settings.form.word}}
+
+
+class Outcome(NamedTuple):
+    """How it ended; groups and environment are on rank 0."""
+
+    groups: list[Group]
+    environment: dict[str, Any] | None
+    failures: int
+    interrupted: bool
+
+
+def check(options: Options, size: int) -> None:
+    """Find out what cannot work before anything is sent; the same on every rank.
+
+    Raises:
+        ArgumentError: names the option, or the environment variable.
+    """
+    load()
+    if not 0 <= options.root < size:
+        raise ArgumentError("--root", f"{options.root} is not a rank of 0..{size - 1}")
+    if options.settings.topology is not None:
+        Topology.parse(options.settings.topology, size)
+    form = options.settings.form
+    call_forms.check(form, options.collectives, options.in_place, options.peers)
+    choosing.check(options.wanted, options.collectives, size)
+    refused: dict[str, str] = {}
+    for name in options.collectives:
+        case = next(cases(options, name, size))
+        chosen, problems = form.select(options.wanted, case, CaseBuffers(case, 0),
+                                       options.hierarchical)
+        if chosen:
+            return
+        refused.update(problems)
+    problems = "; ".join(f"{label} cannot serve: {why}" for label, why in refused.items())
+    raise ArgumentError("--algorithm", problems, f"add another candidate, such as {NATIVE}")
+
+
+def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
+    """The cases of one collective: one per size, each once."""
+    seen = set()
+    for nbytes in options.sizes:
+        case = make(collective, size, nbytes, options.dtype, options.op, options.root,
+                    options.in_place, options.uneven, options.osu)
+        if case.counts not in seen:
+            seen.add(case.counts)
+            yield case
+
+
+def planned(options: Options, size: int) -> list[Case]:
+    """All cases, in order."""
+    return [case for name in options.collectives for case in cases(options, name, size)]
+
+
+class Buffers:
+    """Makes sets of buffers, which end with the next case; making it is collective.
+
+    Attributes:
+        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"``: asked for in vain.
+    """
+
+    def __init__(self, world: World, options: Options, todo: Sequence[Case]):
+        self.rank, self.arena, self.kind = world.rank, None, "ordinary"
+        if options.registered:
+            largest = max(case.nbytes for case in todo)
+            self.arena = Arena(world.measured, largest, options.settings.rotate,
+                               options.settings.topology)
+            self.kind = "registered" if self.arena.registered else "unregistered"
+
+    def make(self, case: Case, sets: int) -> list[CaseBuffers]:
+        """The buffers of a case."""
+        if self.arena is None:
+            return [CaseBuffers(case, self.rank) for _ in range(sets)]
+        self.arena.clear()
+        return [CaseBuffers(case, self.rank, self.arena.empty) for _ in range(sets)]
+
+
+class Audience:
+    """Tells reports, which are on rank 0, of cases, and where a collective begins."""
+
+    def __init__(self, reports: Sequence[BenchReport], options: Options, size: int):
+        self.reports, self.options, self.size, self.latest = reports, options, size, ""
+
+    def tell(self, case: Case, results: Group, refused: Mapping[str, str]) -> None:
+        """A case was measured."""
+        if case.collective != self.latest:
+            self.latest = case.collective
+            labels = _labels(self.options, case.collective, self.size)
+            for report in self.reports:
+                report.collective(case.collective, labels)
+        for report in self.reports:
+            report.group(results, refused)
+
+
+def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
+        stopped: Callable[[], bool] = lambda: False,
+        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
+    """Measure everything; collective.
+
+    Args:
+        comm: the ranks.
+        options: what to measure; checked already.
+        reports: are told the course on rank 0.
+        stopped: tells on rank 0 that it shall end early.
+        progress: is told on rank 0 what is measured and which part of everything is done.
+    """
+    world = World(comm, _spread(options.settings, options.sweeps))
+    todo = planned(options, world.size)
+    rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
+    buffers = Buffers(world, options, todo)
+    if options.peers:
+        world.gloo = Gloo(world.control)
+    environment = record(comm, options.layout)
+    listeners = list(reports) if environment is not None else []
+    if environment is not None:
+        environment |= {"copy_rate": rate, "buffers": buffers.kind,
+                        "calls": options.settings.form.about,
+                        "peers": {GLOO: world.gloo.version} if world.gloo else {}}
+    for report in listeners:
+        report.begin(environment)
+    audience = Audience(listeners, options, world.size)
+    found: dict[int, tuple[list[Result], dict[str, str]]] = {}
+    interrupted, total, told = False, options.sweeps * len(todo), 0
+    for visit in range(total):
+        interrupted = world.control.bcast(stopped())
+        if interrupted:
+            break
+        number = visit % len(todo)
+        results, refused = _visit(world, options, todo[number], buffers, rate, stopped,
+                                  partial(_part, progress, visit, total))
+        found[number] = joined(found[number][0] if number in found else [], results), refused
+        if visit >= total - len(todo):
+            audience.tell(todo[number], *found[number])
+            told += 1
+    interrupted = world.control.bcast(interrupted or stopped())
+    for number in range(told, len(found)):
+        audience.tell(todo[number], *found[number])
+    groups = [results for results, _ in found.values() if results]
+    for report in listeners:
+        report.end(groups, interrupted)
+    failures = world.control.bcast(sum(r.failures for group in groups for r in group))
+    world.free()
+    return Outcome(groups, environment, failures, interrupted)
+
+
+def _visit(world: World, options: Options, case: Case, buffers: Buffers,
+           rate: float, stopped: Callable[[], bool], progress: Callable[[str, float], None],
+           ) -> tuple[list[Result], dict[str, str]]:
+    """Measure one case; its results, and why candidates were refused."""
+    memories = buffers.make(case, options.settings.rotate)
+    chosen, refused = options.settings.form.select(options.wanted, case, memories[0],
+                                                   options.hierarchical)
+    if world.gloo is not None:
+        problem = objection(case)
+        refused |= {GLOO: problem} if problem else {}
+        chosen += [] if problem else [choosing.Candidate(GLOO)]
+    results = measure(world, case, chosen, memories, stopped, progress) if chosen else []
+    limit = shortest(case, rate)
+    return [r._replace(limit_seconds=limit) for r in results], refused
+
+
+def _spread(settings: Settings, sweeps: int) -> Settings:
+    """The pace of one sweep of several."""
+    iterations = settings.iterations and -(-settings.iterations // sweeps)
+    return settings._replace(seconds=settings.seconds / sweeps, iterations=iterations)
+
+
+def _part(progress: Callable[[str, float], None], number: int, total: int, name: str,
+          part: float) -> None:
+    """Tell which part of everything is done when a part of one case is."""
+    progress(name, (number + part) / total)
+
+
+def _labels(options: Options, name: str, size: int) -> list[str]:
+    named = [choosing.expand(options.wanted, name, size, nbytes, options.hierarchical)
+             for nbytes in options.sizes]
+    return [*dict.fromkeys(c.label for found in named for c in found), *[GLOO] * options.peers]

@@ -1,0 +1,225 @@
+"""What one rank can tell about itself, and how all of it comes together on rank 0.
+
+A rank's own facts need no messages, so that a job whose ranks do not know of each other - every
+one believes it is alone - can still say so.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import mpi4py
+import numpy
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll import config
+from hpccoll.errors import HpccollError
+from hpccoll.tools.bench.provenance import THREADS
+from hpccoll.tune.fingerprint import library
+
+#: Launchers: variables for a rank and for the number of ranks. The first that is there counts,
+#: because a launcher inside a Slurm job has both its own and Slurm's.
+LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+             ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("PMIX_RANK", ""))
+#: Variables that findings look at, beside all that begin with HPCCOLL_ or as libraries' do.
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+#: What variables of MPI libraries, their transports and OpenMP begin with.
+LIBRARIES = ("OMP_", "MPICH_", "MPIR_CVAR_", "OMPI_MCA_", "I_MPI_", "UCX_", "FI_")
+SHARED_MEMORY, PTRACE_SCOPE = "/dev/shm", "/proc/sys/kernel/yama/ptrace_scope"
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """One rank's facts.
+
+    Attributes:
+        rank, size: in ``MPI.COMM_WORLD``.
+        launched: rank and number of ranks as the launcher says, -1 where it does not.
+        launcher: what started this process.
+        node: smallest rank that shares memory with this one.
+        host: name of the host, Slurm's name of the node where there is one.
+        mpi, threads: the library with its version, and its thread level.
+        versions: of what has to be the same everywhere.
+        processors: those this process may run on.
+        variables: of the environment.
+        problem: why the ``HPCCOLL_`` variables make no sense; empty if they do.
+        shared_bytes: free bytes for shared memory; -1 where there is none.
+        shared, single_copy: whether hpccoll shares memory with the node's other ranks, and
+            whether it reads theirs directly; ``None`` if it was not tried.
+        layout: topology that hpccoll found, and whether its allreduce was right.
+        ptrace_scope: the kernel's setting for reading other processes; -1 where unknown.
+        devices: addresses of the visible devices, the first being the one that is used.
+        device_aware: whether the MPI library moves device memory; ``None`` if it was not tried.
+    """
+
+    rank: int
+    size: int
+    launched: tuple[int, int]
+    launcher: str
+    host: str
+    mpi: str
+    threads: str
+    versions: Mapping[str, str]
+    processors: tuple[int, ...]
+    variables: Mapping[str, str]
+    problem: str = ""
+    shared_bytes: int = -1
+    ptrace_scope: int = -1
+    devices: tuple[str, ...] = ()
+    node: int = -1
+    layout: str = ""
+    right: bool | None = None
+    shared: bool | None = None
+    single_copy: bool | None = None
+    device_aware: bool | None = None
+    slurm: Mapping[str, str] = field(default_factory=dict)
+
+
+def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
+    """The facts that a rank knows without asking others."""
+    world, problem = MPI.COMM_WORLD, ""
+    try:
+        config.load(environ)
+    except HpccollError as error:
+        problem = str(error)
+    raw = " ".join(MPI.Get_library_version().split("\0")[0].split())
+    versions = {
+        "MPI library": raw, "hpccoll": f"{hpccoll.__version__} ({build()})",
+        "mpi4py": mpi4py.__version__, "NumPy": numpy.__version__,
+        "Python": platform.python_version(), "interpreter": sys.executable}
+    return RankFacts(
+        world.Get_rank(), world.Get_size(), launched(environ), launcher(environ),
+        environ.get("SLURMD_NODENAME") or platform.node(), library(raw),
+        THREADS[MPI.Query_thread()], versions, tuple(sorted(os.sched_getaffinity(0))),
+        {name: value for name, value in sorted(environ.items())
+         if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
+        problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), _devices(),
+        slurm={name: value for name, value in sorted(environ.items())
+               if name.startswith(("SLURM_", "SRUN_"))})
+
+
+def gather(mine: RankFacts) -> list[RankFacts] | None:
+    """Ask all ranks; collective over ``MPI.COMM_WORLD``, ``None`` on all ranks but 0."""
+    world = MPI.COMM_WORLD
+    near = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
+    try:
+        mine = replace(mine, node=near.bcast(world.Get_rank()))
+        if mine.devices and near.Get_rank() == 0:
+            from hpccoll.arrays.device import mpi_moves_device_memory
+            mine = replace(mine, device_aware=mpi_moves_device_memory())
+    finally:
+        near.Free()
+    # Unequal settings would lead the ranks apart; they are a finding, not to be tried.
+    settings = _settings(mine)
+    if len(set(world.allgather((settings, bool(mine.problem))))) == 1 and not mine.problem:
+        mine = _tried(mine)
+    return world.gather(mine)
+
+
+def _settings(facts: RankFacts) -> tuple[tuple[str, str], ...]:
+    return tuple((k, v) for k, v in facts.variables.items() if k.startswith("HPCCOLL_"))
+
+
+def _tried(mine: RankFacts) -> RankFacts:
+    """Let hpccoll work on all ranks: its layout, shared memory, and one allreduce."""
+    from hpccoll.runtime.context import existing
+
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
+    try:
+        x = numpy.full(1000, mine.rank + 1, dtype="i8")
+        out = numpy.zeros_like(x)
+        with comm.using(allreduce="ring" if mine.size < 1000 else "recursive_doubling"):
+            comm.Allreduce(x, out)
+        right = bool((out == mine.size * (mine.size + 1) // 2).all())
+        layout = str(comm.topology)
+        state = existing(comm)
+        node = state.node if state else None
+        shared = single = None
+        if node is not None and node.comm.Get_size() > 1:
+            shared, single = bool(node.local), node.readv is not None
+        return replace(mine, layout=layout, right=right, shared=shared, single_copy=single)
+    except HpccollError as error:
+        return replace(mine, problem=str(error))
+    finally:
+        comm.Free()
+
+
+def launched(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Rank and number of ranks as the launcher says; -1 for what it does not say.
+
+    >>> launched({"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_PROCID": "0"})
+    (1, 4)
+    >>> launched({})
+    (-1, -1)
+    """
+    for rank, size in LAUNCHERS:
+        if environ.get(rank, "").isdigit() and (rank != "SLURM_PROCID"
+                                                or "SLURM_STEP_ID" in environ):
+            return int(environ[rank]), int(environ.get(size) or environ.get(
+                "SLURM_STEP_NUM_TASKS") or -1)
+    return -1, -1
+
+
+def launcher(environ: Mapping[str, str]) -> str:
+    """What started this process.
+
+    >>> launcher({"SLURM_STEP_ID": "0", "SLURM_MPI_TYPE": "pmi2", "PMI_RANK": "0"})
+    'srun --mpi=pmi2'
+    >>> launcher({"HYDI_CONTROL_FD": "7"}), launcher({})
+    ("mpiexec (MPICH's Hydra)", 'no launcher')
+    """
+    if "HYDI_CONTROL_FD" in environ:
+        return "mpiexec (MPICH's Hydra)"
+    if "PRTE_LAUNCHED" in environ or "OMPI_COMM_WORLD_RANK" in environ:
+        return "mpiexec (Open MPI)"
+    if "SLURM_STEP_ID" in environ:
+        return f"srun --mpi={environ.get('SLURM_MPI_TYPE') or 'none'}"
+    if "PALS_RANKID" in environ:
+        return "mpiexec (HPE PALS)"
+    return "mpiexec" if launched(environ)[0] >= 0 else "no launcher"
+
+
+@functools.lru_cache(maxsize=1)
+def build() -> str:
+    """A digest of hpccoll's source: the same version may be checked out twice, differently."""
+    package, digest = Path(hpccoll.__file__).parent, hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _free(directory: str) -> int:
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return -1
+    return found.f_bavail * found.f_frsize if os.access(directory, os.W_OK) else -1
+
+
+def _number(path: str) -> int:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):
+        return -1
+
+
+def _devices() -> tuple[str, ...]:
+    """Addresses of the devices that CuPy sees; none without CuPy."""
+    if importlib.util.find_spec("cupy") is None:
+        return ()
+    cupy: Any = importlib.import_module("cupy")
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+        return tuple(cupy.cuda.runtime.deviceGetPCIBusId(n) for n in range(count))
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return ()

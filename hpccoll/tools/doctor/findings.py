@@ -1,0 +1,326 @@
+"""Findings: what the facts of all ranks mean, whom it concerns, and what to do about it.
+
+Every check is a function from facts to findings, so that a job of a thousand ranks is examined
+in a test without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
+
+#: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
+#: or otherwise than meant; ``note`` - good to know; ``ok``.
+ERROR, WARNING, NOTE, OK = "error", "warning", "note", "ok"
+LEVELS = ERROR, WARNING, NOTE, OK
+#: Bytes of shared memory below which large messages may not find room.
+LITTLE_SHARED = 64 << 20
+
+
+class Finding(NamedTuple):
+    """One thing that was found.
+
+    Attributes:
+        level: one of :data:`LEVELS`.
+        topic: one word about what.
+        what: the finding, in a sentence.
+        remedy: what to do; empty when there is nothing to do.
+        ranks: the ranks it concerns; empty for all.
+    """
+
+    level: str
+    topic: str
+    what: str
+    remedy: str = ""
+    ranks: tuple[int, ...] = ()
+
+
+def examine(facts: Sequence[RankFacts], expected: int = 0) -> list[Finding]:
+    """Examine a job: findings in the order of their levels.
+
+    Args:
+        facts: of every rank of the world, in order.
+        expected: number of ranks the user expects; 0 if not said.
+    """
+    found = [*world(facts, expected)]
+    if any(each.level == ERROR for each in found):
+        return found  # the rest would be about another job than the user's
+    for check in CHECKS:
+        found += check(facts)
+    return sorted(found, key=lambda each: LEVELS.index(each.level))
+
+
+def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
+    """One job of as many ranks as were started?"""
+    first, size = facts[0], len(facts)
+    started = first.launched[1]
+    if size == 1 and started > 1:
+        yield Finding(
+            ERROR, "world", f"{started} processes were started, and each of them is alone: the "
+            f"launcher ({first.launcher}) and the MPI library ({first.mpi}) do not talk to each "
+            "other", _plugin(first))
+    elif expected and size != expected:
+        yield Finding(ERROR, "world", f"MPI.COMM_WORLD has {size} ranks, {expected} were expected",
+                      _plugin(first) if size == 1 else
+                      "start as many ranks as --ranks says: srun --ntasks, mpiexec -n")
+    elif first.slurm.get("SLURM_NTASKS", str(size)) != str(size):
+        yield Finding(WARNING, "world", f"MPI.COMM_WORLD has {size} ranks, the Slurm job "
+                      f"{first.slurm['SLURM_NTASKS']} tasks",
+                      "give the launcher no number of its own, or mean it")
+    else:
+        yield Finding(OK, "world", f"{_count(size, 'rank')}, started by {first.launcher}")
+
+
+def _plugin(facts: RankFacts) -> str:
+    """How to start ranks of this MPI library."""
+    name = facts.mpi.lower()
+    right = ("--mpi=pmix" if "open mpi" in name else "--mpi=cray_shasta" if "cray" in name
+             else "--mpi=pmi2")
+    if facts.launcher == f"srun {right}":
+        return ("mpi4py is built for another MPI library than the launcher serves: build it with "
+                "the site's compiler (docs/slurm.md)")
+    if "srun" in facts.launcher:
+        return f"start with srun {right}; srun --mpi=list shows what is installed"
+    return ("use the mpiexec that belongs to the MPI library of mpi4py, "
+            "or build mpi4py for the MPI library of this mpiexec")
+
+
+def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """The MPI library."""
+    first = facts[0]
+    yield Finding(OK, "MPI", f"{first.mpi}, thread level {first.threads}, "
+                  f"mpi4py {first.versions['mpi4py']}, hpccoll {first.versions['hpccoll']}")
+
+
+def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """The same software on every rank?"""
+    for name in facts[0].versions:
+        parts = _parts(facts, lambda each: each.versions.get(name, ""))
+        if len(parts) > 1:
+            path = name == "interpreter"
+            yield Finding(
+                WARNING if path else ERROR, "versions", f"{name} differs: {_told(parts)}",
+                "use one environment on all nodes: the same path on a shared file system, or a "
+                "copy made anew on each" + ("" if path else "; ranks of different builds may "
+                                            "disagree on schedules"), _fewest(parts))
+
+
+def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """The same variables on every rank, and ones that make sense?"""
+    for name in sorted({name for each in facts for name in each.variables}):
+        parts = _parts(facts, lambda each: each.variables.get(name, "(not set)"))
+        ours = name.startswith("HPCCOLL_")
+        if len(parts) > 1 and (ours or name.startswith(LIBRARIES)):
+            yield Finding(
+                ERROR if ours else WARNING, "settings", f"{name} differs: {_told(parts)}",
+                ("" if ours else "unless it is meant, ") + "set it in the job script, not in a "
+                "shell's start file: srun --export=ALL, mpiexec -genv or -x pass it on",
+                _fewest(parts))
+    for problem, ranks in _parts(facts, lambda each: each.problem).items():
+        if problem:
+            yield Finding(ERROR, "settings", problem, "correct it, or unset it", ranks)
+
+
+def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Are the nodes found where they are?"""
+    nodes = _parts(facts, lambda each: each.node)
+    if all("SLURMD_NODENAME" in each.slurm or "SLURM_NODEID" in each.slurm for each in facts):
+        placed = _parts(facts, lambda each: each.host)
+        told = (f"Slurm placed the ranks on {_count(len(placed), 'node')}, the MPI library sees "
+                f"{_count(len(nodes), 'group')} that {'share' if len(nodes) > 1 else 'shares'} "
+                "memory")
+        shape = f"{len(placed)}x{len(facts) // len(placed)}"
+        same = sorted(placed.values()) == sorted(nodes.values())
+        finer = all(any(set(group) <= set(node) for node in placed.values())
+                    for group in nodes.values())
+        if finer and not same:
+            yield Finding(
+                WARNING, "layout", f"{told}: ranks of a node talk through the network",
+                "start the ranks of a node by one launcher, not by a host file; an Open MPI that "
+                "was built with the PMIx that Slurm uses")
+        elif not same:
+            yield Finding(
+                ERROR, "layout", f"{told}: memory may be shared across nodes that do not share it",
+                f"HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
+    sizes = {len(ranks) for ranks in nodes.values()}
+    yield Finding(OK, "layout", f"{facts[0].layout or 'unknown'} "
+                  f"({_count(len(nodes), 'node')}, "
+                  f"{_range(sizes)} ranks each)")
+    if any(ranks[-1] - ranks[0] >= len(ranks) for ranks in nodes.values()):
+        yield Finding(WARNING, "layout", "ranks are not numbered node by node",
+                      "srun --distribution=block, mpiexec --map-by slot: for all algorithms that "
+                      "do not look at nodes, neighbours in rank should be neighbours there")
+    elif len(sizes) > 1:
+        yield Finding(NOTE, "layout", "nodes have different numbers of ranks",
+                      "an even number is faster where there is a choice")
+
+
+def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Processors enough, each rank with its own?"""
+    crowded, shared, loose, narrow = [], [], [], []
+    for ranks in _parts(facts, lambda each: each.node).values():
+        masks = [set(facts[rank].processors) for rank in ranks]
+        there = set().union(*masks)
+        if len(ranks) > len(there):
+            crowded += ranks
+        elif len(ranks) > 1 and all(mask == there for mask in masks):
+            loose += ranks
+        elif sum(map(len, masks)) > len(there):
+            shared += ranks
+    for each in facts:
+        wanted = each.slurm.get("SLURM_CPUS_PER_TASK", "")
+        if wanted.isdigit() and int(wanted) > len(each.processors):
+            narrow.append(each.rank)
+    if crowded:
+        yield Finding(WARNING, "binding", "more ranks than processors on their nodes: they take "
+                      "turns, and every message may wait for one", "fewer ranks per node, or more "
+                      "--cpus-per-task; Open MPI: --mca mpi_yield_when_idle 1", tuple(crowded))
+    if shared:
+        yield Finding(WARNING, "binding", "ranks are bound to processors that others are bound to",
+                      "srun --cpu-bind=cores with --cpus-per-task, mpiexec --bind-to core",
+                      tuple(shared))
+    if loose:
+        yield Finding(NOTE, "binding", "ranks are not bound: each may run on all processors of "
+                      "its node", "srun --cpu-bind=cores, mpiexec --bind-to core (MPICH: "
+                      "-bind-to core)", tuple(loose))
+    if narrow:
+        yield Finding(WARNING, "binding", "ranks have fewer processors than --cpus-per-task says",
+                      "since Slurm 22.05 srun does not take it from the job: "
+                      "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK", tuple(narrow))
+    if not (crowded or shared or loose or narrow):
+        yield Finding(OK, "binding", f"processors of each rank, its own: "
+                      f"{_range(len(each.processors) for each in facts)}")
+    yield from _threads(facts)
+
+
+def _threads(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    unset = tuple(each.rank for each in facts if "OMP_NUM_THREADS" not in each.variables)
+    if unset and len(facts) > 1:
+        yield Finding(WARNING, "threads", "OMP_NUM_THREADS is not set: NumPy's linear algebra may "
+                      "start a thread for every processor on every rank",
+                      "export OMP_NUM_THREADS=1, or the --cpus-per-task of the job", unset)
+    many = tuple(each.rank for each in facts
+                 if each.variables.get("OMP_NUM_THREADS", "").isdigit()
+                 and int(each.variables["OMP_NUM_THREADS"]) > len(each.processors))
+    if many:
+        yield Finding(WARNING, "threads", "OMP_NUM_THREADS is more than the processors of a rank",
+                      "lower it, or raise --cpus-per-task", many)
+
+
+def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Shared memory, and one process reading another's."""
+    without = tuple(each.rank for each in facts if each.shared is False)
+    single = tuple(each.rank for each in facts if each.single_copy is False and each.shared)
+    little = tuple(each.rank for each in facts if 0 <= each.shared_bytes < LITTLE_SHARED)
+    if without:
+        yield Finding(WARNING, "memory", "ranks of a node share no memory: messages inside nodes "
+                      "go through the MPI library", "make room in /dev/shm (containers: "
+                      "--shm-size, or --ipc=host)", without)
+    elif little:
+        yield Finding(WARNING, "memory", f"less than {LITTLE_SHARED >> 20} MiB are free in "
+                      "/dev/shm", "remove what dead jobs left there, or --shm-size", little)
+    if single:
+        scope = max(facts[rank].ptrace_scope for rank in single)
+        yield Finding(
+            NOTE, "memory", "ranks cannot read each other's memory (process_vm_readv): large "
+            "messages inside nodes are copied twice", (
+                f"/proc/sys/kernel/yama/ptrace_scope is {scope}; 0 allows it" if scope > 0 else
+                "in a container allow it with --cap-add=SYS_PTRACE"), single)
+    if any(each.shared for each in facts) and not (without or little or single):
+        yield Finding(OK, "memory", "ranks of a node share memory and read each other's")
+
+
+def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Does every rank have a device, and a device of its own?"""
+    hidden = tuple(each.rank for each in facts
+                   if "SLURM_GPUS_PER_TASK" in each.slurm
+                   or "per_task" in each.slurm.get("SLURM_TRES_BIND", "")
+                   or "gpu" in each.slurm.get("SLURM_TRES_PER_TASK", ""))
+    if hidden:
+        yield Finding(WARNING, "devices", "--gpus-per-task hides a rank's device from the other "
+                      "ranks: no CUDA IPC inside nodes", "--gpus-per-node with --gpu-bind=none, "
+                      "and pick the device by local rank - unless your site's guide asks for it",
+                      hidden)
+    if not any(each.devices for each in facts):
+        return
+    none = tuple(each.rank for each in facts if not each.devices)
+    if none:
+        yield Finding(WARNING, "devices", "ranks see no device, others do",
+                      "--gpus-per-node on every node; look at CUDA_VISIBLE_DEVICES", none)
+    double = []
+    for ranks in _parts(facts, lambda each: each.node).values():
+        firsts = _parts([facts[rank] for rank in ranks], lambda each: each.devices[:1])
+        double += [rank for first, those in firsts.items() if first and len(those) > 1
+                   for rank in those]
+    if double:
+        yield Finding(NOTE, "devices", "ranks of a node begin on the same device", "pick it by "
+                      "local rank before the first CUDA call, in the program or by "
+                      "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
+    aware = {each.device_aware for each in facts} - {None}
+    yield (Finding(OK, "devices", "the MPI library moves device memory") if aware == {True} else
+           Finding(NOTE, "devices", "the MPI library does not move device memory: hpccoll copies "
+                   "it through host memory", "a CUDA-aware MPI library; Cray: "
+                   "export MPICH_GPU_SUPPORT_ENABLED=1"))
+
+
+def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Did hpccoll work?"""
+    wrong = tuple(each.rank for each in facts if each.right is False)
+    if wrong:
+        yield Finding(ERROR, "result", "an allreduce of hpccoll gave a wrong result",
+                      "please report it, with the output of hpccoll doctor --json", wrong)
+    elif all(each.right for each in facts):
+        yield Finding(OK, "result", "an allreduce of hpccoll over all ranks was right")
+
+
+CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
+    library, versions, settings, layout, binding, memory, devices, result)
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ranks in few words.
+
+    >>> ranks_text([0, 1, 2, 5]), ranks_text([7])
+    ('ranks 0-2,5', 'rank 7')
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
+
+
+def _parts(facts: Iterable[RankFacts], key: Callable[[RankFacts], object]) -> dict:
+    """Ranks by what the key says of them."""
+    found: dict = {}
+    for each in facts:
+        found.setdefault(key(each), []).append(each.rank)
+    return {value: tuple(ranks) for value, ranks in found.items()}
+
+
+def _told(parts: dict) -> str:
+    return "; ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in parts.items())
+
+
+def _fewest(parts: dict) -> tuple[int, ...]:
+    """The ranks that differ from the most."""
+    most = max(parts.values(), key=len)
+    return tuple(sorted(rank for ranks in parts.values() if ranks != most for rank in ranks))
+
+
+def _range(numbers: Iterable[int]) -> str:
+    """
+    >>> _range([2, 3, 2]), _range([4])
+    ('2 to 3', '4')
+    """
+    ordered = sorted(set(numbers))
+    return " to ".join(map(str, ordered[:1] + ordered[1:][-1:]))
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + "s" * (number != 1)

@@ -1,0 +1,106 @@
+"""What a job is to do: the user's wishes, checked against what the site has and completed by it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from hpccoll.errors import ArgumentError
+from hpccoll.tools.jobs.sites import LAUNCH, Site, find
+
+#: What is run when nothing else is said.
+BENCH = "python -m hpccoll bench allreduce"
+#: The marks between the numbers of a time, in each of Slurm's forms -> the seconds of each number.
+FORMS = {"": (60,), ":": (60, 1), "::": (3600, 60, 1), "-": (86400, 3600),
+         "-:": (86400, 3600, 60), "-::": (86400, 3600, 60, 1)}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job script is to do.
+
+    Attributes:
+        site: name of a site.
+        nodes, ppn: nodes, and ranks of each; ``ppn`` 0 means the site's own.
+        threads: threads of a rank; 0 means the node's cores shared out, or 1.
+        gpus: devices of a node; -1 means the site's own.
+        mpi: MPI library, ``""`` the site's own.
+        time: limit in one of Slurm's forms, whatever the batch system.
+        name: of the job, and of its output.
+        account, partition, qos: the user's; left to be filled in where a site wants them.
+        activate: file to source for the Python environment.
+        command: shell text of what every rank runs.
+    """
+
+    site: str = "generic"
+    nodes: int = 2
+    ppn: int = 0
+    threads: int = 0
+    gpus: int = -1
+    mpi: str = ""
+    time: str = "00:10:00"
+    name: str = "hpccoll"
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    activate: str = ""
+    command: str = BENCH
+
+
+def completed(job: Job) -> tuple[Site, Job]:
+    """The job with the site's values where it has none of its own.
+
+    Raises:
+        ArgumentError: unknown site or MPI library, no time, or what the site does not have.
+    """
+    site = find(job.site)
+    if job.mpi and job.mpi not in LAUNCH:
+        raise ArgumentError("--mpi", f"{job.mpi!r} is unknown", f"choose from {', '.join(LAUNCH)}")
+    if job.qos and site.scheduler == "pbs":
+        raise ArgumentError("--qos", f"PBS, which {job.site} runs, has none",
+                            "name a queue with --partition")
+    job = replace(job, ppn=job.ppn or site.ppn, gpus=site.gpus if job.gpus < 0 else job.gpus,
+                  mpi=job.mpi or site.mpi, time=_clock(job.time))
+    # Ranks that have their places on a node do not grow when there are fewer of them.
+    share = site.cores // (len(site.cpus) or job.ppn)
+    _check_cores(site, job, share)
+    _check_gpus(site, job)
+    return site, replace(job, threads=job.threads or max(1, share))
+
+
+def _check_cores(site: Site, job: Job, share: int) -> None:
+    threads = max(job.threads, 1)
+    if site.cpus and job.ppn > len(site.cpus):
+        raise ArgumentError("--ppn", f"{job.ppn} ranks are more than the {len(site.cpus)} parts of "
+                                     f"a node of {job.site}")
+    if site.cpus and threads > share:
+        raise ArgumentError("--threads", f"{threads} are more than the {share} cores next to a "
+                                         f"device of {job.site}", f"choose {share} at most")
+    if site.cores and job.ppn * threads > site.cores:
+        raise ArgumentError("--ppn", f"{job.ppn} ranks of {threads} threads are more than the "
+                                     f"{site.cores} cores of a node of {job.site}")
+
+
+def _check_gpus(site: Site, job: Job) -> None:
+    if job.gpus and not site.gpus:
+        raise ArgumentError("--gpus", f"{job.site} has none", "use --site gpu")
+    if not job.gpus or not site.device_per_rank:
+        return
+    if job.gpus not in (site.gpus, job.ppn):
+        raise ArgumentError("--gpus", f"{job.site} gives each rank one device, so {job.ppn} ranks "
+                                      f"cannot have {job.gpus}", "leave it out, and choose --ppn")
+    if job.ppn > site.gpus:
+        raise ArgumentError("--ppn", f"{job.ppn} ranks are more than the {site.gpus} devices of a "
+                                     f"node of {job.site}, and each is given one",
+                            "choose fewer ranks, or --gpus 0 for none of the devices")
+
+
+def _clock(time: str) -> str:
+    """A time in any of Slurm's forms as hours:minutes:seconds, which PBS reads the same way."""
+    numbers, marks = re.split("[:-]", time), re.sub("[0-9]", "", time)
+    if marks not in FORMS or not all(numbers):
+        raise ArgumentError("--time", f"cannot read {time!r}", "write it like 01:30:00")
+    seconds = sum(int(number) * unit for number, unit in zip(numbers, FORMS[marks]))
+    if not seconds:  # no limit to Slurm, no time to PBS
+        raise ArgumentError("--time", f"{time!r} is no limit", "write it like 01:30:00")
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,0 +1,90 @@
+"""Where every rank is: its node, processors, socket, NUMA group, cache and switches."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from mpi4py import MPI
+
+from hpccoll import config
+from hpccoll.errors import HpccollError
+from hpccoll.ir.topology import Topology
+from hpccoll.machine.discovery import read_network
+from hpccoll.machine.levels import NODE, Grouping, Position, layout, parse_network, position
+
+
+class JobMap(NamedTuple):
+    """A job's ranks on their machine; the same on every rank.
+
+    Attributes:
+        layout: nested groups of ranks, with all levels there are.
+        used: those that hpccoll goes by, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
+        nodes: for every rank, the smallest rank of its node.
+        positions: of every rank.
+        processors: those that every rank may run on.
+    """
+
+    layout: Grouping
+    used: str
+    nodes: tuple[int, ...]
+    positions: tuple[Position, ...]
+    processors: tuple[tuple[int, ...], ...]
+
+    def meet(self, a: int, b: int) -> str:
+        """The smallest level that holds both ranks; ``network`` is above all others."""
+        levels, ranks, found = iter(self.layout.names), self.layout.topology.plain, "network"
+        if NODE not in self.layout.names and self.nodes[a] == self.nodes[b]:
+            found = NODE
+        a, b = (self.layout.topology.positions[rank] for rank in (a, b))
+        while ranks.children:
+            for group, child in zip(ranks.groups(), ranks.children):
+                if a in group and b in group:
+                    a, b, ranks, found = a - group.start, b - group.start, child, next(levels)
+                    break
+            else:
+                return found
+        return found
+
+
+def survey(comm: MPI.Intracomm, network: str = "") -> JobMap:
+    """Ask every rank where it is; collective over ``comm``.
+
+    Args:
+        network: file about switches, in the form of Slurm's ``topology.conf``; ``""`` for
+            ``HPCCOLL_NETWORK``, or what Slurm's variables say.
+
+    Raises:
+        HpccollError: the file is malformed, or lacks a node; or a variable of a rank's environment
+            is malformed, or its layout not one of so many ranks. On every rank.
+    """
+    settings, problem = config.Config(), ""
+    try:
+        settings = config.load()
+        if settings.topology is not None:
+            Topology.parse(settings.topology, comm.Get_size())
+    except HpccollError as error:
+        problem = str(error)
+    option = "--network" if network else "HPCCOLL_NETWORK"
+    network = network or settings.network
+    near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    try:
+        node = near.bcast(comm.Get_rank())
+    finally:
+        near.Free()
+    text, missing = comm.bcast(read_network(network) if network and comm.Get_rank() == 0
+                               else ("", ""))
+    problem = problem or missing and f"{option}: {missing}"
+    here, processors = None, tuple(sorted(os.sched_getaffinity(0)))
+    if not problem:
+        try:
+            here = position(processors, network=parse_network(text) if network else None)
+        except HpccollError as error:
+            problem = str(error)
+    told = comm.allgather((node, here, processors, problem))
+    problems = [each[3] for each in told if each[3]]
+    if problems:
+        raise HpccollError(problems[0])
+    nodes, positions, masks, _ = zip(*told)
+    used = settings.topology or layout(nodes, positions, settings.levels).topology
+    return JobMap(layout(nodes, positions), str(used), nodes, positions, masks)

@@ -1,0 +1,114 @@
+"""What a message costs between two ranks: latency and bandwidth, measured pair by pair.
+
+One pair measures at a time, so that nobody shares a link; the other ranks sleep meanwhile,
+because a rank that waits busily would take a processor from those that measure.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.tools.topo.job_map import JobMap
+
+#: Bytes of the message whose time is the latency, and of the one that gives the bandwidth.
+SMALL, LARGE = 8, 1 << 20
+#: Round trips: warm-up, measured small ones, measured large ones.
+WARMUP, SHORT, LONG = 5, 50, 5
+#: All pairs of up to so many ranks are measured.
+MOST = 32
+#: Seconds that a rank sleeps between two looks.
+NAP = 0.001
+TAG = 7
+
+
+class Links(NamedTuple):
+    """Measured links, on rank 0.
+
+    Attributes:
+        ranks: those that were measured, in order.
+        latency: seconds of a small message one way, by pair of ranks, the smaller one first.
+        bandwidth: bytes per second of a large one.
+    """
+
+    ranks: tuple[int, ...]
+    latency: Mapping[tuple[int, int], float]
+    bandwidth: Mapping[tuple[int, int], float]
+
+    def levels(self, machine: JobMap) -> dict[str, tuple[float, float, int]]:
+        """Median latency, median bandwidth and number of pairs, by the level where they meet."""
+        pairs: dict[str, list[tuple[int, int]]] = {}
+        for pair in self.latency:
+            pairs.setdefault(machine.meet(*pair), []).append(pair)
+        return {level: (statistics.median(self.latency[pair] for pair in found),
+                        statistics.median(self.bandwidth[pair] for pair in found), len(found))
+                for level, found in pairs.items()}
+
+
+def chosen(size: int, most: int = MOST) -> tuple[int, ...]:
+    """Ranks to measure: all, or some neighbours and some far from each other.
+
+    >>> chosen(4), chosen(100, 6)
+    ((0, 1, 2, 3), (0, 1, 2, 32, 65, 99))
+    """
+    if size <= most:
+        return tuple(range(size))
+    near = most // 2
+    far = most - near
+    return tuple(sorted({*range(near), *(size * n // far - 1 for n in range(1, far + 1))}))
+
+
+def measure(comm: MPI.Intracomm, ranks: Sequence[int],
+            progress: Callable[[str, float], None] = lambda name, part: None) -> Links | None:
+    """Measure all pairs of ranks; collective over ``comm``, ``None`` on all ranks but 0."""
+    mine, me = {}, comm.Get_rank()
+    pairs = [(a, b) for i, a in enumerate(ranks) for b in ranks[i + 1:]]
+    for number, (a, b) in enumerate(pairs):
+        if me in (a, b):
+            times = _pair(comm, b if me == a else a, first=me == a)
+            if me == a:
+                mine[a, b] = times
+        together(comm)
+        progress(f"ranks {a} and {b}", (number + 1) / len(pairs))
+    told = comm.gather(mine)
+    if told is None:
+        return None
+    found = {pair: times for part in told for pair, times in part.items()}
+    return Links(tuple(ranks), {pair: found[pair][0] for pair in pairs},
+                 {pair: LARGE / found[pair][1] for pair in pairs})
+
+
+def together(comm: MPI.Intracomm) -> None:
+    """Wait for all ranks, without taking a processor from those that are still at work."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(NAP)
+
+
+def _pair(comm: MPI.Intracomm, peer: int, first: bool) -> tuple[float, float]:
+    """Seconds of a small and of a large message, one way: half a round trip.
+
+    The shortest of many small ones, because what else the processors do only adds to them; the
+    median of large ones, because a link that had a rest may let the first bytes pass at once.
+    """
+    found = []
+    for nbytes, trips, middle in ((SMALL, SHORT, min), (LARGE, LONG, statistics.median)):
+        out, into = numpy.zeros(nbytes, "u1"), numpy.zeros(nbytes, "u1")
+        seconds = []
+        for trip in range(WARMUP + trips):
+            start = time.perf_counter()
+            if first:
+                comm.Send(out, peer, TAG)
+                comm.Recv(into, peer, TAG)
+            else:
+                comm.Recv(into, peer, TAG)
+                comm.Send(out, peer, TAG)
+            if trip >= WARMUP:
+                seconds.append(time.perf_counter() - start)
+        found.append(middle(seconds) / 2)
+    return found[0], found[1]

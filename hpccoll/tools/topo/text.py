@@ -1,0 +1,80 @@
+"""A machine in words: the tree of its levels down to ranks, and what links cost at each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from hpccoll.ir.topology import Topology
+from hpccoll.machine.levels import NODE, SWITCH
+from hpccoll.tools.doctor.findings import ranks_text
+from hpccoll.tools.topo.job_map import JobMap
+from hpccoll.tools.topo.links import Links
+
+#: Ranks that a group names one by one; beyond, they are a range.
+FEW = 16
+
+
+def tree(machine: JobMap) -> Tree:
+    """The levels as a tree; its leaves are ranks with the processors they may run on."""
+    layout = machine.layout
+    size = layout.topology.size
+    levels = " / ".join((*layout.names, "rank"))
+    root = Tree(Text.assemble((f"{size} rank{'s' * (size != 1)}", "bold"),
+                              f", layout {layout.topology} ({levels})",
+                              "" if machine.used == str(layout.topology) else
+                              f"; hpccoll goes by {machine.used}"))
+    _grow(root, machine, layout.topology.plain, layout.topology.ranks, layout.names)
+    return root
+
+
+def _grow(branch: Tree, machine: JobMap, topology: Topology, ranks: Sequence[int],
+          names: tuple[str, ...]) -> None:
+    if not topology.children:
+        for line in _leaves(machine, ranks):
+            branch.add(line)
+        return
+    switches = names.count(SWITCH)
+    for group, child in zip(topology.groups(), topology.children):
+        inside = ranks[group[0]:group[-1] + 1]
+        label = Text.assemble((name_of(machine, inside[0], names[0], switches), "bold"),
+                              f"  {ranks_text(inside)}")
+        _grow(branch.add(label), machine, child, inside, names[1:])
+
+
+def name_of(machine: JobMap, rank: int, level: str, switches: int) -> str:
+    """What a group is called, by its first rank; ``switches`` levels of switches remain."""
+    here = machine.positions[rank]
+    if level == SWITCH:
+        return f"switch {here.switches[len(here.switches) - switches]}"
+    return f"node {here.host}" if level == NODE else f"{level} {getattr(here, level)}"
+
+
+def _leaves(machine: JobMap, ranks: Sequence[int]) -> Iterator[str]:
+    """Ranks one by one, or in one line if they are many and alike."""
+    masks = [machine.processors[rank] for rank in ranks]
+    if len(ranks) > FEW and len(set(masks)) == 1:
+        yield f"{ranks_text(ranks)} on {_processors(masks[0])}"
+        return
+    for rank, mask in zip(ranks, masks):
+        yield f"rank {rank} on {_processors(mask)}"
+
+
+def _processors(mask: tuple[int, ...]) -> str:
+    return ranks_text(mask).replace("ranks", "processors").replace("rank", "processor")
+
+
+def table(machine: JobMap, links: Links) -> Table:
+    """Latency and bandwidth of every level, the nearest first."""
+    made = Table("level", box=SIMPLE_HEAD)
+    for name in ("pairs", "latency (us)", "bandwidth (GB/s)"):
+        made.add_column(name, justify="right")
+    levels = sorted(links.levels(machine).items(), key=lambda item: item[1][0])
+    for level, (latency, bandwidth, pairs) in levels:
+        made.add_row(f"same {level}" if level != "network" else level, str(pairs),
+                     f"{latency * 1e6:.2f}", f"{bandwidth / 1e9:.2f}")
+    return made

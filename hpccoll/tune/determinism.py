@@ -1,0 +1,113 @@
+"""Promises about the bits and the accuracy of results, and which algorithms keep them.
+
+An order of evaluation shows where results are rounded: in floating-point sums, and wherever a
+user's operator decides. What the classes of determinism promise there, each all that the ones
+before it promise:
+
+* ``run``: the same bits in every run on as many ranks with the same nodes, settings and table.
+  Every schedule fixes its order; an MPI library promises none.
+* ``size``: an element's bits do not depend on how many others there are, where it lies among
+  them, how messages are cut, or in which memory. That takes algorithms that treat all blocks
+  alike, and of those the ones with the same order of evaluation.
+* ``layout``: nor do they depend on which ranks share a node, or on what is measured where.
+
+Low precision needs short chains: an algorithm that adds p terms one after the other, and rounds
+each time, errs p times as much as one term, where a tree errs log p times. Terms that arrive in one
+round are rounded together (:mod:`hpccoll.arrays.half`), so rounds are what counts.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log2
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.arrays.kernels import is_exact, operator_of
+from hpccoll.calls.resolve import Call, lacks_mpi_type
+from hpccoll.calls.specification import element_type
+from hpccoll.config import NATIVE
+from hpccoll.errors import ArgumentError
+
+NONE, RUN = "none", "run"
+#: Algorithms whose elements are all combined in one order, the same for those of one collective:
+#: for short messages first, for long ones last. None of them looks at nodes.
+STEADY = {
+    "allreduce": ("recursive_doubling", "rabenseifner"),
+    "reduce": ("rabenseifner",),
+    "reduce_scatter": ("butterfly",),
+    "scan": ("recursive_doubling",),
+    "exscan": ("recursive_doubling",),
+}
+#: Bytes from which on a message is long.
+LONG = 32 << 10
+#: Algorithms that add up all ranks' terms one after the other.
+CHAINS = {
+    "allreduce": ("ring", "linear", "allpairs"),
+    "reduce": ("linear", "chain"),
+    "reduce_scatter": ("ring", "linear", "pairwise"),
+    "scan": ("linear",),
+    "exscan": ("linear",),
+}
+#: Bytes of the elements that are of low precision, and the most of them that any chain may add.
+LOW, LONGEST = 2, 16
+
+
+def applies(determinism: str, call: Call) -> bool:
+    """Tell whether a class of determinism has something to say about a call's algorithm."""
+    return determinism != NONE and call.op is not None and not is_exact(
+        call.op, element_type(call.datatype))
+
+
+def excludes_native(determinism: str, call: Call) -> bool:
+    """Tell whether only an algorithm of hpccoll's will do: for a promise, or for the type."""
+    return call.op is not None and (lacks_mpi_type(call) or applies(determinism, call))
+
+
+def violation(algorithm: Any, call: Call, determinism: str) -> str:
+    """Why an algorithm would break a promise that binds; empty if it would not."""
+    if isinstance(algorithm, str) and algorithm == NATIVE:
+        return f"an MPI library promises no order of evaluation, determinism '{determinism}' does"
+    if determinism == RUN or isinstance(algorithm, str) and algorithm in STEADY[call.collective]:
+        return ""
+    return (f"its order of evaluation depends on more than determinism '{determinism}' allows; "
+            f"{' and '.join(STEADY[call.collective])} will do")
+
+
+def reproducible_algorithm(call: Call) -> str:
+    """The algorithm that keeps every promise, for the size of a call."""
+    names = STEADY[call.collective]
+    return names[-1] if call.nbytes >= LONG else names[0]
+
+
+def check_served(call: Call | None, name: str, args: tuple, determinism: str) -> None:
+    """Check that a call which only the MPI library can serve needs no promise.
+
+    Raises:
+        ArgumentError: it does; names the class of determinism.
+    """
+    if call is not None or determinism == NONE:
+        return
+    for op in args:
+        operator = operator_of(op) if isinstance(op, MPI.Op) else None
+        if isinstance(op, MPI.Op) and not (operator and operator.kinds
+                                           and set(operator.kinds) <= set(operator.exact)):
+            raise ArgumentError("determinism", f"'{determinism}' cannot be kept in this {name}: "
+                                               "only the MPI library can serve its arguments",
+                                "pass contiguous buffers of one predefined type, and all counts")
+
+
+def inaccurate(algorithm: Any, call: Call, size: int) -> str:
+    """Why an algorithm should not be chosen for numbers of low precision; empty if it may."""
+    if (call.op is None or size <= LONGEST or not isinstance(algorithm, str)
+            or algorithm not in CHAINS.get(call.collective, ())):
+        return ""
+    dtype = element_type(call.datatype)
+    if dtype.itemsize > LOW or is_exact(call.op, dtype) or dtype.names is not None:
+        return ""
+    # A user's operator gets elements as they are, and rounds as often as it is called.
+    if operator_of(call.op) and ALGORITHMS[call.collective][algorithm].rounds(size) < LONGEST:
+        return ""
+    return (f"it adds {size} terms of {dtype} one after the other, and rounds each time, where a "
+            f"tree rounds {ceil(log2(size))} times")

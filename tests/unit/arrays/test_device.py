@@ -1,0 +1,276 @@
+"""Device memory without a device: both ways through the engine, on arrays that refuse the host."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.arrays import device
+from hpccoll.calls import resolve
+from hpccoll.calls.specification import NativeOnly, buffer_of, is_staged
+from hpccoll.config import Config
+from hpccoll.errors import BufferArgumentError
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.topology import Topology
+from hpccoll.runtime import planner
+from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.context import DEDICATED, Kept
+from hpccoll.runtime.executor import Memory
+from hpccoll.testing.device import DeviceArray, DlpackArray, Wire, installed
+from hpccoll.testing.exact import wrong
+from hpccoll.testing.world import Problem, interleave
+from hpccoll.transport.loopback import Loopback
+
+SIZE, COUNT = 4, 12
+HOW = pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
+
+#: Collective -> algorithm, and how a rank calls it: (send, recv) -> a resolved call.
+CALLS = {
+    "bcast": ("binomial", lambda r, s, x: resolve.bcast(SIZE, r, x, 1)),
+    "reduce": ("binomial", lambda r, s, x: resolve.reduce(SIZE, r, s, x, MPI.SUM, 1)),
+    "allreduce": ("rabenseifner", lambda r, s, x: resolve.allreduce(SIZE, r, s, x, MPI.SUM)),
+    "scan": ("recursive_doubling", lambda r, s, x: resolve.scan(SIZE, r, s, x, MPI.SUM)),
+    "exscan": ("census", lambda r, s, x: resolve.exscan(SIZE, r, s, x, MPI.SUM)),
+    "reduce_scatter": ("pat", lambda r, s, x: resolve.reduce_scatter_block(SIZE, r, s, x, MPI.SUM)),
+    "allgather": ("bruck", lambda r, s, x: resolve.allgather(SIZE, r, s, x)),
+    "gather": ("binomial", lambda r, s, x: resolve.gather(SIZE, r, s, x, 1)),
+    "scatter": ("binomial", lambda r, s, x: resolve.scatter(SIZE, r, s, x, 1)),
+    "alltoall": ("bruck", lambda r, s, x: resolve.alltoall(SIZE, r, s, x)),
+}
+
+
+def problem(name):
+    number = {"vector": 1, "blocks": SIZE, "pairs": SIZE * SIZE}[COLLECTIVES[name].payload]
+    return Problem(COLLECTIVES[name], SIZE, [COUNT // number if number <= SIZE else 3] * number,
+                   1 if COLLECTIVES[name].rooted else 0, "sum", "f4")
+
+
+def context(world, rank):
+    """What the engine needs of a communicator."""
+    wire = Wire(world.endpoint(rank))
+    return SimpleNamespace(
+        rank=rank, size=SIZE, endpoint=wire, remote=wire, choices=Kept(9),
+        config=Config(), limits=DEDICATED, topology=Topology.parse("2x2"),
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"))
+
+
+def run(cupy, name, algorithm, call, segment_bytes=8, seed=0):
+    """Call a collective on every rank; return what is wrong."""
+    world, posed, executions, kept = Loopback(SIZE), problem(name), [], []
+    for rank in range(SIZE):
+        given, wanted = (numpy.concatenate(blocks) if blocks else None
+                         for blocks in (posed.given(rank), posed.wanted(rank)))
+        source = None if given is None else cupy.asarray(given)
+        if name == "bcast":
+            sink = source if rank == 1 else cupy.empty(COUNT, "f4")
+        else:
+            sink = cupy.empty(COUNT if wanted is None else wanted.size, "f4")
+        made = call(rank, source, sink)
+        mine = context(world, rank)
+        plan = planner.plan_for(mine, made, Choice(algorithm, segment_bytes=segment_bytes))
+        executions.append(planner.prepare(mine, made, plan))
+        kept.append((made, source, given, sink, wanted))
+    interleave(executions, seed)
+    found = []
+    for rank, (made, source, given, sink, wanted) in enumerate(kept):
+        if made.sink is not None and made.sink.store is not None:
+            made.sink.store()
+        if wanted is not None and wrong(cupy.asnumpy(sink), wanted):
+            found.append(f"rank {rank}: result")
+        if source is not None and source is not sink and wrong(cupy.asnumpy(source), given):
+            found.append(f"rank {rank}: input")
+    return found
+
+
+@HOW
+@pytest.mark.parametrize("name", CALLS)
+def test_every_collective(name, cuda_aware):
+    with installed(cuda_aware) as cupy:
+        algorithm, call = CALLS[name]
+        assert not run(cupy, name, algorithm, call)
+
+
+@HOW
+@pytest.mark.parametrize("algorithm", ["ring", "rails", "pat", "double_tree"])
+def test_algorithms(algorithm, cuda_aware):
+    with installed(cuda_aware) as cupy:
+        for segment_bytes in (4, 1 << 20):
+            assert not run(cupy, "allreduce", algorithm, CALLS["allreduce"][1], segment_bytes, 1)
+
+
+@HOW
+def test_alltoall_in_place(cuda_aware):
+    def exchange(rank, source, sink):
+        sink[...] = source
+        return resolve.alltoall(SIZE, rank, MPI.IN_PLACE, sink)
+
+    with installed(cuda_aware) as cupy:
+        assert not run(cupy, "alltoall", "pairwise", exchange)
+
+
+@pytest.mark.parametrize("type_", ["f2", "bfloat16"])
+@pytest.mark.parametrize("algorithm", ["allpairs", "linear", "recursive_multiplying", "ring"])
+def test_sums_of_16_bit_floats_are_rounded_alike_in_any_memory(algorithm, type_):
+    """Also where some ranks have it and others have not."""
+    if type_ == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    dtype, results = numpy.dtype(type_), []
+    terms = [numpy.random.default_rng(rank).standard_normal(COUNT).astype(dtype)
+             for rank in range(SIZE)]
+    for on_device in ((), (0, 2), range(SIZE)):
+        with installed(True) as cupy:
+            world, sinks, executions = Loopback(SIZE), [], []
+            for rank in range(SIZE):
+                namespace = cupy if rank in on_device else numpy
+                sinks.append(namespace.empty(COUNT, dtype))
+                made = resolve.allreduce(SIZE, rank, namespace.asarray(terms[rank]), sinks[-1],
+                                       MPI.SUM)
+                mine = context(world, rank)
+                plan = planner.plan_for(mine, made, Choice(algorithm))
+                executions.append(planner.prepare(mine, made, plan))
+            interleave(executions)
+            results += [getattr(sink, "raw", sink).copy() for sink in sinks]
+    assert len({result.tobytes() for result in results}) == 1
+    if algorithm == "linear":
+        one, *others = (term.astype("f4") for term in terms)
+        assert results[0].tobytes() == sum(others, one).astype(dtype).tobytes()
+
+
+def test_a_message_waits_for_the_work_before_it(monkeypatch):
+    monkeypatch.setattr(planner, "synchronizer", lambda namespace: None)
+    with installed(True) as cupy:
+        assert run(cupy, "allreduce", "ring", CALLS["allreduce"][1])
+
+
+def test_host_functions_on_device_memory_are_found_out(monkeypatch):
+    monkeypatch.setattr(planner, "Memory", lambda *parts: Memory(*parts)._replace(namespace=numpy))
+    with installed(True) as cupy, pytest.raises(TypeError, match="device memory|DeviceArray"):
+        run(cupy, "allreduce", "pat", CALLS["allreduce"][1])
+
+
+# -- a communicator -----------------------------------------------------------------------------
+@HOW
+def test_a_communicator_takes_device_arrays(cuda_aware):
+    comm = hpccoll.Comm(MPI.COMM_SELF)
+    with installed(cuda_aware) as cupy, comm.using(allreduce="ring", bcast="binomial"):
+        for wrap in (lambda array: array, DlpackArray):
+            source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+            comm.Allreduce(wrap(source), wrap(sink))
+            assert list(cupy.asnumpy(sink)) == list(range(6))
+            comm.Allreduce(MPI.IN_PLACE, [wrap(sink), 3, MPI.DOUBLE])
+            comm.Bcast(wrap(sink))
+            assert list(cupy.asnumpy(sink)) == list(range(6))
+
+
+@HOW
+def test_the_native_method_gets_memory_it_can_reach(cuda_aware):
+    comm = hpccoll.Comm(MPI.COMM_SELF)
+    with installed(cuda_aware) as cupy, comm.using(allreduce="native"):
+        source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+        comm.Allreduce(source, sink)
+        assert list(cupy.asnumpy(sink)) == list(range(6))
+
+
+def test_operators_without_a_device_kernel_are_left_to_the_library():
+    op = MPI.Op.Create(lambda one, two, datatype: None, commute=True)
+    with installed(True) as cupy:
+        source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+        for attempt in (lambda: resolve.allreduce(2, 0, source, sink, op),
+                        lambda: resolve.reduce(2, 1, source, None, op, 0)):
+            with pytest.raises(NativeOnly, match="device memory"):
+                attempt()
+        assert resolve.allreduce(2, 0, source, sink, MPI.SUM).op == MPI.SUM
+    with installed(False) as cupy:  # staged: the processor can reach the copies
+        assert resolve.reduce(2, 1, cupy.asarray(numpy.arange(6.0)), None, op, 0).op == op
+    op.Free()
+
+
+# -- what is recognised -------------------------------------------------------------------------
+def test_what_device_memory_is():
+    with installed(True) as cupy:
+        array = cupy.asarray(numpy.arange(4.0))
+        assert device.is_device(array) and device.is_device(DlpackArray(array))
+    assert not device.is_device(numpy.zeros(3)) and not device.is_device(b"abc")
+
+
+def test_device_memory_is_used_where_it_lies_or_copied():
+    with installed(True) as cupy:
+        array = cupy.asarray(numpy.arange(4.0))
+        buffer = buffer_of(array, "b")
+        assert buffer.array.raw.base is array.raw or buffer.array.raw is array.raw
+        assert buffer.namespace is cupy and buffer.store is None and not is_staged(array)
+    with installed(False) as cupy:
+        array = cupy.asarray(numpy.arange(4.0))
+        assert is_staged(array) and is_staged([array, 4, MPI.DOUBLE])
+        assert buffer_of(array, "b").store is None
+        buffer = buffer_of(array, "b", writable=True)
+        assert buffer.namespace is numpy and isinstance(buffer.array, numpy.ndarray)
+        buffer.array[...] = 7
+        assert array.raw[0] == 0
+        buffer.store()
+        assert list(array.raw) == [7] * 4
+
+
+def test_what_is_queued_comes_before_the_message():
+    # Whoever made the data may still be writing it when the collective is called.
+    for cuda_aware in (True, False):
+        with installed(cuda_aware) as cupy:
+            array = cupy.empty(4)
+            array[...] = cupy.asarray(numpy.arange(4.0))
+            assert list(getattr(buffer_of(array, "b").array, "raw", array.raw)) == [0, 1, 2, 3]
+
+
+@HOW
+def test_order_of_elements(cuda_aware):
+    with installed(cuda_aware) as cupy:
+        matrix = cupy.asarray(numpy.arange(6.0).reshape(2, 3))
+        for array in (matrix, matrix.T):
+            flat = buffer_of(array, "b").array
+            assert list(getattr(flat, "raw", flat)) == list(range(6))
+        with pytest.raises(BufferArgumentError, match="b: is not contiguous"):
+            buffer_of(cupy.asarray(numpy.arange(6.0))[::2], "b")
+
+
+def test_without_cupy_it_is_the_native_methods_business(monkeypatch):
+    with installed(True) as cupy:
+        array = cupy.asarray(numpy.arange(4.0))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    device.is_served.cache_clear()
+    try:
+        assert not device.is_served() and not is_staged(array)
+    finally:
+        device.is_served.cache_clear()
+
+
+# -- the double itself --------------------------------------------------------------------------
+@pytest.mark.parametrize("use", [
+    numpy.asarray, memoryview, bytes, numpy.sum, numpy.copy, lambda x: numpy.add(x, x),
+    lambda x: numpy.copyto(numpy.zeros(4), x), lambda x: numpy.copyto(x, numpy.zeros(4)),
+    lambda x: x.__setitem__(slice(None), numpy.zeros(4)), lambda x: numpy.zeros(4) + x,
+    lambda x: numpy.zeros(4).__iadd__(x)])
+def test_the_double_refuses_the_host(use):
+    with installed(True) as cupy, pytest.raises(TypeError):
+        use(cupy.asarray(numpy.arange(4.0)))
+
+
+def test_the_double_works_when_it_is_told_to():
+    with installed(True) as cupy:
+        one, into = cupy.asarray(numpy.arange(4.0)), cupy.empty(4)
+        cupy.add(one, one, out=into)
+        cupy.copyto(into[2:], one[:2])
+        assert wrong(into.raw, numpy.array([0.0, 2, 0, 1])) == 4
+        cupy.cuda.get_current_stream().synchronize()
+        assert list(into.raw) == [0, 2, 0, 1]
+        copied = one.copy()
+        one.set(numpy.ones(4))
+        assert list(cupy.asnumpy(copied)) == [0, 1, 2, 3] and list(one.raw) == [1] * 4
+        assert list(one.view("u1").shape) == [32] and len(one) == 4 and one.itemsize == 8
+        with pytest.raises(TypeError, match="not device memory"):
+            cupy.add(one, numpy.zeros(4), one)
+        foreign = SimpleNamespace(__cuda_array_interface__=one.__cuda_array_interface__)
+        assert numpy.shares_memory(cupy.asarray(foreign).raw, one.raw)
+        assert isinstance(one[1:3].reshape(2, 1).T, DeviceArray)
+    assert sys.modules.get("cupy") is not cupy

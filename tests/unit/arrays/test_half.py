@@ -1,0 +1,212 @@
+"""16-bit floats: the bits of NumPy in one step, one rounding in a chain, the same on all ranks."""
+
+import ctypes
+import platform
+import threading
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.arrays import half, kernels
+from hpccoll.arrays.half import BLOCK, FEW
+from hpccoll.calls.specification import datatype_of
+from hpccoll.errors import ScheduleError
+from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
+from hpccoll.runtime.executor import Execution, Memory
+from hpccoll.testing.exact import Guarded
+from hpccoll.testing.loopback_direct import Direct
+from hpccoll.testing.world import Problem, Seat, interleave
+from hpccoll.transport.loopback import Loopback
+
+F2 = numpy.dtype("f2")
+EVERY = numpy.arange(1 << 16, dtype="u2").view(F2)
+FINITE = EVERY[numpy.isfinite(EVERY)]
+OPS = {"add": "SUM", "multiply": "PROD", "maximum": "MAX", "minimum": "MIN"}
+
+
+def numbers(count, kind, seed):
+    """Numbers of all magnitudes, near one, tiny, or with infinities and NaN among them."""
+    random = numpy.random.default_rng(seed)
+    if kind == "near one":
+        return random.standard_normal(count).astype(F2)
+    chosen = {"all": FINITE, "special": EVERY}.get(kind, FINITE[abs(FINITE) < 1e-3])
+    return random.choice(chosen, count)
+
+
+def bits(array):
+    """The bits; all NaN count as one."""
+    return numpy.where(numpy.isnan(array), numpy.uint16(0xffff), array.view("u2"))
+
+
+@pytest.mark.parametrize("kind", ["all", "near one", "tiny", "special"])
+@pytest.mark.parametrize("name", OPS)
+def test_one_step_has_the_bits_of_numpy(name, kind):
+    kernel = half.kernel(getattr(numpy, name), F2)
+    for count in (0, 1, FEW, FEW + 1, BLOCK + 3, 70_000):
+        for into in ("apart", "left", "right"):
+            left, right = numbers(count, kind, 1), numbers(count, kind, 2)
+            guarded = Guarded(count, F2, shift=1)  # an odd address
+            target = {"apart": guarded.array, "left": left, "right": right}[into]
+            with numpy.errstate(all="ignore"):
+                wanted = getattr(numpy, name)(left, right)
+                kernel(left, right, target)
+            if name in ("maximum", "minimum"):
+                assert numpy.array_equal(target, wanted, equal_nan=True)  # zeros have any sign
+            else:
+                assert (bits(target) == bits(wanted)).all()
+            assert not guarded.broken()
+            assert target is left or (bits(left) == bits(numbers(count, kind, 1))).all()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_bfloat16(name):
+    """The bits of ml_dtypes in one step, and one rounding in a chain."""
+    dtype = numpy.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    assert half.is_half(dtype) and half.is_bfloat16(dtype) and not half.is_bfloat16(F2)
+    ufunc, every = getattr(numpy, name), EVERY.view("u2").view(dtype)
+    kernel = kernels.kernel(getattr(MPI, OPS[name]), dtype, datatype_of(dtype), numpy)
+    random = numpy.random.default_rng(1)
+    for count in (0, 1, 1024, 1025, BLOCK + 3):
+        left, right, last = (random.choice(every, count) for _ in range(3))
+        found, wide = numpy.zeros(count, dtype), half.wide(count)
+        with numpy.errstate(all="ignore"):
+            kernel(left, right, found)
+            assert numpy.array_equal(found.astype("f4"), ufunc(left, right).astype("f4"), True)
+            kernel(left, right, wide, found)
+            assert numpy.array_equal(found.astype("f4"), ufunc(left, right).astype("f4"), True)
+            kernel(last, wide, last)
+            assert numpy.array_equal(wide, ufunc(left.astype("f4"), right.astype("f4")), True)
+
+
+def test_every_number_is_widened_and_rounded_as_it_is():
+    wide = numpy.empty(EVERY.size, "f4")
+    for part in (EVERY, FINITE):
+        half._widen_float16(part, wide[:part.size])
+        assert numpy.array_equal(wide[:part.size], part.astype("f4"), equal_nan=True)
+    back = numpy.empty_like(FINITE)
+    half._narrow_float16(FINITE.astype("f4"), wide[:FINITE.size], back)
+    assert (bits(back) == bits(FINITE)).all()
+
+
+@pytest.mark.parametrize("scale", [2.0 ** -26, 2.0 ** -14, 1.0, 2.0 ** 14])
+def test_any_float32_is_rounded_to_even_as_numpy_does(scale):
+    random = numpy.random.default_rng(3)
+    value = numpy.concatenate([random.standard_normal(20_000) * scale,
+                               random.integers(-8192, 8192, 20_000) * scale / 4096]).astype("f4")
+    value = value[abs(value) < 65504]
+    found = numpy.empty(value.size, F2)
+    half._narrow_float16(value.copy(), numpy.empty_like(value), found)
+    assert (bits(found) == bits(value.astype(F2))).all()
+
+
+def test_threads_that_take_tiny_numbers_for_zero_get_the_plain_conversion(monkeypatch):
+    kernel = half.kernel(numpy.add, F2)
+    monkeypatch.setattr(half, "_flushes", lambda: True)
+    monkeypatch.setattr(half, "_widen_float16", None)
+    left, right = numbers(70_000, "tiny", 1), numbers(70_000, "tiny", 2)
+    found = numpy.empty_like(left)
+    kernel(left, right, found)
+    assert (bits(found) == bits(left + right)).all()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc",
+                    reason="how the mode is set depends on processor and library")
+@pytest.mark.parametrize("mode", [0x8000, 0x40, 0x8040])
+def test_the_mode_may_change_after_a_kernel_was_made(mode):
+    """Results taken for zero, operands taken for zero, or both."""
+    kernel = half.kernel(numpy.add, F2)
+    left, right = numbers(70_000, "tiny", 1), numbers(70_000, "tiny", 2)
+    wanted, found, told = left + right, numpy.empty_like(left), [half._flushes()]
+
+    def flushing():
+        libm, environment = ctypes.CDLL("libm.so.6"), (ctypes.c_uint32 * 8)()
+        libm.fegetenv(environment)
+        environment[7] |= mode
+        libm.fesetenv(environment)
+        told.append(half._flushes())
+        kernel(left, right, found)
+
+    thread = threading.Thread(target=flushing)  # the mode is the thread's, and ends with it
+    thread.start()
+    thread.join()
+    assert told == [False, True] and not half._flushes()
+    assert (bits(found) == bits(wanted)).all()
+
+
+@pytest.mark.parametrize("count", [5, FEW + 1, BLOCK + 3])
+def test_a_chain_is_rounded_once(count):
+    kernel = kernels.kernel(MPI.SUM, F2, MPI.Datatype.fromcode("e"), numpy)
+    terms = [numbers(count, "near one", seed) for seed in range(5)]
+    wide, found = half.wide(count), numpy.empty(count, F2)
+    kernel(terms[0], terms[1], wide)
+    kernel(wide, terms[2], wide)
+    kernel(terms[3], wide, wide)
+    kernel(wide, terms[4], found)
+    one, two, three, four, five = (term.astype("f4") for term in terms)
+    assert (bits(found) == bits((four + (one + two + three) + five).astype(F2))).all()
+
+
+@pytest.mark.parametrize("name, first", [("maximum", 0.0), ("minimum", -0.0)])
+def test_which_zero_is_taken_does_not_depend_on_the_count(name, first):
+    kernel, seen = half.kernel(getattr(numpy, name), F2), set()
+    for count in (1, 5, FEW, FEW + 1, BLOCK + 3):
+        left, right = numpy.full(count, first, F2), numpy.full(count, -first, F2)
+        found, wide = numpy.empty(count, F2), half.wide(count)
+        kernel(left, right, found)
+        seen |= set(numpy.signbit(found).tolist())
+        kernel(left, right, wide, found)
+        seen |= set(numpy.signbit(found).tolist())
+    assert len(seen) == 1
+
+
+def test_what_is_held_wide():
+    def hold(op, dtype):
+        return kernels.accumulator_factory(op, numpy.dtype(dtype), numpy)
+
+    op = MPI.Op.Create(lambda one, two, datatype: None)
+    assert hold(MPI.SUM, "f2")(3).dtype == half.WIDE
+    assert hold(MPI.SUM, "f4") is hold(MPI.SUM, "i2") is hold(op, "f2") is None
+    op.Free()
+
+
+def results(name, size, count, direct, segment=0, in_place=False):
+    """The sums of random numbers on all ranks of an allreduce; every order rounds otherwise."""
+    made = schedule("allreduce", name, size)
+    world = (Direct if direct else Loopback)(size)
+    seats = [Seat(made, Problem(ALLREDUCE, size, [count], dtype=F2), rank, in_place,
+                  segment=segment) for rank in range(size)]
+    executions = []
+    for seat in seats:
+        seat.fill()
+        seat.memory[IN].array[...] = numbers(count, "near one", seat.rank)
+        arrays = {buffer: memory.array for buffer, memory in seat.memory.items()}
+        executions.append(Execution(
+            seat.plan, world.endpoint(seat.rank),
+            Memory(arrays, seat.scratch.array, half.kernel(numpy.add, F2), numpy, None, half.wide),
+            0))
+    interleave(executions, seed=size)
+    return [seat.memory[OUT].array for seat in seats]
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ALGORITHMS["allreduce"].items()
+                                  if not entry.exact_only])
+def test_all_ranks_hold_the_same_bits(name):
+    """Also where a rank has a chain that others have in another form, or messages in place."""
+    for size in (2, 3, 4, 6, 7, 9):
+        try:
+            found = results(name, size, 37, False)
+        except ScheduleError:
+            continue
+        for more in (results(name, size, 37, True), results(name, size, 37, True, 4),
+                     results(name, size, 37, False, 0, True)):
+            assert all((bits(array) == bits(found[0])).all() for array in found + more)
+
+
+def test_a_chain_of_messages_is_rounded_once():
+    """Rank 0 owns the first block: it adds those of 1, 2 and 3, in this order."""
+    for direct in (False, True):
+        found = results("allpairs", 4, 40, direct)[0][:10]
+        terms = [numbers(40, "near one", rank)[:10].astype("f4") for rank in range(4)]
+        assert (bits(found) == bits((terms[0] + terms[1] + terms[2] + terms[3]).astype(F2))).all()

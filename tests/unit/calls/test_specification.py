@@ -1,0 +1,267 @@
+"""Buffer specifications: every form mpi4py takes, and what is wrong with the others."""
+
+import array
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.calls.specification import (
+    PAIRS,
+    NativeOnly,
+    buffer_of,
+    datatype_of,
+    element_type,
+    is_in_place,
+    native_form,
+    overlap,
+    split,
+)
+from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
+
+X = numpy.arange(12.0)
+
+
+def summary(buffer):
+    return buffer.datatype, buffer.counts, buffer.displs
+
+
+@pytest.mark.parametrize("spec, count, displ", [
+    (X, 12, 0), ([X, 5], 5, 0), ([X, MPI.DOUBLE], 12, 0), ([X, "d"], 12, 0),
+    ([X, 5, MPI.DOUBLE], 5, 0), ([X, None, MPI.DOUBLE], 12, 0), ([X, (5, 2)], 5, 2),
+    ([X, [5, 2]], 5, 2), ([X, (5, 2), MPI.DOUBLE], 5, 2), ([X, 5, 2, MPI.DOUBLE], 5, 2),
+    ((X, 5), 5, 0), ([X, 0], 0, 0), ([X, (None, 2), "d"], 10, 2), ([X, numpy.int64(5)], 5, 0),
+    ([X, (12, 0)], 12, 0), ([X, (0, 40)], 0, 40)])
+def test_one_block(spec, count, displ):
+    buffer = buffer_of(spec, "sendbuf")
+    assert summary(buffer) == (MPI.DOUBLE, [count], [displ])
+    assert numpy.shares_memory(buffer.array, X) and buffer.array.size == 12
+    assert buffer.count == count and buffer.namespace is numpy and buffer.store is None
+
+
+@pytest.mark.parametrize("spec, counts, displs", [
+    (X, [4, 4, 4], [0, 4, 8]), ([X, [1, 2, 3]], [1, 2, 3], [0, 1, 3]),
+    ([X, numpy.array([1, 2, 3])], [1, 2, 3], [0, 1, 3]), ([X, 2], [2, 2, 2], [0, 2, 4]),
+    ([X, ([1, 2, 3], [9, 0, 4])], [1, 2, 3], [9, 0, 4]),
+    ([X, ([1, 2, 3], None)], [1, 2, 3], [0, 1, 3]), ([X, (2, 4)], [2, 2, 2], [0, 4, 8]),
+    ([X, ([1, 2, 3], [9, 0, 4]), MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
+    ([X, [1, 2, 3], [9, 0, 4], MPI.DOUBLE], [1, 2, 3], [9, 0, 4]),
+    ([X, [1, 2, 3], None, "d"], [1, 2, 3], [0, 1, 3]), ([X, None, MPI.DOUBLE], [4] * 3, [0, 4, 8]),
+    ([X, "d"], [4, 4, 4], [0, 4, 8]), ([X, [0, 0, 12]], [0, 0, 12], [0, 0, 0])])
+def test_one_block_per_rank(spec, counts, displs):
+    assert summary(buffer_of(spec, "recvbuf", vector=True, blocks=3)) == (MPI.DOUBLE, counts, displs)
+
+
+def test_what_is_left_over_goes_to_the_first_ranks():
+    assert buffer_of(X[:11], "b", vector=True, blocks=3).counts == [4, 4, 3]
+
+
+def test_equal_blocks():
+    assert buffer_of(X, "b", blocks=3).counts == [12]
+    # A count that is given is the count of one block, as in MPI.
+    assert buffer_of([X, 2, MPI.DOUBLE], "b", blocks=3).counts == [6]
+    with pytest.raises(ArgumentError, match="b: 12 elements cannot be divided into 5 equal blocks"):
+        buffer_of(X, "b", blocks=5)
+    with pytest.raises(BufferArgumentError, match="15 elements at displacement 0 do not fit in 12"):
+        buffer_of([X, 5], "b", blocks=3)
+
+
+@pytest.mark.parametrize("memory, datatype, count", [
+    (bytearray(6), MPI.UNSIGNED_CHAR, 6), (memoryview(bytearray(6)), MPI.UNSIGNED_CHAR, 6),
+    (b"abc", MPI.UNSIGNED_CHAR, 3), (array.array("i", range(5)), MPI.INT, 5),
+    (numpy.zeros((3, 4), "f4"), MPI.FLOAT, 12), (numpy.zeros((3, 4), "f4", "F"), MPI.FLOAT, 12),
+    (numpy.zeros(3, "c16"), MPI.C_DOUBLE_COMPLEX, 3), (numpy.zeros((), "i8"), MPI.LONG, 1),
+    (numpy.zeros(0, "i8"), MPI.LONG, 0), (numpy.zeros(2, "?"), MPI.C_BOOL, 2)])
+def test_kinds_of_memory(memory, datatype, count):
+    buffer = buffer_of(memory, "sendbuf")
+    assert (buffer.datatype, buffer.count) == (datatype, count)
+
+
+def test_fortran_order_is_the_same_memory():
+    matrix = numpy.arange(6.0).reshape(2, 3).T
+    assert list(buffer_of(matrix, "b").array) == list(range(6))
+    assert numpy.shares_memory(buffer_of(matrix, "b").array, matrix)
+
+
+def test_a_datatype_of_another_size_counts_its_own_elements():
+    assert buffer_of([X, MPI.BYTE], "b").count == 96
+    assert buffer_of([bytearray(16), MPI.DOUBLE], "b").count == 2
+    assert buffer_of([bytearray(17), 2, MPI.DOUBLE], "b").count == 2
+    with pytest.raises(ArgumentError, match="17 bytes are no whole number of elements of 8 bytes"):
+        buffer_of([bytearray(17), MPI.DOUBLE], "b")
+
+
+@pytest.mark.parametrize("spec, vector", [
+    ([X], False), ([], False), ([X, 1, 2, MPI.DOUBLE, 5], False), ([X, (1, 2, 3)], False),
+    ([X, ([1], [2], [3])], True), (None, False), (MPI.BOTTOM, False), ([MPI.BOTTOM, 1, "d"], False),
+    ([X, 1, "no such code"], False), ([X, 1, 2.5], False), ("text", False), (5, False),
+    (object(), False), (numpy.array([None]), False), (numpy.zeros(3, ">f8"), False),
+    (numpy.zeros(3, "U4"), False),
+    ([X, MPI.DATATYPE_NULL], False)])
+def test_what_only_mpi4py_can_judge(spec, vector):
+    with pytest.raises(NativeOnly):
+        buffer_of(spec, "b", vector=vector, blocks=3)
+
+
+def test_derived_datatypes_are_for_mpi_where_there_is_an_operator():
+    pair = MPI.DOUBLE.Create_contiguous(2).Commit()
+    with pytest.raises(NativeOnly, match="derived"):
+        buffer_of([X, 6, pair], "b")
+    pair.Free()
+
+
+def test_raw_buffers_count_bytes():
+    one = buffer_of([X, (2, 3)], "b", raw=True)
+    assert (one.counts, one.displs, one.datatype, one.dtype) == ([16], [24], MPI.BYTE, X.dtype)
+    assert one.array.dtype == "u1" and numpy.shares_memory(one.array, X)
+    several = buffer_of([X, ([1, 0, 2], [4, 0, 7])], "b", vector=True, blocks=3, raw=True)
+    assert (several.counts, several.displs) == ([8, 0, 16], [32, 0, 56])
+
+
+def test_derived_datatypes_are_packed_and_unpacked():
+    matrix = numpy.arange(12.0).reshape(4, 3)
+    apart = MPI.DOUBLE.Create_vector(4, 1, 3)
+    column = apart.Create_resized(0, 8).Commit()
+    buffer = buffer_of([matrix, ([1, 1], [2, 0]), column], "b", vector=True, blocks=2, raw=True,
+                     writable=True)
+    assert (buffer.counts, buffer.displs, buffer.dtype) == ([32, 32], [0, 32], None)
+    buffer.load()
+    assert buffer.array.view("f8").tolist() == [2, 5, 8, 11, 0, 3, 6, 9]
+    column.Free()  # the call has begun
+    buffer.array.view("f8")[:] = range(100, 108)
+    buffer.store()
+    assert matrix.tolist() == [[104, 1, 100], [105, 4, 101], [106, 7, 102], [107, 10, 103]]
+    apart.Free()
+
+
+def test_a_derived_datatype_may_begin_before_and_end_behind_what_is_passed():
+    """As for mpi4py: what is passed is where it begins."""
+    around = MPI.DOUBLE.Create_indexed([1, 1], [1, -1]).Commit()
+    buffer = buffer_of([X[4:5], 1, around], "b", raw=True)
+    buffer.load()
+    assert buffer.array.view("f8").tolist() == [X[5], X[3]]
+    around.Free()
+
+
+@pytest.mark.parametrize("datatype, size", [(MPI.CHAR, 1), (MPI.WCHAR, 4), (MPI.DOUBLE_INT, 12),
+                                            (MPI.SHORT_INT, 6), (MPI.TWOINT, 8), (MPI.FLOAT, 4)])
+def test_raw_buffers_count_the_bytes_of_elements_without_gaps(datatype, size):
+    """Other ranks may have them side by side."""
+    buffer = buffer_of([bytearray(64), 3, datatype], "b", raw=True)
+    assert buffer.counts == [3 * size]
+    assert (buffer.load is not None) == (size in (6, 12))
+
+
+def test_nothing_needs_no_memory():
+    for raw in buffer_of([None, 0, MPI.DOUBLE], "b", raw=True, writable=True), buffer_of(
+            [None, ([0, 0], None), MPI.DOUBLE], "b", raw=True, vector=True, blocks=2):
+        assert raw.count == 0
+    with pytest.raises(BufferArgumentError, match="too small"):
+        buffer_of([None, 1, MPI.DOUBLE], "b", raw=True)
+
+
+def test_subclasses_are_seen_as_mpi4py_sees_them():
+    """With the methods of their own they would cut and compute in other ways."""
+    class Other(numpy.ndarray):
+        def reshape(self, *shape):
+            raise NotImplementedError
+
+    plain = numpy.array([1.0, 2.0])
+    for made in plain.view(Other), numpy.ma.array(plain, mask=[True, False]):
+        array = buffer_of(made, "b").array
+        assert type(array) is numpy.ndarray and array.tolist() == [1, 2]
+        assert numpy.shares_memory(array, made)
+
+
+@pytest.mark.parametrize("spec, options, error, complaint", [
+    ([X, 13], {}, BufferArgumentError, "13 elements at displacement 0 do not fit in 12"),
+    ([X, (5, 8)], {}, BufferArgumentError, "5 elements at displacement 8 do not fit in 12"),
+    ([X, -1], {}, ArgumentError, "counts and displacements are not negative, got -1"),
+    ([X, (1, -1)], {}, ArgumentError, "not negative, got -1"),
+    ([X, 1.5], {}, ArgumentTypeError, "counts and displacements are integers, got 1.5"),
+    ([X, (1, 1.5)], {}, ArgumentTypeError, "integers, got 1.5"),
+    ([X, [1, 2]], dict(vector=True, blocks=3), ArgumentError, "2 counts or displacements for 3"),
+    ([X, [1, 2, -3]], dict(vector=True, blocks=3), ArgumentError, "not negative, got -3"),
+    ([X, [1, 2, "3"]], dict(vector=True, blocks=3), ArgumentTypeError, "integers, got '3'"),
+    ([X, ([1, 2, 3], [0, 1])], dict(vector=True, blocks=3), ArgumentError, "2 counts or displ"),
+    ([X, ([1, 2, 3], [0, 1, 10])], dict(vector=True, blocks=3), BufferArgumentError, "do not fit"),
+    ([X, [5, 5, 5]], dict(vector=True, blocks=3), BufferArgumentError, "do not fit"),
+    ([X, 1.5], dict(vector=True, blocks=3), ArgumentTypeError, "expected counts or displ"),
+    (X[::2], {}, BufferArgumentError, "is not contiguous; pass a contiguous copy"),
+    (b"abc", dict(writable=True), BufferArgumentError, "is read-only"),
+])
+def test_malformed(spec, options, error, complaint):
+    with pytest.raises(error, match=f"^recvbuf: .*{complaint}") as caught:
+        buffer_of(spec, "recvbuf", **options)
+    assert caught.value.argument == "recvbuf"
+
+
+def test_read_only_memory_may_be_sent():
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    assert buffer_of(frozen, "sendbuf").count == 12
+    with pytest.raises(BufferArgumentError, match="recvbuf: is read-only"):
+        buffer_of(frozen, "recvbuf", writable=True)
+
+
+def test_in_place_in_all_its_forms():
+    assert is_in_place(MPI.IN_PLACE) and is_in_place(None)
+    assert not is_in_place(X) and not is_in_place([X, 3])
+
+
+def test_split():
+    for spec, rest in ((X, (None, None, None)), ([X, (1, 2), "d"], (1, 2, "d"))):
+        assert split(spec, False)[0] is X and split(spec, False)[1:] == rest
+    assert split([X, [1, 2]], False)[1:] == (1, 2, None)
+    assert split([X, [1, 2]], True)[1:] == ([1, 2], None, None)
+
+
+def test_pair_types():
+    for pair in PAIRS:
+        assert datatype_of(element_type(pair)) == pair
+    made = numpy.zeros(3, [("value", "f8"), ("index", "i4")])
+    if made.dtype.itemsize == element_type(MPI.DOUBLE_INT).itemsize:
+        assert buffer_of(made, "b").datatype == MPI.DOUBLE_INT
+    aligned = numpy.zeros(3, numpy.dtype([("v", "f8"), ("i", "i4")], align=True))
+    assert buffer_of(aligned, "b").datatype == MPI.DOUBLE_INT
+    with pytest.raises(NativeOnly):
+        buffer_of(numpy.zeros(3, [("a", "f4"), ("b", "f4"), ("c", "f4")]), "b")
+
+
+def test_types_of_elements():
+    assert element_type(MPI.DOUBLE) == "f8" and element_type(MPI.INT32_T) == "i4"
+    assert element_type(MPI.DATATYPE_NULL) is None
+    freed = MPI.INT.Create_vector(2, 1, 2).Commit()
+    assert element_type(freed) is None
+    freed.Free()
+
+
+def test_overlap():
+    def at(count, displ):
+        return buffer_of([X, (count, displ)], "b")
+    assert overlap(at(4, 0), at(4, 3)) and not overlap(at(4, 0), at(4, 4))
+    assert not overlap(at(0, 3), at(12, 0))
+    assert not overlap(buffer_of(X, "b"), buffer_of(X.copy(), "b"))
+    gaps, others, meeting = (buffer_of([X, (counts, displs)], "b", vector=True, blocks=2)
+                             for counts, displs in [([2, 2], [0, 8]), ([3, 2], [4, 10]),
+                                                    ([0, 3], [0, 7])])
+    assert not overlap(gaps, at(6, 2)) and overlap(gaps, at(7, 2))  # what lies between is free
+    assert not overlap(gaps, others) and overlap(gaps, meeting) and not overlap(meeting, others)
+    assert overlap(buffer_of([X, ([9, 1], [0, 11])], "b", vector=True, blocks=2), meeting)
+
+
+def test_bfloat16():
+    """MPI has no such type: one of ours stands for it, and mpi4py is told of 16-bit words."""
+    dtype = numpy.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    array = numpy.zeros((2, 3), dtype)
+    found = buffer_of(array, "sendbuf")
+    assert found.array.dtype == dtype and found.counts == [6]
+    assert element_type(found.datatype) == dtype and found.datatype.Get_name() == "bfloat16"
+    assert buffer_of([array, 4], "sendbuf").datatype == found.datatype
+    for spec, rest in ((array, ()), ([array, 4], (4,)), ((array, ([1, 2], [0, 3])),
+                                                        (([1, 2], [0, 3]),))):
+        form = native_form(spec)
+        assert form[0] is array and form[1:] == [*rest, MPI.UINT16_T]
+    for spec in (None, MPI.IN_PLACE, [array, MPI.BYTE], [array, 4, "B"], array.view("u2"), (), 3,
+                 [array, ([1], [0]), [MPI.BYTE]]):
+        assert native_form(spec) is spec

@@ -1,0 +1,151 @@
+"""The command ``hpccoll simulate``: what it prints, writes and refuses."""
+
+import json
+
+import pytest
+
+from hpccoll.errors import ArgumentError
+from hpccoll.units import counts, nbytes
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from hpccoll.cli import main
+
+
+def call(*words):
+    return CliRunner().invoke(main, ["simulate", *words])
+
+
+def test_one_simulation_is_a_report():
+    done = call("allreduce", "--nodes", "16", "--ppn", "2x4", "--nbytes", "1G",
+                "--algorithm", "rails")
+    assert done.exit_code == 0, done.output
+    for text in ("allreduce rails size=128", "1 GiB per rank on hdr, layout 16x2x4",
+                 "128 ranks in 1 class", "critical path", "busiest", "idle per rank"):
+        assert text in done.output
+
+
+def test_several_are_a_table():
+    done = call("bcast", "--nodes", "2,4", "--ppn", "2", "--nbytes", "1K,1M",
+                "--algorithm", "binomial,knomial:k=3", "--root", "1")
+    assert done.exit_code == 0, done.output
+    lines = [" ".join(line.split()) for line in done.output.splitlines() if line.strip()]
+    assert sum("binomial" in line for line in lines) == 4
+    assert sum("knomial:k=3" in line for line in lines) == 4
+    assert any(line.startswith("4 8 1 Mi binomial") for line in lines)
+    assert any(" 1.00 " in line for line in lines)
+
+
+def test_usual_algorithms_of_every_collective():
+    from hpccoll.algorithms import ALGORITHMS
+    from hpccoll.cli.simulate import USUAL
+    assert set(USUAL) == set(ALGORITHMS)
+    for collective in ALGORITHMS:
+        done = call(collective, "--nodes", "2", "--ppn", "2", "--nbytes", "4K")
+        assert done.exit_code == 0, done.output
+
+
+def test_all_algorithms():
+    done = call("allreduce", "--nodes", "3", "--nbytes", "64", "--algorithm", "all",
+                "--itemsize", "4", "--no-fold")
+    assert done.exit_code == 0, done.output
+    assert "double_tree" in done.output
+
+
+def test_json(tmp_path):
+    file = tmp_path / "out.json"
+    assert call("allgather", "--nodes", "4", "--algorithm", "ring,bruck", "--json",
+                str(file)).exit_code == 0
+    data = json.loads(file.read_text())
+    assert data["machine"]["name"] == "hdr"
+    assert [r["algorithm"] for r in data["results"]] == ["ring", "bruck"]
+    assert data["results"][0]["nodes"] == 4
+    printed = call("allgather", "--nodes", "4", "--algorithm", "ring,bruck", "--json", "-")
+    assert json.loads(printed.stdout) == data
+
+
+def test_where_results_go_is_looked_at_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("hpccoll.cli.simulate.simulate", lambda *_, **__: pytest.fail("too late"))
+    done = call("barrier", "--json", str(tmp_path / "no" / "x"))
+    assert done.exit_code == 2 and "--json: cannot write" in done.output
+
+
+def test_without_data_there_is_one_size(tmp_path):
+    file = tmp_path / "out.json"
+    words = ("barrier", "--nbytes", "8,1K", "--algorithm", "linear,recursive_doubling")
+    assert call(*words, "--json", str(file)).exit_code == 0
+    assert [r["nbytes"] for r in json.loads(file.read_text())["results"]] == [0, 0]
+    done = call(*words)
+    first, second = (line.split() for line in done.output.splitlines()
+                     if "linear" in line or "recursive_doubling" in line)
+    assert first[:4] == ["2", "2", "0", "linear"]
+    assert second[0] == "recursive_doubling" and second[4] == "-"  # GB/s
+    assert " ns" not in call("barrier", "--nodes", "4", "--ppn", "2").output  # of rounding
+    assert "--nbytes: cannot read '1Q'" in call("barrier", "--nbytes", "1Q").output
+
+
+@pytest.mark.parametrize("words", [
+    ("--nodes", "2:8", "--nbytes", "1K,1M"), ("--nodes", "4", "--nbytes", "1K:1M"),
+    ("--nodes", "4", "--nbytes", "1M"), ("--nodes", "4", "--nbytes", "0,1K")])
+def test_picture(tmp_path, words):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "a.png"
+    done = call("allreduce", *words, "--plot", str(file))
+    assert done.exit_code == 0, done.output
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_machines_are_listed():
+    done = call("--machines")
+    assert done.exit_code == 0
+    assert done.output.startswith("frontier")
+    assert "hdr" in done.output
+
+
+def test_a_layout_of_unequal_nodes():
+    done = call("allreduce", "--topology", "3,5,4", "--algorithm", "ring,rails")
+    assert done.exit_code == 0, done.output
+    assert "12" in done.output
+
+
+@pytest.mark.parametrize(("words", "problem"), [
+    ((), "collective: which one to simulate is missing"),
+    (("sum",), "collective: 'sum' is unknown"),
+    (("allreduce", "--nodes", "0"), "--nodes: cannot read '0'"),
+    (("allreduce", "--nodes", "two"), "--nodes: cannot read 'two'"),
+    (("allreduce", "--nodes", "8:2"), "--nodes: '8:2' is no range"),
+    (("allreduce", "--nbytes", "1Q"), "--nbytes: cannot read '1Q'"),
+    (("allreduce", "--nbytes", "-1"), "--nbytes: cannot read '-1'"),
+    (("allreduce", "--nbytes", ""), "--nbytes: cannot read ''"),
+    (("allreduce", "--nbytes", "9999T"), "more than a pebibyte"),
+    (("allreduce", "--segment-bytes", "x"), "--segment-bytes: cannot read 'x'"),
+    (("allreduce", "--segment-bytes", ""), "--segment-bytes: cannot read ''"),
+    (("allreduce", "--segment-bytes", "1K:4K"), "--segment-bytes: cannot read '1K:4K' as a size"),
+    (("allreduce", "--segment-bytes", "1K,4K"), "--segment-bytes: cannot read '1K,4K' as a size"),
+    (("allreduce", "--ppn", "0"), "topology"),
+    (("allreduce", "--ppn", "2y"), "topology: cannot read '2y'"),
+    (("allreduce", "--topology", "2x"), "topology: '2x' lacks a number"),
+    (("allreduce", "--machine", "nix"), "machine: cannot read 'nix'"),
+    (("allreduce", "--algorithm", "best"), "allreduce has no algorithm 'best'"),
+    (("bcast", "--algorithm", "knomial:k=0"), "k: expected a positive integer"),
+    (("bcast", "--algorithm", "knomial:k"), "--algorithm: cannot read 'k'; write it like k=4"),
+    (("bcast", "--algorithm", "knomial:k=2:k=2"), "--algorithm: k is given twice"),
+    (("bcast", "--algorithm", "knomial:size=2"), "--algorithm: size is not a parameter"),
+    (("bcast", "--root", "7"), "root: 7 is not a rank"),
+    (("allreduce", "--plot", "x.doc"), "ends in no known format")])
+def test_bad_input(words, problem):
+    done = call(*words)
+    assert done.exit_code == 2
+    assert problem in done.output
+    assert "Traceback" not in done.output
+
+
+def test_sizes():
+    assert nbytes("--nbytes", "1k, 2MiB,3", 2) == [1024, 2 << 20, 3]
+    assert nbytes("--nbytes", "0") == [0]
+    assert counts("--nodes", "3:3") == [3]
+    with pytest.raises(ArgumentError, match="is no range"):
+        nbytes("--nbytes", "0:8")

@@ -1,0 +1,223 @@
+"""The commands ``hpccoll verify`` and ``hpccoll explain``, and how errors reach the user."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
+from hpccoll.algorithms import table as algorithm_table
+from hpccoll.algorithms.flat import ring
+from hpccoll.explain import as_json, as_text
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.schedule import Program, at, copy
+from hpccoll.ir.topology import Topology
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from hpccoll.cli import COMMANDS, main
+from hpccoll.cli import verify as cli_verify
+from hpccoll.cli.options import names, numbers, parameters
+from hpccoll.errors import ArgumentError
+
+
+def call(*words):
+    return CliRunner().invoke(main, list(words))
+
+
+def keep(rank, size):
+    """Copy the input: right for one rank only."""
+    return Program(((copy(at(OUT, 0), at(IN, 0)),),))
+
+
+def table(monkeypatch, **entries):
+    """Make a table of these allreduces the only one."""
+    for module in (algorithm_table, cli_verify):
+        monkeypatch.setattr(module, "ALGORITHMS", {"allreduce": entries})
+
+
+def test_everything_is_proved_for_a_few_ranks():
+    done = call("verify", "--ranks", "1-3", "--jobs", "1")
+    assert done.exit_code == 0, done.output
+    for collective, entries in ALGORITHMS.items():
+        assert collective in done.output
+        for name, entry in entries.items():
+            assert name in done.output or entry.hierarchical
+    assert "schedules proved" in done.output
+
+
+def test_the_summary_tells_what_holds():
+    done = call("verify", "--ranks", "1-5", "--collective", "allreduce",
+                "--algorithm", "ring,recursive_doubling", "--jobs", "1")
+    lines = [" ".join(line.split()) for line in done.output.splitlines()]
+    assert "ring 5 any same bits 8 at 5" in lines
+    assert "recursive_doubling 5 kept same bits 4 at 5" in lines
+    assert "10 schedules proved" in lines
+    assert "pat" not in done.output
+
+
+def test_several_processes_prove_the_same():
+    words = "verify", "--ranks", "1-4", "--algorithm", "ring"
+    assert call(*words, "--jobs", "2").output == call(*words, "--jobs", "1").output
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_failure_ends_with_status_1_and_names_the_schedule(monkeypatch, jobs):
+    table(monkeypatch, keep=Algorithm(keep))
+    if jobs == "2":
+        # Fresh processes would import the real table.
+        monkeypatch.setattr(cli_verify, "get_context", lambda kind: __import__(
+            "multiprocessing").get_context("fork"))
+    done = call("verify", "--ranks", "1-9", "--jobs", jobs)
+    assert done.exit_code == 1
+    assert "hpccoll: not proved: allreduce keep size=" in done.stderr
+    assert "holds rank 0's block 0 instead of the contributions" in done.stderr
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("claims, problem", [
+    ({"rounds": lambda p: 1}, "the closed form says 1"),
+    ({"sent": lambda p: 1}, "the closed form says 1"),
+    ({"rank_order": True}, "not combined in rank order, but the table says rank_order")])
+@pytest.mark.parametrize("size", [4, 40])
+def test_claims_of_the_table_are_proved_too(monkeypatch, claims, problem, size):
+    table(monkeypatch, ring=Algorithm(ring.allreduce, blocks=lambda p: p, **claims))
+    done = call("verify", "--ranks", str(size), "--jobs", "1")
+    assert (done.exit_code, problem in done.stderr) == (1, True)
+
+
+def test_results_that_differ_between_ranks_must_be_declared(monkeypatch):
+    census = ALGORITHMS["allreduce"]["census"]
+    table(monkeypatch, census=census._replace(exact_only=False))
+    done = call("verify", "--ranks", "3", "--jobs", "1")
+    assert done.exit_code == 1 and "does not say exact_only" in done.stderr
+
+
+def test_hierarchical_algorithms_are_proved_on_layouts(monkeypatch):
+    def build(rank, topology):
+        return ring.allreduce(rank, topology.size)
+    layered = Algorithm(build, blocks=lambda topology: topology.size, hierarchical=True)
+    table(monkeypatch, ring=ALGORITHMS["allreduce"]["ring"], layered=layered)
+    done = call("verify", "--topology", "2x2", "--topology", "2,1", "--jobs", "1")
+    assert "2 schedules proved" in done.output and "6 at 2x2" in done.output
+    assert "ring" not in done.output
+    work = cli_verify.select(range(1, 65), [], [], [])
+    assert {job.topology for job in work} == {None, *cli_verify.SHAPES}
+    assert {job.topology for job in cli_verify.select([8], [], ["layered"], [])} == {
+        shape for shape in cli_verify.SHAPES if Topology.parse(shape).size == 8}
+
+
+def test_the_sample_covers_roots_and_parameters():
+    def sample(size, thorough=False):
+        job = cli_verify.ProofTask("bcast", "knomial", size, None, thorough)
+        return [(s.root, s.params, varied) for s, varied in cli_verify.schedules(job)]
+    ks = (("k", 2),), (("k", 3),), (("k", 4),)
+    assert sample(9) == [(root, k, True) for root in (0, 4, 8) for k in ks]
+    assert len(sample(40)) == 2 and sample(40) == sample(40)
+    assert len(sample(40, thorough=True)) == 9
+    assert len({s for size in range(33, 65) for s in sample(size)}) > 32
+    assert {varied for size in range(33, 65) for *_, varied in sample(size)} == {True, False}
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--ranks", "0"], "--ranks: cannot read '0'"),
+    (["--ranks", "5-2"], "--ranks: cannot read '5-2'"),
+    (["--collective", "reduceall"], "--collective: 'reduceall' is unknown; choose from allreduce"),
+    (["--algorithm", "rig"], "--algorithm: 'rig' is unknown; choose from ring"),
+    (["--topology", "2x"], "topology: '2x' lacks a number"),
+    (["--topology", "2x2", "--algorithm", "pat"], "leave nothing to prove")])
+def test_mistakes_are_one_line_and_status_2(words, message):
+    done = call("verify", *words)
+    assert done.exit_code == 2
+    assert message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_explain_prints_text():
+    done = call("explain", "bcast", "knomial", "--size", "5", "--root", "2", "--param", "k=3",
+                "--nbytes", "100")
+    assert done.exit_code == 0
+    assert done.stdout == as_text(schedule("bcast", "knomial", 5, root=2, k=3), 100)
+
+
+def test_explain_writes_json(tmp_path):
+    expected = as_json(schedule("allgather", "bruck", 8))
+    assert json.loads(call("explain", "allgather", "bruck", "--json", "-").stdout) == expected
+    path = tmp_path / "bruck.json"
+    done = call("explain", "allgather", "bruck", "--json", str(path))
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert json.loads(path.read_text()) == expected
+
+
+def test_explain_draws(tmp_path):
+    pytest.importorskip("matplotlib")
+    done = call("explain", "allreduce", "ring", "--size", "3", "--draw", str(tmp_path / "x.svg"))
+    assert done.exit_code == 0 and (tmp_path / "x.svg").exists()
+
+
+@pytest.mark.parametrize("words, message", [
+    (["allreduce", "rig"], "algorithm: allreduce has no algorithm 'rig'; choose from ring"),
+    (["reduceall", "ring"], "collective: 'reduceall' is unknown"),
+    (["allreduce", "ring", "--size", "0"], "size: expected a number of ranks, got 0"),
+    (["allreduce", "ring", "--topology", "2x4", "--size", "9"], "describes 8 ranks"),
+    (["bcast", "linear", "--root", "8"], "root: 8 is not a rank of 0..7"),
+    (["bcast", "knomial", "--param", "k"], "--param: cannot read 'k'; write it like k=4"),
+    (["bcast", "knomial", "--param", "root=1"], "--param: root is not a parameter"),
+    (["allreduce", "ring", "--param", "k=4"], "k: allreduce ring has no such parameter"),
+    (["allreduce", "ring", "--json", "/nowhere/x"], "--json: cannot write '/nowhere/x'"),
+    (["allreduce", "ring", "--draw", "x.xyz"], "ends in no known format"),
+    (["allreduce", "ring", "--size", "65", "--draw", "x.png"], "65 ranks do not fit")])
+def test_explain_says_what_is_wrong(words, message):
+    done = call("explain", *words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("hpccoll: ") and message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_lists_commands_without_importing_them():
+    code = ("import sys; from hpccoll.cli import main; main(['--help'], standalone_mode=False); "
+            "main(['verify', '--ranks', '2', '--jobs', '1', '--algorithm', 'pat'], "
+            "standalone_mode=False); "
+            "print([m for m in ('numpy', 'mpi4py', 'matplotlib', 'hpccoll.cli.bench', "
+            "'hpccoll.cli.explain') if m in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_is_refused():
+    assert call("prove").exit_code == 2
+
+
+def test_a_missing_dependency_is_named(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name="mpi4py")
+    monkeypatch.setattr("hpccoll.cli.import_module", missing)
+    done = call("bench")
+    assert done.exit_code == 2 and "bench needs mpi4py, which is not installed" in done.stderr
+
+
+def test_the_module_runs_and_names_the_extra():
+    done = subprocess.run([sys.executable, "-m", "hpccoll", "--version"], capture_output=True,
+                          text=True)
+    assert done.returncode == 0 and done.stdout.startswith("hpccoll, version ")
+    code = "import sys; sys.modules['click'] = None; import hpccoll.__main__ as m; m.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == ("hpccoll: the command line needs click; "
+                           "install it with: pip install 'hpccoll[cli]'\n")
+
+
+def test_lists_and_ranges():
+    assert names(["ring, bruck", "pat,"]) == ["ring", "bruck", "pat"]
+    assert numbers("--ranks", "8,1-3,2") == [1, 2, 3, 8]
+    assert parameters(["k=4", "n=2"]) == {"k": 4, "n": 2}
+    for text in ("", "a", "1-", "-1", "3-1", "0-2"):
+        with pytest.raises(ArgumentError):
+            numbers("--ranks", text)
+    for texts in (["k"], ["k="], ["=3"], ["k=-1"], ["k=x"], ["k=1", "k=2"], ["size=2"]):
+        with pytest.raises(ArgumentError):
+            parameters(texts)

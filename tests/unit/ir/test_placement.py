@@ -1,0 +1,191 @@
+"""Ranks that are not numbered group by group: schedules proved, run, explained and timed."""
+
+import random
+import time
+
+import pytest
+
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.errors import ArgumentError, ProofError
+from hpccoll.explain import as_json, as_text
+from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
+from hpccoll.ir.passes import relabelled
+from hpccoll.ir.schedule import RIGHT, SEND, Program, at, copy, recv, reduce, send
+from hpccoll.ir.topology import Topology
+from hpccoll.proof.verifier import verify
+from hpccoll.simulator import simulate
+from hpccoll.simulator.catalog import find
+from hpccoll.simulator.validation import compare
+
+HIERARCHICAL = [(collective, name) for collective, table in ALGORITHMS.items()
+                for name, entry in table.items() if entry.hierarchical]
+
+
+def dealt(shape):
+    """The layout of ranks dealt out to the outermost groups in turn, as long as they have room."""
+    plain = Topology.parse(shape)
+    room, held = list(map(len, plain.groups())), [[] for _ in plain.groups()]
+    rank = 0
+    while rank < plain.size:
+        for places, group in zip(room, held):
+            if len(group) < places:
+                group.append(rank)
+                rank += 1
+    return Topology(plain.tree, tuple(rank for group in held for rank in group))
+
+
+def shuffled(shape, seed):
+    plain = Topology.parse(shape)
+    order = list(range(plain.size))
+    random.Random(seed).shuffle(order)
+    return Topology(plain.tree, tuple(order))
+
+
+LAYOUTS = [dealt("2x2"), Topology.parse("2x2@3,2,1,0"), dealt("2x3"), shuffled("2x3", 1),
+           dealt("3,5"), shuffled("3,5", 2), dealt("2x2x2"), shuffled("2x2x2", 3), dealt("4x2"),
+           shuffled("4x2", 4), shuffled("((1,2),3),(2,1)", 5), shuffled("1x4", 6),
+           shuffled("4x1", 7), shuffled("5", 8)]
+assert all(layout.order for layout in LAYOUTS if layout.tree != (4,))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize(("collective", "name"), HIERARCHICAL)
+def test_proof(collective, name, layout):
+    for root in {0, layout.size // 2, layout.size - 1} if COLLECTIVES[collective].rooted else {0}:
+        made = schedule(collective, name, topology=layout, root=root)
+        plain = schedule(collective, name, topology=layout.plain, root=layout.positions[root])
+        # The proof compares these with what it finds: an order costs nothing.
+        assert (made.rounds, made.sent, made.nblocks) == (plain.rounds, plain.sent, plain.nblocks)
+        proof = verify(made)
+        assert (proof.replicas_identical or collective != "allreduce"
+                or ALGORITHMS[collective][name].exact_only)
+
+
+@pytest.mark.parametrize("root", range(5))
+@pytest.mark.parametrize(("collective", "name"), [
+    (collective, name) for collective, name in HIERARCHICAL if COLLECTIVES[collective].rooted])
+def test_proof_for_all_roots(collective, name, root):
+    verify(schedule(collective, name, topology="(1,2),(2)@3,0,4,2,1", root=root))
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "reduce"])
+def test_rank_order_is_lost_and_its_proof_refuses(collective):
+    made = schedule(collective, "leader", topology="2x2@0,2,1,3")
+    assert not verify(made).rank_order
+    with pytest.raises(ProofError, match="rank order"):
+        verify(made, commutative=False)
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter"])
+def test_a_hierarchical_builder_of_ones_own_for_any_collective(kind):
+    """What has no hierarchical algorithm in the table is put into terms of ranks too."""
+    entry = ALGORITHMS[kind]["binomial"]._replace(hierarchical=True, rounds=None, sent=None)
+    entry = entry._replace(build=lambda rank, topology, root:
+                           ALGORITHMS[kind]["binomial"].build(rank, topology.size, root))
+    for root in range(6):
+        verify(schedule(kind, entry, topology="2x3@4,0,3,1,5,2", root=root))
+
+
+def test_messages_stay_inside_groups_where_they_did():
+    made = schedule("allreduce", "rails", topology="4x4@0-12/4,1-13/4,2-14/4,3-15/4")
+    for rank in range(16):
+        mine = next(group for group in made.topology.groups() if rank in group)
+        crossing = [step.peer for steps in made.program(rank).rounds for step in steps
+                    if step.kind == SEND and step.peer not in mine]
+        # Only with ranks that have the same place in the other groups.
+        assert crossing and {peer // 4 for peer in crossing} == {rank // 4}
+
+
+def test_an_order_that_is_none_changes_nothing():
+    plain, same = (schedule("allgather", "rails", topology=t) for t in ("2x3", "2x3@0-5"))
+    assert plain == same and str(plain) == str(same) and plain.digest == same.digest
+    other = schedule("allgather", "rails", topology="2x3@0-4/2,1-5/2")
+    assert other != plain and other.digest != plain.digest
+    assert "topology=2x3@0-4/2,1-5/2" in other.title
+
+
+def test_only_hierarchical_algorithms_look_at_the_order():
+    assert schedule("allreduce", "ring", topology="2x2@0,2,1,3") == schedule("allreduce", "ring", 4)
+
+
+@pytest.mark.parametrize(("collective", "name"), HIERARCHICAL)
+def test_large_programs_are_the_same_size_and_made_quickly(collective, name):
+    layout = dealt("64x64")
+    plain = schedule(collective, name, topology=layout.plain).program(layout.positions[67])
+    start = time.perf_counter()
+    made = schedule(collective, name, topology=layout).program(67)
+    assert time.perf_counter() - start < 5  # what takes p times as long takes minutes
+    messages = [[(step.peer, sum(span.stop - span.start for span in step.spans))
+                 for steps in program.rounds for step in steps if step.peer >= 0]
+                for program in (plain, made)]
+    assert messages[1] == [(layout.order[peer], count) for peer, count in messages[0]]
+    assert len(made.scratch) == len(plain.scratch)
+
+
+# -- the pass ----------------------------------------------------------------------------------
+def test_relabelled():
+    program = Program(((send(1, at(OUT, 0, 3)), recv(2, at("tmp", 0), reduce=RIGHT)),
+                       (copy(at(OUT, 0, 2), at("tmp", 0, 2)), reduce(at(OUT, 2), at(IN, 0)))),
+                      (2, 0))
+    order = (2, 0, 1)
+    made = relabelled(program, order, order.__getitem__, {OUT})
+    assert made == Program(
+        ((send(0, at(OUT, 2), at(OUT, 0, 2)), recv(1, at("tmp", 0), reduce=RIGHT)),
+         (copy(at(OUT, 2), at("tmp", 0)), copy(at(OUT, 0), at("tmp", 1)),
+          reduce(at(OUT, 1), at(IN, 0)))), (1, 2))
+    peers = relabelled(program, order)
+    assert peers.scratch == (2, 0) and peers.rounds[1] == program.rounds[1]
+    assert peers.rounds[0][0] == send(0, at(OUT, 0, 3))
+
+
+# -- explained and simulated -------------------------------------------------------------------
+def test_explained():
+    made = schedule("allreduce", "leader", topology="2x2@0,2,1,3")
+    assert "topology=2x2@0,2,1,3" in as_text(made)
+    assert as_json(made)["topology"] == "2x2@0,2,1,3"
+
+
+@pytest.mark.parametrize("size", ["2x2@0,2,1,3", "4x8"])
+def test_drawn(tmp_path, size):
+    pytest.importorskip("matplotlib")
+    from hpccoll.explain.space_time import _Sheet, draw
+    layout = dealt(size) if "@" not in size else Topology.parse(size)
+    made = schedule("allgather", "rails", topology=layout)
+    sheet = _Sheet(made, 3)
+    for group in layout.groups():  # ranks of a group stand together
+        lines = sorted(sheet.y(rank) for rank in group)
+        assert lines[-1] - lines[0] == pytest.approx(sheet.row * (len(group) - 1))
+    draw(made, str(tmp_path / "x.png"))
+    assert (tmp_path / "x.png").stat().st_size > 3000
+
+
+@pytest.mark.parametrize(("collective", "name"), HIERARCHICAL)
+def test_simulated_times_are_those_of_the_plain_layout(collective, name):
+    layout = Topology.parse("4x4@0-12/4,1-13/4,2-14/4,3-15/4")
+    permuted = simulate(schedule(collective, name, topology=layout), 1e6)
+    plain = simulate(schedule(collective, name, topology=layout.plain), 1e6)
+    assert permuted.seconds == pytest.approx(plain.seconds, rel=1e-9)
+    assert permuted.topology == str(layout)
+
+
+def test_a_flat_schedule_pays_for_a_bad_order():
+    ring = schedule("allreduce", "ring", 16)
+    good = simulate(ring, 1e7, topology="4x4").seconds
+    assert simulate(ring, 1e7, topology="4x4@0-12/4,1-13/4,2-14/4,3-15/4").seconds > 1.1 * good
+
+
+def test_a_record_of_ranks_dealt_out_is_simulated_so():
+    def seconds(hosts):
+        record = {"environment": {"topology": None, "rank_hosts": hosts}, "results": [
+            {"collective": "allreduce", "candidate": name, "nbytes": 64, "count": 16,
+             "root": None, "statistics": {"p50_seconds": 1e-6}}
+            for name in ("leader", "linear")]}
+        return [found.simulated for found in compare(record, find("hdr"))]
+    assert seconds(["a", "b"] * 4)[0] == pytest.approx(seconds(["a"] * 4 + ["b"] * 4)[0])
+
+
+def test_a_bad_order_is_refused():
+    with pytest.raises(ArgumentError, match="topology: .*does not place every rank"):
+        schedule("allreduce", "rails", topology="2x2@0,0,1,3")
+    with pytest.raises(ArgumentError, match="describes 4 ranks"):
+        schedule("allreduce", "rails", 6, topology="2x2@0,2,1,3")

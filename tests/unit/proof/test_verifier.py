@@ -1,0 +1,272 @@
+"""The proof: what it accepts, and what it says about schedules that are wrong by hand."""
+
+import pytest
+
+from hpccoll.algorithms import Algorithm, schedule
+from hpccoll.errors import ProofError
+from hpccoll.ir.collectives import ALLREDUCE, COLLECTIVES, IN, OUT, TMP
+from hpccoll.ir.lowering import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
+from hpccoll.proof.verifier import BlockSizes, cases, lower_all, prove, prove_segments, verify
+from hpccoll.testing import every
+
+ONE = BlockSizes(lambda key: 1, 1)
+
+
+def proved(collective, size, *programs, scratch=(), **options):
+    """Prove hand-made programs: a list of rounds for each rank."""
+    def mine(rank, size, root=0):
+        return Program(tuple(map(tuple, programs[rank])), scratch)
+    return verify(schedule(collective, mine, size), **options)
+
+
+def refused(complaint, collective, size, *programs, scratch=(), **options):
+    with pytest.raises(ProofError, match=complaint) as caught:
+        proved(collective, size, *programs, scratch=scratch, **options)
+    assert f"{collective} mine size={size}" in str(caught.value)
+    return caught.value
+
+
+TAKE = copy(at(OUT, 0), at(IN, 0))
+
+
+def swap(peer, side):
+    """Exchange with one partner, the textbook allreduce of two ranks."""
+    return [[TAKE], [send(peer, at(OUT, 0)), recv(peer, at(OUT, 0), reduce=side)]]
+
+
+def test_the_textbook_is_right():
+    proof = proved("allreduce", 2, swap(1, RIGHT), swap(0, LEFT))
+    assert proof == (True, True, 1, 1, 1)
+
+
+def test_rank_order_is_seen_and_demanded():
+    assert not proved("allreduce", 2, swap(1, LEFT), swap(0, LEFT)).rank_order
+    with pytest.raises(ProofError, match="not combined in rank order"):
+        proved("allreduce", 2, swap(1, LEFT), swap(0, LEFT), commutative=False)
+
+
+def test_operands_may_be_swapped_where_replicas_are_compared():
+    assert proved("allreduce", 2, swap(1, LEFT), swap(0, LEFT)).replicas_identical
+
+
+def test_different_association_is_seen():
+    # Rank 0 adds 1 and then 2, rank 2 adds 1 to 2 first: not the same bits in floating point.
+    both = [[TAKE], [send(1, at(OUT, 0)), send(2, at(OUT, 0)), recv(1, at(TMP, 0)),
+                     recv(2, at(TMP, 1))], [reduce(at(OUT, 0), at(TMP, 0), RIGHT)],
+            [reduce(at(OUT, 0), at(TMP, 1), RIGHT)]]
+    middle = [[TAKE], [send(0, at(OUT, 0)), send(2, at(OUT, 0)), recv(0, at(TMP, 0)),
+                       recv(2, at(TMP, 1))], [reduce(at(OUT, 0), at(TMP, 0), LEFT)],
+              [reduce(at(OUT, 0), at(TMP, 1), RIGHT)]]
+    last = [[TAKE], [send(0, at(OUT, 0)), send(1, at(OUT, 0)), recv(0, at(TMP, 0)),
+                     recv(1, at(TMP, 1))], [reduce(at(OUT, 0), at(TMP, 1), LEFT)],
+            [reduce(at(OUT, 0), at(TMP, 0), LEFT)]]
+    proof = proved("allreduce", 3, both, middle, last, scratch=(0, 0))
+    assert proof.rank_order and not proof.replicas_identical
+
+
+def test_a_contribution_taken_twice():
+    error = refused(r"out\[0\] \(block 0, element 0\) holds rank 1's block 0, rank 0's block 0, "
+                    r"rank 0's block 0 instead of the contributions of ranks \[0, 1\], once each",
+                    "allreduce", 2, [*swap(1, LEFT), [reduce(at(OUT, 0), at(IN, 0), RIGHT)]],
+                    swap(0, LEFT))
+    assert (error.rank, error.round) == (0, None)
+
+
+def test_a_contribution_that_is_missing():
+    error = refused(r"out\[0\] \(block 0, element 0\) holds rank 0's block 0 instead of",
+                    "allreduce", 2, [[TAKE], [send(1, at(OUT, 0)), recv(1, at(TMP, 0))]],
+                    swap(0, LEFT), scratch=(0,))
+    assert error.rank == 0
+
+
+def test_a_block_in_the_wrong_place():
+    def build(rank, size):
+        return Program(((copy(at(OUT, 1 - rank), at(IN, 0)),),
+                        (send(1 - rank, at(OUT, 1 - rank)), recv(1 - rank, at(OUT, rank)))))
+    with pytest.raises(ProofError, match=r"holds rank \d's block \d instead of"):
+        verify(schedule("allgather", build, 2))
+
+
+def test_a_result_that_is_never_written():
+    refused(r"out\[0\] \(block 0, element 0\) was never written", "allreduce", 2,
+            [[send(1, at(IN, 0))]], [[recv(0, at(OUT, 0))], [reduce(at(OUT, 0), at(IN, 0))]])
+
+
+def test_scratch_nobody_filled_spoils_the_result():
+    refused("was never written", "allreduce", 1, [[TAKE, reduce(at(OUT, 0), at(TMP, 0))]],
+            scratch=(0,))
+
+
+def test_deadlock_of_two_who_send_first():
+    error = refused(r"deadlock with synchronous sends: ranks \[0, 1\] wait for messages that "
+                    "never come", "allreduce", 2, *(
+                        [[TAKE], [send(1 - r, at(OUT, 0))],
+                         [recv(1 - r, at(OUT, 0), reduce=LEFT)]] for r in (0, 1)))
+    assert (error.rank, error.round, error.step) == (0, 0, "send 1 in<0+1>")
+
+
+def test_a_message_nobody_receives():
+    error = refused("deadlock", "allreduce", 2, [*swap(1, LEFT), [send(1, at(OUT, 0))]],
+                    swap(0, LEFT))
+    assert error.rank == 0 and error.step == "send 1 out<0+1>"
+
+
+def test_messages_of_different_sizes():
+    def build(rank, size):
+        spans = at(OUT, 0, 2 - rank)
+        return Program(((copy(at(OUT, 0, 2), at(IN, 0, 2)),),
+                        (send(1 - rank, spans), recv(1 - rank, at(OUT, 0, 2), reduce=LEFT))))
+    with pytest.raises(ProofError, match=r"meets 'send 0 \S+' of rank 1, of another size") as info:
+        verify(schedule("allreduce", build, 2, nblocks=2))
+    assert info.value.rank == 0
+
+
+def test_two_receives_into_one_place():
+    error = refused("uses memory that 'recv 1 out<0[+]1>' of the same round is using", "bcast", 3,
+                    *([[recv(1, at(OUT, 0)), recv(2, at(OUT, 0))]] for _ in range(3)))
+    assert (error.rank, error.round) == (0, 0)
+
+
+def test_a_receive_into_what_is_being_sent():
+    refused("of the same round is using", "allreduce", 2, *(
+        [[TAKE, reduce(at(OUT, 0), at(IN, 0))], [send(1 - r, at(OUT, 0)), recv(1 - r, at(OUT, 0))]]
+        for r in (0, 1)))
+
+
+def test_two_sends_from_one_place_are_fine():
+    proved("bcast", 3, [[send(1, at(OUT, 0)), send(2, at(OUT, 0))]],
+           *([[recv(0, at(OUT, 0))]] for _ in (1, 2)))
+
+
+@pytest.mark.parametrize("steps, complaint", [
+    ([recv(1, at(IN, 0))], r"in\[0\] is written, but the input is read-only"),
+    ([copy(at(OUT, 1), at(IN, 0))], r"out\[1\] does not exist: this rank has 1 slots"),
+    ([copy(at(TMP, 0), at(IN, 0))], r"tmp\[0\] does not exist: this rank has 0 slots"),
+    ([send(0, at(IN, 0))], "0 is not another rank"),
+    ([send(2, at(IN, 0))], "2 is not another rank"),
+    ([send(-1, at(IN, 0))], "-1 is not another rank")])
+def test_memory_and_ranks_that_do_not_exist(steps, complaint):
+    assert refused(complaint, "allreduce", 2, [steps], [[TAKE]]).rank == 0
+
+
+def test_output_nobody_asked_for():
+    # Rank 0 of an exscan has a receive buffer that must be left alone.
+    refused("output was written that nobody asked for", "exscan", 2,
+            [[TAKE, send(1, at(IN, 0))]], [[recv(0, at(OUT, 0))]])
+
+
+def test_a_copy_between_blocks_of_different_sizes():
+    def build(rank, size):
+        return Program(((copy(at(OUT, 0), at(IN, 1)), copy(at(OUT, 1), at(IN, 0))),))
+    with pytest.raises(ProofError, match="has operands of different sizes|instead of"):
+        verify(schedule("allreduce", build, 1, nblocks=2))
+    with pytest.raises(ProofError, match="has operands of different sizes"):
+        prove(schedule("allreduce", build, 1, nblocks=2), ALLREDUCE, BlockSizes(lambda key: key, 2))
+
+
+def test_in_place_memory_that_is_saved_too_late():
+    # Not in place this is right; in place out[0] is the start of the input.
+    def build(rank, size):
+        other = 1 - rank
+        return Program(((copy(at(OUT, 0), at(IN, rank)),),
+                        (send(other, at(IN, other)), recv(other, at(OUT, 0), reduce=LEFT))))
+    made = schedule("reduce_scatter", build, 2)
+    prove(made, made.collective, BlockSizes(lambda key: 1, 2))
+    with pytest.raises(ProofError, match="instead of") as caught:
+        prove(made, made.collective, BlockSizes(lambda key: 1, 2, True))
+    assert caught.value.rank == 0  # rank 1 has sent it its own block
+
+
+def test_a_barrier_somebody_may_leave_early():
+    refused(r"may leave the barrier before ranks \[1\] enter it", "barrier", 2,
+            [[send(1)]], [[recv(0)]])
+    proved("barrier", 2, [[send(1), recv(1)]], [[send(0), recv(0)]])
+
+
+def test_knowledge_travels_with_messages_sent_later():
+    # 2 hears of 0 by way of 1 only if 1 waits for 0 before it sends.
+    early = [[recv(1), send(1)]], [[send(0), recv(0), send(2), recv(2)]], [[recv(1), send(1)]]
+    refused("may leave the barrier", "barrier", 3, *early)
+    proved("barrier", 3, [[send(1)], [recv(1)]], [[recv(0), recv(2)], [send(0), send(2)]],
+           [[send(1)], [recv(1)]])
+
+
+@pytest.mark.parametrize("rounds, sent, complaint", [
+    (2, 1, "takes 1 rounds, the closed form says 2"),
+    (1, 3, "takes 1 blocks sent by the busiest rank, the closed form says 3")])
+def test_closed_forms_are_checked(rounds, sent, complaint):
+    entry = Algorithm(lambda rank, size: Program(tuple(map(tuple, swap(1 - rank, LEFT)))),
+                      rounds=lambda p: rounds, sent=lambda p: sent)
+    with pytest.raises(ProofError, match=complaint):
+        verify(schedule("allreduce", entry, 2))
+
+
+def test_another_collective_can_be_asked_for():
+    ring = schedule("allreduce", "recursive_doubling", 3)
+    verify(ring, ALLREDUCE)
+    with pytest.raises(ProofError):
+        verify(ring, COLLECTIVES["scan"])
+
+
+# -- on lowered programs ------------------------------------------------------------------------
+def lanes_of(*phases, scratch=0, landing=0):
+    return [Segment(Lowered(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
+
+
+def test_two_segments_in_one_place():
+    made = schedule("allreduce", "linear", 1)
+    case = BlockSizes(lambda key: 2, 1)
+    one = lanes_of(((), (), (Local(Extent(OUT, 0, 1), Extent(IN, 0, 1)),)))
+    other = lanes_of(((), (), (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2)),)))
+    with pytest.raises(ProofError, match="two segments use the same memory"):
+        prove_segments(made, ALLREDUCE, case, [one + other])
+
+
+def test_overwriting_a_part_of_what_is_read():
+    made = schedule("allreduce", "linear", 1)
+    shift = lanes_of(((), (), (Local(Extent(OUT, 0, 2), Extent(OUT, 1, 2)),)))
+    with pytest.raises(ProofError, match="overwrites a part of what it reads"):
+        prove_segments(made, ALLREDUCE, BlockSizes(lambda key: 3, 1), [shift])
+
+
+@pytest.mark.parametrize("case", [ONE, ONE._replace(in_place=True)])
+def test_input_that_is_overwritten(case):
+    # The root of a scatter keeps its send buffer, in place or not.
+    made = schedule("scatter", "linear", 2)
+    programs = [lower_all(made, made.collective, rank, case._replace(keys=2)) for rank in (0, 1)]
+    phase = Phase((), (), (Local(Extent(IN, 1, 1), Extent(IN, 0, 1)),))
+    lane = programs[0][0]
+    spoiled = lane._replace(program=lane.program._replace(phases=(*lane.program.phases, phase)))
+    prove_segments(made, made.collective, case._replace(keys=2), programs)
+    with pytest.raises(ProofError, match="the input was overwritten"):
+        prove_segments(made, made.collective, case._replace(keys=2), [[spoiled], programs[1]])
+
+
+def test_what_lands_is_gone_after_the_phase():
+    made = schedule("bcast", "linear", 2)
+    root = lanes_of(((), (Message("send", 1, Extent(OUT, 0, 1)),), ()))
+    late = lanes_of(((), (Message("recv", 0, Extent(TMP, 0, 1)),), ()),
+                    ((), (), (Local(Extent(OUT, 0, 1), Extent(TMP, 0, 1)),)), scratch=1)
+    with pytest.raises(ProofError, match="was never written"):
+        prove_segments(made, made.collective, ONE, [root, late])
+    kept = [lane._replace(program=lane.program._replace(landing=1)) for lane in late]
+    prove_segments(made, made.collective, ONE, [root, kept])
+
+
+# -- the table ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("size", range(1, 6))
+def test_every_algorithm_keeps_its_promises(size):
+    for entry, made in every(size, None if size < 5 else range(3, 4)):
+        proof = verify(made, commutative=not entry.rank_order)
+        if made.collective.name == "allreduce" and not entry.exact_only:
+            assert proof.replicas_identical, made.title
+
+
+def test_samples_cover_the_hard_sizes():
+    ring = schedule("allreduce", "ring", 4)
+    made = list(cases(ring, ring.collective))
+    totals = {sum(map(c.size_of, range(c.keys))) for c in made}
+    assert {0, 1, 3, 4, 5} <= totals
+    assert any(c.in_place for c in made) and any(c.segment for c in made)
+    assert len(list(cases(schedule("allreduce", "linear", 200), ALLREDUCE))) == 1

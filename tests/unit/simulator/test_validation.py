@@ -1,0 +1,152 @@
+"""Simulated against measured times: what is compared, and how picks are counted."""
+
+import json
+
+import pytest
+
+from hpccoll.errors import HpccollError
+from hpccoll.simulator.catalog import find
+from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.validation import Compared, Picks, compare, picks
+
+
+def result(candidate, nbytes, seconds, **changes):
+    return {"collective": "allreduce", "candidate": candidate, "nbytes": nbytes,
+            "count": nbytes // 4, "ranks": 4, "root": None, "dtype": "float32", "op": "sum",
+            "in_place": False, "wrong": 0, "changed": 0,
+            "statistics": {"p50_seconds": seconds, "ratio": None}, **changes}
+
+
+def record(**changes):
+    results = [result(candidate, nbytes, seconds)
+               for nbytes in (64, 1 << 20)
+               for candidate, seconds in (("native", 1e-6), ("ring", 2e-5),
+                                          ("recursive_doubling", 1e-5),
+                                          ("recursive_multiplying:k=2", 3e-5))]
+    return {"schema": 1, "settings": {}, "results": results, "environment": {
+        "mpi": "MPICH", "topology": None, "rank_hosts": ["a", "a", "b", "b"]}, **changes}
+
+
+def test_algorithms_are_simulated_on_the_hosts_of_the_record():
+    found = compare(record(), find("hdr"))
+    assert [c.candidate for c in found] == ["ring", "recursive_doubling",
+                                            "recursive_multiplying:k=2"] * 2
+    small = {c.candidate: c.simulated for c in found[:3]}
+    # One round inside the nodes, one across.
+    assert small["recursive_doubling"] == pytest.approx(2e-6, rel=0.02)
+    assert small["recursive_multiplying:k=2"] == pytest.approx(small["recursive_doubling"])
+    given = compare(record(environment={"topology": "4x1", "rank_hosts": []}), find("hdr"))
+    assert given[1].simulated == pytest.approx(3e-6, rel=0.02)
+
+
+def test_picks():
+    found = [Compared("bcast", 8, "a", 1.0, 2.0), Compared("bcast", 8, "b", 1.1, 1.0),
+             Compared("bcast", 64, "a", 1.0, 2.0), Compared("bcast", 64, "b", 1.2, 1.0),
+             Compared("bcast", 512, "a", 1.0, 2.0)]
+    assert picks(found) == Picks(1, 2)
+
+
+def test_segments_of_a_candidate_go_before_those_of_all():
+    names = ("ring", "ring:segment=65536", "recursive_multiplying:k=4:segment=65536")
+    taken = record(results=[result(name, 1 << 20, 1e-3) for name in names])
+    plain, cut, _ = (c.simulated for c in compare(taken, find("hdr")))
+    again = [c.simulated for c in compare(taken, find("hdr"), segment_bytes=1 << 16)]
+    assert plain != cut and again[:2] == [cut, cut]
+
+
+def test_one_host_on_a_machine_of_one_level():
+    """The layout of a record has hosts and ranks, what is measured on one node has ranks alone."""
+    machine = Machine("m", (Level("node", 1e-6, 1e-10, bus=12e9),))
+    ring = [result("ring", 1 << 20, 1e-3)]
+    found = [compare(record(results=ring, environment=environment), machine)[0].simulated
+             for environment in ({"topology": None, "rank_hosts": ["a"] * 4},
+                                 {"topology": "4", "rank_hosts": []})]
+    assert found[0] == pytest.approx(found[1])
+    assert found[0] == pytest.approx(6 * (1e-6 + (1 << 20) / 12e9))
+
+
+def test_one_collective():
+    both = record(results=[*record()["results"],
+                           result("binomial", 64, 1e-6, collective="bcast", root=1)])
+    assert [c.collective for c in compare(both, find("hdr"), collective="bcast")] == ["bcast"]
+    assert len(compare(both, find("hdr"))) == 7
+    with pytest.raises(HpccollError, match="the record names no algorithm of scan"):
+        compare(both, find("hdr"), collective="scan")
+
+
+@pytest.mark.parametrize("wrong", [
+    {}, [], {"environment": {}, "results": [{}]}, record(results=[]), record(results=3)])
+def test_no_record(wrong):
+    with pytest.raises(HpccollError, match="^(no record|the record names no)"):
+        compare(wrong, find("hdr"))
+
+
+@pytest.fixture
+def call(tmp_path):
+    """Run the command against a record of this text."""
+    pytest.importorskip("click")
+    pytest.importorskip("rich")
+    from click.testing import CliRunner
+
+    from hpccoll.cli import main
+    file = tmp_path / "record.json"
+
+    def called(text, *words):
+        file.write_text(text if isinstance(text, str) else json.dumps(text))
+        return CliRunner().invoke(main, ["simulate", *words, "--against", str(file)])
+    return called
+
+
+def test_the_command(call, tmp_path):
+    done = call(record())
+    assert done.exit_code == 0, done.output
+    assert "of 2 sizes" in done.output
+    pytest.importorskip("matplotlib")
+    drawn = tmp_path / "picture.png"
+    done = call(record(), "--plot", str(drawn))
+    assert done.exit_code == 0 and drawn.read_bytes()[1:4] == b"PNG", done.output
+
+
+def test_the_command_writes_json(call, tmp_path):
+    done = call(record(), "allreduce", "--json", "-")
+    data = json.loads(done.stdout)
+    assert (data["machine"]["name"], data["of"], len(data["results"])) == ("hdr", 2, 6)
+    assert data["results"][0]["measured"] == 2e-5
+    done = call(record(), "--json", str(tmp_path / "no" / "x"))
+    assert done.exit_code == 2 and "--json: cannot write" in done.output
+
+
+@pytest.mark.parametrize(("words", "problem"), [
+    (("bcast",), "the record names no algorithm of bcast"),
+    (("--algorithm", "ring"), "--against: does not go with --algorithm"),
+    (("--itemsize", "4"), "--against: does not go with --itemsize"),
+    (("--nodes", "2"), "--against: does not go with --nodes"),
+    (("--no-fold",), "--against: does not go with --no-fold"),
+    (("--segment-bytes", "1K:4K"), "--segment-bytes: cannot read '1K:4K'")])
+def test_what_does_not_go_with_a_record(call, words, problem):
+    done = call(record(), *words)
+    assert done.exit_code == 2 and done.stdout == ""
+    assert problem in done.stderr and done.stderr.count("\n") == 1
+
+
+def changed(**fields):
+    return record(results=[{**result("ring", 64, 1e-5), **fields}])
+
+
+@pytest.mark.parametrize("wrong", [
+    pytest.param("{", id="text"), pytest.param("[" * 100_000, id="nested"), "3", "null",
+    changed(statistics={"p50_seconds": 0, "ratio": None}),
+    changed(statistics={"p50_seconds": "1", "ratio": None}),
+    changed(candidate="ring:k=x"), changed(candidate="ring:k"), changed(candidate="ring:k=2"),
+    changed(candidate="recursive_multiplying:k=0"), changed(candidate=None),
+    changed(nbytes="64"), changed(nbytes=-4), changed(nbytes=1 << 4000), changed(count="16"),
+    changed(count=5), changed(collective=[]), changed(collective="bcast", root=9,
+                                                      candidate="binomial"),
+    record(environment=3), record(environment={"mpi": ""}),
+    *(record(environment={"mpi": "", "topology": topology, "rank_hosts": hosts})
+      for topology, hosts in ((None, None), (None, []), (None, {}), (None, [[1]]), (True, []),
+                              ("2x", [])))])
+def test_what_was_written_by_hand(call, wrong):
+    done = call(wrong)
+    assert done.exit_code == 2 and done.stdout == "", done.output
+    assert "record.json" in done.stderr and done.stderr.count("\n") == 1

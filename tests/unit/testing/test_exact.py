@@ -1,0 +1,192 @@
+"""Exact inputs: no order rounds, every contribution counts, and wrong results are seen."""
+
+import random
+from fractions import Fraction
+
+import numpy
+import pytest
+
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.testing.exact import (
+    BFLOAT16,
+    MEANING,
+    PRIME,
+    Guarded,
+    affine,
+    from_bfloat16,
+    inputs,
+    moved,
+    poison,
+    portions,
+    random_bits,
+    reduced,
+    to_bfloat16,
+    wrong,
+)
+
+PAIR = numpy.dtype([("value", "f8"), ("index", "i4")])
+TYPES = ["i1", "u1", "i4", "u8", "f2", "f4", "f8", "g", BFLOAT16, "c8", "c16", "?", PAIR]
+SIZES = [1, 2, 3, 11, 70]
+
+
+def defined(op, dtype):
+    try:
+        inputs(op, dtype, 0, 1, 1)
+    except ArgumentTypeError:
+        return False
+    return True
+
+
+CASES = [(op, dtype) for op in MEANING for dtype in TYPES if defined(op, dtype)]
+
+
+def test_operators_are_defined_where_they_should_be():
+    kinds = {op: "".join(sorted({numpy.dtype("f4" if t == BFLOAT16 else t).kind
+                                 for o, t in CASES if o == op})) for op in MEANING}
+    assert kinds == {"sum": "cfiu", "prod": "cfiu", "max": "fiu", "min": "fiu", "land": "biu",
+                     "lor": "biu", "lxor": "biu", "band": "iu", "bor": "iu", "bxor": "iu",
+                     "maxloc": "V", "minloc": "V", "affine": "c"}
+    with pytest.raises(ArgumentError, match="'avg' is unknown; choose from sum"):
+        inputs("avg", "f4", 0, 1, 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("op, dtype", CASES, ids=str)
+def test_no_order_and_no_grouping_rounds(op, dtype, size):
+    parts = [inputs(op, dtype, rank, size, 20) for rank in range(size)]
+    expected, turns = reduced(op, dtype, range(size), size, 20), random.Random(size)
+    if op != "affine":
+        turns.shuffle(parts)
+    with numpy.errstate(over="ignore" if expected.dtype.kind in "iu" else "raise"):
+        while len(parts) > 1:
+            at = turns.randrange(len(parts) - 1)
+            both = MEANING[op](*parts[at:at + 2]).astype(expected.dtype)
+            if dtype == BFLOAT16:
+                both = from_bfloat16(to_bfloat16(both))
+            parts[at:at + 2] = [both]
+    assert not wrong(parts[0], expected)
+    assert not numpy.any(expected != expected)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8"])
+def test_the_sum_is_the_real_sum(dtype):
+    for seed in range(3):
+        parts = [inputs("sum", dtype, rank, 9, 5, seed) for rank in range(9)]
+        total = reduced("sum", dtype, range(9), 9, 5, seed)
+        for part in (numpy.real, numpy.imag):
+            assert [Fraction(float(x)) for x in part(total)] == [
+                sum(Fraction(float(part(p)[i])) for p in parts) for i in range(5)]
+
+
+@pytest.mark.parametrize("size", [2, 5, 37, 150])
+@pytest.mark.parametrize("op", ["sum", "prod", "lxor", "bxor", "affine"])
+def test_lost_and_doubled_contributions_show(op, size):
+    dtype = {"lxor": "?", "bxor": "u2", "affine": "c16"}.get(op, "f4")
+    expected = reduced(op, dtype, range(size), size, 40)
+    for rank in {0, size // 2}:
+        without = [r for r in range(size) if r != rank]
+        assert wrong(reduced(op, dtype, without, size, 40), expected)
+        # Twice is as good as never for the operators that cancel.
+        assert wrong(reduced(op, dtype, [*range(size), rank], size, 40), expected)
+        swapped = sorted(without + [without[0]])
+        assert op == "affine" or wrong(reduced(op, dtype, swapped, size, 40), expected)
+
+
+@pytest.mark.parametrize("size", [5, 22, 300])
+def test_every_rank_counts_somewhere_in_bfloat16(size):
+    # Eight bits hold 22 different summands, and for 300 ranks most of them are zero.
+    for rank in range(size):
+        assert numpy.count_nonzero(inputs("sum", BFLOAT16, rank, size, 200))
+
+
+def test_ranks_contribute_differently():
+    for op, dtype in CASES:
+        if op not in ("land", "lor", "band", "bor"):
+            made = [inputs(op, dtype, rank, 4, 16) for rank in range(4)]
+            assert all(wrong(one, other) for i, one in enumerate(made) for other in made[:i])
+
+
+def test_affine_does_not_commute_and_stays_exact():
+    one, two, three = (inputs("affine", "c16", rank, 3, 50) for rank in range(3))
+    assert wrong(affine(one, two), affine(two, one)) == 50
+    assert not wrong(affine(affine(one, two), three), affine(one, affine(two, three)))
+    a, b, c, d = (list(map(int, part)) for x in (one, two) for part in (x.real, x.imag))
+    assert list(affine(one, two)) == [
+        complex(p * r % PRIME, (p * s + q) % PRIME) for p, q, r, s in zip(a, b, c, d)]
+    into = one.copy()
+    affine(into, two, into)
+    assert not wrong(into, affine(one, two))
+
+
+def test_maxloc_takes_the_smallest_index_of_the_largest_value():
+    parts = [inputs("maxloc", PAIR, rank, 6, 30) for rank in range(6)]
+    found = reduced("maxloc", PAIR, range(6), 6, 30)
+    for i in range(30):
+        value = max(part["value"][i] for part in parts)
+        assert found[i]["value"] == value
+        assert found[i]["index"] == min(p["index"][i] for p in parts if p["value"][i] == value)
+
+
+def test_data_is_a_function_of_its_arguments_only():
+    assert not wrong(inputs("sum", "f4", 1, 3, 9, 5), inputs("sum", "f4", 1, 3, 9, 5))
+    for other in (dict(rank=2), dict(seed=6), dict(size=4)):
+        arguments = {"rank": 1, "size": 3, "seed": 5, **other}
+        assert wrong(inputs("bxor", "u8", count=9, **arguments),
+                     inputs("bxor", "u8", 1, 3, 9, 5)) or "size" in other
+    assert not wrong(random_bits(5, 1, 2), random_bits(9, 1, 2)[:5])
+    assert wrong(random_bits(5, 1, 2), random_bits(5, 2, 1)) == 5
+
+
+@pytest.mark.parametrize("dtype", [*TYPES, "V7", numpy.dtype(PAIR.descr, align=True)], ids=str)
+def test_moved_data_depends_on_both_ends(dtype):
+    first = moved(dtype, 1, 33)
+    assert first.size == 33
+    for other in (moved(dtype, 2, 33), moved(dtype, 1, 33, to=2), moved(dtype, 1, 33, seed=1)):
+        assert wrong(other, first, bitwise=True)
+    assert not wrong(moved(dtype, 1, 33), first, bitwise=True)
+    assert moved(dtype, 0, 0).size == 0
+
+
+def test_portions_use_the_budget_and_no_more():
+    for number in range(40):
+        for budget in (0, 1, 7, 40, 1000):
+            parts = portions(number, budget)
+            assert len(parts) == number and sum(parts) <= budget and min(parts, default=0) >= 0
+    assert len(set(portions(20, 1000))) == 20
+
+
+def test_bfloat16_round_trip():
+    values = numpy.array([0.0, -1.5, 2.0 ** 100, 255.0, numpy.inf], numpy.float32)
+    assert not wrong(from_bfloat16(to_bfloat16(values)), values)
+    with pytest.raises(ArgumentError, match="not exact in bfloat16"):
+        to_bfloat16(numpy.array([257.0]))
+
+
+def test_wrong_counts_elements():
+    one = numpy.array([1.0, numpy.nan, 0.0])
+    assert wrong(one, one.copy()) == 0
+    assert wrong(numpy.array([1.0, 2.0, 0.0]), one) == 1
+    assert wrong(numpy.array([1.0, numpy.nan, -0.0]), one) == 0
+    assert wrong(numpy.array([1.0, numpy.nan, -0.0]), one, bitwise=True) == 1
+    assert wrong(one[:2], one) == 3 and wrong(one.astype("f4"), one) == 3
+    assert wrong(one[:0], one[:0]) == 0
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i4", "?", PAIR], ids=str)
+def test_poison_is_no_result(dtype):
+    array = numpy.zeros(5, dtype)
+    poison(array)
+    assert wrong(array, numpy.zeros(5, dtype), bitwise=True) == 5
+
+
+def test_guards_notice_the_first_byte_outside():
+    for shift in (0, 3):
+        guarded = Guarded(3, "f8", shift)
+        assert guarded.array.size == 3 and not guarded.broken()
+        guarded.array[...] = 0
+        assert not guarded.broken()
+        guarded.zones[0][-1] = 0
+        assert guarded.broken() == "before"
+        guarded.zones[1][0] = 0
+        assert guarded.broken() == "before and after"
+    assert Guarded(3, "f8", 3).array.ctypes.data % 8

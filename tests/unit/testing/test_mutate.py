@@ -1,0 +1,145 @@
+"""The strength of the proof: on no mutant may it differ from what really happens.
+
+Here every schedule gets a few mutants of one choice of block sizes, others each time the table of
+algorithms changes; ``python -m hpccoll.testing.mutate`` judges all of them.
+"""
+
+from collections import Counter
+
+import pytest
+
+from hpccoll.algorithms import schedule
+from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.lowering import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.proof.verifier import lower_all
+from hpccoll.testing import mutate
+from hpccoll.testing.mutate import Findings, chosen, judge, mutants, proof, suite
+from hpccoll.testing.truth import Truth, Verdict
+
+
+@pytest.mark.parametrize("size, most, roots", [
+    (1, 5, None), (2, 20, None), (3, 16, None), (4, 6, range(1, 2)), (5, 5, range(3, 4))])
+def test_proof_and_truth_agree(size, most, roots):
+    found = suite([size], most, roots)
+    assert not found.disagreements, str(found)
+    assert size == 1 or found.wrong.total() > found.mutants.total() / 3
+
+
+@pytest.mark.parametrize("collective, name, size", [
+    ("allreduce", "ring", 3), ("reduce_scatter", "recursive_halving", 3), ("scan", "census", 3),
+    ("barrier", "dissemination", 4), ("alltoall", "bruck", 3), ("gather", "binomial", 4)])
+def test_all_mutants_of_some(collective, name, size):
+    made, found = schedule(collective, name, size), Findings(Counter(), Counter(), [])
+    judge(made, chosen(made)[0], found)
+    assert not found.disagreements, str(found)
+    assert {"drop", "duplicate", "redirect", "turn", "drop both"} <= set(found.mutants)
+
+
+def test_every_kind_of_mutant_occurs():
+    kinds, wrong = Counter(), Counter()
+    for name in ("ring", "recursive_doubling", "rabenseifner"):
+        made, found = schedule("allreduce", name, 3), Findings(kinds, wrong, [])
+        for case in chosen(made):
+            judge(made, case, found, 60)
+        assert not found.disagreements
+    assert set(kinds) == {
+        "alias", "double reduce", "drop", "drop both", "duplicate", "forget", "grow", "merge",
+        "redirect", "reorder", "resize", "retag", "scribble", "shift", "shift both", "shrink",
+        "shrink both", "split", "swap", "swap operands", "turn", "unchanged"}
+    # Most changes do harm, and those that never do are known to.
+    assert not wrong["unchanged"] and not wrong["swap operands"]
+    for kind in ("redirect", "turn", "grow", "shrink", "drop both", "shift both"):
+        assert wrong[kind] == kinds[kind], kind
+
+
+def test_findings_read_like_a_table():
+    text = str(Findings(Counter(drop=12, swap=3), Counter(drop=10), ["ring, drop: ..."]))
+    assert text == ("drop                 12 mutants       10 wrong\n"
+                    "swap                  3 mutants        0 wrong\n"
+                    "all                  15 mutants       10 wrong\n"
+                    "1 on which proof and truth disagree\n"
+                    "ring, drop: ...")
+
+
+def test_a_proof_that_believes_anything_is_found_out(monkeypatch):
+    monkeypatch.setattr(mutate, "proof", lambda *how: Verdict(True, True, True))
+    found = suite([2], 1)
+    assert len(found.disagreements) > found.wrong.total() > 0
+
+
+# -- the yardstick itself -----------------------------------------------------------------------
+def truth(collective, name, size, programs, case=0, **options):
+    made = schedule(collective, name, size, **options)
+    case = chosen(made)[case]
+    lowered = [lower_all(made, made.collective, rank, case) for rank in range(size)]
+    assert Truth(made, case).verdict(lowered).right
+    return Truth(made, case).verdict([programs.get(rank, lowered[rank]) for rank in range(size)])
+
+
+def lane(*phases, scratch=0, landing=0):
+    return [Segment(Lowered(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
+
+
+TAKE = Local(Extent(OUT, 0, 1), Extent(IN, 0, 1))
+
+
+@pytest.mark.parametrize("program, why", [
+    (lane(((), (Message("recv", 2, Extent(OUT, 0, 1)),), ())), "2 is no other rank"),
+    (lane(((), (Message("recv", 1, Extent(OUT, 0, 1)),), ())), "1 is no other rank"),
+    (lane(((), (Message("recv", 0, Extent(OUT, 1, 1)),), ())), "out<1+1> does not exist"),
+    (lane(((), (Message("recv", 0, Extent(IN, 0, 1)),), ())), "in<0+1> does not exist"),
+    (lane(((), (Message("recv", 0, Extent(TMP, -1, 1)),), ()), scratch=2), "does not exist"),
+    (lane(((), (Message("recv", 0, Extent(OUT, 0, 1)), Message("send", 0, Extent(OUT, 0, 1))), ())),
+     "two messages of a round use the same memory"),
+    (lane(((Local(Extent(OUT, 0, 1), Extent(TMP, 0, 2)),), (), ()), scratch=2),
+     "operands of different sizes"),
+    (lane(((Local(Extent(TMP, 0, 2), Extent(TMP, 1, 2)),), (), ()), scratch=3),
+     "overwrites a part of what it reads"),
+    (lane(((Local(Extent(TMP, 0, 2), Extent(TMP, 2, 2)),), (), ()), scratch=3),
+     "uses memory that does not exist"),
+    (lane(((), (Message("recv", 0, Extent(TMP, 0, 1)),), ()), scratch=1, landing=1),
+     "1 of 1 elements of block 0 are wrong"),
+    (lane(), "stalled"),
+    (lane(((), (Message("recv", 0, Extent(OUT, 0, 0)),), ())), "a message of 8 bytes"),
+])
+def test_what_is_wrong_and_why(program, why):
+    found = truth("bcast", "linear", 2, {1: program})
+    assert not found.right and why in found.why
+
+
+def test_two_segments_may_not_meet():
+    program = lane(((), (), (TAKE,))) * 2
+    assert truth("allreduce", "linear", 1, {0: program}).why == (
+        "rank 0: two segments use the same memory")
+
+
+def test_barriers_hold_everybody_back():
+    send, recv = (Message(kind, 1, Extent(TMP, 0, 0)) for kind in ("send", "recv"))
+    early = truth("barrier", "linear", 2, {
+        0: lane(((), (send,), ())), 1: lane(((), (recv._replace(peer=0),), ()))})
+    assert early.why == "rank 0 leaves the barrier before rank 1 enters it"
+
+
+def test_order_and_grouping_are_told_apart():
+    assert truth("allreduce", "recursive_doubling", 4, {}) == (True, True, True, "")
+    assert truth("allreduce", "ring", 3, {}) == (True, False, True, "")
+    assert truth("allreduce", "census", 5, {})[:3] == (True, False, False)
+
+
+def test_what_lands_is_gone_in_the_next_phase():
+    receive = (), (Message("recv", 0, Extent(TMP, 0, 1)),), ()
+    late = (), (), (Local(Extent(OUT, 0, 1), Extent(TMP, 0, 1)),)
+    assert truth("bcast", "linear", 2, {1: lane(receive, late, scratch=1, landing=1)}).right
+    assert not truth("bcast", "linear", 2, {1: lane(receive, late, scratch=1)}).right
+
+
+def test_mutants_leave_the_original_alone():
+    made = schedule("allreduce", "ring", 3)
+    case = chosen(made)[0]
+    programs = [lower_all(made, made.collective, rank, case) for rank in range(3)]
+    count = 0
+    for mutant in mutants(programs):
+        count += 1
+        changed = [rank for rank in range(3) if mutant.programs[rank] is not programs[rank]]
+        assert 1 <= len(changed) <= 2 and mutant.where
+    assert count > 300 and proof(made, case, programs).right

@@ -1,0 +1,278 @@
+"""Findings of ``hpccoll doctor`` from facts made up, and the command on one rank."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from hpccoll.tools.doctor import RankFacts, examine
+from hpccoll.tools.doctor.facts import launched, launcher, own
+from hpccoll.tools.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING, ranks_text
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from hpccoll.cli import main
+
+PER_NODE = 2
+
+
+def rank(number, size=4, **other):
+    """A rank of a job where everything is as it should be: two ranks to a node."""
+    node = number - number % PER_NODE
+    values = {
+        "rank": number, "size": size, "launched": (number, size), "launcher": "srun --mpi=pmi2",
+        "host": f"n{node}", "mpi": "MPICH 5.0.2", "threads": "multiple",
+        "versions": {"MPI library": "MPICH 5.0.2", "hpccoll": "0.1.0 (abc)", "mpi4py": "4.1.2"},
+        "processors": (number % PER_NODE,), "variables": {"OMP_NUM_THREADS": "1"},
+        "shared_bytes": 1 << 30, "ptrace_scope": 0, "node": node, "layout": "2x2", "right": True,
+        "shared": True, "single_copy": True,
+        "slurm": {"SLURM_NTASKS": str(size), "SLURMD_NODENAME": f"n{node}"}}
+    return RankFacts(**{**values, **other})
+
+
+def job(size=4, **changed):
+    """A job; a value of ``changed`` is for all ranks, or a dictionary by rank for some."""
+    made = []
+    for number in range(size):
+        values = {}
+        for name, value in changed.items():
+            if not (isinstance(value, dict) and any(isinstance(key, int) for key in value)):
+                values[name] = value
+            elif number in value:
+                values[name] = value[number]
+        made.append(rank(number, size, **values))
+    return made
+
+
+def bad(facts, expected=0):
+    return [each for each in examine(facts, expected) if each.level != OK]
+
+
+def one(facts, expected=0):
+    found, = bad(facts, expected)
+    return found
+
+
+def test_a_good_job_has_nothing_to_complain_about():
+    found = examine(job(), 4)
+    assert {each.level for each in found} == {OK}
+    assert {each.topic for each in found} >= {"world", "MPI", "layout", "binding", "memory",
+                                              "result"}
+
+
+def test_findings_come_in_the_order_of_their_levels():
+    levels = [each.level for each in examine(job(
+        single_copy=False, versions={1: {"mpi4py": "4.0.0"}}, variables={0: {}}))]
+    assert levels == sorted(levels, key=LEVELS.index)
+    assert {ERROR, WARNING, NOTE, OK} == set(levels)
+
+
+@pytest.mark.parametrize("mpi, started, remedy", [
+    ("MPICH 5.0.2", "srun --mpi=none", "--mpi=pmi2"),
+    ("Open MPI 5.0.11", "srun --mpi=pmi2", "--mpi=pmix"),
+    ("CRAY MPICH 9.0", "srun --mpi=pmi2", "--mpi=cray_shasta"),
+    ("MPICH 5.0.2", "srun --mpi=pmi2", "another MPI library than the launcher serves"),
+    ("Open MPI 5.0.11", "mpiexec (MPICH's Hydra)", "use the mpiexec that belongs to")])
+def test_processes_that_are_alone(mpi, started, remedy):
+    alone = replace(rank(0, 1), launched=(2, 64), launcher=started, mpi=mpi)
+    found = one([alone])
+    assert found.level == ERROR and "64 processes were started" in found.what
+    assert remedy in found.remedy
+
+
+def test_number_of_ranks():
+    assert one(job(), 8).what == "MPI.COMM_WORLD has 4 ranks, 8 were expected"
+    other = {"SLURM_NTASKS": "8"}
+    found = one(job(slurm=other))
+    assert found.level == WARNING and "8 tasks" in found.what
+
+
+def test_different_software_is_an_error_and_names_the_ranks():
+    versions = {"MPI library": "MPICH 5.0.2", "hpccoll": "0.1.0 (abd)", "mpi4py": "4.1.2"}
+    found = one(job(versions={2: versions}))
+    assert found.level == ERROR and found.ranks == (2,)
+    assert "hpccoll differs: 0.1.0 (abc) on ranks 0-1,3; 0.1.0 (abd) on rank 2" == found.what
+
+
+def test_a_different_path_is_a_warning():
+    facts = [replace(each, versions={**each.versions, "interpreter": f"/{each.node}/python"})
+             for each in job()]
+    assert one(facts).level == WARNING
+
+
+def test_unequal_settings_are_an_error():
+    found = one(job(variables={3: {"OMP_NUM_THREADS": "1", "HPCCOLL_TIMEOUT": "5"}}))
+    assert found.level == ERROR and found.ranks == (3,)
+    assert "HPCCOLL_TIMEOUT differs: (not set) on ranks 0-2; 5 on rank 3" == found.what
+
+
+def test_unequal_settings_of_the_mpi_library_are_a_warning():
+    common = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    found = one(job(variables={3: {**common, "MPICH_GPU_SUPPORT_ENABLED": "1"},
+                               2: {**common, "CUDA_VISIBLE_DEVICES": "1"}}))
+    assert found.level == WARNING and found.ranks == (3,)
+    assert found.what == "MPICH_GPU_SUPPORT_ENABLED differs: (not set) on ranks 0-2; 1 on rank 3"
+    assert found.remedy.startswith("unless it is meant")
+
+
+def test_settings_without_sense_are_an_error():
+    found = one(job(problem="HPCCOLL_TIMEOUT: cannot use 'x'"))
+    assert found.level == ERROR and "HPCCOLL_TIMEOUT" in found.what
+
+
+def test_nodes_that_mpi_does_not_see():
+    found = one(job(node={n: n for n in range(4)}, layout="4x1"))
+    assert found.level == WARNING
+    assert "on 2 nodes, the MPI library sees 4 groups that share memory" in found.what
+
+
+def test_nodes_that_mpi_takes_for_one():
+    found = one(job(node=0, layout="4", processors={n: (n,) for n in range(4)}))
+    assert found.level == ERROR
+    assert "on 2 nodes, the MPI library sees 1 group that shares memory" in found.what
+    assert "HPCCOLL_TOPOLOGY=2x2" in found.remedy
+
+
+def test_ranks_dealt_out_over_nodes():
+    facts = job(node={n: n % 2 for n in range(4)}, host={n: f"n{n % 2}" for n in range(4)},
+                processors={n: (n // 2,) for n in range(4)})
+    found = one(facts)
+    assert found.level == WARNING and "not numbered node by node" in found.what
+
+
+def test_uneven_nodes():
+    assert one(job(3)).what == "nodes have different numbers of ranks"
+
+
+@pytest.mark.parametrize("processors, level, what, ranks", [
+    ((0,), WARNING, "more ranks than processors", (0, 1, 2, 3)),
+    ({0: (0, 1), 1: (1, 2)}, WARNING, "processors that others are bound to", (0, 1)),
+    ((0, 1, 2, 3), NOTE, "not bound", (0, 1, 2, 3))])
+def test_binding(processors, level, what, ranks):
+    found = one(job(processors=processors))
+    assert found.level == level and what in found.what and found.ranks == ranks
+
+
+def test_cpus_per_task_that_were_lost():
+    slurm = {"SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8", "SLURMD_NODENAME": "x"}
+    facts = [replace(each, slurm=slurm) for each in job()]
+    found = one(facts)
+    assert found.level == WARNING and "SRUN_CPUS_PER_TASK" in found.remedy
+
+
+def test_threads():
+    assert "not set" in one(job(variables={})).what
+    assert one(job(variables={"OMP_NUM_THREADS": "4"})).ranks == (0, 1, 2, 3)
+    assert [(each.topic, each.ranks) for each in bad(job(variables={1: {"OMP_NUM_THREADS": "4"}}))
+            ] == [("settings", (1,)), ("threads", (1,))]
+
+
+def test_memory():
+    assert one(job(shared=False, single_copy=False)).what.startswith("ranks of a node share no")
+    assert "less than 64 MiB" in one(job(shared_bytes={1: 1 << 20})).what
+    found = one(job(single_copy=False, ptrace_scope=2))
+    assert found.level == NOTE and "ptrace_scope is 2" in found.remedy
+    assert "SYS_PTRACE" in one(job(single_copy=False, ptrace_scope=0)).remedy
+
+
+def test_devices():
+    both = {n: (f"0:{n % 2}", f"0:{1 - n % 2}") for n in range(4)}
+    aware = {"device_aware": {0: True, 2: True}}
+    assert not bad(job(devices=both, **aware))
+    assert "does not move" in one(job(devices=both, device_aware={0: False, 2: False})).what
+    assert "same device" in one(job(devices=("0:1", "0:2"), **aware)).what
+    found = one(job(devices={n: both[n] for n in range(3)}, **aware))
+    assert "see no device" in found.what and found.ranks == (3,)
+
+
+@pytest.mark.parametrize("slurm", [
+    {"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_TRES_BIND": "gres/gpu:per_task:1"},
+    {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"}])
+def test_gpus_per_task(slurm):
+    facts = [replace(each, slurm={**each.slurm, **slurm}) for each in job()]
+    assert "--gpus-per-task hides" in one(facts).what
+
+
+def test_a_wrong_result_is_an_error():
+    found = one(job(right={2: False}))
+    assert found.level == ERROR and found.ranks == (2,)
+
+
+def test_a_large_job_is_quick_and_named_in_few_words():
+    facts = job(5000, shared={4999: False}, single_copy=False)
+    assert any(each.ranks == (4999,) for each in examine(facts))
+    assert ranks_text(range(5000)) == "ranks 0-4999"
+
+
+def test_launchers():
+    assert launched({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8",
+                     "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}) == (3, 8)
+    step = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+    assert launched(step) == (1, 4)
+    assert launched({**step, "PMIX_RANK": "1"}) == (1, 4)
+    # In the job script itself, not started by srun.
+    assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (-1, -1)
+    assert launcher({"PRTE_LAUNCHED": "1", "SLURM_STEP_ID": "1"}) == "mpiexec (Open MPI)"
+    assert launcher({"SLURM_STEP_ID": "1"}) == "srun --mpi=none"
+
+
+# -- the command ----------------------------------------------------------------------------
+def doctor(*words):
+    return CliRunner().invoke(main, ["doctor", *words])
+
+
+def test_command_alone():
+    ran = doctor()
+    assert ran.exit_code == 0, ran.output
+    assert "1 rank, started by" in ran.stdout and "\x1b" not in ran.stdout
+    assert "was right" in ran.stdout
+
+
+def test_command_json():
+    ran = doctor("--json")
+    record = json.loads(ran.stdout)
+    assert record["schema"] == "hpccoll-doctor-1" and record["ranks"] == 1
+    assert {each["topic"] for each in record["findings"]} >= {"world", "MPI", "layout"}
+    assert record["facts"][0]["right"] is True
+
+
+def test_status_says_whether_something_is_wrong(monkeypatch):
+    assert doctor("--ranks", "2").exit_code == 1
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    assert doctor().exit_code == 0
+    assert doctor("--strict").exit_code == 1
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "soon")
+    ran = doctor()
+    assert ran.exit_code == 1 and "HPCCOLL_TIMEOUT" in ran.stdout
+    assert doctor("--ranks", "x").exit_code == 2
+
+
+# -- devices --------------------------------------------------------------------------------
+CUPY = """
+class runtime:
+    class CUDARuntimeError(Exception): pass
+    @staticmethod
+    def getDeviceCount():
+        if {count} < 0:
+            raise runtime.CUDARuntimeError
+        return {count}
+    @staticmethod
+    def deviceGetPCIBusId(number):
+        return f"0000:0{{number}}:00.0"
+class cuda:
+    runtime = runtime
+"""
+
+
+@pytest.mark.parametrize("count, found", [(2, ("0000:00:00.0", "0000:01:00.0")), (0, ()),
+                                          (-1, ())])
+def test_devices_are_what_cupy_sees(tmp_path, monkeypatch, count, found):
+    (tmp_path / "cupy.py").write_text(CUPY.format(count=count))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    assert own().devices == found
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)

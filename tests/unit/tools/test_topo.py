@@ -1,0 +1,136 @@
+"""``hpccoll topo``: words, levels of links, the picture, and the command on one rank."""
+
+import io
+import json
+
+import pytest
+
+from hpccoll.machine.levels import Position, layout
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+from rich.console import Console
+
+from hpccoll.cli import main
+from hpccoll.tools.topo import JobMap, Links, chosen, draw, table, tree
+
+
+def machine(nodes=4, per_node=4, racks=2):
+    """Nodes below switches, each of two sockets."""
+    size = nodes * per_node
+    starts = [n - n % per_node for n in range(size)]
+    positions = [Position(f"n{n // per_node}", ("top", f"s{n // per_node * racks // nodes}"),
+                          n % per_node * 2 // per_node) for n in range(size)]
+    return JobMap(layout(starts, positions), f"{nodes}x{per_node}", tuple(starts),
+                   tuple(positions), tuple((n % per_node,) for n in range(size)))
+
+
+def links(size):
+    pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]
+    return Links(tuple(range(size)), {pair: 1e-6 * (1 + pair[1] - pair[0]) for pair in pairs},
+                 {pair: 1e9 for pair in pairs})
+
+
+def shown(what):
+    output = io.StringIO()
+    Console(file=output, width=100).print(what)
+    return output.getvalue()
+
+
+def test_where_ranks_meet():
+    here = machine()
+    assert here.layout.names == ("switch", "node", "socket")
+    assert [here.meet(0, other) for other in (1, 2, 4, 8)] == ["socket", "node", "switch",
+                                                               "network"]
+    assert here.meet(15, 14) == "socket"
+    one = machine(1)
+    assert (one.layout.names, one.meet(0, 3), one.meet(0, 1)) == (("socket",), "node", "socket")
+    dealt = here._replace(nodes=tuple(n % 2 for n in range(16)),
+                          layout=layout([n % 2 for n in range(16)], here.positions))
+    assert (dealt.meet(0, 2), dealt.meet(0, 1)) == ("node", "network")
+
+
+def dealt():
+    """Ranks dealt out over four nodes below two switches."""
+    positions = [Position(f"n{n % 4}", (f"s{n % 4 // 2}",)) for n in range(16)]
+    nodes = [n % 4 for n in range(16)]
+    return JobMap(layout(nodes, positions), "16", tuple(nodes), tuple(positions),
+                   tuple((n // 4,) for n in range(16)))
+
+
+def test_ranks_dealt_out_over_nodes(tmp_path):
+    here = dealt()
+    assert [here.meet(0, other) for other in (4, 1, 2)] == ["node", "switch", "network"]
+    text = shown(tree(here))
+    assert "layout 2x2x4@0-12/4,1-13/4,2-14/4,3-15/4 (switch / node / rank)" in text
+    assert "node n1  ranks 1,5,9,13" in text and "switch s1  ranks 2-3,6-7,10-11,14-15" in text
+    pytest.importorskip("matplotlib")
+    draw(here, links(16), "a title", str(tmp_path / "x.png"))
+    assert (tmp_path / "x.png").stat().st_size > 3000
+
+
+def test_tree_in_words():
+    text = shown(tree(machine()))
+    assert "16 ranks, layout 2x2x2x2 (switch / node / socket / rank); hpccoll goes by 4x4" in text
+    assert "switch s1  ranks 8-15" in text and "node n3  ranks 12-15" in text
+    assert "socket 1  ranks 14-15" in text and "rank 15 on processor 3" in text
+    many = JobMap(layout([0] * 99, [Position("x")] * 99), "99", (0,) * 99, (Position("x"),) * 99,
+                   ((0, 1),) * 99)
+    assert "ranks 0-98 on processors 0-1" in shown(tree(many))
+
+
+def test_links_by_level():
+    text = shown(table(machine(), links(16)))
+    order = [text.index(f" {level} ") for level in ("same socket", "same node", "same switch",
+                                                    "network")]
+    assert order == sorted(order)
+    assert links(16).levels(machine())["socket"] == (pytest.approx(2e-6), 1e9, 8)
+
+
+def test_ranks_to_measure():
+    assert chosen(2) == (0, 1) and chosen(32) == tuple(range(32))
+    for size in (33, 40, 1000):
+        found = chosen(size)
+        assert len(found) <= 32 and found[:16] == tuple(range(16)) and found[-1] == size - 1
+
+
+@pytest.mark.parametrize("with_links", [False, True])
+@pytest.mark.parametrize("shape", [(4, 4, 2), (1, 2, 1), (64, 8, 8)], ids=str)
+def test_picture(tmp_path, shape, with_links):
+    pytest.importorskip("matplotlib")
+    here = machine(*shape)
+    draw(here, links(min(len(here.nodes), 32)) if with_links else None, "a title",
+         str(tmp_path / "x.png"))
+    assert (tmp_path / "x.png").stat().st_size > 3000
+
+
+def topo(*words):
+    return CliRunner().invoke(main, ["topo", *words])
+
+
+def test_command_alone(tmp_path):
+    ran = topo("--json", str(tmp_path / "x.json"))
+    assert ran.exit_code == 0, ran.output
+    assert "1 rank, layout 1" in ran.stdout
+    record = json.loads((tmp_path / "x.json").read_text())
+    assert record["schema"] == "hpccoll-topo-1" and record["topology"] == "1"
+    assert record["ranks"][0]["processors"] and record["links"] == []
+    assert json.loads(topo("--json", "-").stdout)["levels"] == []
+
+
+@pytest.mark.parametrize("words", [
+    ["--json", "/nonexistent/x"], ["--plot", "x.nonsense"], ["--network", "/nonexistent"],
+    ["--most", "1"], ["--nonsense"]])
+def test_bad_options_are_one_line(words):
+    ran = topo(*words)
+    assert ran.exit_code == 2 and ran.stdout == ""
+    assert ran.stderr.startswith("hpccoll: topo: ") and ran.stderr.count("\n") == 1
+
+
+def test_a_network_without_this_node(tmp_path):
+    path = tmp_path / "topology.conf"
+    path.write_text("SwitchName=s0 Nodes=somewhere[0-3]\n")
+    ran = topo("--network", str(path))
+    assert ran.exit_code == 2 and "has no node" in ran.stderr
