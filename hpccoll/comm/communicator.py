@@ -51,7 +51,7 @@ class Comm(Objects, Persistent, MPI.Intracomm):
 
     Args:
         comm: an intracommunicator; the handle is shared, not duplicated.
-        topology: pretend layout such as ``"2x4"``; discovered from the nodes if omitted.
+        layout: nodes and ranks to assume, such as ``"2x4"``; discovered if omitted.
         determinism: what the bits of rounded results must not depend on: ``"none"``, the
             ``"run"``, the message ``"size"`` either, nor the ``"layout"``; the environment's if
             omitted.
@@ -62,13 +62,13 @@ class Comm(Objects, Persistent, MPI.Intracomm):
 
     Raises:
         CommunicatorError: not an intracommunicator.
-        ArgumentError: malformed topology, determinism, progress or environment variable.
+        ArgumentError: malformed layout, determinism, progress or environment variable.
     """
 
     #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
     _kind: int | None = None
 
-    def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None,
+    def __new__(cls, comm: MPI.Comm | None = None, layout: str | Topology | None = None,
                 determinism: str | None = None, progress: str | None = None):
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
@@ -88,13 +88,16 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         self._seen_under = {(): self._shapes}
         if not null:
             self._life = Lifetime.of(self)
-        if topology is not None:
-            self._layout = Topology.parse(topology, self.Get_size())
+        if layout is not None:
+            self._layout = _layout(layout, self.Get_size())
         return self
 
     @property
-    def topology(self) -> Topology:
-        """Nodes and ranks of this communicator; the first look is collective."""
+    def layout(self) -> Topology:
+        """Nodes and ranks of this communicator; the first look is collective.
+
+        ``topology`` is mpi4py's: which kind of process topology the communicator has.
+        """
         self._check_alive()
         return self._private().topology
 
@@ -102,7 +105,7 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         """Tell what would run for so many bytes, what else could, and why.
 
         Any rank may ask alone. Before the first collective of ours, or the first look at
-        ``topology``, the nodes are unknown, and hierarchical algorithms are shown for one node.
+        ``layout``, the nodes are unknown, and hierarchical algorithms are shown for one node.
         """
         wish, environment = self._wishes.get(collective), False
         if wish is None and collective in self._config.algorithm:
@@ -305,6 +308,13 @@ def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
     if dtype.hasobject:
         raise ArgumentTypeError("dtype", f"{dtype} elements cannot be shared between processes")
     return dtype, math.prod(dims)
+
+
+def _layout(text: str | Topology, size: int) -> Topology:
+    try:
+        return Topology.parse(text, size)
+    except ArgumentError as error:
+        raise ArgumentError("layout", str(error).removeprefix(f"{error.argument}: ")) from None
 
 
 def _choice(method: str, choice: Any, segment_bytes: int) -> Choice:

@@ -175,7 +175,7 @@ class Surveyor:
         self.world, self.plan = World(comm, ROUGH._replace(topology=topology), wrapped=True), plan
         # An old table must not stand in the way.
         Lifetime.of(Comm(self.world.measured)).tuned = Tuned()
-        self.hierarchical = Comm(self.world.measured, topology).topology.depth > 1
+        self.hierarchical = Comm(self.world.measured, topology).layout.depth > 1
         context = existing(self.world.measured)
         self.machine = here(context.topology, context.oversubscribed)
         # Inside a node other segments gain a few per cent, less than a short go can tell.

@@ -180,7 +180,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
         context = Context(user, config, chosen)
         user.Set_attr(keyval(), context)
     elif topology is not None and Topology.parse(topology, user.Get_size()) != context.topology:
-        raise ArgumentError("topology", f"is {topology}, but this communicator goes by "
+        raise ArgumentError("layout", f"is {topology}, but this communicator goes by "
                                         f"{context.topology} already",
                             "give it to the first hpccoll.Comm of a communicator, or use a Dup")
     return context

@@ -53,7 +53,7 @@ HELD_UP = 0.85
 
 def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
     """Measure a machine; collective over two ranks or more, and the same on all of them."""
-    topology = comm.topology
+    topology = comm.layout
     hosts = comm.allgather(MPI.Get_processor_name())
     levels, names = [], set()
     for depth, pairs in _crossings(topology):

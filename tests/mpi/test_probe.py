@@ -96,7 +96,7 @@ def test_a_place_is_probed_once_and_kept(monkeypatch, cache, probes):
 def test_another_layout_is_another_place(cache, probes):
     layout = "x".join(["1"] * 2) if WORLD.size == 1 else ",".join("1" * WORLD.size)
     for topology in (None, layout, None, layout):
-        comm = hpccoll.Comm(WORLD.Dup(), topology=topology)
+        comm = hpccoll.Comm(WORLD.Dup(), layout=topology)
         works(comm, 16)
         assert comm._life.tuned.probed
         comm.Free()

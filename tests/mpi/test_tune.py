@@ -39,7 +39,7 @@ def path(tmp_path):
 def machine():
     """What the tests run on."""
     comm = hpccoll.Comm(WORLD.Dup())
-    assert comm.topology.size == WORLD.size
+    assert comm.layout.size == WORLD.size
     context = existing(comm)
     found = here(context.topology, context.oversubscribed)
     comm.Free()

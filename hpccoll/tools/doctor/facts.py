@@ -141,7 +141,7 @@ def _tried(mine: RankFacts) -> RankFacts:
         with comm.using(allreduce="ring" if mine.size < 1000 else "recursive_doubling"):
             comm.Allreduce(x, out)
         right = bool((out == mine.size * (mine.size + 1) // 2).all())
-        layout = str(comm.topology)
+        layout = str(comm.layout)
         state = existing(comm)
         node = state.node if state else None
         shared = single = None
