@@ -21,7 +21,7 @@ NATIVE, AUTO = "native", "auto"
 #: What ``HPCCOLL_TUNING`` may be besides a path.
 OFF, ONLINE, PROBE = "off", "online", "probe"
 #: How much of a result's bits must not vary, from nothing to everything.
-DETERMINISM = ("none", "run", "size", "layout")
+DETERMINISM = NONE, RUN, SIZE, LAYOUT = "none", "run", "size", "layout"
 #: Who moves nonblocking and persistent collectives of ours on: a thread too, or calls alone.
 PROGRESS = THREAD, CALLS = "thread", "calls"
 
@@ -36,7 +36,7 @@ class Config(NamedTuple):
     report: float = 30.0
     shared_memory: bool = True
     tuning: str = ""
-    determinism: str = "none"
+    determinism: str = NONE
     progress: str = THREAD
     levels: tuple[str, ...] = (SWITCH, NODE)
     network: str = ""

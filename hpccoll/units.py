@@ -78,3 +78,12 @@ def _count(option: str, text: str) -> int:
         raise ArgumentError(option, f"cannot read {digits!r} as a number of nodes",
                             f"write numbers from 1 to {MOST_NODES:,}, or ranges such as 2:4096")
     return int(digits)
+
+
+def time_text(seconds: float) -> str:
+    """A time for people.
+
+    >>> time_text(1.25e-6), time_text(0.01)
+    ('1.25 us', '10 ms')
+    """
+    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.4g} ms"

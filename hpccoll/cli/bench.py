@@ -252,7 +252,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
     Raises:
         ArgumentError: one of them makes no sense.
     """
-    from hpccoll.calls.resolve import METHODS
+    from hpccoll.calls.call import METHODS
     from hpccoll.measure import candidates, cases
     from hpccoll.measure.call_forms import FORMS
     from hpccoll.measure.timing import Settings

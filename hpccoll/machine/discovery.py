@@ -29,6 +29,22 @@ class Surroundings(NamedTuple):
     fabric: bool = False
 
 
+class Place(NamedTuple):
+    """Where a job runs, as far as rules depend on it; the same on every rank.
+
+    Attributes:
+        one_node: all ranks share memory that hpccoll can use.
+        oversubscribed: ranks share processors.
+        in_order: ranks are numbered node by node, not dealt out.
+        fabric: some node has an adapter for more than TCP.
+    """
+
+    one_node: bool
+    oversubscribed: bool
+    in_order: bool = True
+    fabric: bool = False
+
+
 #: Where Linux lists such adapters: InfiniBand, RoCE, Omni-Path and EFA, and those of Slingshot.
 FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
 

@@ -12,7 +12,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.comm.nonblocking import can_progress
 from hpccoll.config import AUTO, NATIVE, Config, load
 from hpccoll.errors import ArgumentError

@@ -7,7 +7,7 @@ from itertools import chain
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.calls import resolve
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.config import AUTO, NATIVE, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.buffers import CaseBuffers

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.comm.blocking import place_of
 from hpccoll.comm.communicator import Comm
 from hpccoll.comm.lifetime import Lifetime

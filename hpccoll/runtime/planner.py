@@ -37,8 +37,8 @@ def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
     key = (call.name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes,
            call.root, call.in_place, _any_order(call),
            call.key, element_type(call.datatype) if call.datatype else None)
-    made = context.choices.get(key)
-    return made or context.choices.keep(key, _make(context, call, choice))
+    made = context.plans.get(key)
+    return made or context.plans.keep(key, _make(context, call, choice))
 
 
 def _any_order(call: Call) -> bool:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.algorithms.flat import ring
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.cli import main
 from hpccoll.ir.schedule import Program
 from hpccoll.measure import candidates

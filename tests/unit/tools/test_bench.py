@@ -20,7 +20,7 @@ from rich.console import Console
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.arrays.kernels import UFUNCS
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.cli import main
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.explain import plotting
