@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from hpccoll.calls import resolve
 from hpccoll.calls.specification import NativeOnly, is_staged, native_form, staged
-from hpccoll.comm.cache import NATIVE_SHAPE, Shape
+from hpccoll.comm.cache import NATIVE_SHAPE, Shape, Shapes
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.recall import Recalling, counted
 from hpccoll.errors.mpi import DeadCommunicatorError
@@ -26,7 +26,8 @@ from hpccoll.tune.choose import choose, native_below
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.loading import Tuned, load
 from hpccoll.tune.online import Trial
-from hpccoll.tune.rules import Place
+from hpccoll.tune.rules import place_of
+from hpccoll.tune.table import Curves, Fingerprint
 
 #: The methods of the MPI library. ``super()`` would find the same ones, a third of a
 #: microsecond later.
@@ -263,7 +264,7 @@ class Blocking(Recalling):
     def _try(self, trial: Trial, method: Callable, args: tuple) -> None:
         """Make the call again, for the candidate whose turn it is, as if it had always served."""
         context, shapes = self._private(), self._shapes
-        self._shapes = trial.shapes[trial.place[1]]
+        self._shapes = trial.shapes.setdefault(trial.place[1], Shapes())
         try:
             trial.run(context.comm, context.config.timeout, context.config.report,
                       lambda: method(self, *args))
@@ -283,8 +284,13 @@ class Blocking(Recalling):
         self._check_alive()
         life = self._life
         if life.tuned is None and self.Get_size() > 1:
-            life.tuned = load(self, self._config.tuning, self._private)
+            life.tuned = load(self, self._config.tuning, self._private, self._probe)
         return life.tuned
+
+    def _probe(self, context: Context, machine: Fingerprint, path: str
+               ) -> tuple[Curves, str, list[str]]:
+        """Measure in this job; for a class that is not made for one kind of communicators."""
+        raise NotImplementedError
 
     def _resolve(self, name: str, *args: Any) -> resolve.Call | None:
         """Check the arguments of a call; ``None`` when only mpi4py can serve it."""
@@ -317,11 +323,6 @@ class Blocking(Recalling):
         if life is None or life.freed:
             raise DeadCommunicatorError("the communicator is null or was freed; "
                                         "make a new hpccoll.Comm")
-
-
-def place_of(context: Context) -> Place:
-    """What rules may know of the place of a communicator."""
-    return Place(context.one_node, context.oversubscribed, context.topology.order is None, context.fabric)
 
 
 def spelled(call: resolve.Call | None, args: tuple) -> tuple:

@@ -25,7 +25,6 @@ from mpi4py import MPI
 
 from hpccoll import config
 from hpccoll.calls.resolve import collective_of
-from hpccoll.comm.blocking import place_of
 from hpccoll.comm.cache import Shapes
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.objects.methods import Objects
@@ -34,10 +33,13 @@ from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import Context, existing
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
 from hpccoll.tune.describe import describe
+from hpccoll.tune.loading import Tuned
+from hpccoll.tune.rules import place_of
+from hpccoll.tune.table import Curves, Fingerprint
 
 #: Sets of wishes whose calls are remembered.
 MOST_WISHES = 64
@@ -57,8 +59,10 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             omitted.
         progress: what moves nonblocking and persistent collectives of ours on: a ``"thread"``
             too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if omitted.
+        tuning: where measured times come from, as ``HPCCOLL_TUNING`` says it, which holds if this
+            is omitted; the first collective on a communicator decides, for all its wrappers.
 
-    Determinism and progress are this object's, as is ``using``, and not inherited.
+    Determinism, progress and tuning are this object's, as is ``using``, and not inherited.
 
     Raises:
         CommunicatorError: not an intracommunicator.
@@ -69,7 +73,8 @@ class Comm(Objects, Persistent, MPI.Intracomm):
     _kind: int | None = None
 
     def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None,
-                determinism: str | None = None, progress: str | None = None):
+                determinism: str | None = None, progress: str | None = None,
+                tuning: str | None = None):
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
@@ -84,6 +89,8 @@ class Comm(Objects, Persistent, MPI.Intracomm):
                 determinism=config.check_determinism(determinism))
         if progress is not None:
             self._config = self._config._replace(progress=config.check_progress(progress))
+        if tuning is not None:
+            self._config = self._config._replace(tuning=tuning)
         self._shapes = Shapes()
         self._seen_under = {(): self._shapes}
         if not null:
@@ -97,6 +104,11 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         """Nodes and ranks of this communicator; the first look is collective."""
         self._check_alive()
         return self._private().topology
+
+    @property
+    def tuned(self) -> Tuned | None:
+        """The measured times that choices rest on; ``None`` before the first collective."""
+        return self._life and self._life.tuned
 
     def explain(self, collective: str, nbytes: int) -> str:
         """Tell what would run for so many bytes, what else could, and why.
@@ -164,6 +176,12 @@ class Comm(Objects, Persistent, MPI.Intracomm):
             yield self
         finally:
             self._want(before)
+
+    def _probe(self, context: Context, machine: Fingerprint, path: str
+               ) -> tuple[Curves, str, list[str]]:
+        # Only a job that asks for a probe loads what measures.
+        from hpccoll.measure.probe import probe
+        return probe(context, machine, path, Comm)
 
     def _want(self, wishes: dict[str, Choice]) -> None:
         """Change the wishes; what was learnt under the same ones before is still known."""

@@ -28,7 +28,7 @@ from hpccoll.config import AUTO, NATIVE, THREAD
 from hpccoll.errors import ArgumentError, BufferArgumentError
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.planner import plan_for, prepare
-from hpccoll.runtime.progress import Operation
+from hpccoll.runtime.progress import Operation, can_progress
 from hpccoll.tune.choose import choose
 from hpccoll.tune.determinism import applies, check_served, excludes_native
 
@@ -192,11 +192,6 @@ class Nonblocking(Blocking):
                                              "the root knows all counts, and asking it would wait",
                                 f"choose linear, '{AUTO}' or '{NATIVE}'")
         return choice
-
-
-def can_progress(how: str) -> bool:
-    """Tell whether collectives of ours can be moved on in the way that was chosen."""
-    return how != THREAD or MPI.Query_thread() >= MPI.THREAD_MULTIPLE
 
 
 def refuse_staged(name: str, args: tuple) -> None:

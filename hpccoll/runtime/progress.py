@@ -20,6 +20,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from hpccoll.config import THREAD
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.executor import Execution, Steps, Watch
 
@@ -40,6 +41,11 @@ def cell(request: MPI.Request) -> Any:
 
 
 NULL = cell(MPI.REQUEST_NULL).value
+
+
+def can_progress(how: str) -> bool:
+    """Tell whether collectives can progress in the way that was chosen."""
+    return how != THREAD or MPI.Query_thread() >= MPI.THREAD_MULTIPLE
 
 
 class Operation:

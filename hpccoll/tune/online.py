@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy
 from mpi4py import MPI
@@ -21,7 +22,6 @@ from mpi4py import MPI
 from hpccoll.arrays.kernels import operator_of
 from hpccoll.calls.resolve import Call
 from hpccoll.calls.specification import element_type
-from hpccoll.comm.cache import Shapes
 from hpccoll.config import NATIVE
 from hpccoll.runtime.executor import Watch
 from hpccoll.tune.ranking import TIE
@@ -39,13 +39,14 @@ class Trial:
     Attributes:
         candidates: in the order of their turns.
         running: a call is being served, by the candidate whose turn it is.
-        shapes: for each candidate, what the communicator remembers of calls it has served.
+        shapes: what the communicator remembers of calls that each candidate has served; the
+            communicator puts it here, by the candidate's number.
         verdict: the winner, once there is one, with its seconds.
     """
 
     def __init__(self, candidates: Sequence[Candidate]):
         self.candidates = tuple(candidates)
-        self.shapes = [Shapes() for _ in candidates]
+        self.shapes: dict[int, Any] = {}
         self.times = numpy.zeros((WARM + TIMED, len(candidates)))
         self.turn, self.running = 0, False
         self.seconds: dict[Candidate, float] = {}

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
+from hpccoll.runtime.context import Context
+
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
 #: Libraries that most rules were measured with; of others little is known.
@@ -39,6 +41,12 @@ class Place(NamedTuple):
     oversubscribed: bool
     in_order: bool = True
     fabric: bool = False
+
+
+def place_of(context: Context) -> Place:
+    """What rules may know of the place of a communicator."""
+    return Place(context.one_node, context.oversubscribed, context.topology.order is None,
+                 context.fabric)
 
 
 class Rule(NamedTuple):
