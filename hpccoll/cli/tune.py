@@ -68,6 +68,7 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
         from mpi4py import MPI
 
         from hpccoll.cli import terminal
+        from hpccoll.comm import Comm
         from hpccoll.measure import survey
 
         comm = MPI.COMM_WORLD
@@ -86,7 +87,7 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
                 progress = terminal.shown(stack.enter_context(bar))
-            outcome = survey.survey(comm, plan, stopped, progress)
+            outcome = survey.survey(comm, plan, Comm, stopped, progress)
             machine = outcome.machine._replace(probe=probe)
         except Exception as error:
             fall(comm, error)

@@ -192,18 +192,16 @@ def parse_nbytes(option: str, text: str) -> int:
     return int(digits) << scale
 
 
-def arguments(case: Case, rank: int, send: Any, recv: Any) -> tuple:
-    """The positional arguments of the mpi4py method for these buffers."""
-    return _ARGUMENTS[case.collective](case, rank, send, recv)
+def arguments(case: Case, rank: int, send: Any, recv: Any, op: MPI.Op | None = None) -> tuple:
+    """The positional arguments of the mpi4py method for these buffers.
 
-
-def _reduction(*extra: Callable) -> Callable:
-    return lambda c, rank, send, recv: (send, recv, getattr(MPI, c.op.upper()),
-                                        *(e(c) for e in extra))
-
-
-def _root(case: Case) -> int:
-    return case.root
+    ``op`` is for reductions; if omitted, it is what MPI has under the case's name for it.
+    """
+    if case.op is None:
+        return _ARGUMENTS[case.collective](case, rank, send, recv)
+    extra = {"reduce": (case.root,)}.get(case.collective, ())
+    counts = [list(case.counts)] * (case.collective == "reduce_scatter")
+    return send, recv, *counts, op or getattr(MPI, case.op.upper()), *extra
 
 
 def _vector(case: Case, array: Any, counts: Sequence[int]) -> Any:
@@ -235,14 +233,10 @@ def _pairs(spec: Callable) -> Callable:
     return call
 
 
+#: Of collectives that move data only.
 _ARGUMENTS: dict[str, Callable] = {
     "barrier": lambda c, rank, send, recv: (),
     "bcast": lambda c, rank, send, recv: (recv, c.root),
-    "reduce": _reduction(_root),
-    "allreduce": _reduction(), "scan": _reduction(), "exscan": _reduction(),
-    "reduce_scatter_block": _reduction(),
-    "reduce_scatter": lambda c, rank, send, recv: (send, recv, list(c.counts),
-                                                   getattr(MPI, c.op.upper())),
     "allgather": lambda c, rank, send, recv: (send, recv),
     "allgatherv": lambda c, rank, send, recv: (send, _vector(c, recv, c.counts)),
     "gather": lambda c, rank, send, recv: (send, recv, c.root),
