@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.cli.options import SECONDS, names
+from hpccoll.cli.options import SECONDS, buffer_sizes, names
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -113,7 +113,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     Raises:
         ArgumentError: an option makes no sense.
     """
-    from hpccoll.measure import cases, survey
+    from hpccoll.measure import survey
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
@@ -127,7 +127,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
         else survey.SurveyPlan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
-        wanted = cases.parse_sizes(sizes, 16 if probe else 8 if quick else 4)
+        wanted = buffer_sizes(sizes, 16 if probe else 8 if quick else 4)
     return plan._replace(collectives=tuple(chosen) or plan.collectives, sizes=wanted,
                          seconds=seconds or plan.seconds)
 

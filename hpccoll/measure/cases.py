@@ -28,8 +28,6 @@ from hpccoll.ir.operators import OPERATORS
 UNEVEN = ("allgatherv", "gatherv", "scatterv", "alltoallv", "alltoallw", "reduce_scatter")
 #: Collectives of blocks for which OSU's size is nevertheless the whole vector.
 WHOLE = ("reduce_scatter", "reduce_scatter_block")
-#: Sizes in bytes where none are given.
-SMALLEST, LARGEST = 8, 16 << 20
 #: Weights of the blocks of an uneven case, in turn.
 WEIGHTS = (1, 2, 3)
 
@@ -156,40 +154,6 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
 def mpi_type(dtype: numpy.dtype) -> MPI.Datatype:
     """The MPI type of an element; one that MPI defines, not a duplicate of it."""
     return datatype_of(dtype) if is_bfloat16(dtype) else MPI.Datatype.fromcode(dtype.char)
-
-
-def parse_sizes(text: str, step: int) -> list[int]:
-    """Read ``MIN:MAX``, ``MIN:`` or ``MAX``, in bytes or with K, M, G; list the sizes between.
-
-    >>> parse_sizes("8:1K", 4)
-    [8, 32, 128, 512, 1024]
-
-    Raises:
-        ArgumentError: malformed, or a range that runs backwards.
-    """
-    low, colon, high = text.partition(":")
-    last = parse_nbytes("-m", high if colon else low) if (high or not colon) else LARGEST
-    first = parse_nbytes("-m", low) if colon and low else min(SMALLEST, last)
-    if first > last:
-        raise ArgumentError("-m", f"{text!r} runs backwards", "write it like 8:16M")
-    sizes = []
-    while first < last:
-        sizes.append(first)
-        first *= step
-    return [*sizes, last]
-
-
-def parse_nbytes(option: str, text: str) -> int:
-    """Read a number of bytes, in bytes or with K, M, G.
-
-    Raises:
-        ArgumentError: malformed, or zero.
-    """
-    scale = {"k": 10, "m": 20, "g": 30}.get(text[-1:].lower(), 0)
-    digits = text[:-1] if scale else text
-    if not digits.isdecimal() or not int(digits):
-        raise ArgumentError(option, f"cannot read {text!r}", "write sizes like 8, 64K, 16M, 1G")
-    return int(digits) << scale
 
 
 def arguments(case: Case, rank: int, send: Any, recv: Any, op: MPI.Op | None = None) -> tuple:

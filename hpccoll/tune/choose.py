@@ -41,6 +41,7 @@ from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, shape_of
 from hpccoll.tune.pruning import plausible
 from hpccoll.tune.rules import RULES, Place, vendor
 from hpccoll.tune.table import Candidate
+from hpccoll.units import time_text
 
 #: More bytes than any call has.
 EVERY = sys.maxsize
@@ -143,7 +144,7 @@ def measured(call: Call, size: int, tuned: Tuned | None, determinism: str = NONE
     ranking = tuned.ranking(call.collective, call.op is None or commutes(call.op), call.nbytes)
     for candidate, seconds, predicted in ranking:
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
-                        f"{'predicted' if predicted else 'measured'}: {time_text(seconds)} "
+                        f"{'predicted' if predicted else 'measured'}: {time_text(seconds, 3)} "
                         f"{'by' if predicted else 'in'} {tuned.source}")
         if _suits(choice, call, size, determinism):
             return choice
@@ -167,17 +168,9 @@ def tried(call: Call, size: int, tuned: Tuned) -> Choice | None:
         turn = f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"
         return Choice(trial.candidates[trial.place[1]].name, reason=turn,
                       trial=None if trial.running else trial)
-    return Choice(trial.verdict.name, reason=f"online: {time_text(trial.seconds[trial.verdict])}, "
-                                             f"the best of {len(trial.candidates)}")
-
-
-def time_text(seconds: float) -> str:
-    """A time for people.
-
-    >>> time_text(1.25e-6), time_text(0.01)
-    ('1.25 us', '10 ms')
-    """
-    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.4g} ms"
+    took = time_text(trial.seconds[trial.verdict], 3)
+    return Choice(trial.verdict.name,
+                  reason=f"online: {took}, the best of {len(trial.candidates)}")
 
 
 def objection(choice: Choice, call: Call, size: int) -> str:

@@ -16,7 +16,7 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import choose, obstacle, time_text
+from hpccoll.tune.choose import choose, obstacle
 from hpccoll.tune.cost_model import terms
 from hpccoll.tune.determinism import NONE
 from hpccoll.tune.fingerprint import library
@@ -24,6 +24,7 @@ from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import shape_of
 from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
+from hpccoll.units import time_text
 
 #: Up to this many ranks the chosen schedule is explained in full.
 EXPLAINED = 16
@@ -83,7 +84,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else time_text(seconds)
+    return "-" if seconds is None else time_text(seconds, 3)
 
 
 def _times(call: Call, tuned: Tuned | None) -> Mapping[Candidate, float]:

@@ -87,7 +87,7 @@ def test_a_table_decides(monkeypatch, path):
     plans = [key[1] for key in existing(comm).choices]
     assert plans == ["ring"]
     text = comm.explain("allreduce", 4000)
-    assert f"ring (measured: 1000 ms in {path})" in text and f"from {path}" in text
+    assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
     # Another wrapper of the same communicator knows it too, and a wish wins.
     with hpccoll.Comm(comm).using(allreduce="recursive_doubling") as other:
         works(other)
