@@ -6,17 +6,19 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.arrays.half import is_bfloat16
 from hpccoll.calls import resolve
 from hpccoll.calls.call import METHODS
+from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.config import AUTO, NATIVE, Config
 from hpccoll.errors import ArgumentError
+from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import choose, objection
+from hpccoll.tune.choose import Conditions, choose, fallback, objection
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.pruning import plausible
-from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 
 #: The native method as ``hpccoll.Comm`` calls it: what ``auto`` can have of the MPI library.
@@ -110,8 +112,8 @@ def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
         hierarchical: whether ``all`` and ``plausible`` mean hierarchical algorithms too.
     """
     named = expand(wanted, case.collective, case.size, case.nbytes, hierarchical)
-    call = _call(case, memory)
-    refused = {c.label: problem for c in named if (problem := _objection(c, call, case))}
+    facts = _facts(case, memory)
+    refused = {c.label: problem for c in named if (problem := _objection(c, facts, case))}
     return [c for c in named if c.label not in refused], refused
 
 
@@ -121,20 +123,23 @@ def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config
     if candidate.name != AUTO:
         return candidate.label
     wish = config.algorithm.get(METHODS[case.collective])
-    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True, tuned,
-                    config.determinism, lambda: place)
-    return Candidate(choice.algorithm, tuple(choice.params.items()), choice.segment_bytes).label
+    facts = _facts(case, memory)
+    conditions = Conditions(case.size, Choice(*wish) if wish else None, True, tuned,
+                            config.determinism)
+    choice = choose(facts, conditions, place) or fallback(facts, conditions)
+    return Candidate(choice.name, tuple(choice.params.items()), choice.segment_bytes).label
 
 
-def _call(case: Case, memory: CaseBuffers) -> resolve.Call:
-    return getattr(resolve, case.collective)(case.size, memory.rank, *memory.arguments)
+def _facts(case: Case, memory: CaseBuffers) -> CallFacts:
+    """What every rank knows of the call of a case."""
+    return facts_of(getattr(resolve, case.collective)(case.size, memory.rank, *memory.arguments))
 
 
-def _objection(candidate: Candidate, call: resolve.Call, case: Case) -> str:
-    if candidate.name in (NATIVE, FORWARDED) and resolve.lacks_mpi_type(call):
+def _objection(candidate: Candidate, facts: CallFacts, case: Case) -> str:
+    if candidate.name in (NATIVE, FORWARDED) and is_bfloat16(case.dtype):
         return f"mpi4py cannot pass {case.dtype} on"
     if candidate.name in (NATIVE, FORWARDED, AUTO):
         return ""
-    if candidate.name not in ALGORITHMS[call.collective]:
-        return f"{call.collective} has no such algorithm"
-    return objection(Choice(candidate.name, dict(candidate.params)), call, case.size)
+    if candidate.name not in ALGORITHMS[facts.collective]:
+        return f"{facts.collective} has no such algorithm"
+    return objection(Choice(candidate.name, dict(candidate.params)), facts, case.size)

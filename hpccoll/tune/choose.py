@@ -218,7 +218,7 @@ class _Trials:
             return Choice(trial.candidate.name, trial=signature, reason=(
                 f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"))
         return Choice(trial.verdict.name, reason=(
-            f"online: {time_text(trial.seconds[trial.verdict])}, the best of "
+            f"online: {time_text(trial.seconds[trial.verdict], 3)}, the best of "
             f"{len(trial.candidates)}"))
 
     def native_below(self, collective: str) -> int | None:
@@ -235,7 +235,7 @@ class _Times:
         ranking = self.tuned.ranking(facts.collective, facts.commutes, facts.nbytes or 0)
         for candidate, seconds, predicted in ranking:
             choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
-                            f"{'predicted' if predicted else 'measured'}: {time_text(seconds)} "
+                            f"{'predicted' if predicted else 'measured'}: {time_text(seconds, 3)} "
                             f"{'by' if predicted else 'in'} {self.tuned.source}")
             if _suits(choice, facts, self.conditions):
                 return choice

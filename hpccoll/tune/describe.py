@@ -80,7 +80,7 @@ def describe(collective: str, nbytes: int, conditions: Conditions, topology: Top
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else time_text(seconds)
+    return "-" if seconds is None else time_text(seconds, 3)
 
 
 def _times(facts: CallFacts, tuned: Tuned | None) -> Mapping[Candidate, float]:

@@ -148,7 +148,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     if not told.wanted:
         return Tuned(note=told.note, source=told.path)
     context = place()
-    machine = here(context.topology, context.oversubscribed)
+    machine = here(context.topology, context.place.oversubscribed)
     guess = machine._replace(probe=True)
     found: tuple = ()
     if rank == 0:

@@ -4,7 +4,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm.blocking import place_of
+from hpccoll.tune.rules import place_of
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import discover
 from hpccoll.machine.levels import LEVELS

@@ -30,7 +30,8 @@ from hpccoll.comm.objects.wire import (
 )
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.context import OBJECTS_TAG, Context
-from hpccoll.runtime.executor import TRIES, Watch
+from hpccoll.runtime.executor import TRIES
+from hpccoll.runtime.waiting import Watch
 from hpccoll.transport import Batch, Posting
 
 #: Tags on the private communicator, of frames and of what follows them; blocking collectives use

@@ -22,13 +22,14 @@ from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.arrays.kernels import UFUNCS
 from hpccoll.calls.call import METHODS
 from hpccoll.cli import main
+from hpccoll.cli.options import buffer_sizes
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.explain import plotting
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.ir.schedule import Program
 from hpccoll.measure import candidates, inputs, results, survey, timing
 from hpccoll.measure.buffers import CaseBuffers
-from hpccoll.measure.cases import UNEVEN, arguments, data_type, make, parse_sizes
+from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
 from hpccoll.tools.bench import formats, gloo, overlap, plot, regret, report, roofline
 from hpccoll.tune import fingerprint
 from hpccoll.tune.pruning import plausible
@@ -58,13 +59,13 @@ def result(candidate, microseconds, nbytes=1024, collective="allreduce", **chang
     ("64", 2, [8, 16, 32, 64]), ("4", 2, [4]), ("8M:", 2, [8 << 20, 16 << 20]),
     ("1g:1G", 2, [1 << 30])])
 def test_sizes(text, step, expected):
-    assert parse_sizes(text, step) == expected
+    assert buffer_sizes(text, step) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "9:8", "8:4:2", "-8", "8:1T", "1.5K"])
 def test_bad_sizes(text):
     with pytest.raises(ArgumentError, match="-m"):
-        parse_sizes(text, 4)
+        buffer_sizes(text, 4)
 
 
 @pytest.mark.parametrize("collective", METHODS)
