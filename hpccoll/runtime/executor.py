@@ -22,7 +22,7 @@ from hpccoll.arrays.kernels import Kernel
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.ir.collectives import TMP
 from hpccoll.ir.lowering import Extent, Local, Phase, consumers, fused_with_next, shifted, within
-from hpccoll.ir.schedule import RECV
+from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Batch, Endpoint, Posting, copying
@@ -128,7 +128,7 @@ class Execution:
         for number, phase in enumerate(lane.program.phases):
             wide = slot if self.memory.hold and number in lane.program.simple else None
             uses, after = self.uses(phase, lane.program.landing, view, wide)
-            postings = [Posting(kind, peer, view(extent), use)
+            postings = [Posting(kind == SEND, peer, view(extent), use)
                         for (kind, peer, extent), use in zip(phase.messages, uses)]
             yield Bound(self.actions(phase.before, view, wide),
                         self.endpoint.batch(postings, self.tag + slot, self.repeated)

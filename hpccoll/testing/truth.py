@@ -25,7 +25,7 @@ import numpy
 from hpccoll.errors import MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.lowering import Extent, Local, Lowered, Phase, Segment, shifted
-from hpccoll.ir.schedule import RECV, SEND, Schedule
+from hpccoll.ir.schedule import RECV, Schedule
 from hpccoll.proof.verifier import BlockSizes
 from hpccoll.runtime.executor import Execution
 from hpccoll.runtime.plan import Plan
@@ -236,8 +236,8 @@ class Buffering:
 
 
 class _Buffered(LoopbackBatch):
-    def test(self) -> bool:
-        return all(posted.done or posted.kind == SEND for posted in self.pending)
+    def test(self, tries: int = 1) -> bool:
+        return all(posted.done or posted.sends for posted in self.pending)
 
 
 def scrambled(left, right, into) -> None:

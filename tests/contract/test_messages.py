@@ -31,7 +31,7 @@ def test_messages_of_a_pair_arrive_in_order(ranks, payload):
 @pytest.mark.parametrize("turn", [1, -1])
 def test_order_holds_for_messages_of_all_kinds_and_batches(ranks, turn):
     """Batches that are open at once get their messages in the order in which they started."""
-    kinds = ("large", "small", "registered", "empty", "slot", "large", "small", "registered")
+    kinds = ("large", "small", "registered", "empty", "cell", "large", "small", "registered")
 
     def rule(me):
         right, left = (me.rank + 1) % me.size, (me.rank - 1) % me.size
@@ -86,7 +86,7 @@ def test_everyone_sends_to_everyone_again_and_again(ranks, payload):
 
 def test_everyone_sends_everything_to_everyone(ranks):
     """Messages of all sizes and kinds in one batch, to all others at once."""
-    kinds = ("registered", "small", "large", "empty", "slot")
+    kinds = ("registered", "small", "large", "empty", "cell")
 
     def rule(me):
         for turn in range(3):

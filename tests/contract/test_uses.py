@@ -74,7 +74,7 @@ def test_parts_of_a_message_are_used_apart(ranks, payload):
     ranks.run(rule)
 
 
-@pytest.mark.parametrize("following", [("slot", "small", "registered", "large"),
+@pytest.mark.parametrize("following", [("cell", "small", "registered", "large"),
                                        ("registered",) * 5, ("large", "large", "large"), ()])
 def test_a_later_sender_is_not_kept_waiting_by_an_earlier_one(ranks, payload, following):
     """The first message of a batch is sent only after later ones have been taken.
