@@ -37,11 +37,10 @@ from hpccoll.measure.cases import Case, make
 from hpccoll.measure.results import Result, joined
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.runtime.context import existing
-from hpccoll.tune.fingerprint import here
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.pruning import plausible
 from hpccoll.tune.rules import RULES
-from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind
+from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind, fingerprint
 
 #: Sizes in bytes of a quick survey, and of a full one.
 QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
@@ -177,7 +176,7 @@ class Surveyor:
         Lifetime.of(Comm(self.world.measured)).tuned = Tuned()
         self.hierarchical = Comm(self.world.measured, topology).topology.depth > 1
         context = existing(self.world.measured)
-        self.machine = here(context.topology, context.oversubscribed)
+        self.machine = fingerprint(context.topology, context.oversubscribed)
         # Inside a node other segments gain a few per cent, less than a short go can tell.
         between = self.hierarchical or not context.one_node
         self.segments = BETWEEN if between else SEGMENTS if plan.thorough else ()

@@ -15,11 +15,11 @@ from hpccoll.explain import as_text
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.identity import library_name
 from hpccoll.runtime.choice import Choice
 from hpccoll.tune.choose import choose, obstacle, time_text
 from hpccoll.tune.cost_model import terms
 from hpccoll.tune.determinism import NONE
-from hpccoll.tune.fingerprint import library
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import shape_of
 from hpccoll.tune.rules import Place
@@ -67,7 +67,7 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'predicted':>12}{'measured':>12}"
                  "   may it serve")
     for candidate in candidates:
-        rounds, sent, yes = "?", "?", f"yes ({library(MPI.Get_library_version())})"
+        rounds, sent, yes = "?", "?", f"yes ({library_name()})"
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
         if candidate.name != NATIVE:
             made = _schedule(choice, collective, size, topology)

@@ -20,9 +20,8 @@ from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.probe import NOTHING, earlier, probe
 from hpccoll.tune.cost_model import Model, calibrated
-from hpccoll.tune.fingerprint import here
 from hpccoll.tune.ranking import Ranking, expected, measured, native_below
-from hpccoll.tune.table import Curves, Fingerprint, Table, read
+from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
 #: Rankings kept; more sizes than that, and they are made anew.
 MOST_RANKINGS = 1024
@@ -139,7 +138,7 @@ def load(comm: MPI.Intracomm, setting: str,
     if not told.wanted:
         return Tuned(note=told.note, source=told.path)
     context = place()
-    machine = here(context.topology, context.oversubscribed)
+    machine = fingerprint(context.topology, context.oversubscribed)
     guess = machine._replace(probe=True)
     found: tuple = ()
     if rank == 0:
