@@ -49,9 +49,9 @@ class Memory(NamedTuple):
     """The arrays a plan runs on: flat, of one dtype and one namespace (NumPy, CuPy).
 
     ``arrays`` maps ``in`` and ``out`` to arrays that start at element 0 of the layout;
-    ``synchronize`` waits for the device, where the namespace works on one; ``hold`` makes memory
-    for what passes from step to step of a chain, where that is wider than the elements are; the
-    kernel then takes such memory too, and the place for the rounded result as a fourth operand.
+    ``synchronize`` waits for the device, where the namespace works on one. ``accumulator(n)``
+    allocates n float32 elements for a chain of 16-bit reductions; the kernel then takes such
+    memory as operands, and the place for the rounded result as a fourth operand.
     """
 
     arrays: dict[str, Any]
@@ -59,7 +59,7 @@ class Memory(NamedTuple):
     kernel: Kernel | None
     namespace: Any
     synchronize: Callable[[], None] | None = None
-    hold: Callable[[int], Any] | None = None
+    accumulator: Callable[[int], Any] | None = None
 
 
 class Execution:
@@ -126,7 +126,7 @@ class Execution:
             return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
 
         for number, phase in enumerate(lane.program.phases):
-            wide = slot if self.memory.hold and number in lane.program.simple else None
+            wide = slot if self.memory.accumulator and number in lane.program.simple else None
             uses, after = self.uses(phase, lane.program.landing, view, wide)
             postings = [Posting(kind == SEND, peer, view(extent), use)
                         for (kind, peer, extent), use in zip(phase.messages, uses)]
@@ -173,7 +173,7 @@ class Execution:
     def wide(self, slot: int, count: int) -> Any:
         """Memory for the chains of a segment, which follow each other."""
         if slot not in self.held or self.held[slot].size < count:
-            self.held[slot] = self.memory.hold(count)
+            self.held[slot] = self.memory.accumulator(count)
         return self.held[slot][:count]
 
     def actions(self, steps: Sequence[Local], view: Callable, wide: int | None) -> list[Action]:
