@@ -183,8 +183,8 @@ SETTINGS: dict[str, Setting] = {
         "('size'), nor the nodes ('layout'); default 'none'"),
     "HPCCOLL_PROGRESS": Setting(
         "progress", check_progress,
-        "what makes progress on nonblocking and persistent collectives: 'thread', a progress thread "
-        "beside the calls of Test and Wait, or 'calls' alone; default 'thread'"),
+        "what makes progress on nonblocking and persistent collectives: 'thread', a thread beside "
+        "the calls of Test and Wait, or 'calls' alone; default 'thread'"),
     "HPCCOLL_LEVELS": Setting(
         "levels", _levels,
         f"levels of the machine in the discovered layout, out of {','.join(LEVELS)}; "

@@ -37,7 +37,7 @@ def problem(made, entry=None, uniform=False):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_every_algorithm_gives_exact_results(size, how):
     options = RUNS[how]
-    # In place, a reduce-scatter of uneven blocks cannot be cut into segments; see hpccoll.runtime.planner.
+    # In place, a reduce-scatter of uneven blocks cannot be cut into segments; the planner knows.
     front = bool(options.get("in_place") and options.get("segment"))
     for entry, made in every(size, None if size < 5 else range(2, 3)):
         uniform = front and made.collective.name == "reduce_scatter"
