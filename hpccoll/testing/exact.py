@@ -117,10 +117,10 @@ def reduced(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
         return reduced(op, BFLOAT16, ranks, size, count, seed).astype(dtype)
     parts = [inputs(op, dtype, rank, size, count, seed) for rank in ranks]
     final = parts[0].dtype
-    wide = {"f": numpy.float64, "c": numpy.complex128}.get(final.kind, final)
-    if final.itemsize > numpy.dtype(wide).itemsize:
-        wide = final
-    return fold(MEANING[op], [part.astype(wide) for part in parts]).astype(final)
+    exact = {"f": numpy.float64, "c": numpy.complex128}.get(final.kind, final)
+    if final.itemsize > numpy.dtype(exact).itemsize:
+        exact = final
+    return fold(MEANING[op], [part.astype(exact) for part in parts]).astype(final)
 
 
 def moved(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> numpy.ndarray:
