@@ -34,10 +34,9 @@ from hpccoll.measure.results import Result, joined
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import context_of
-from hpccoll.tune.fingerprint import here
 from hpccoll.tune.pruning import plausible
 from hpccoll.tune.rules import RULES
-from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind
+from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind, fingerprint
 
 #: Sizes in bytes of a quick survey, and of a full one.
 QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
@@ -160,7 +159,7 @@ class Surveyor:
         self.plan = plan
         context = context_of(self.world.measured, self.world.config, topology)
         self.hierarchical = context.topology.depth > 1
-        self.machine = here(context.topology, context.place.oversubscribed)
+        self.machine = fingerprint(context.topology, context.place.oversubscribed)
         # Inside a node other segments gain a few per cent, less than a short go can tell.
         between = self.hierarchical or not context.place.one_node
         self.segments = BETWEEN if between else SEGMENTS if plan.thorough else ()

@@ -25,7 +25,7 @@ from hpccoll.ir.lowering import (
     shifted,
     within,
 )
-from hpccoll.ir.schedule import RECV
+from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Batch, Endpoint, Posting, copying
 
@@ -43,9 +43,8 @@ class Memory(NamedTuple):
         kernel: reduces; ``None`` where nothing is reduced.
         namespace: the module of the arrays.
         synchronize: waits for the device, where the namespace works on one.
-        hold: makes the accumulator of a chain of reductions, where that is wider than the elements
-            are. The kernel then takes accumulators as operands too, and the place for
-            the rounded result as a fourth one.
+        accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
+            takes such memory as operands, and the place for the rounded result as a fourth one.
     """
 
     arrays: dict[str, Any]
@@ -53,7 +52,7 @@ class Memory(NamedTuple):
     kernel: Kernel | None
     namespace: Any
     synchronize: Callable[[], None] | None = None
-    hold: Callable[[int], Any] | None = None
+    accumulator: Callable[[int], Any] | None = None
 
 
 class BoundPhase(NamedTuple):
@@ -96,13 +95,13 @@ class Binder:
         view = self._view(segment, slot)
         program = segment.program
         for index, phase in enumerate(program.phases):
-            chained = slot if self.memory.hold and index in program.simple else None
+            chained = slot if self.memory.accumulator and index in program.simple else None
             uses, after = self._uses(phase, program.landing, view, chained)
             batch = wait = None
             actions = self._local(phase.before, view, chained)
             if phase.messages:
                 batch = self.endpoint.batch(
-                    [Posting(kind, peer, view(extent), use)
+                    [Posting(kind == SEND, peer, view(extent), use)
                      for (kind, peer, extent), use in zip(phase.messages, uses)],
                     self.tag + slot, self.repeated)
                 wait = batch.test, (self.tries,)
@@ -159,7 +158,7 @@ class Binder:
     def _accumulator(self, slot: int, count: int) -> Any:
         """Memory for the chains of a segment, which follow each other."""
         if slot not in self.accumulators or self.accumulators[slot].size < count:
-            self.accumulators[slot] = self.memory.hold(count)
+            self.accumulators[slot] = self.memory.accumulator(count)
         return self.accumulators[slot][:count]
 
     def _local(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:

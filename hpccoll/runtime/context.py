@@ -100,8 +100,8 @@ class Context:
         self.node: SharedNode | None = None
         if config.shared_memory:
             lasting = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
-            self.node = SharedNode(self.comm, near, self.limits.slot, self.limits.sure_slot,
-                                   (OBJECTS_TAG, *lasting[:MOST_LASTING]))
+            self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
+                                   self.limits.eager_bytes, (OBJECTS_TAG, *lasting[:MOST_LASTING]))
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:

@@ -105,13 +105,14 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     for name, buffer in ((IN, call.source), (OUT, call.sink)):
         if buffer is not None:
             arrays[name] = unowned(buffer) if repeated else buffer.array
-    reducer = hold = None
+    reducer = accumulator = None
     if call.op is not None:
         reducer = kernel(call.op, dtype, call.datatype, namespace)
-        hold = accumulator_factory(call.op, dtype, namespace)
+        accumulator = accumulator_factory(call.op, dtype, namespace)
     return Execution(plan, context.endpoint,
                      Memory(arrays, scratch.view(dtype), reducer, namespace,
-                            synchronizer(namespace), hold), tag, repeated, context.limits.spins)
+                            synchronizer(namespace), accumulator),
+                     tag, repeated, context.limits.spins)
 
 
 def unowned(buffer: Buffer) -> Any:

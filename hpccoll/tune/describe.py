@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from mpi4py import MPI
-
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import NATIVE
@@ -16,10 +14,10 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
+from hpccoll.machine.identity import library_name
 from hpccoll.runtime.choice import Choice
 from hpccoll.tune.choose import Conditions, choose, fallback, obstacle
 from hpccoll.tune.cost_model import terms
-from hpccoll.tune.fingerprint import library
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import signature_of
 from hpccoll.tune.table import Candidate
@@ -64,7 +62,7 @@ def describe(collective: str, nbytes: int, conditions: Conditions, topology: Top
     lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'predicted':>12}{'measured':>12}"
                  "   may it serve")
     for candidate in candidates:
-        rounds, sent, yes = "?", "?", f"yes ({library(MPI.Get_library_version())})"
+        rounds, sent, yes = "?", "?", f"yes ({library_name()})"
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
         if candidate.name != NATIVE:
             made = _schedule(choice, collective, size, topology)

@@ -22,9 +22,8 @@ from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
 from hpccoll.tune.cost_model import Model, calibrated
-from hpccoll.tune.fingerprint import here
 from hpccoll.tune.ranking import Ranking, expected, measured, native_below
-from hpccoll.tune.table import Curves, Fingerprint, Table, read
+from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
 #: Rankings kept; more sizes than that, and they are made anew.
 MOST_RANKINGS = 1024
@@ -148,7 +147,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     if not told.wanted:
         return Tuned(note=told.note, source=told.path)
     context = place()
-    machine = here(context.topology, context.place.oversubscribed)
+    machine = fingerprint(context.topology, context.place.oversubscribed)
     guess = machine._replace(probe=True)
     found: tuple = ()
     if rank == 0:

@@ -138,7 +138,7 @@ def test_nodes_without_shared_memory_use_messages(world, monkeypatch, missing):
 
 @pytest.mark.parametrize("readv", [True, False])
 def test_ranks_without_room_for_slots_do_without(world, monkeypatch, readv):
-    monkeypatch.setattr(mapping.Shared, "populate", lambda *_: world.rank % 2 == 1)
+    monkeypatch.setattr(mapping.SharedMemory, "populate", lambda *_: world.rank % 2 == 1)
     child = world.Dup()
     child.layout  # which makes its shared memory
     if not readv:

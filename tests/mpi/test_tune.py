@@ -20,9 +20,8 @@ from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import survey
 from hpccoll.runtime.context import existing
-from hpccoll.tune.fingerprint import here
 from hpccoll.tune.online import MOST_TRIALS
-from hpccoll.tune.table import Candidate, read, render, sealed, write
+from hpccoll.tune.table import Candidate, fingerprint, read, render, sealed, write
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -41,7 +40,7 @@ def machine():
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
     context = existing(comm)
-    found = here(context.topology, context.oversubscribed)
+    found = fingerprint(context.topology, context.oversubscribed)
     comm.Free()
     return found
 

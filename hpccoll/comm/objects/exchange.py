@@ -249,8 +249,9 @@ class ObjectExchange:
 
     def batch(self, *messages: tuple[str, int, Any]) -> Batch:
         """Prepare messages that move together, by kind, peer and memory."""
-        return self.context.endpoint.batch([Posting(kind, peer, numpy.frombuffer(memory, "u1"))
-                                          for kind, peer, memory in messages], TAG, True)
+        return self.context.endpoint.batch(
+            [Posting(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
+             for kind, peer, memory in messages], TAG, True)
 
     def wait(self, test: Callable[..., bool], peer: int) -> None:
         """Wait for a message.

@@ -8,9 +8,9 @@ from typing import Any
 from hpccoll.config import NATIVE
 from hpccoll.explain.plotting import new_figure
 from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
+from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import ratios
 from hpccoll.tools.bench.report import Group
-from hpccoll.tune.fingerprint import library
 from hpccoll.units import short_size_text
 
 #: Colours above and below a ratio of 1.
@@ -149,7 +149,7 @@ def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[s
     ranks = environment["ranks"]
     return (", ".join(what + [" ".join(kind)] * bool(kind))
             + f", on {ranks} rank{'s' * (ranks != 1)}: hpccoll and "
-            + library(environment["mpi"]))
+            + library_name(environment["mpi"]))
 
 
 def _spaced(sizes: Sequence[int]) -> list[int]:

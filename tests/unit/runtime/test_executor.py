@@ -221,9 +221,9 @@ def test_a_barrier_moves_no_data():
 def test_views_are_elements_of_the_users_memory():
     seats, (one, _, _) = made()
     phase = next(one.bind(0, 0))
-    posting, = (p for p in phase.batch.postings if p.kind == "send")
+    posting, = (p for p in phase.batch.postings if p.sends)
     memory = seats[0].memory[IN].array
     assert numpy.shares_memory(posting.array, memory)
     assert not numpy.shares_memory(posting.array, seats[0].memory[OUT].array)
-    posting, = (p for p in phase.batch.postings if p.kind == "recv")
+    posting, = (p for p in phase.batch.postings if not p.sends)
     assert numpy.shares_memory(posting.array, seats[0].scratch.array)

@@ -31,7 +31,6 @@ from hpccoll.measure import candidates, inputs, results, survey, timing
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
 from hpccoll.tools.bench import formats, gloo, overlap, plot, regret, report, roofline
-from hpccoll.tune import fingerprint
 from hpccoll.tune.pruning import plausible
 
 FLOAT = numpy.dtype("f4")
@@ -279,15 +278,6 @@ def test_statistics():
     ("gather", 0.75), ("scatterv", 0.75), ("bcast", 1), ("reduce", 1), ("scan", 1)])
 def test_bus_factors(collective, factor):
     assert results.bus_factor(collective, 4) == factor
-
-
-@pytest.mark.parametrize("text, expected", [
-    ("Open MPI v5.0.11, package: Open MPI user@host", "Open MPI 5.0.11"),
-    ("MPICH Version: 5.0.2 MPICH Release date: Fri", "MPICH 5.0.2"),
-    ("Intel(R) MPI Library 2021.18 for Linux* OS", "Intel MPI 2021.18"),
-    ("MVAPICH Version : 4.0 MVAPICH", "MVAPICH 4.0"), ("Something else", "Something else")])
-def test_library_names(text, expected):
-    assert fingerprint.library(text) == expected
 
 
 # -- the survey's goes ----------------------------------------------------------------------
