@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.kernels import is_exact, operator_of
 from hpccoll.calls.call import Call, lacks_mpi_type
 from hpccoll.calls.specification import element_type
@@ -67,5 +68,6 @@ def facts_of(call: Call) -> CallFacts:
     dtype, operator = element_type(call.datatype), operator_of(call.op)
     return known._replace(
         operator=operator.name if operator else USER, commutes=bool(call.op.Is_commutative()),
-        exact=is_exact(call.op, dtype), dtype=str(dtype), kind=dtype.kind, itemsize=dtype.itemsize,
+        exact=is_exact(call.op, dtype), dtype=str(dtype),
+        kind="f" if is_bfloat16(dtype) else dtype.kind, itemsize=dtype.itemsize,
         has_mpi_type=not lacks_mpi_type(call))

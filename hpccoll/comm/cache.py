@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 from numpy import ndarray
 
+from hpccoll.calls.specification import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.small_calls import SmallCalls
 from hpccoll.ir.operators import OPERATORS
@@ -87,6 +88,8 @@ class CallCache(dict[Hashable, Any]):
         if key is None or (isinstance(served, Signature) and method.name.startswith("alltoall")
                            and len(arrays) < 2):
             return None
+        if not isinstance(served, Signature) and any(native_form(arg) is not arg for arg in args):
+            return None  # the method does not get the arguments as they are
         if len(self) + len(self.repeats) >= MOST_SIGNATURES:
             self.clear()  # on one rank or on all: the slow path ends at the same choice
         known = self.setdefault(key, served)

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.arrays.half import is_bfloat16
 from hpccoll.calls import resolve
-from hpccoll.calls.call import METHODS
-from hpccoll.calls.facts import CallFacts, facts_of
+from hpccoll.calls.call import METHODS, Call, lacks_mpi_type
+from hpccoll.calls.facts import facts_of
 from hpccoll.config import AUTO, NATIVE, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import Place
@@ -112,8 +111,8 @@ def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
         hierarchical: whether ``all`` and ``plausible`` mean hierarchical algorithms too.
     """
     named = expand(wanted, case.collective, case.size, case.nbytes, hierarchical)
-    facts = _facts(case, memory)
-    refused = {c.label: problem for c in named if (problem := _objection(c, facts, case))}
+    call = _call(case, memory)
+    refused = {c.label: problem for c in named if (problem := _objection(c, call, case))}
     return [c for c in named if c.label not in refused], refused
 
 
@@ -123,23 +122,22 @@ def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config
     if candidate.name != AUTO:
         return candidate.label
     wish = config.algorithm.get(METHODS[case.collective])
-    facts = _facts(case, memory)
+    facts = facts_of(_call(case, memory))
     conditions = Conditions(case.size, Choice(*wish) if wish else None, True, tuned,
                             config.determinism)
     choice = choose(facts, conditions, place) or fallback(facts, conditions)
     return Candidate(choice.name, tuple(choice.params.items()), choice.segment_bytes).label
 
 
-def _facts(case: Case, memory: CaseBuffers) -> CallFacts:
-    """What every rank knows of the call of a case."""
-    return facts_of(getattr(resolve, case.collective)(case.size, memory.rank, *memory.arguments))
+def _call(case: Case, memory: CaseBuffers) -> Call:
+    return getattr(resolve, case.collective)(case.size, memory.rank, *memory.arguments)
 
 
-def _objection(candidate: Candidate, facts: CallFacts, case: Case) -> str:
-    if candidate.name in (NATIVE, FORWARDED) and is_bfloat16(case.dtype):
+def _objection(candidate: Candidate, call: Call, case: Case) -> str:
+    if candidate.name in (NATIVE, FORWARDED) and lacks_mpi_type(call):
         return f"mpi4py cannot pass {case.dtype} on"
     if candidate.name in (NATIVE, FORWARDED, AUTO):
         return ""
-    if candidate.name not in ALGORITHMS[facts.collective]:
-        return f"{facts.collective} has no such algorithm"
-    return objection(Choice(candidate.name, dict(candidate.params)), facts, case.size)
+    if candidate.name not in ALGORITHMS[call.collective]:
+        return f"{call.collective} has no such algorithm"
+    return objection(Choice(candidate.name, dict(candidate.params)), facts_of(call), case.size)

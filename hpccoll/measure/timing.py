@@ -286,8 +286,8 @@ def next_batch(settings: Settings, done: int, spent: float) -> int:
         return 1
     if done >= MOST or done >= LEAST and spent >= settings.seconds:
         return 0
-    limits = spent / done
-    affordable = (settings.seconds - spent) / limits
+    pace = spent / done
+    affordable = (settings.seconds - spent) / pace
     # At most doubling: a lucky first iteration must not commit everybody to a long batch.
-    batch = min(settings.seconds / REPETITIONS / limits, affordable, 2 * done)
+    batch = min(settings.seconds / REPETITIONS / pace, affordable, 2 * done)
     return max(min(int(batch), MOST - done, MOST // REPETITIONS), 1)

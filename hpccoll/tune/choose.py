@@ -153,8 +153,6 @@ class _Wish:
 
     def choice(self, facts: CallFacts) -> Choice | None:
         asked = self.wish
-        if self.conditions.form != BLOCKING and asked.is_native:
-            return None if excludes_native(self.conditions.determinism, facts) else asked
         problem = obstacle(asked, facts, self.conditions)
         if not problem:
             return asked

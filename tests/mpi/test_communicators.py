@@ -186,7 +186,7 @@ def test_garbage_collection_frees_nothing():
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD))
     works(comm)
     gc.collect()
-    assert len(comm._life.wrappers) < 10
+    assert len(comm._lifetime.wrappers) < 10
 
 
 def test_a_new_communicator_under_an_old_handle_is_not_taken_for_the_old_one(world):

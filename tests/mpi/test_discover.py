@@ -4,7 +4,6 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.tune.rules import place_of
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import discover
 from hpccoll.machine.levels import LEVELS
@@ -64,7 +63,7 @@ def test_rules_know_of_a_fabric(monkeypatch, tmp_path, there):
         (tmp_path / "cxi0").touch()
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
-    assert same(WORLD, place_of(existing(comm))).fabric == there
+    assert same(WORLD, existing(comm).place).fabric == there
     comm.Free()
 
 

@@ -83,7 +83,7 @@ def test_a_place_is_probed_once_and_kept(monkeypatch, cache, probes):
     assert all(NATIVE in times and 2 <= len(times) <= 4
                for curve in curves.values() for _, times in curve)
     # What this job goes by is what later jobs read.
-    assert comm._life.tuned.probed == curves
+    assert comm.tuned.probed == curves
     # A later communicator reads them, and so does a job that asks for no probe.
     for setting in ("probe", None):
         if setting is None:
@@ -101,7 +101,7 @@ def test_another_layout_is_another_place(cache, probes):
     for topology in (None, layout, None, layout):
         comm = hpccoll.Comm(WORLD.Dup(), layout=topology)
         works(comm, 16)
-        assert comm._life.tuned.probed
+        assert comm.tuned.probed
         comm.Free()
     assert len(probes) == 2
     assert {str(hpccoll.ir.topology.Topology.parse(m.topology)) for m in table_of(cache)} == {

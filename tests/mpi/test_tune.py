@@ -40,7 +40,7 @@ def machine():
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.layout.size == WORLD.size
     context = existing(comm)
-    found = fingerprint(context.topology, context.oversubscribed)
+    found = fingerprint(context.topology, context.place.oversubscribed)
     comm.Free()
     return found
 
@@ -83,14 +83,14 @@ def test_a_table_decides(monkeypatch, path):
     for _ in range(4):
         works(comm)
         works(comm, 2)
-    plans = [key[1] for key in existing(comm).choices]
+    plans = [key[1] for key in existing(comm).plans.entries]
     assert plans == ["ring"]
     text = comm.explain("allreduce", 4000)
     assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
     # Another wrapper of the same communicator knows it too, and a wish wins.
     with hpccoll.Comm(comm).using(allreduce="recursive_doubling") as other:
         works(other)
-    assert "recursive_doubling" in [key[1] for key in existing(comm).choices]
+    assert "recursive_doubling" in [key[1] for key in existing(comm).plans.entries]
     comm.Free()
 
 
@@ -375,7 +375,7 @@ def test_a_survey_that_is_stopped_ends_on_all_ranks():
 def verdicts(comm):
     """What online tuning has found, the same on every rank: method, bytes, turns, winner."""
     found = [(key[0], key[1], trial.turn, trial.verdict and trial.verdict.label)
-             for key, trial in comm._life.tuned.trials.items()]
+             for key, trial in comm.tuned.trials.items()]
     assert len(set(map(str, WORLD.allgather(found)))) == 1
     return found
 
@@ -410,7 +410,7 @@ def test_online_tuning_is_right_at_every_call_and_agreed(monkeypatch):
 def test_online_tuning_decides_once_for_many_arrays_and_wrappers(monkeypatch):
     comm = tuned_comm(monkeypatch, "online")
     other = hpccoll.Comm(comm)
-    assert "not decided yet" in comm.explain("allreduce", 64) or comm._life.tuned is None
+    assert "not decided yet" in comm.explain("allreduce", 64) or comm.tuned is None
     for call in range(70):
         works((comm, other)[call % 2], 16)
     ((name, nbytes, turns, winner),) = verdicts(comm)
@@ -464,7 +464,7 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
             comm.explain("allreduce", nbytes)  # what one rank asks for counts for nothing
     for count in range(1, MOST_TRIALS + 10):
         works(comm, count)
-    turns = [trial.turn for trial in comm._life.tuned.trials.values()]
+    turns = [trial.turn for trial in comm.tuned.trials.values()]
     assert sum(turn > 0 for turn in turns) == MOST_TRIALS
     assert "(rule: " in comm.explain("bcast", 64).splitlines()[0]
     comm.Free()

@@ -16,8 +16,9 @@ from hpccoll.errors import BufferArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime import planner
+from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.context import DEDICATED, Kept
+from hpccoll.runtime.context import DEDICATED
 from hpccoll.runtime.executor import Memory
 from hpccoll.testing.device import DlpackArray, Wire, installed
 from hpccoll.testing.exact import wrong
@@ -52,7 +53,7 @@ def context(world, rank):
     """What the engine needs of a communicator."""
     wire = Wire(world.endpoint(rank))
     return SimpleNamespace(
-        rank=rank, size=SIZE, endpoint=wire, remote=wire, choices=Kept(9),
+        rank=rank, size=SIZE, endpoint=wire, remote=wire, plans=BoundedDict(9),
         config=Config(), limits=DEDICATED, topology=Topology.parse("2x2"),
         scratch=lambda nbytes: numpy.empty(nbytes, "u1"))
 
