@@ -30,7 +30,7 @@ from hpccoll.calls.specification import (
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.errors.mpi import RootError
 from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.ir.lowering import SlotLayout
+from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 
 #: Method name in lower case -> what its algorithms are registered under.

@@ -32,7 +32,8 @@ from hpccoll.errors import ArgumentError, HpccollError, ProofError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
-from hpccoll.proof.verifier import Proof, cases, prove, verify
+from hpccoll.proof.cases import cases
+from hpccoll.proof.verifier import Proof, prove, verify
 
 #: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven,
 #: and with ranks dealt out over the groups.

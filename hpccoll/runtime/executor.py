@@ -21,7 +21,8 @@ import numpy
 from hpccoll.arrays.kernels import Kernel
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.ir.collectives import TMP
-from hpccoll.ir.lowering import Extent, Local, Phase, consumers, fused_with_next, shifted, within
+from hpccoll.ir.dataflow import consumers, fused_with_next
+from hpccoll.ir.extents import Extent, Local, Phase, shifted, within
 from hpccoll.ir.schedule import RECV
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.plan import Plan
@@ -126,7 +127,7 @@ class Execution:
             return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
 
         for number, phase in enumerate(lane.program.phases):
-            wide = slot if self.memory.hold and number in lane.program.simple else None
+            wide = slot if self.memory.hold and number in lane.program.single_block else None
             uses, after = self.uses(phase, lane.program.landing, view, wide)
             postings = [Posting(kind, peer, view(extent), use)
                         for (kind, peer, extent), use in zip(phase.messages, uses)]

@@ -26,7 +26,8 @@ from itertools import chain, product
 from hpccoll.algorithms.flat import knomial, pairwise
 from hpccoll.algorithms.hierarchical.composition import WORK, GroupLevel, among, levels
 from hpccoll.ir.collectives import ALLTOALL, IN, OUT, slot_keys
-from hpccoll.ir.passes import Piece, Place, allot, concatenate, embed, joined, runs
+from hpccoll.ir.extents import joined
+from hpccoll.ir.passes import Piece, Place, allot, concatenate, embed, runs
 from hpccoll.ir.schedule import Program, Span, at
 from hpccoll.ir.topology import Topology
 

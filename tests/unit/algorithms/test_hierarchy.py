@@ -18,7 +18,8 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, TMP
 from hpccoll.ir.schedule import RECV, SEND, Program, at, copy, recv, send
 from hpccoll.ir.topology import Topology
-from hpccoll.proof.verifier import cases, prove, verify
+from hpccoll.proof.cases import cases
+from hpccoll.proof.verifier import prove, verify
 
 SHAPES = ["1", "5", "1x4", "4x1", "2x2", "2x3", "3x2", "2x4", "4x2x2", "2x2x2x2", "3,5,4", "1,4,2",
           "(2,3),(4)", "5,1,1", "2x(1,3)", "((1,2),3),(2,1)"]

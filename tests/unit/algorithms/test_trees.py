@@ -10,7 +10,8 @@ from hpccoll.algorithms.parts import trees
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
 from hpccoll.ir.schedule import RECV
-from hpccoll.proof.verifier import BlockSizes, prove, verify
+from hpccoll.proof.cases import BlockSizes
+from hpccoll.proof.verifier import prove, verify
 
 SIZES = [*range(1, 70), 99, 100, 127, 128, 129, 255, 256, 257, 299, 300]
 

@@ -13,7 +13,8 @@ from hpccoll.explain.replay import facts, ranks_of, timeline
 from hpccoll.explain.text import WANTS
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
 from hpccoll.ir.schedule import LEFT, Program, Span, Step, at, copy, recv, send
-from hpccoll.proof.verifier import cases, prove
+from hpccoll.proof.cases import cases
+from hpccoll.proof.verifier import prove
 
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 LAYERED = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if e.hierarchical]
