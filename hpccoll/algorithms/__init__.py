@@ -6,6 +6,7 @@ and an entry in ``table``, which says all that is known of it. ``build`` makes s
 """
 
 from hpccoll.algorithms.build import schedule
-from hpccoll.algorithms.table import ALGORITHMS, Algorithm, algorithm_names, find
+from hpccoll.algorithms.entry import Algorithm
+from hpccoll.algorithms.table import ALGORITHMS, algorithm_names, find
 
 __all__ = ["ALGORITHMS", "Algorithm", "algorithm_names", "find", "schedule"]

@@ -24,6 +24,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.algorithms.table import reproducible
 from hpccoll.arrays.kernels import is_exact, operator_of
 from hpccoll.calls.resolve import Call, lacks_mpi_type
 from hpccoll.calls.specification import element_type
@@ -31,25 +32,8 @@ from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError
 
 NONE, RUN = "none", "run"
-#: Algorithms whose elements are all combined in one order, the same for those of one collective:
-#: for short messages first, for long ones last. None of them looks at nodes.
-STEADY = {
-    "allreduce": ("recursive_doubling", "rabenseifner"),
-    "reduce": ("rabenseifner",),
-    "reduce_scatter": ("butterfly",),
-    "scan": ("recursive_doubling",),
-    "exscan": ("recursive_doubling",),
-}
 #: Bytes from which on a message is long.
 LONG = 32 << 10
-#: Algorithms that add up all ranks' terms one after the other.
-CHAINS = {
-    "allreduce": ("ring", "linear", "allpairs"),
-    "reduce": ("linear", "chain"),
-    "reduce_scatter": ("ring", "linear", "pairwise"),
-    "scan": ("linear",),
-    "exscan": ("linear",),
-}
 #: Bytes of the elements that are of low precision, and the most of them that any chain may add.
 LOW, LONGEST = 2, 16
 
@@ -69,15 +53,16 @@ def violation(algorithm: Any, call: Call, determinism: str) -> str:
     """Why an algorithm would break a promise that binds; empty if it would not."""
     if isinstance(algorithm, str) and algorithm == NATIVE:
         return f"an MPI library promises no order of evaluation, determinism '{determinism}' does"
-    if determinism == RUN or isinstance(algorithm, str) and algorithm in STEADY[call.collective]:
+    names = reproducible(call.collective)
+    if determinism == RUN or isinstance(algorithm, str) and algorithm in names:
         return ""
     return (f"its order of evaluation depends on more than determinism '{determinism}' allows; "
-            f"{' and '.join(STEADY[call.collective])} will do")
+            f"{' and '.join(names)} will do")
 
 
 def reproducible_algorithm(call: Call) -> str:
     """The algorithm that keeps every promise, for the size of a call."""
-    names = STEADY[call.collective]
+    names = reproducible(call.collective)
     return names[-1] if call.nbytes >= LONG else names[0]
 
 
@@ -101,7 +86,8 @@ def check_served(call: Call | None, name: str, args: tuple, determinism: str) ->
 def inaccurate(algorithm: Any, call: Call, size: int) -> str:
     """Why an algorithm should not be chosen for numbers of low precision; empty if it may."""
     if (call.op is None or size <= LONGEST or not isinstance(algorithm, str)
-            or algorithm not in CHAINS.get(call.collective, ())):
+            or algorithm not in ALGORITHMS[call.collective]
+            or not ALGORITHMS[call.collective][algorithm].chain):
         return ""
     dtype = element_type(call.datatype)
     if dtype.itemsize > LOW or is_exact(call.op, dtype) or dtype.names is not None:

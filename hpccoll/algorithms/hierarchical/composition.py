@@ -74,24 +74,6 @@ def split(tree: Group) -> tuple[Group, ...]:
     return tree if isinstance(tree, tuple) else (1,) * tree
 
 
-def regular(topology: Topology, across: Callable[[int], int],
-            within: Callable[[int], int] | None = None) -> int | None:
-    """Sum a closed form over the levels' numbers of groups; ``None`` where groups differ.
-
-    >>> regular(Topology.parse("4x2x8"), lambda m: 100 * m, lambda m: m)
-    410
-    """
-    tree, numbers = topology.tree, []
-    while tree != 1:
-        trees = split(tree)
-        if len(set(trees)) > 1:
-            return None
-        numbers += [len(trees)] if len(trees) > 1 else []
-        tree = trees[0]
-    top, *inner = numbers or [1]
-    return across(top) + sum(map(within or across, inner))
-
-
 def exchange(collective: str, build: Callable[..., Program], level: GroupLevel,
              blocks: Sequence[Sequence[Piece]], place: Mapping[str, Place],
              root: int | None = None) -> Program:

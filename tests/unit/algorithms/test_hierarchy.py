@@ -5,7 +5,7 @@ import pytest
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.hierarchical.bruck import windows
 from hpccoll.algorithms.hierarchical.census import digits
-from hpccoll.algorithms.hierarchical.composition import WORK, levels, regular, started
+from hpccoll.algorithms.hierarchical.composition import WORK, levels, started
 from hpccoll.algorithms.hierarchical.ownership import (
     columns,
     cut,
@@ -247,12 +247,6 @@ def test_levels_go_from_all_ranks_to_single_ones():
     ("1x2x1x2", 3, [2, 2]), ("5,1,1", 0, [3, 5]), ("5,1,1", 6, [3])])
 def test_levels_pass_over_groups_of_one(shape, rank, sizes):
     assert [len(level.groups) for level in levels(Topology.parse(shape), rank)] == sizes
-
-
-def test_closed_forms_are_sums_over_levels():
-    assert regular(Topology.parse("4x1x8"), lambda m: m) == 12
-    assert regular(Topology.parse("2,3"), lambda m: m) is None
-    assert regular(Topology.parse("1x1"), lambda m: m) == 1
 
 
 @pytest.mark.parametrize("shape", SHAPES + LARGE)
