@@ -59,8 +59,11 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     def build(rank: int) -> Program:
         return entry.build(rank, where, *rooted, **params)
 
-    by_position = topology and topology.order and _by_position(entry, kind, topology, rooted, params)
-    return Schedule(kind, name, size, by_position or build, root if rooted else 0, 1 if cut is None else cut,
+    if topology and topology.order:
+        program_of = _by_position(entry, kind, topology, rooted, params)
+    else:
+        program_of = build
+    return Schedule(kind, name, size, program_of, root if rooted else 0, 1 if cut is None else cut,
                     tuple(params.items()), topology, entry.uniform,
                     _closed_form(entry.rounds, where, params),
                     _closed_form(entry.sent, where, params))

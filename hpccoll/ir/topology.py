@@ -125,9 +125,10 @@ class Topology:
     def groups(self) -> list[Sequence[int]]:
         """Ranks of each outermost group; each rank on its own when the topology is flat."""
         ranks = self.ranks
-        return [ranks[group.start:group.stop] for group in self._ranges()]
+        return [ranks[group.start:group.stop] for group in self.ranges()]
 
-    def _ranges(self) -> Iterator[range]:
+    def ranges(self) -> Iterator[range]:
+        """Positions in each outermost group."""
         start = 0
         for group in (self.tree if isinstance(self.tree, tuple) else (1,) * self.tree):
             yield range(start, start + _size(group))

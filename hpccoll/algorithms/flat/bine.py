@@ -1,8 +1,8 @@
 """Bine trees: binomial trees whose branches reach to both sides, so they need not reach as far.
 
-The tree of a root is the way its block takes in the allgather of :mod:`hpccoll.algorithms.flat.swing`:
-the root first sends to its farthest partner, and every rank that has the vector to ever nearer
-ones. It is as deep as a binomial tree, but its edges are shorter, so fewer of them cross between
+The tree of a root is the way its block takes in the allgather of
+:mod:`~hpccoll.algorithms.flat.swing`: the root first sends to its farthest partner, and every rank
+that has the vector to ever nearer ones. It is as deep as a binomial tree, but its edges are shorter, so fewer of them cross between
 groups of ranks whose sizes are no powers of two. Branches on both sides mix the order of ranks:
 reductions must commute. Of an odd number of ranks, a neighbour of the root is left out and hangs
 below it.

@@ -15,11 +15,10 @@ from hpccoll.algorithms.flat import (
 )
 from hpccoll.algorithms.parts.folding import Fold
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.collectives import COLLECTIVES, OUT, TMP
+from hpccoll.ir.collectives import COLLECTIVES, OUT, TMP, slot_keys
 from hpccoll.ir.extents import SlotLayout, packed
 from hpccoll.ir.lowering import lower
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.ir.collectives import slot_keys
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove, verify
 

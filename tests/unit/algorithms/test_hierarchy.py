@@ -13,7 +13,7 @@ from hpccoll.algorithms.hierarchical.ownership import (
     ownership,
     rooted_nblocks,
 )
-from hpccoll.algorithms.hierarchical.rails_blocks import lanes
+from hpccoll.algorithms.hierarchical.rails_blocks import rails
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, TMP
 from hpccoll.ir.schedule import RECV, SEND, Program, at, copy, recv, send
@@ -293,7 +293,7 @@ def test_larger_shares_move_on_from_cut_to_cut():
 
 def test_a_present_rank_stands_for_absent_ones():
     """Rank 3 is alone in its group and swaps with all three of the other one."""
-    (level, blocks), = lanes(Topology.parse("3,1"), 3)
+    (level, blocks), = rails(Topology.parse("3,1"), 3)
     assert level.mine == 1
     assert [[(piece.ranks, piece.keys) for piece in pieces] for pieces in blocks] == [
         [([0, 3], [0]), ([1, 3], [1]), ([2, 3], [2])], [([0, 3], [3])]]
