@@ -11,7 +11,7 @@ from hpccoll.algorithms.table import reproducible
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
 
-#: What somebody has, and the algorithms to look at first.
+#: What a user has, and the algorithms to look at first.
 CHOOSER = (
     ("nothing measured yet", "leave it to `auto`, or run `hpccoll tune` on the machine"),
     ("small messages, one node or a flat network", "few rounds: `recursive_doubling`, "

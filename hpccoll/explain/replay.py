@@ -31,7 +31,7 @@ class TimedMessage(NamedTuple):
     Attributes:
         round: when it arrives, counted from 1.
         sender, receiver: its ranks.
-        values: what it carries, slot by slot; ``None`` for memory nobody wrote.
+        values: what it carries, slot by slot; ``None`` for memory that was never written.
         side: how it is reduced on arrival (``left``, ``right``), empty when it is stored.
     """
 
@@ -57,7 +57,7 @@ class Timeline(NamedTuple):
 class ScheduleFacts(NamedTuple):
     """What a schedule costs and what was proved, with one element per block.
 
-    ``proof`` is ``None`` and ``problem`` tells why when the schedule is wrong. ``sent`` and
+    Where the schedule is wrong, ``proof`` is ``None`` and ``problem`` says why. ``sent`` and
     ``messages`` count what the busiest rank sends, ``all_sent`` and ``all_messages`` what all
     ranks do; ``scratch`` is the most that one rank needs.
     """

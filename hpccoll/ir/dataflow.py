@@ -19,8 +19,8 @@ def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
 
     A transport that can read a message where it lies may run these steps on arrival, in this
     order, instead of receiving the message first. That is safe when all local work of the
-    phase consumes messages, in the order of the messages, from landing space that nobody looks
-    at later, and writes nothing that a message of the phase is sent from or received into.
+    phase consumes messages, in the order of the messages, from landing space that nothing
+    reads later, and writes nothing that a message of the phase is sent from or received into.
 
     Args:
         space: where landing space begins, see :class:`Lowered`.

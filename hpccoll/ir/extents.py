@@ -19,7 +19,7 @@ class Extent(NamedTuple):
 
     buffer: str
     offset: int
-    count: int  # type: ignore[assignment]  # MPI's word for it; nobody counts in an extent
+    count: int  # type: ignore[assignment]  # MPI's word; tuple.count is not used
 
     @property
     def empty(self) -> bool:

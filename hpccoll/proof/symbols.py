@@ -1,8 +1,8 @@
 """Symbols: what an element of memory holds while a schedule is proved, with its whole history.
 
 A symbol is an integer. A negative one is a contribution: one element of one rank's block. Others
-are the combination ``left op right`` of two symbols, made once for each pair, so equal symbols
-have equal histories. ``GARBAGE`` is memory that nobody wrote, and all that is made of it.
+are the combination ``left op right`` of two symbols, numbered once for each pair, so equal symbols
+have equal histories. ``GARBAGE`` is memory that was never written, and anything combined with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 #: A contribution, a combination, or garbage.
 Symbol: TypeAlias = "int | None"
-#: The symbol of memory nobody wrote.
+#: The symbol of memory that was never written.
 GARBAGE = None
 
 

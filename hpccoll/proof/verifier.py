@@ -6,7 +6,7 @@ contributions it holds, how often, in which order and association. Messages are 
 with zero buffering: a send completes only when its receive is posted. Proved are
 
 * every wanted element holds each required contribution exactly once - in rank order, for
-  operators that do not commute - and elements nobody asked for are left alone;
+  operators that do not commute - and elements that are not wanted are left alone;
 * each send meets one receive of equal size, in order, and nothing is left over;
 * no deadlock, even when every send is synchronous;
 * no step touches memory that a message of the same round, or another segment, may be
@@ -97,7 +97,7 @@ def prove_segments(schedule: Schedule, collective: Collective, case: BlockSizes,
 
 
 class WantedElement(NamedTuple):
-    """An element of the output: its block, its place in it, and who must have contributed."""
+    """An element of the output: its block, its place in it, and the ranks that must contribute."""
 
     key: int
     element: int
@@ -186,7 +186,7 @@ class _Run:
                 "for messages that never come", rank, thread.number, waits)
 
     def advance(self, rank: int, segment: int) -> list[ThreadKey]:
-        """Start the next phase of a thread, match its messages; return who can go on."""
+        """Start the next phase of a thread, match its messages; return the threads that can go on."""
         thread = self.threads[rank, segment]
         woken: list[ThreadKey] = []
         if thread.started:
@@ -301,7 +301,7 @@ class _Run:
         return False
 
     def check_untouched(self, rank: int) -> None:
-        """Input stays as it was; an output nobody asked for is not written."""
+        """Input stays as it was; an output that is not wanted is not written."""
         memory, fresh = self.memory[rank], self.start(rank)
         if memory.get(IN) != fresh.get(IN):
             raise self.fault("the input was overwritten", rank)

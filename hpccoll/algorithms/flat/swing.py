@@ -3,9 +3,10 @@
 The reduce-scatter takes steps 0, 1, 2, ... of :mod:`~hpccoll.algorithms.parts.swing_routes`, to
 partners 1, 1, 3, 5, 11, ... ranks away, and sends every block in the first step of its route; the
 allgather runs backwards. Scratch holds blocks in the order of their routes: what a step sends is
-one slice. An allreduce needs no scratch if such an order of its vector suits all ranks (up to 128 ranks all
-multiples of 8). Distances are two thirds of powers of two, so fewer blocks cross between groups of
-ranks than with other algorithms of so few rounds, unless sizes of groups are powers of two.
+one slice. An allreduce needs no scratch if such an order of its vector suits all ranks (up to 128
+ranks all multiples of 8). Distances are two thirds of powers of two, so fewer blocks cross between
+groups of ranks than with other algorithms of so few rounds, unless sizes of groups are powers of
+two.
 Steps need an even number of ranks P: of an odd one, the last rank exchanges single blocks with
 their owners, in every step as many as others exchange.
 Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", NSDI 2024;
