@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from hpccoll.algorithms.table import Algorithm, find
+from hpccoll.algorithms.entry import Algorithm
+from hpccoll.algorithms.formula import ClosedForm
+from hpccoll.algorithms.table import find
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.ir.collectives import COLLECTIVES, slot_keys
+from hpccoll.ir.collectives import COLLECTIVES, Collective, slot_keys
 from hpccoll.ir.passes import relabelled
 from hpccoll.ir.schedule import Program, Schedule
 from hpccoll.ir.topology import Topology
@@ -46,43 +47,61 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         raise ArgumentError("root", f"{root!r} is not a rank of 0..{size - 1}")
     params = {**entry.params, **params}
     kind = COLLECTIVES[collective]
-    where: Any = size
+    where: int | Topology = size
     if entry.hierarchical:
         topology = topology or Topology(size)
         where = topology.plain
+    else:
+        topology = None
     rooted = (root,) if kind.rooted else ()
+    cut = entry.blocks(where, **params) if nblocks is None else nblocks
 
     def build(rank: int) -> Program:
         return entry.build(rank, where, *rooted, **params)
 
-    def placed(rank: int) -> Program:
-        """The program of the rank's position, in terms of ranks."""
-        at = topology.positions
-        program = entry.build(at[rank], where, *(at[r] for r in rooted), **params)
-        return _relabelled(program, made, rank, topology.order)
-
-    made = Schedule(
-        kind, name, size, placed if entry.hierarchical and topology.order else build,
-        root if rooted else 0, nblocks if nblocks is not None else entry.blocks(where, **params),
-        tuple(params.items()), topology if entry.hierarchical else None, entry.uniform,
-        entry.rounds and entry.rounds(where, **params), entry.sent and entry.sent(where, **params))
-    return made
+    if topology and topology.order:
+        program_of = _by_position(entry, kind, topology, rooted, params)
+    else:
+        program_of = build
+    return Schedule(kind, name, size, program_of, root if rooted else 0, 1 if cut is None else cut,
+                    tuple(params.items()), topology, entry.uniform,
+                    _closed_form(entry.rounds, where, params),
+                    _closed_form(entry.sent, where, params))
 
 
-def _relabelled(program: Program, made: Schedule, rank: int, order: tuple[int, ...]) -> Program:
-    """Put a program of positions into terms of ranks: peers, and blocks that belong to ranks."""
-    size, payload = made.size, made.collective.payload
-    if payload not in ("blocks", "pairs"):
-        return relabelled(program, order)
-    slots = slot_keys(made.collective, rank, size, made.root)
-    buffers = {buffer for buffer, keys in slots.items() if len(keys) == size}
-    if payload == "blocks":
-        return relabelled(program, order, order.__getitem__, buffers)
-    return relabelled(program, order,
-                      lambda key: order[key // size] * size + order[key % size], buffers)
+def _closed_form(form: ClosedForm | None, where: int | Topology,
+                 params: Mapping[str, int]) -> int | None:
+    value = form(where, **params) if form else None
+    # One rank sends nothing, whatever a formula for two and more says.
+    one = where == 1 or isinstance(where, Topology) and where.size == 1
+    return 0 if one and value is not None else value
 
 
-def _entry(collective: str, algorithm, params: Mapping[str, int]) -> Algorithm:
+def _by_position(entry: Algorithm, kind: Collective, topology: Topology, rooted: tuple[int, ...],
+                 params: Mapping[str, int]) -> Callable[[int], Program]:
+    """A builder for ranks with an order of their own.
+
+    A rank runs the program of its position; peers, and blocks that belong to ranks, are renamed.
+    """
+    order, positions, size = topology.ranks, topology.positions, topology.size
+    position_of_root = [positions[root] for root in rooted]
+
+    def build(rank: int) -> Program:
+        program = entry.build(positions[rank], topology.plain, *position_of_root, **params)
+        if kind.payload not in ("blocks", "pairs"):
+            return relabelled(program, order)
+        slots = slot_keys(kind, rank, size, *rooted)
+        buffers = {buffer for buffer, keys in slots.items() if len(keys) == size}
+        if kind.payload == "blocks":
+            return relabelled(program, order, order.__getitem__, buffers)
+        return relabelled(program, order, lambda key: order[key // size] * size + order[key % size],
+                          buffers)
+
+    return build
+
+
+def _entry(collective: str, algorithm: str | Callable[..., Program] | Algorithm,
+           params: Mapping[str, int]) -> Algorithm:
     if isinstance(algorithm, Algorithm):
         return algorithm
     if callable(algorithm):

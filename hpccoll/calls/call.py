@@ -11,7 +11,7 @@ from hpccoll.arrays.half import is_bfloat16
 from hpccoll.calls.specification import Buffer
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.ir.lowering import SlotLayout
+from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 
 #: Method name in lower case -> what its algorithms are registered under.

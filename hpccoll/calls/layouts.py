@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpccoll.ir.collectives import IN, OUT, block_counts
-from hpccoll.ir.lowering import Extent, SlotLayout, alias, packed
+from hpccoll.ir.extents import Extent, SlotLayout, alias, packed
 from hpccoll.ir.schedule import Schedule
 
 #: Bytes of a cache line: what is copied best begins with one.

@@ -32,7 +32,8 @@ from hpccoll.errors import ArgumentError, HpccollError, ProofError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
-from hpccoll.proof.verifier import Proof, cases, prove, verify
+from hpccoll.proof.cases import cases
+from hpccoll.proof.verifier import Proof, prove, verify
 from hpccoll.units import numbers
 
 #: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven,
@@ -40,8 +41,6 @@ from hpccoll.units import numbers
 SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "2x2x2x2",
           "3,5,4", "1,7", "5,1,2", "(2,3),(4)", "(1,2),(3,1),(2)", "2x(3,2)", "2x2@0,2,1,3",
           "4x2@0,4,1,5,2,6,3,7", "(2,3),(4)@8,0-6/2,1-7/2")
-#: Values that parameters are proved with, beside their default.
-SAMPLES = {"k": (2, 3, 4), "n": (1, 3, 8), "batch": (1, 3, 8), "leaders": (1, 2, 3)}
 #: Up to this many ranks every combination of roots and parameters is proved.
 COMBINED = 16
 #: Up to this many ranks every schedule is proved for all kinds of block sizes.
@@ -151,7 +150,8 @@ def schedules(job: ProofTask) -> Iterator[tuple[Schedule, bool]]:
     """Make the schedules of a job, and say which to prove for all kinds of block sizes."""
     entry = find(job.collective, job.algorithm)
     roots = sorted({0, job.size // 2, job.size - 1}) if COLLECTIVES[job.collective].rooted else [0]
-    values = [sorted({default, *SAMPLES.get(name, ())}) for name, default in entry.params.items()]
+    values = [sorted({default, *entry.variants[name].measured, *entry.variants[name].edges})
+              for name, default in entry.params.items()]
     chosen = list(product(roots, *values))
     # Seeded with the job: the same sample on every run, another one for every number of ranks.
     draw = Random(" ".join(map(str, job)))

@@ -13,7 +13,7 @@ def as_json(schedule: Schedule) -> dict:
     Programs are complete, so a reader can rebuild every step.
     """
     line = timeline(schedule)
-    found = facts(schedule, line)
+    costs = facts(schedule, line)
     programs = zip(schedule.programs(), line.finish)
     return {
         "format": 1,
@@ -27,7 +27,7 @@ def as_json(schedule: Schedule) -> dict:
         "topology": str(schedule.topology) if schedule.topology else None,
         "digest": schedule.digest,
         "wanted": WANTS[schedule.collective.name].format(root=schedule.root),
-        "facts": {**found._asdict(), "proof": found.proof and found.proof._asdict()},
+        "facts": {**costs._asdict(), "proof": costs.proof and costs.proof._asdict()},
         "messages": [{"round": m.round, "from": m.sender, "to": m.receiver, "reduce": m.side,
                       "blocks": [v and v.block for v in m.values],
                       "contributions": [v and ranks_of(v.ranks) for v in m.values]}

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from hpccoll.errors import ProofError
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
-from hpccoll.proof.verifier import Proof, cases, lower_all, prove
+from hpccoll.proof.cases import cases, lower_all
+from hpccoll.proof.verifier import Proof, prove
 
 
 class Value(NamedTuple):
@@ -30,7 +31,7 @@ class TimedMessage(NamedTuple):
     Attributes:
         round: when it arrives, counted from 1.
         sender, receiver: its ranks.
-        values: what it carries, slot by slot; ``None`` for memory nobody wrote.
+        values: what it carries, slot by slot; ``None`` for memory that was never written.
         side: how it is reduced on arrival (``left``, ``right``), empty when it is stored.
     """
 
@@ -56,7 +57,7 @@ class Timeline(NamedTuple):
 class ScheduleFacts(NamedTuple):
     """What a schedule costs and what was proved, with one element per block.
 
-    ``proof`` is ``None`` and ``problem`` tells why when the schedule is wrong. ``sent`` and
+    Where the schedule is wrong, ``proof`` is ``None`` and ``problem`` says why. ``sent`` and
     ``messages`` count what the busiest rank sends, ``all_sent`` and ``all_messages`` what all
     ranks do; ``scratch`` is the most that one rank needs.
     """
@@ -89,7 +90,8 @@ def timeline(schedule: Schedule) -> Timeline:
                                       else (other, rank, step))
             arrival = 1 + max(rank.time, other.time)
             values = values if step.kind == SEND else held
-            messages.append(TimedMessage(arrival, sender.number, receiver.number, values, into.side))
+            messages.append(TimedMessage(arrival, sender.number, receiver.number, values,
+                                         into.side))
             receiver.store(into.spans, values, bool(into.side))
             ready += [r for r in (rank, other) if r.complete(arrival)]
     return Timeline(sorted(messages, key=lambda m: m[:3]), [r.finish for r in ranks])
@@ -155,8 +157,8 @@ def facts(schedule: Schedule, line: Timeline | None = None) -> ScheduleFacts:
     proof, problem, scratch = None, "", 0
     try:
         proof = prove(schedule, schedule.collective, one)
-        scratch = max(lane.program.scratch for rank in range(schedule.size)
-                      for lane in lower_all(schedule, schedule.collective, rank, one))
+        scratch = max(segment.program.scratch for rank in range(schedule.size)
+                      for segment in lower_all(schedule, schedule.collective, rank, one))
     except ProofError as error:
         problem = str(error)
     messages, sent = [0] * schedule.size, [0] * schedule.size

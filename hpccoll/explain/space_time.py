@@ -24,7 +24,7 @@ from hpccoll.units import size_text
 MOST_RANKS, MOST_ROUNDS = 64, 200
 #: Up to this many blocks are numbered in the legend; stripes that a message has at most.
 NAMED, STRIPES = 16, 8
-#: Colours of few blocks, told apart with the common colour blindnesses (after Okabe and Ito).
+#: Colours of few blocks, distinct with the common colour blindnesses (after Okabe and Ito).
 FEW = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
 INK, SOFT, FAINT, GROUND = "#22262d", "#6b7380", "#dfe3e8", "#f4f6f8"
 
@@ -39,7 +39,7 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | None = None) ->
     Args:
         schedule: what to draw.
         path: where to write.
-        nbytes: bytes of a rank's vector, or of all its blocks together; told in the title.
+        nbytes: bytes of a rank's vector, or of all its blocks together; shown in the title.
 
     Raises:
         ArgumentError: too large to be readable, an unknown format, or a path not writable.
@@ -48,18 +48,18 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | None = None) ->
     if schedule.size > MOST_RANKS:
         raise ArgumentError("size", f"{schedule.size} ranks do not fit in a picture",
                             f"draw at most {MOST_RANKS}, or explain the schedule in words")
-    found = timeline(schedule)
-    if found.rounds > MOST_ROUNDS:
-        raise ArgumentError("size", f"{found.rounds} rounds do not fit in a picture",
+    line = timeline(schedule)
+    if line.rounds > MOST_ROUNDS:
+        raise ArgumentError("size", f"{line.rounds} rounds do not fit in a picture",
                             f"draw at most {MOST_ROUNDS}, or explain the schedule in words")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise HpccollError("drawing needs matplotlib; "
                            "install it with: pip install 'hpccoll[plot]'") from error
-    sheet = _Sheet(schedule, found.rounds)
+    sheet = _Sheet(schedule, line.rounds)
     figure = Figure(figsize=(sheet.width, sheet.height))
-    sheet.paint(figure, found.messages, nbytes)
+    sheet.paint(figure, line.messages, nbytes)
     formats = figure.canvas.get_supported_filetypes()
     suffix = fspath(path).rpartition(".")[2].lower()
     if suffix not in formats:
@@ -164,8 +164,8 @@ class _Sheet:
                    if n > 3 * self.schedule.size}
         segments, colours, widths, heads, fills = [], [], [], [], []
 
-        def line(start, end, colour, width):
-            segments.append((start, end))
+        def stroke(ends, colour, width):
+            segments.append(tuple(ends))
             colours.append(colour)
             widths.append(72 * width)
 
@@ -179,13 +179,13 @@ class _Sheet:
             stop = end if message.side else (end[0] - along[0] * HEAD, end[1] - along[1] * HEAD)
             if message.round not in crowded:
                 # An edge under the middle of each message keeps crossing ones apart.
-                line(*((start[0] + f * dx, start[1] + f * dy) for f in (0.2, 0.8)),
-                     GROUND, width + 0.03)
+                stroke(((start[0] + f * dx, start[1] + f * dy) for f in (0.2, 0.8)),
+                       GROUND, width + 0.03)
             for number, colour in enumerate(stripes or [SOFT]):
                 share = width / max(len(stripes), 1)
                 aside = (number + 0.5) * share - width / 2
-                line(*((x - along[1] * aside, y + along[0] * aside) for x, y in (start, stop)),
-                     colour, share if stripes else share * 0.6)
+                stroke(((x - along[1] * aside, y + along[0] * aside) for x, y in (start, stop)),
+                       colour, share if stripes else share * 0.6)
             shade = stripes[0] if len(set(stripes)) == 1 else INK if stripes else SOFT
             dot = min(max(DOT, 0.6 * width), 0.05)
             axes.plot(*start, "o", ms=144 * dot, color=shade, mew=0, zorder=4)

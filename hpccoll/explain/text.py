@@ -77,37 +77,37 @@ def per_rank(schedule: Schedule) -> int:
     return schedule.nblocks if schedule.collective.payload == "vector" else schedule.size
 
 
-def _costs(schedule: Schedule, found: ScheduleFacts, nbytes: int | None) -> Iterator[str]:
+def _costs(schedule: Schedule, costs: ScheduleFacts, nbytes: int | None) -> Iterator[str]:
     def blocks(number: int) -> str:
         if nbytes is None:
             return _count(number, "block")
         return f"{_count(number, 'block')} ({size_text(number * nbytes / per_rank(schedule))})"
 
     yield "Cost"
-    yield f"  rounds      {found.rounds}, the longest chain of dependent messages"
-    yield f"  messages    {found.all_messages} in all, at most {found.messages} from one rank"
+    yield f"  rounds      {costs.rounds}, the longest chain of dependent messages"
+    yield f"  messages    {costs.all_messages} in all, at most {costs.messages} from one rank"
     if schedule.collective.payload != "none":
-        most, total = blocks(found.sent), blocks(found.all_sent)
+        most, total = blocks(costs.sent), blocks(costs.all_sent)
         yield f"  sent        {total} in all, at most {most} by one rank"
-        yield "  scratch     " + (f"at most {blocks(found.scratch)} on a rank" if found.scratch
+        yield "  scratch     " + (f"at most {blocks(costs.scratch)} on a rank" if costs.scratch
                                   else "none")
     yield ""
-    if found.proof is None:
+    if costs.proof is None:
         yield "WRONG"
-        yield from textwrap.wrap(found.problem, 98, initial_indent="  ", subsequent_indent="  ")
+        yield from textwrap.wrap(costs.problem, 98, initial_indent="  ", subsequent_indent="  ")
         return
     yield "Proved"
     yield "  result      right, even where MPI buffers nothing, with one element per block"
     if schedule.collective.reduces:
-        yield "  rank order  " + ("kept: the operator need not commute" if found.proof.rank_order
+        yield "  rank order  " + ("kept: the operator need not commute" if costs.proof.rank_order
                                   else "not kept: for operators that commute")
     if schedule.collective.name == "allreduce":
-        yield "  replicas    " + ("all ranks get the same bits" if found.proof.replicas_identical
+        yield "  replicas    " + ("all ranks get the same bits" if costs.proof.replicas_identical
                                   else "floating-point results may differ between ranks")
 
 
 def _claims(schedule: Schedule) -> Iterator[str]:
-    yield f"Cost (closed forms; who talks to whom is told up to {REPLAYED} ranks)"
+    yield f"Cost (closed forms; messages are listed up to {REPLAYED} ranks)"
     yield f"  rounds      {'unknown' if schedule.rounds is None else schedule.rounds}"
     yield ("  sent        " + ("unknown" if schedule.sent is None else
                                f"at most {_count(schedule.sent, 'block')} by one rank"))
@@ -124,7 +124,7 @@ def _key(schedule: Schedule) -> str:
 
 def _traffic(schedule: Schedule, line: Timeline) -> Iterator[str]:
     if not line.messages:
-        yield "  nobody: all work is local"
+        yield "  no messages: all work is local"
     rounds = [(number, list(group)) for number, group in groupby(line.messages, lambda m: m.round)]
     if schedule.size <= LISTED:
         for number, messages in rounds:
@@ -184,7 +184,7 @@ def _arrow(schedule: Schedule, message: TimedMessage) -> str:
 def _blocks(schedule: Schedule, values: Sequence[Value | None]) -> str:
     keys = [v.block for v in values if v]
     if len(keys) < len(values):
-        return "memory nobody wrote"
+        return "memory never written"
     if schedule.collective.payload == "pairs":
         names = [f"{k // schedule.size}>{k % schedule.size}" for k in keys]
         return "b" + ",".join(names) if len(names) <= 4 else _count(len(names), "block")

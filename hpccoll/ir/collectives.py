@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 IN, OUT, TMP = "in", "out", "tmp"
 
@@ -55,26 +55,30 @@ class Collective:
         return self.name
 
 
-def _everyone(rank, size, root, n):
+def _everyone(rank: int, size: int, root: int, n: int) -> dict[str, Sequence[int]]:
     return {IN: range(n)}
 
 
-def _own(rank, size, root, n):
+def _own(rank: int, size: int, root: int, n: int) -> dict[str, Sequence[int]]:
     return {IN: (rank,)}
 
 
-def _reduced(rank, size, root, n):
+def _reduced(rank: int, size: int, root: int, n: int) -> list[Wanted]:
     return [Wanted(b, range(size)) for b in range(n)]
 
 
-def _collected(rank, size, root, n):
+def _collected(rank: int, size: int, root: int, n: int) -> list[Wanted]:
     return [Wanted(b, (b,)) for b in range(size)]
 
 
-def _at_root(function):
+T = TypeVar("T")
+
+
+def _at_root(condition: Callable[[int, int, int, int], T],
+             nothing: Callable[[], T]) -> Callable[[int, int, int, int], T]:
     """Restrict a condition to the root; elsewhere there is nothing."""
-    def restricted(rank, size, root, n):
-        return function(rank, size, root, n) if rank == root else type(function(0, 1, 0, 1))()
+    def restricted(rank: int, size: int, root: int, n: int) -> T:
+        return condition(rank, size, root, n) if rank == root else nothing()
     return restricted
 
 
@@ -82,11 +86,11 @@ BARRIER = Collective("barrier", "none", lambda r, p, root, n: {}, lambda r, p, r
 
 BCAST = Collective(
     "bcast", "vector", rooted=True,
-    given=_at_root(lambda r, p, root, n: {OUT: range(n)}),
+    given=_at_root(lambda r, p, root, n: {OUT: range(n)}, dict),
     wanted=lambda r, p, root, n: [Wanted(b, (root,)) for b in range(n)])
 
 REDUCE = Collective("reduce", "vector", in_place="same", rooted=True, reduces=True,
-                    given=_everyone, wanted=_at_root(_reduced))
+                    given=_everyone, wanted=_at_root(_reduced, list))
 
 ALLREDUCE = Collective("allreduce", "vector", in_place="same", reduces=True,
                        given=_everyone, wanted=_reduced)
@@ -100,11 +104,11 @@ ALLGATHER = Collective("allgather", "blocks", in_place="own",
                        given=_own, wanted=_collected)
 
 GATHER = Collective("gather", "blocks", in_place="own", rooted=True,
-                    given=_own, wanted=_at_root(_collected))
+                    given=_own, wanted=_at_root(_collected, list))
 
 SCATTER = Collective(
     "scatter", "blocks", in_place="root", rooted=True,
-    given=_at_root(lambda r, p, root, n: {IN: range(p)}),
+    given=_at_root(lambda r, p, root, n: {IN: range(p)}, dict),
     wanted=lambda r, p, root, n: [Wanted(r, (root,))])
 
 ALLTOALL = Collective(

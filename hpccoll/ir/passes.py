@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, TMP
+from hpccoll.ir.extents import joined
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
 
 #: Finds the memory of some of the parent's blocks, given their keys.
-Place = Callable[[Sequence[int]], Sequence[Span]]
+Place: TypeAlias = Callable[[Sequence[int]], Sequence[Span]]
+#: Of one piece, the parent's ranks that play the sub-program's ranks, and its memory.
+PlacedPiece: TypeAlias = tuple[Sequence[int], Sequence[Span]]
 
 
 class Piece(NamedTuple):
@@ -39,31 +42,14 @@ def runs(buffer: str, numbers: Iterable[int]) -> tuple[Span, ...]:
     """Name slots of a buffer, neighbours as one span."""
     if isinstance(numbers, range) and numbers.step == 1:
         return (Span(buffer, numbers.start, numbers.stop),) if numbers else ()
-    found, start, stop = [], 0, 0
+    spans, start, stop = [], 0, 0
     for number in numbers:
         if number != stop or start == stop:
             if start < stop:
-                found.append(Span(buffer, start, stop))
+                spans.append(Span(buffer, start, stop))
             start = number
         stop = number + 1
-    return (*found, Span(buffer, start, stop)) if start < stop else ()
-
-
-def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Merge spans that continue each other."""
-    merged: list[Span] = []
-    last: Span | None = None
-    for span in spans:
-        if last and last.stop == span.start and last.buffer == span.buffer:
-            last = merged[-1] = Span(span.buffer, last.start, span.stop)
-        else:
-            merged.append(span)
-            last = span
-    return tuple(merged)
-
-
-def _follows(one: Span, other: Span) -> bool:
-    return one.buffer == other.buffer and one.stop == other.start
+    return (*spans, Span(buffer, start, stop)) if start < stop else ()
 
 
 def embed(program: Program, keys: Mapping[str, Sequence[int]],
@@ -78,8 +64,9 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
 
     Args:
         program: the program of the sub-rank that this rank plays.
-        keys: its block key of every slot of ``in`` and ``out``, as :func:`slots` tells it.
-        blocks: tells for a block key the pieces in which this rank plays that sub-rank.
+        keys: its block key of every slot of ``in`` and ``out``: see
+            :func:`hpccoll.ir.collectives.slot_keys`.
+        blocks: for a block key, the pieces in which this rank plays that sub-rank.
         place: where the parent keeps the blocks of the sub-program's ``in`` and ``out``. If it
             names ``tmp``, the first scratch slot of each block lies there; all other scratch
             slots become scratch of the result. Buffers may be given the same place only if the
@@ -88,13 +75,13 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
     """
     memory, scratch = _memory({**keys, TMP: program.scratch}, blocks, place)
 
-    def parts(spans: Sequence[Span]) -> Iterator[tuple[Sequence[int], Sequence[Span]]]:
+    def pieces(spans: Sequence[Span]) -> Iterator[PlacedPiece]:
         for buffer, start, stop in spans:
             yield from chain.from_iterable(memory[buffer][start:stop])
 
     def written(step: Step) -> Iterator[Step]:
         if step.kind not in (SEND, RECV):
-            into, source = ([span for _, spans in parts(side) for span in spans]
+            into, source = ([span for _, spans in pieces(side) for span in spans]
                             for side in (step.spans, step.source))
             for here, there in _paired(into, source):
                 if here != there or step.kind != COPY:
@@ -103,35 +90,35 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
             yield step._replace(peer=ranks[step.peer])
         else:
             messages: dict[int, list[Span]] = {}
-            for players, spans in parts(step.spans):
+            for players, spans in pieces(step.spans):
                 messages.setdefault(players[step.peer], []).extend(spans)
             for peer, spans in messages.items():
                 if spans:
-                    yield step._replace(peer=peer, spans=joined(spans))
+                    yield step._replace(peer=peer, spans=tuple(joined(spans)))
 
     return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
                          for steps in program.rounds), tuple(scratch))
 
 
 def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[Piece]],
-            place: Mapping[str, Place]) -> tuple[dict[str, list], list[int]]:
-    """Players and spans of the pieces of every slot, and the scratch that the others need."""
+            place: Mapping[str, Place]) -> tuple[dict[str, list[list[PlacedPiece]]], list[int]]:
+    """The pieces of every slot, and the scratch of those that have no place."""
     scratch: list[int] = []
-    known: dict[tuple, list] = {}
+    known: dict[tuple[Place, int], list[PlacedPiece]] = {}
 
-    def placed(find: Place, key: int) -> list:
+    def placed(find: Place, key: int) -> list[PlacedPiece]:
         if (find, key) not in known:
             known[find, key] = [(ranks, find(inner)) for ranks, inner in blocks(key)]
         return known[find, key]
 
-    def fresh(key: int) -> list:
-        found = []
+    def fresh(key: int) -> list[PlacedPiece]:
+        pieces: list[PlacedPiece] = []
         for ranks, inner in blocks(key):
-            found.append((ranks, runs(TMP, range(len(scratch), len(scratch) + len(inner)))))
+            pieces.append((ranks, runs(TMP, range(len(scratch), len(scratch) + len(inner)))))
             scratch.extend(inner)
-        return found
+        return pieces
 
-    memory: dict[str, list] = {}
+    memory: dict[str, list[list[PlacedPiece]]] = {}
     for buffer, held in keys.items():
         taken = set() if buffer in place else set(held)
         memory[buffer] = []
@@ -148,10 +135,11 @@ def _paired(into: Sequence[Span], source: Sequence[Span]) -> list[tuple[Span, Sp
         return list(zip(into, source))
     pairs: list[tuple[Span, Span]] = []
     for here, there in zip(_single(into), _single(source), strict=True):
-        if pairs and _follows(pairs[-1][0], here) and _follows(pairs[-1][1], there):
-            first, begin = pairs.pop()
-            here, there = joined((first, here))[0], joined((begin, there))[0]
-        pairs.append((here, there))
+        longer = (pairs[-1][0].join(here), pairs[-1][1].join(there)) if pairs else (None, None)
+        if longer[0] and longer[1]:
+            pairs[-1] = longer[0], longer[1]
+        else:
+            pairs.append((here, there))
     return pairs
 
 
@@ -190,7 +178,7 @@ def relabelled(program: Program, order: Sequence[int],
         if step.kind in (SEND, RECV):
             spans = joined(chain.from_iterable(runs(span.buffer, slots(span))
                                                for span in step.spans))
-            yield step._replace(peer=order[step.peer], spans=spans)
+            yield step._replace(peer=order[step.peer], spans=tuple(spans))
         elif not buffers:
             yield step
         else:
@@ -217,18 +205,12 @@ def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:
 
 def concatenate(*programs: Program) -> Program:
     """Run programs one after the other; each has scratch of its own."""
-    programs = _apart(programs)
-    return Program(tuple(chain.from_iterable(p.rounds for p in programs)),
-                   tuple(chain.from_iterable(p.scratch for p in programs)))
-
-
-def _apart(programs: Sequence[Program]) -> list[Program]:
-    """Renumber scratch so that no two programs share any."""
-    found, base = [], 0
+    apart, base = [], 0
     for program in programs:
-        found.append(renamed(program, {TMP: (TMP, base)}) if base else program)
+        apart.append(renamed(program, {TMP: (TMP, base)}) if base else program)
         base += len(program.scratch)
-    return found
+    return Program(tuple(chain.from_iterable(p.rounds for p in apart)),
+                   tuple(chain.from_iterable(p.scratch for p in apart)))
 
 
 def reverse(program: Program, side: str = LEFT) -> Program:
@@ -259,4 +241,4 @@ def _reversed(steps: Round, side: str) -> list[Round]:
         else:
             raise ScheduleError(f"'{step}' cannot be reversed: only messages that move data, and "
                                 "copies of the input, can")
-    return [tuple(found) for found in (local, messages) if found]
+    return [tuple(part) for part in (local, messages) if part]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, Collective
@@ -32,6 +32,17 @@ class Span(NamedTuple):
     buffer: str
     start: int
     stop: int
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no slot."""
+        return self.start == self.stop
+
+    def join(self, other: Span) -> Span | None:
+        """Both as one, if the other starts where this one ends."""
+        if self.buffer != other.buffer or self.stop != other.start:
+            return None
+        return Span(self.buffer, self.start, other.stop)
 
     def __str__(self) -> str:
         inner = str(self.start) if self.stop == self.start + 1 else f"{self.start}:{self.stop}"
@@ -65,7 +76,8 @@ class Step(NamedTuple):
         return f"{self.kind} {here} <- {' '.join(map(str, self.source))}{verb}"
 
 
-Round = tuple  # of Step
+#: Steps whose messages are posted together.
+Round: TypeAlias = tuple[Step, ...]
 
 
 class Program(NamedTuple):
@@ -130,7 +142,7 @@ class Schedule:
     rounds: int | None = None
     sent: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.collective not in COLLECTIVES.values():
             raise ArgumentError("collective", f"{self.collective!r} is unknown",
                                 f"choose from {', '.join(COLLECTIVES)}")

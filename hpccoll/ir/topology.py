@@ -15,12 +15,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Union
+from typing import TypeAlias
 
 from hpccoll.errors import ArgumentError
 
 #: A group is a number of ranks, or a tuple of smaller groups.
-Group = Union[int, tuple]
+Group: TypeAlias = "int | tuple[Group, ...]"
 
 _TOKEN = re.compile(r"\s*(\d+|[x,()])")
 _RUN = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*(?:/\s*(\d+)\s*)?)?")
@@ -46,7 +46,7 @@ class Topology:
     tree: Group
     order: tuple[int, ...] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.order is not None:
             order = tuple(self.order)
             if sorted(order) != list(range(self.size)):
@@ -117,17 +117,18 @@ class Topology:
         """The position of every rank."""
         if self.order is None:
             return range(self.size)
-        found = [0] * len(self.order)
+        positions = [0] * len(self.order)
         for position, rank in enumerate(self.order):
-            found[rank] = position
-        return found
+            positions[rank] = position
+        return positions
 
     def groups(self) -> list[Sequence[int]]:
         """Ranks of each outermost group; each rank on its own when the topology is flat."""
         ranks = self.ranks
-        return [ranks[group.start:group.stop] for group in self._ranges()]
+        return [ranks[group.start:group.stop] for group in self.ranges()]
 
-    def _ranges(self) -> Iterator[range]:
+    def ranges(self) -> Iterator[range]:
+        """Positions in each outermost group."""
         start = 0
         for group in (self.tree if isinstance(self.tree, tuple) else (1,) * self.tree):
             yield range(start, start + _size(group))
@@ -180,7 +181,7 @@ def _positive(number: int, text: str) -> int:
 
 def _parse(text: str) -> Group:
     tokens, position = [], 0
-    for match in iter(lambda: _TOKEN.match(text, position), None):
+    while match := _TOKEN.match(text, position):
         tokens.append(match.group(1))
         position = match.end()
     if text[position:].strip() or not tokens:
@@ -221,7 +222,7 @@ def _product(tokens: list[str], text: str) -> tuple[Group, list[str]]:
 
 def _parse_order(order: str, size: int, text: str) -> tuple[int, ...]:
     """order := run ("," run)*; run := rank ["-" rank ["/" step]]"""
-    found: list[int] = []
+    ranks: list[int] = []
     for word in order.split(","):
         match = _RUN.fullmatch(word)
         first, last, step = match.groups() if match else ("", None, None)
@@ -229,9 +230,9 @@ def _parse_order(order: str, size: int, text: str) -> tuple[int, ...]:
             raise ArgumentError("topology",
                                 f"cannot read {word.strip()!r} in the order of '{text}'",
                                 "list ranks like '0,2,1,3', '0-3' or '0-6/2'")
-        # Before the run is made: it may be a slip of many digits.
+        # Checked before the run is expanded: a mistyped number may have many digits.
         if int(last or first) >= size:
             raise ArgumentError("topology", f"'{text}' places rank {last or first}, its ranks are "
                                             f"0..{size - 1}")
-        found += range(int(first), int(last or first) + 1, int(step or 1))
-    return tuple(found)
+        ranks += range(int(first), int(last or first) + 1, int(step or 1))
+    return tuple(ranks)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms.table import picks
 from hpccoll.calls import resolve
 from hpccoll.calls.call import METHODS, Call, lacks_mpi_type
 from hpccoll.calls.facts import facts_of
@@ -26,21 +27,8 @@ FORWARDED = "forwarded"
 ALL, PLAUSIBLE = "all", "plausible"
 #: What is no name of an algorithm.
 WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE)
-#: What is compared by default besides native and auto: up to this size, and from it on.
+#: Bytes from which on the algorithms that the table picks for large messages are compared.
 LARGE = 64 << 10
-PICKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "allreduce": (("recursive_doubling",), ("ring", "rabenseifner")),
-    "reduce_scatter": (("recursive_halving",), ("ring",)),
-    "allgather": (("recursive_doubling", "bruck"), ("ring",)),
-    "alltoall": (("bruck", "linear"), ("pairwise",)),
-    "bcast": (("binomial",), ("scatter_allgather", "chain")),
-    "reduce": (("binomial",), ("rabenseifner", "chain")),
-    "gather": (("binomial",), ("linear",)),
-    "scatter": (("binomial",), ("linear",)),
-    "scan": (("recursive_doubling",), ("linear",)),
-    "exscan": (("recursive_doubling",), ("linear",)),
-    "barrier": (("dissemination",), ("dissemination",)),
-}
 
 
 def parse(text: str) -> list[Candidate]:
@@ -92,7 +80,7 @@ def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,
     """Put names in the place of ``all``, ``plausible``, and of nothing."""
     base = METHODS[collective]
     if not wanted:
-        return [Candidate(name) for name in (NATIVE, AUTO, *PICKS[base][nbytes >= LARGE])]
+        return [Candidate(name) for name in (NATIVE, AUTO, *picks(base, nbytes >= LARGE))]
     words = {
         ALL: [name for name, entry in ALGORITHMS[base].items()
               if hierarchical or not entry.hierarchical],

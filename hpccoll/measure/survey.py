@@ -24,11 +24,12 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.algorithms.table import picks
 from hpccoll.config import NATIVE, OFF
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
-from hpccoll.measure.candidates import PICKS, select
+from hpccoll.measure.candidates import select
 from hpccoll.measure.cases import Case, make
 from hpccoll.measure.results import Result, joined
 from hpccoll.measure.timing import Settings, World, measure
@@ -43,8 +44,6 @@ QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
 FULL = tuple(8 << shift for shift in range(0, 24, 2))
 #: The method that stands for a collective, where another one than its own.
 METHOD = {"reduce_scatter": "reduce_scatter_block"}
-#: Values of parameters that a full survey tries beside the default.
-VARIANTS = {"k": (2, 3, 4, 8), "n": (4, 8, 32), "batch": (2, 4, 16), "leaders": (2, 4)}
 #: From this size on, messages may be cut into segments of these bytes: inside nodes, and between.
 SEGMENTED = 1 << 20
 SEGMENTS, BETWEEN = (128 << 10, 512 << 10, 2 << 20), (48 << 10, 256 << 10, 1 << 20)
@@ -381,15 +380,16 @@ def _ruled(collective: str) -> list[str]:
 
 def _representative(collective: str, names: Sequence[str]) -> list[str]:
     """The names, those first that were best elsewhere, for few bytes or for many."""
-    picked = [name for picks in PICKS[collective] for name in picks]
+    picked = [*picks(collective, large=False), *picks(collective, large=True)]
     return [name for name in dict.fromkeys((*_ruled(collective), *picked, *names))
             if name in names]
 
 
 def _variants(case: Case, name: str) -> Iterator[Candidate]:
     """An algorithm with other values of its parameters."""
-    for key, default in ALGORITHMS[case.rule.name][name].params.items():
-        for value in VARIANTS.get(key, ()):
+    entry = ALGORITHMS[case.rule.name][name]
+    for key, default in entry.params.items():
+        for value in entry.variants[key].measured:
             if value != default and (key == "n" or value <= case.size):
                 yield Candidate(name, ((key, value),))
 

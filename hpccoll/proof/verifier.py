@@ -6,7 +6,7 @@ contributions it holds, how often, in which order and association. Messages are 
 with zero buffering: a send completes only when its receive is posted. Proved are
 
 * every wanted element holds each required contribution exactly once - in rank order, for
-  operators that do not commute - and elements nobody asked for are left alone;
+  operators that do not commute - and elements that are not wanted are left alone;
 * each send meets one receive of equal size, in order, and nothing is left over;
 * no deadlock, even when every send is synchronous;
 * no step touches memory that a message of the same round, or another segment, may be
@@ -17,30 +17,21 @@ with zero buffering: a send completes only when its receive is posted. Proved ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hpccoll.errors import ProofError, ScheduleError
-from hpccoll.ir.collectives import IN, OUT, TMP, Collective, block_counts, slot_keys
-from hpccoll.ir.lowering import (
-    Extent,
-    Local,
-    Lowered,
-    Message,
-    Segment,
-    SlotLayout,
-    alias,
-    packed,
-    segments,
-    shifted,
-)
-from hpccoll.ir.schedule import RECV, SEND, Schedule
+from hpccoll.errors import ProofError
+from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
+from hpccoll.ir.schedule import SEND, Schedule
+from hpccoll.proof.cases import BlockSizes, cases, lower_all
+from hpccoll.proof.memory_rules import check_memory
+from hpccoll.proof.symbols import GARBAGE, Symbol, SymbolTable
 
-#: The symbol of memory nobody wrote.
-GARBAGE = None
-#: From this many ranks on, one sample of block sizes is proved instead of a dozen.
-LARGE = 128
+#: A rank's memory: ``in``, ``out``, and the scratch of each segment.
+Memory = dict[object, list[Symbol]]
+#: Where a thread runs: rank and number of the segment.
+ThreadKey = tuple[int, int]
 
 
 class Proof(NamedTuple):
@@ -62,15 +53,6 @@ class Proof(NamedTuple):
     messages: int
 
 
-class BlockSizes(NamedTuple):
-    """One choice of block sizes to prove: size of a block key, in place or not, segments."""
-
-    size_of: Callable[[int], int]
-    keys: int
-    in_place: bool = False
-    segment: int = 0
-
-
 def verify(schedule: Schedule, collective: Collective | None = None, *,
            commutative: bool = True) -> Proof:
     """Prove a schedule for a sample of block sizes, in place and not, segmented and not.
@@ -84,40 +66,19 @@ def verify(schedule: Schedule, collective: Collective | None = None, *,
         ProofError: names the rank, round and step at fault.
     """
     collective = collective or schedule.collective
-    facts = [prove(schedule, collective, case) for case in cases(schedule, collective)]
-    proof = facts[0]._replace(
-        rank_order=all(f.rank_order for f in facts),
-        replicas_identical=all(f.replicas_identical for f in facts))
-    for what, claimed, found in (("rounds", schedule.rounds, proof.rounds),
-                                 ("blocks sent by the busiest rank", schedule.sent, proof.sent)):
-        if claimed is not None and claimed != found:
-            raise ProofError(f"takes {found} {what}, the closed form says {claimed}",
+    proofs = [prove(schedule, collective, case) for case in cases(schedule, collective)]
+    proof = proofs[0]._replace(
+        rank_order=all(p.rank_order for p in proofs),
+        replicas_identical=all(p.replicas_identical for p in proofs))
+    for what, claimed, proved in (("rounds", schedule.rounds, proof.rounds),
+                                  ("blocks sent by the busiest rank", schedule.sent, proof.sent)):
+        if claimed is not None and claimed != proved:
+            raise ProofError(f"takes {proved} {what}, the closed form says {claimed}",
                              schedule=schedule.title)
     if not commutative and not proof.rank_order:
         raise ProofError("contributions are not combined in rank order, so operators that do "
                          "not commute give wrong results", schedule=schedule.title)
     return proof
-
-
-def cases(schedule: Schedule, collective: Collective) -> Iterable[BlockSizes]:
-    """Sample block sizes: one element each first, then none, fewer than blocks, uneven."""
-    n = schedule.nblocks if collective.payload == "vector" else schedule.size
-    keys = n * n if collective.payload == "pairs" else n
-    one = BlockSizes(lambda key: 1, keys)
-    if collective.payload == "none" or schedule.size >= LARGE:
-        return [one]
-    if collective.payload == "vector":
-        sizes = [block_counts(c, n).__getitem__ for c in {0, 1, n - 1, n + 1, 2 * n + 1} - {n}]
-    elif schedule.uniform:
-        sizes = [lambda key: 0, lambda key: 3]
-    else:
-        sizes = [lambda key: (5 * key + 3) % 4, lambda key: 2 * (key == keys - 1)]
-    found = [one, *(BlockSizes(size_of, keys) for size_of in sizes)]
-    found.append(BlockSizes(lambda key: 3, keys, segment=2))
-    if collective.in_place:
-        found += [one._replace(in_place=True), found[-1]._replace(in_place=True),
-                  BlockSizes(sizes[0], keys, True)]
-    return found
 
 
 def prove(schedule: Schedule, collective: Collective, case: BlockSizes) -> Proof:
@@ -127,102 +88,60 @@ def prove(schedule: Schedule, collective: Collective, case: BlockSizes) -> Proof
 
 
 def prove_segments(schedule: Schedule, collective: Collective, case: BlockSizes,
-                programs: list[list[Segment]]) -> Proof:
-    """Prove lowered programs, a list of lanes for each rank, instead of the schedule's own."""
-    machine = _Machine(schedule, collective, case, programs)
-    machine.check_memory()
-    machine.run()
-    return machine.conclude()
+                   programs: list[list[Segment]]) -> Proof:
+    """Prove lowered programs, a list of segments for each rank, instead of the schedule's own."""
+    run = _Run(schedule, collective, case, programs)
+    check_memory(programs, run.fault)
+    run.go()
+    return run.conclude()
 
 
-def lower_all(schedule: Schedule, collective: Collective, rank: int, case: BlockSizes) -> list[Segment]:
-    """Lower one rank's program for every segment of a case, as a plan would."""
-    keys = slot_keys(collective, rank, schedule.size, schedule.root, schedule.nblocks)
-    places = {b: packed(b, [case.size_of(k) for k in ks]) for b, ks in keys.items()}
-    if case.in_place:
-        alias(collective.in_place, places, rank, schedule.root)
-    longest = max(map(case.size_of, range(case.keys)), default=0)
-    try:
-        return segments(schedule.program(rank), SlotLayout(places, case.size_of), longest, case.segment)
-    except ScheduleError as error:
-        raise ProofError(str(error), schedule=schedule.title, rank=rank) from error
+class WantedElement(NamedTuple):
+    """An element of the output: its block, its place in it, and the ranks that must contribute."""
+
+    key: int
+    element: int
+    ranks: Sequence[int]
 
 
-class _Machine:
+class _Run:
     """All ranks' symbolic memories and message queues while a case is proved."""
 
     def __init__(self, schedule: Schedule, collective: Collective, case: BlockSizes,
                  programs: list[list[Segment]]):
         self.schedule, self.collective, self.case = schedule, collective, case
         self.programs, self.size = programs, schedule.size
-        self.base = list(accumulate(map(case.size_of, range(case.keys)), initial=0))
-        self.nodes: dict[tuple[int, int], int] = {}
-        self.operands: list[tuple[int, int]] = []
+        self.symbols = SymbolTable(self.size, case.size_of, case.keys)
         self.memory = [self.start(rank) for rank in range(self.size)]
+        #: By rank, the ranks (as bits) whose arrival it knows of.
         self.known = [1 << rank for rank in range(self.size)]
+        self.threads = {(rank, number): _Thread(segment.program)
+                        for rank, held in enumerate(programs)
+                        for number, segment in enumerate(held)}
+        self.queues: dict[tuple[int, int, int], deque[tuple[int, Message]]] = {}
 
-    # -- symbols ---------------------------------------------------------------------------
-    def leaf(self, key: int, element: int, rank: int) -> int:
-        """A contribution: negative, so that it is never mistaken for a combination."""
-        return -1 - ((self.base[key] + element) * self.size + rank)
-
-    def node(self, left, right):
-        if left is GARBAGE or right is GARBAGE:
-            return GARBAGE
-        made = self.nodes.setdefault((left, right), len(self.operands))
-        if made == len(self.operands):
-            self.operands.append((left, right))
-        return made
-
-    def leaves(self, symbol: int, most: int) -> list[int]:
-        """Contributions of a symbol from left to right; stops after ``most``."""
-        found, stack = [], [symbol]
-        while stack and len(found) < most:
-            top = stack.pop()
-            if top < 0:
-                found.append(top)
-            else:
-                left, right = self.operands[top]
-                stack += (right, left)
-        return found
-
-    def unordered(self, symbol: int, done: dict[int, int]) -> int:
-        """The same association with operands in canonical order: ``a+b`` equals ``b+a``."""
-        stack = [symbol]
-        while stack:
-            top = stack[-1]
-            if top < 0 or top in done:
-                stack.pop()
-                continue
-            missing = [o for o in self.operands[top] if o >= 0 and o not in done]
-            if missing:
-                stack += missing
-                continue
-            left, right = sorted(o if o < 0 else done[o] for o in self.operands[top])
-            done[top] = self.node(left, right)
-            done[done[top]] = done[top]
-            stack.pop()
-        return symbol if symbol < 0 else done[symbol]
+    def fault(self, problem: str, rank: int | None = None, round: int | None = None,
+              step: object = None) -> ProofError:
+        return ProofError(problem, schedule=self.schedule.title, rank=rank, round=round,
+                          step=None if step is None else str(step))
 
     # -- memory ----------------------------------------------------------------------------
-    def keys(self, rank: int) -> dict[str, Sequence[int]]:
-        return slot_keys(self.collective, rank, self.size, self.schedule.root,
-                         self.schedule.nblocks)
-
-    def start(self, rank: int) -> dict:
+    def start(self, rank: int) -> Memory:
         """Memory before the call: the given contributions, garbage elsewhere."""
-        size_of, given = self.case.size_of, self.collective.given(
-            rank, self.size, self.schedule.root, self.schedule.nblocks)
-        memory = {b: [GARBAGE] * sum(map(size_of, ks)) for b, ks in self.keys(rank).items()}
-        for buffer, keys in given.items():
-            memory[buffer] = [self.leaf(k, e, rank) for k in keys for e in range(size_of(k))]
-        for segment, lane in enumerate(self.programs[rank]):
-            memory[TMP, segment] = [GARBAGE] * lane.program.scratch
+        size_of, root, nblocks = self.case.size_of, self.schedule.root, self.schedule.nblocks
+        slots = slot_keys(self.collective, rank, self.size, root, nblocks)
+        memory: Memory = {buffer: [GARBAGE] * sum(map(size_of, keys))
+                          for buffer, keys in slots.items()}
+        for buffer, keys in self.collective.given(rank, self.size, root, nblocks).items():
+            memory[buffer] = [self.symbols.contribution(key, element, rank)
+                              for key in keys for element in range(size_of(key))]
+        for number, segment in enumerate(self.programs[rank]):
+            memory[TMP, number] = [GARBAGE] * segment.program.scratch
         if self.case.in_place:
             self.share(memory, rank)
         return memory
 
-    def share(self, memory: dict, rank: int) -> None:
+    def share(self, memory: Memory, rank: int) -> None:
         """Leave the one memory that ``MPI.IN_PLACE`` leaves, under the name lowering uses."""
         kind = self.collective.in_place
         if kind == "root":
@@ -235,7 +154,7 @@ class _Machine:
             memory[OUT] += [GARBAGE] * missing
             memory[OUT][start:start + len(held)] = held
 
-    def find(self, rank: int, segment: int, extent: Extent) -> tuple[list, Extent]:
+    def find(self, rank: int, segment: int, extent: Extent) -> tuple[list[Symbol], Extent]:
         """The list an extent lies in, and the extent moved to its segment's place."""
         extent = shifted(extent, self.programs[rank][segment].shift)
         buffer = (TMP, segment) if extent.buffer == TMP else extent.buffer
@@ -244,98 +163,34 @@ class _Machine:
             raise self.fault(f"{extent} is out of bounds", rank)
         return memory, extent
 
-    def read(self, rank: int, segment: int, extent: Extent) -> list:
+    def read(self, rank: int, segment: int, extent: Extent) -> list[Symbol]:
         memory, extent = self.find(rank, segment, extent)
         return memory[extent.offset:extent.offset + extent.count]
 
-    def write(self, rank: int, segment: int, extent: Extent, symbols: list) -> None:
+    def write(self, rank: int, segment: int, extent: Extent, symbols: list[Symbol]) -> None:
         memory, extent = self.find(rank, segment, extent)
         memory[extent.offset:extent.offset + extent.count] = symbols
 
-    def fault(self, problem: str, rank: int | None = None, round: int | None = None,
-              step=None) -> ProofError:
-        return ProofError(problem, schedule=self.schedule.title, rank=rank, round=round,
-                          step=None if step is None else str(step))
-
-    # -- memory in flight ------------------------------------------------------------------
-    def check_memory(self) -> None:
-        """No two messages of a round, and no two segments, meet in memory unless both read."""
-        for rank, programs in enumerate(self.programs):
-            touched: list[tuple[set, set]] = []
-            for lane in programs:
-                for number, phase in enumerate(lane.program.phases):
-                    self.check_phase(rank, number, phase.messages)
-                    for step in (*phase.before, *phase.after):
-                        self.check_local(rank, number, step)
-                if len(programs) > 1:
-                    touched.append(self.touched(lane))
-            for i, (reads, writes) in enumerate(touched):
-                for others in touched[:i]:
-                    if writes & (others[0] | others[1]) or others[1] & reads:
-                        raise self.fault("two segments use the same memory", rank)
-
-    def check_phase(self, rank: int, number: int, messages: Sequence[Message]) -> None:
-        spans = sorted((e.buffer, e.offset, e.offset + e.count, kind, step)
-                       for step in messages for kind, _, e in [step] if e.count)
-        furthest: dict[str, tuple] = {}
-        for buffer, start, stop, kind, step in spans:
-            for seen in (RECV, SEND):
-                end, other = furthest.get((buffer, seen), (0, None))
-                if start < end and RECV in (kind, seen):
-                    raise self.fault(f"uses memory that '{other}' of the same round is using",
-                                     rank, number, step)
-            furthest[buffer, kind] = max(furthest.get((buffer, kind), (0, step)), (stop, step))
-
-    def check_local(self, rank: int, number: int, step: Local) -> None:
-        """A local step works on memory of one size, and in place or apart, not in between."""
-        into = step.into
-        for operand in step[1:] if step.right else (step.left,):
-            if operand.count != into.count:
-                raise self.fault("has operands of different sizes", rank, number, step)
-            apart = abs(operand.offset - into.offset)
-            if 0 < apart < into.count and operand.buffer == into.buffer:
-                raise self.fault("overwrites a part of what it reads", rank, number, step)
-
-    def touched(self, lane: Segment) -> tuple[set, set]:
-        reads, writes = set(), set()
-        for phase in lane.program.phases:
-            for kind, _, extent in phase.messages:
-                self.mark(writes if kind == RECV else reads, shifted(extent, lane.shift))
-            for into, *operands in (*phase.before, *phase.after):
-                self.mark(writes, shifted(into, lane.shift))
-                for operand in filter(None, operands):
-                    self.mark(reads, shifted(operand, lane.shift))
-        return reads, writes
-
-    def mark(self, cells: set, extent: Extent) -> None:
-        buffer, start, count = extent
-        if buffer != TMP:
-            cells.update((buffer, i) for i in range(start, start + count))
-
     # -- running ---------------------------------------------------------------------------
-    def run(self) -> None:
+    def go(self) -> None:
         """Advance every (rank, segment) until all are done or none can move."""
-        threads = {(r, s): _Thread(lane.program) for r, programs in enumerate(self.programs)
-                   for s, lane in enumerate(programs)}
-        self.threads = threads
-        self.queues: dict[tuple, deque] = {}
-        ready = deque(threads)
+        ready = deque(self.threads)
         while ready:
-            rank, segment = ready.popleft()
-            ready.extend(self.advance(rank, segment, threads))
-        stuck = [key for key, thread in threads.items() if not thread.done]
+            ready.extend(self.advance(*ready.popleft()))
+        stuck = [key for key, thread in self.threads.items() if not thread.done]
         if stuck:
-            (rank, segment), thread = stuck[0], threads[stuck[0]]
+            (rank, _), thread = stuck[0], self.threads[stuck[0]]
             waits = next(m for m in thread.phase.messages if m in thread.open)
             raise self.fault(
                 f"deadlock with synchronous sends: ranks {sorted({r for r, _ in stuck})} wait "
                 "for messages that never come", rank, thread.number, waits)
 
-    def advance(self, rank: int, segment: int, threads: dict) -> list:
-        """Start the next phase of a thread, match its messages; return who can go on."""
-        thread, woken = threads[rank, segment], []
+    def advance(self, rank: int, segment: int) -> list[ThreadKey]:
+        """Start the next phase of a thread, match its messages; return the threads that can go on."""
+        thread = self.threads[rank, segment]
+        woken: list[ThreadKey] = []
         if thread.started:
-            self.local(rank, segment, thread.phase.after)
+            self.compute(rank, segment, thread.phase.after)
             thread.number += 1
             thread.started = False
             thread.time = thread.finish
@@ -343,39 +198,40 @@ class _Machine:
             return woken
         thread.started = True
         self.forget(rank, segment)
-        self.local(rank, segment, thread.phase.before)
+        self.compute(rank, segment, thread.phase.before)
         thread.open = list(thread.phase.messages)
         thread.knew = self.known[rank]
-        for step in thread.phase.messages:
-            if not 0 <= step.peer < self.size or step.peer == rank:
-                raise self.fault(f"{step.peer} is not another rank", rank, thread.number, step)
-            woken += self.match(rank, segment, step, threads)
+        for message in thread.phase.messages:
+            if not 0 <= message.peer < self.size or message.peer == rank:
+                raise self.fault(f"{message.peer} is not another rank", rank, thread.number,
+                                 message)
+            woken += self.match(rank, segment, message)
         return woken + ([(rank, segment)] if not thread.phase.messages else [])
 
-    def match(self, rank: int, segment: int, step: Message, threads: dict) -> list:
+    def match(self, rank: int, segment: int, message: Message) -> list[ThreadKey]:
         """Post one message; when its partner is waiting, move the data and complete both."""
-        sending = step.kind == SEND
-        pair = (rank, step.peer, segment) if sending else (step.peer, rank, segment)
+        sending = message.kind == SEND
+        pair = (rank, message.peer, segment) if sending else (message.peer, rank, segment)
         queue = self.queues.setdefault(pair, deque())
-        if not queue or queue[0][1].kind == step.kind:
-            queue.append((rank, step))
+        if not queue or queue[0][1].kind == message.kind:
+            queue.append((rank, message))
             return []
         other, partner = queue.popleft()
-        (source, out), (sink, into) = (((rank, step), (other, partner)) if sending
-                                       else ((other, partner), (rank, step)))
+        (source, out), (sink, into) = (((rank, message), (other, partner)) if sending
+                                       else ((other, partner), (rank, message)))
+        sender, receiver = self.threads[source, segment], self.threads[sink, segment]
         if out.extent.count != into.extent.count:
             raise self.fault(f"meets '{out}' of rank {source}, of another size", sink,
-                             threads[sink, segment].number, into)
+                             receiver.number, into)
         self.write(sink, segment, into.extent, self.read(source, segment, out.extent))
-        self.known[sink] |= threads[source, segment].knew
+        self.known[sink] |= sender.knew
+        arrival = 1 + max(sender.time, receiver.time)
         woken = []
-        arrival = 1 + max(threads[source, segment].time, threads[sink, segment].time)
-        for who, what in ((source, out), (sink, into)):
-            thread = threads[who, segment]
-            thread.open.remove(what)
+        for end, thread, completed in ((source, sender, out), (sink, receiver, into)):
+            thread.open.remove(completed)
             thread.finish = max(thread.finish, arrival)
             if not thread.open:
-                woken.append((who, segment))
+                woken.append((end, segment))
         return woken
 
     def forget(self, rank: int, segment: int) -> None:
@@ -384,73 +240,68 @@ class _Machine:
         start = self.programs[rank][segment].program.landing
         scratch[start:] = [GARBAGE] * (len(scratch) - start)
 
-    def local(self, rank: int, segment: int, steps: Sequence[Local]) -> None:
+    def compute(self, rank: int, segment: int, steps: Sequence[Local]) -> None:
         for into, left, right in steps:
             symbols = self.read(rank, segment, left)
             if right is not None:
-                symbols = list(map(self.node, symbols, self.read(rank, segment, right)))
+                symbols = list(map(self.symbols.combine, symbols,
+                                   self.read(rank, segment, right)))
             self.write(rank, segment, into, symbols)
 
     # -- the verdict -----------------------------------------------------------------------
     def conclude(self) -> Proof:
+        """Compare what memory holds in the end with what was wanted."""
         ordered = identical = True
-        seen: dict[tuple, int] = {}
-        checked: dict[tuple, bool] = {}
-        canonical: dict[int, int] = {}
+        first: dict[WantedElement, Symbol] = {}
+        judged: dict[tuple[Symbol, WantedElement], bool] = {}
         for rank in range(self.size):
-            for cell, symbol, key, element, ranks in self.results(rank):
-                if (symbol, key, element, ranks) not in checked:
-                    checked[symbol, key, element, ranks] = self.judge(
-                        rank, cell, symbol, key, element, ranks)
-                ordered &= checked[symbol, key, element, ranks]
-                first = seen.setdefault((key, element, ranks), symbol)
-                identical &= first == symbol or (
-                    self.unordered(first, canonical) == self.unordered(symbol, canonical))
+            for cell, symbol, wanted in self.results(rank):
+                if (symbol, wanted) not in judged:
+                    judged[symbol, wanted] = self.judge(rank, cell, symbol, wanted)
+                ordered &= judged[symbol, wanted]
+                identical &= self.symbols.associate_alike(first.setdefault(wanted, symbol), symbol)
             self.check_untouched(rank)
         if self.collective.payload == "none":
             self.check_knowledge()
-        sends = [[m for lane in programs for phase in lane.program.phases
-                  for m in phase.messages if m.kind == SEND] for programs in self.programs]
+        sends = [[message for segment in held for phase in segment.program.phases
+                  for message in phase.messages if message.kind == SEND]
+                 for held in self.programs]
         return Proof(ordered, identical, max(t.finish for t in self.threads.values()),
-                     max(sum(m.extent.count for m in mine) for mine in sends),
+                     max(sum(message.extent.count for message in mine) for mine in sends),
                      max(map(len, sends)))
 
-    def results(self, rank: int):
-        """Every wanted element: its place, symbol, block, index in the block, contributors."""
+    def results(self, rank: int) -> Iterator[tuple[int, Symbol, WantedElement]]:
+        """The place and symbol of every element that is wanted from a rank."""
         wanted = self.collective.wanted(rank, self.size, self.schedule.root,
                                         self.schedule.nblocks)
+        if not wanted:
+            return
         cell, memory = 0, self.memory[rank].get(OUT)
-        if wanted and memory is None:  # a root that scatters in place
+        if memory is None:  # a root that scatters in place
             cell, memory = sum(map(self.case.size_of, range(rank))), self.memory[rank][IN]
         for key, ranks in wanted:
             ranks = ranks if isinstance(ranks, range) else tuple(ranks)
             for element in range(self.case.size_of(key)):
-                yield cell, memory[cell], key, element, ranks
+                yield cell, memory[cell], WantedElement(key, element, ranks)
                 cell += 1
 
-    def judge(self, rank: int, cell: int, symbol, key: int, element: int, ranks) -> bool:
+    def judge(self, rank: int, cell: int, symbol: Symbol, wanted: WantedElement) -> bool:
         """Tell whether a result is in rank order; raise when it is wrong."""
+        key, element, ranks = wanted
         where = f"out[{cell}] (block {key}, element {element})"
         if symbol is GARBAGE:
             raise self.fault(f"{where} was never written", rank)
-        wanted = [self.leaf(key, element, r) for r in ranks]
-        found = self.leaves(symbol, len(wanted) + 1)
-        if found == wanted:
+        expected = [self.symbols.contribution(key, element, r) for r in ranks]
+        leaves = self.symbols.leaves(symbol, len(expected) + 1)
+        if leaves == expected:
             return True
-        if sorted(found) != sorted(wanted):
-            raise self.fault(f"{where} holds {self.describe(found)} instead of the "
+        if sorted(leaves) != sorted(expected):
+            raise self.fault(f"{where} holds {self.symbols.describe(leaves)} instead of the "
                              f"contributions of ranks {list(ranks)}, once each", rank)
         return False
 
-    def describe(self, leaves: list[int]) -> str:
-        cells, parts = [divmod(-1 - leaf, self.size) for leaf in leaves[:8]], []
-        for cell, rank in cells:
-            key = next(k for k in range(self.case.keys) if self.base[k + 1] > cell)
-            parts.append(f"rank {rank}'s block {key}")
-        return ", ".join(parts) + (" ..." if len(leaves) > 8 else "")
-
     def check_untouched(self, rank: int) -> None:
-        """Input stays as it was; an output nobody asked for is not written."""
+        """Input stays as it was; an output that is not wanted is not written."""
         memory, fresh = self.memory[rank], self.start(rank)
         if memory.get(IN) != fresh.get(IN):
             raise self.fault("the input was overwritten", rank)
@@ -460,6 +311,7 @@ class _Machine:
             raise self.fault("output was written that nobody asked for", rank)
 
     def check_knowledge(self) -> None:
+        """Every rank knows that all others have entered the barrier."""
         for rank, known in enumerate(self.known):
             missing = [r for r in range(self.size) if not known >> r & 1]
             if missing:
@@ -475,7 +327,7 @@ class _Thread:
         self.knew = self.time = self.finish = 0
 
     @property
-    def phase(self):
+    def phase(self) -> Phase:
         return self.phases[self.number]
 
     @property

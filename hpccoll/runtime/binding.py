@@ -15,16 +15,8 @@ import numpy
 
 from hpccoll.arrays.kernels import Kernel
 from hpccoll.ir.collectives import TMP
-from hpccoll.ir.lowering import (
-    Extent,
-    Local,
-    Phase,
-    Segment,
-    consumers,
-    fused_with_next,
-    shifted,
-    within,
-)
+from hpccoll.ir.dataflow import consumers, fused_with_next
+from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Batch, Endpoint, Posting, copying
@@ -95,7 +87,7 @@ class Binder:
         view = self._view(segment, slot)
         program = segment.program
         for index, phase in enumerate(program.phases):
-            chained = slot if self.memory.accumulator and index in program.simple else None
+            chained = slot if self.memory.accumulator and index in program.single_block else None
             uses, after = self._uses(phase, program.landing, view, chained)
             batch = wait = None
             actions = self._local(phase.before, view, chained)

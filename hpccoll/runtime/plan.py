@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hpccoll.calls.layouts import LINE
-from hpccoll.ir.lowering import Segment, SlotLayout, segments
+from hpccoll.ir.extents import Segment, SlotLayout
+from hpccoll.ir.lowering import segments
 from hpccoll.ir.schedule import Schedule
 
 #: Segments in flight at once: one travels while another is reduced.

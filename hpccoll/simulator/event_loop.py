@@ -1,14 +1,14 @@
-"""The engine: events in time order, exact for any schedule on any machine of the model.
+"""The event loop: events in time order, exact for any schedule on any machine of the model.
 
 Every rank runs its rounds in order, one at a time; with segments, two at a time, in turn. A
 message begins when both ends are posted (rendezvous, as the proof demands), takes ``alpha``, then
-flows at the rate that :mod:`hpccoll.simulator.fair_share` gives it, recomputed whenever a message that
-shares something with it begins or ends. Messages from one rank to another flow one after the
+flows at the rate that :mod:`~hpccoll.simulator.fair_share` gives it, recomputed whenever a message
+that shares something with it begins or ends. Messages from one rank to another flow one after the
 other. A round's local work starts when its messages are complete and waits for the rank's
 processor, first come first served.
 
-Ranks folded into classes (:mod:`hpccoll.simulator.symmetry`) run as one: a message stands for all its
-images, and a link counts how many of them it carries.
+Ranks folded into classes (:mod:`~hpccoll.simulator.symmetry`) run as one: a message stands for all
+its images, and a link counts how many of them it carries.
 """
 
 from __future__ import annotations
@@ -16,121 +16,29 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from hpccoll.errors import ScheduleError
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import NetworkPaths, Resource, Route, binding, route
+from hpccoll.simulator.network import NetworkPaths, Resource, binding, route
 from hpccoll.simulator.symmetry import Folding, Symmetry
+from hpccoll.simulator.traffic import (
+    ClassLink,
+    CompiledRound,
+    Done,
+    Flow,
+    PipelineSlot,
+    SimulationRun,
+    Usage,
+    Waited,
+)
 from hpccoll.simulator.workload import Workload
 
 #: Events that are due at the same time, but for rounding, happen together.
 TOGETHER = 1e-14
 BEGIN, FINISH, POST, COMPUTED = range(4)
-
-
-class ClassLink:
-    """From one class of ranks to another: what its messages cost, and who waits for whom."""
-
-    __slots__ = ("alpha", "overhead", "header", "depth", "beta", "uses", "meets", "waiting",
-                 "line")
-
-    def __init__(self, way: Route, uses: list, meets: list):
-        self.depth, self.alpha, self.overhead = way.depth, way.level.alpha, way.level.overhead
-        self.header = way.level.header
-        #: Seconds per byte of a message that is alone on its way.
-        self.beta = max(weight / resource.capacity for resource, weight in way.uses)
-        #: Resources that can hold a message up, and all, each with its use per byte.
-        self.uses, self.meets = uses, meets
-        #: By slot, sides posted whose other side is not; and messages whose bytes flow, or wait.
-        self.waiting: dict[int, deque] = {}
-        self.line: deque[Flow] = deque()
-
-
-class Flow:
-    """One message on its way."""
-
-    __slots__ = ("channel", "ends", "nbytes", "matched", "left", "rate", "since", "version",
-                 "last")
-
-    def __init__(self, channel: ClassLink, ends: tuple, nbytes: float, matched: float, last: int):
-        self.channel, self.ends, self.nbytes, self.matched = channel, ends, nbytes, matched
-        #: Which of its ends was posted last, the sender's (0) or the receiver's (1).
-        self.last = last
-        self.left = nbytes + channel.header
-        self.rate, self.since, self.version = 0.0, matched, 0
-
-
-class PipelineSlot:
-    """One slot of a class of ranks: segments index, index + depth, ... one after the other."""
-
-    __slots__ = ("rank", "slot", "rounds", "current", "pending", "log", "began")
-
-    def __init__(self, rank: int, slot: int, rounds: Iterator[tuple]):
-        self.rank, self.slot, self.rounds = rank, slot, rounds
-        #: The round that runs, as messages and seconds of local work; ``None`` at the end.
-        self.current: tuple | None = ((), 0.0)
-        self.pending, self.began = 0, 0.0
-        self.log: list[Done] = []
-
-
-class Done(NamedTuple):
-    """A round that is over: when it began and ended, and what its end waited for.
-
-    Attributes:
-        arrived: when its messages were complete; its local work follows.
-        waited: the last message: posted last by the thread ``by`` in its round ``at``, at
-            ``matched``; ``None`` for rounds without messages.
-    """
-
-    began: float
-    arrived: float
-    ended: float
-    waited: Waited | None
-
-
-class Waited(NamedTuple):
-    """The message that a round waited for."""
-
-    by: int
-    at: int
-    peer: int
-    matched: float
-    alpha: float
-    alone: float
-    nbytes: float
-    depth: int
-
-
-class Usage(NamedTuple):
-    """What went over a resource: bytes, or for a port seconds, of each of its images."""
-
-    resource: Resource
-    carried: float
-
-
-class SimulationRun(NamedTuple):
-    """The outcome of a simulation, class by class.
-
-    Attributes:
-        seconds: until the last rank is done.
-        ranks: a representative of every class.
-        threads: the threads, ``depth`` for each class, with their logs.
-        busy: seconds in which a class moved messages or computed.
-        level_bytes: bytes per depth of the layout, of all ranks together.
-        usage: of all ports, links and buses that were used.
-        messages: number of messages, of all ranks together.
-    """
-
-    seconds: float
-    ranks: tuple[int, ...]
-    threads: list[PipelineSlot]
-    busy: list[float]
-    level_bytes: dict[int, float]
-    usage: list[Usage]
-    messages: int
 
 
 def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding) -> SimulationRun:
@@ -147,7 +55,8 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
 class _Engine:
     """State of one simulation."""
 
-    def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, symmetry: Symmetry | None):
+    def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths,
+                 symmetry: Symmetry | None):
         self.work, self.machine, self.layout, self.symmetry = work, machine, layout, symmetry
         self.ranks = tuple(symmetry.representatives() if symmetry else range(layout.size))
         self.number = {rank: index for index, rank in enumerate(self.ranks)}
@@ -160,7 +69,9 @@ class _Engine:
         self.programs = [self.compiled(rank) for rank in self.ranks]
         self.flowing: list[dict[Flow, None]] = [{} for _ in self.resources]
         self.dirty: set[int] = set()
-        self.now, self.events, self.order = 0.0, [], 0
+        self.now, self.order = 0.0, 0
+        #: When, in which order, the kind of event, and what it is about.
+        self.events: list[tuple[float, int, int, tuple[Any, ...]]] = []
         self.ready: deque[PipelineSlot] = deque()
         self.processor = [0.0] * len(self.ranks)
         self.active, self.since = [0] * len(self.ranks), [0.0] * len(self.ranks)
@@ -171,7 +82,7 @@ class _Engine:
                         for rank in range(len(self.ranks)) for slot in range(work.depth)]
 
     # -- programs on channels --------------------------------------------------------------
-    def compiled(self, rank: int) -> dict[int, list]:
+    def compiled(self, rank: int) -> dict[int, list[CompiledRound]]:
         """A rank's rounds by kind of segment, its messages on channels."""
         kinds = {self.work.kind(s): s for s in range(self.work.segments)}
         ends: dict[tuple[bool, int], ClassLink] = {}
@@ -185,12 +96,13 @@ class _Engine:
             return ends[sends, peer]
 
         machine = self.machine
-        return {kind: [([(m.sends, channel(m.sends, m.peer), m.nbytes) for m in r.messages],
-                        r.reduced * machine.gamma + r.copied * machine.copy)
+        return {kind: [CompiledRound([(m.sends, channel(m.sends, m.peer), m.nbytes)
+                                      for m in r.messages],
+                                     r.reduced * machine.gamma + r.copied * machine.copy)
                        for r in self.work.rounds(rank, segment)]
                 for kind, segment in kinds.items()}
 
-    def rounds(self, rank: int, slot: int) -> Iterator[tuple]:
+    def rounds(self, rank: int, slot: int) -> Iterator[CompiledRound]:
         """The rounds of a slot's segments."""
         for segment in range(slot, self.work.segments, self.work.depth):
             yield from self.programs[rank][self.work.kind(segment)]
@@ -237,8 +149,8 @@ class _Engine:
         self.ready.extend(self.threads)
         self.advance()
         self.share()
-        handlers = {BEGIN: self.begin, FINISH: self.finish, POST: self.posted,
-                    COMPUTED: self.ended}
+        handlers: dict[int, Callable[..., None]] = {
+            BEGIN: self.begin, FINISH: self.finish, POST: self.posted, COMPUTED: self.ended}
         events = self.events
         while events:
             self.now = events[0][0]
@@ -261,11 +173,11 @@ class _Engine:
             thread = self.ready.popleft()
             thread.current = next(thread.rounds, None)
             if thread.current is not None:
-                self.start(thread)
+                self.start(thread, thread.current)
 
-    def start(self, thread: PipelineSlot) -> None:
+    def start(self, thread: PipelineSlot, current: CompiledRound) -> None:
         """Post a round's messages, one after the other where that takes time."""
-        messages, _ = thread.current
+        messages = current.messages
         thread.began, thread.pending = self.now, len(messages)
         if not messages:
             self.computes(thread, None)
@@ -356,14 +268,14 @@ class _Engine:
         if not self.dirty:
             return
         flows: dict[Flow, None] = {}
-        seen, found = set(self.dirty), list(self.dirty)
-        while found:
-            for flow in self.flowing[found.pop()]:
+        seen, unseen = set(self.dirty), list(self.dirty)
+        while unseen:
+            for flow in self.flowing[unseen.pop()]:
                 if flow not in flows:
                     flows[flow] = None
                     new = [index for index, _ in flow.channel.uses if index not in seen]
                     seen.update(new)
-                    found += new
+                    unseen += new
         self.dirty.clear()
         rates = fair_rates([flow.channel.uses for flow in flows], self.capacity)
         for flow, rate in zip(flows, rates):
@@ -385,7 +297,7 @@ class _Engine:
 
     def computes(self, thread: PipelineSlot, flow: Flow | None) -> None:
         """All messages of a round are complete: its local work waits for the processor."""
-        seconds = thread.current[1]
+        seconds = thread.current.seconds if thread.current else 0.0
         arrived = self.now
         if not seconds:
             self.logged(thread, flow, arrived)

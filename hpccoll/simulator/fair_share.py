@@ -1,7 +1,7 @@
 """How messages that share a resource share it: max-min fairness.
 
 All rates grow together until a resource is full; its messages keep the rate they have reached,
-and the others grow on. So nobody can be given more without taking from somebody who has no more.
+and the others grow on. So no message can have more without taking from one that has no more.
 Source: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2 (progressive filling); the
 sharing of SimGrid.
 """

@@ -153,17 +153,17 @@ def machine_as_data(machine: Machine) -> dict[str, Any]:
 
     levels = []
     for level in machine.levels:
-        made = {"name": level.name, "alpha_seconds": level.alpha,
+        data = {"name": level.name, "alpha_seconds": level.alpha,
                 "bytes_per_second": rate(f"beta of level {level.name!r}", level.beta)}
-        made |= {f"{what}_bytes_per_second": getattr(level, what) for what in ("link", "bus")
+        data |= {f"{what}_bytes_per_second": getattr(level, what) for what in ("link", "bus")
                  if math.isfinite(getattr(level, what))}
-        made |= {"overhead_seconds": level.overhead} if level.overhead else {}
-        made |= {"header_bytes": level.header} if level.header else {}
-        levels.append(made)
-    made = {"name": machine.name, "description": machine.description,
+        data |= {"overhead_seconds": level.overhead} if level.overhead else {}
+        data |= {"header_bytes": level.header} if level.header else {}
+        levels.append(data)
+    data = {"name": machine.name, "description": machine.description,
             "sources": list(machine.sources),
             "reduce_bytes_per_second": rate("gamma", machine.gamma), "levels": levels}
-    return made | ({"copy_bytes_per_second": 1 / machine.copy} if machine.copy else {})
+    return data | ({"copy_bytes_per_second": 1 / machine.copy} if machine.copy else {})
 
 
 def _level(data: Any, number: int, file: str) -> Level:
@@ -182,12 +182,12 @@ def _level(data: Any, number: int, file: str) -> Level:
 
 def _once(file: str):
     """A hook for :func:`json.loads` that refuses a field given twice."""
-    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def as_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for index, (key, _) in enumerate(pairs):
             if key in dict(pairs[:index]):
                 raise ArgumentError("machine", f"{file}: {key} is given twice")
         return dict(pairs)
-    return made
+    return as_mapping
 
 
 def _fields(data: Any, where: str, required: tuple, optional: tuple, file: str) -> None:

@@ -56,14 +56,14 @@ class NetworkPaths:
 
     def path(self, rank: int) -> tuple[int, ...]:
         """Index of the rank's group at every level, and of the rank in the innermost group."""
-        rank, tree, found = self.topology.positions[rank], self.topology.tree, []
+        rank, tree, indices = self.topology.positions[rank], self.topology.tree, []
         while not isinstance(tree, int):
             starts = self.starts[id(tree)]
             index = bisect_right(starts, rank) - 1
-            found.append(index)
+            indices.append(index)
             rank -= starts[index]
             tree = tree[index]
-        return (*found, rank)
+        return (*indices, rank)
 
     def ranks(self, path: Sequence[int]) -> int:
         """Number of ranks in the group at a path; 1 for a rank's own path."""
@@ -81,14 +81,14 @@ class NetworkPaths:
         """
         if self.topology.order:
             return None
-        tree, found = self.topology.tree, []
+        tree, numbers = self.topology.tree, []
         while not isinstance(tree, int):
             first = tree[0]
             if any(other is not first and other != first for other in tree):
                 return None
-            found.append(len(tree))
+            numbers.append(len(tree))
             tree = first
-        return (*found, tree)
+        return (*numbers, tree)
 
 
 class Route(NamedTuple):

@@ -32,7 +32,8 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
               enumerate(dict.fromkeys(_label(report) for _, report in reports))}
     for panel, chosen in zip(axes, shown):
         if over_nodes:
-            mine = [(count, r) for count, r in reports if r.nbytes == chosen]
+            mine: list[tuple[float, Report]] = [
+                (count, r) for count, r in reports if r.nbytes == chosen]
             _lines(panel, mine, styles, "nodes", f"{size_text(chosen)} per rank", "{:g}".format)
         else:
             mine = [(r.nbytes, r) for count, r in reports if count == chosen]
@@ -47,19 +48,19 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
     figure.savefig(path, dpi=130, facecolor="white")
 
 
-def draw_against(found: Sequence[Compared], path: str) -> None:
+def draw_against(compared: Sequence[Compared], path: str) -> None:
     """Draw simulated over measured times, a point for every algorithm and size."""
     figure = new_figure(WIDTH, WIDTH)
     panel = figure.subplots()
-    right = picks(found)
+    right = picks(compared)
     _dress(panel, f"simulated over measured time: picks {right.right} of {right.of} sizes well")
-    least, most = (choice(t for c in found for t in (c.measured, c.simulated))
+    least, most = (choice(t for c in compared for t in (c.measured, c.simulated))
                    for choice in (min, max))
     ends = [least / 1.5, most * 1.5]
     panel.fill_between(ends, [t / NEAR for t in ends], [t * NEAR for t in ends], color=FAINT)
     panel.plot(ends, ends, color=SOFT, linewidth=0.8)
-    for number, collective in enumerate(dict.fromkeys(c.collective for c in found)):
-        points = [(c.measured, c.simulated) for c in found if c.collective == collective]
+    for number, collective in enumerate(dict.fromkeys(c.collective for c in compared)):
+        points = [(c.measured, c.simulated) for c in compared if c.collective == collective]
         panel.scatter(*zip(*points), s=14, label=collective, color=FEW[number % len(FEW)])
     panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (panel.xaxis, panel.yaxis):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hpccoll.ir.schedule import Schedule
-from hpccoll.simulator.event_loop import SimulationRun
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import NetworkPaths, Resource
 from hpccoll.simulator.symmetry import Folding
+from hpccoll.simulator.traffic import SimulationRun
 from hpccoll.units import size_text, time_text
 
 #: Hops of the critical path that the JSON form lists one by one.
@@ -129,8 +129,8 @@ class Report:
         }
 
 
-def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: Folding, nbytes: float,
-           segments: int, run: SimulationRun) -> Report:
+def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: Folding,
+           nbytes: float, segments: int, run: SimulationRun) -> Report:
     """Read a run."""
     hops = tuple(reversed(list(critical_path(run, machine))))
     idle = [run.seconds - busy for busy in run.busy]
@@ -180,10 +180,10 @@ def _costs(hops: tuple[Hop, ...]) -> Iterator[Cost]:
 
 
 def _by_level(run: SimulationRun, machine: Machine) -> dict[str, float]:
-    found = {level.name: 0.0 for level in machine.levels}
+    carried = {level.name: 0.0 for level in machine.levels}
     for depth, nbytes in sorted(run.level_bytes.items()):
-        found[machine.level(depth).name] += nbytes
-    return found
+        carried[machine.level(depth).name] += nbytes
+    return carried
 
 
 def _loads(run: SimulationRun, folding: Folding) -> Iterator[Load]:
@@ -214,31 +214,31 @@ def _name(resource: Resource) -> str:
             }[resource.kind]
 
 
-def lines(found: Report) -> Iterator[str]:
+def lines(result: Report) -> Iterator[str]:
     """The report for people."""
-    yield found.schedule.title
-    yield (f"  {size_text(found.nbytes)} per rank on {found.machine.name}, layout "
-           f"{found.topology}" + (f", {found.segments} segments" if found.segments > 1 else ""))
-    yield f"  folded: {found.folding}"
-    yield f"  time           {time_text(found.seconds)}"
-    if found.nbytes and found.seconds:
-        yield f"  nbytes / time  {found.nbytes / found.seconds / 1e9:.4g} GB/s"
-    yield f"  critical path  {len(found.hops):,} rounds"
-    for cost in found.critical:
+    yield result.schedule.title
+    yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
+           f"{result.topology}" + (f", {result.segments} segments" if result.segments > 1 else ""))
+    yield f"  folded: {result.folding}"
+    yield f"  time           {time_text(result.seconds)}"
+    if result.nbytes and result.seconds:
+        yield f"  nbytes / time  {result.nbytes / result.seconds / 1e9:.4g} GB/s"
+    yield f"  critical path  {len(result.hops):,} rounds"
+    for cost in result.critical:
         parts = [f"{what} {time_text(value)}" for what, value in (
             ("posting", cost.posting), ("latency", cost.latency), ("transfer", cost.transfer),
             ("sharing", cost.sharing)) if value]
         yield f"    {cost.level:12} {cost.messages:,} messages: {', '.join(parts) or 'no time'}"
-    if found.local_seconds:
-        yield f"    {'local work':12} {time_text(found.local_seconds)}"
+    if result.local_seconds:
+        yield f"    {'local work':12} {time_text(result.local_seconds)}"
     yield "  busiest"
-    for load in found.busiest:
+    for load in result.busiest:
         alike = f" and {load.alike - 1:,} others" if load.alike > 1 else ""
         volume = f", {size_text(load.nbytes)}" if load.nbytes else ""
         yield f"    {100 * load.utilisation:5.1f} %  {load.name}{alike}{volume}"
-    yield f"  sent by all    {found.messages:,} messages"
-    for level, nbytes in found.level_bytes.items():
+    yield f"  sent by all    {result.messages:,} messages"
+    for level, nbytes in result.level_bytes.items():
         yield f"    {level:12} {size_text(nbytes)}"
-    yield (f"  idle per rank  least {time_text(found.idle.least)}, mean "
-           f"{time_text(found.idle.mean)}, most {time_text(found.idle.most)} "
-           f"(rank {found.idle.most_rank})")
+    yield (f"  idle per rank  least {time_text(result.idle.least)}, mean "
+           f"{time_text(result.idle.mean)}, most {time_text(result.idle.most)} "
+           f"(rank {result.idle.most_rank})")

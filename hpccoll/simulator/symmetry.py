@@ -46,17 +46,17 @@ class Symmetry(NamedTuple):
 
     def fixing(self, path: Sequence[int]) -> int:
         """Number of symmetries that leave a group, given by its path, where it is."""
-        found = 1
+        number = 1
         for radix, mode in list(zip(self.radices, self.modes))[len(path):]:
-            found *= radix if mode != "=" else 1
-        return found
+            number *= radix if mode != "=" else 1
+        return number
 
     def classed(self, path: Path) -> Path:
         """The path of the representative of a rank or group."""
         return tuple(digit if mode == "=" else 0 for digit, mode in zip(path, self.modes))
 
     def moved(self, path: Path, by: Path) -> Path:
-        """Where a rank goes when the representative goes to the rank ``by``."""
+        """The image of a rank, if the image of the representative is the rank ``by``."""
         return tuple((digit + d) % radix if mode == "+" else digit ^ d if mode == "^" else digit
                      for digit, d, radix, mode in zip(path, by, self.radices, self.modes))
 

@@ -53,24 +53,24 @@ def compare(record: Mapping[str, Any], machine: Machine, topology: Topology | No
     """
     try:
         layout = topology or _layout(record["environment"])
-        found = [Compared(r["collective"], r["nbytes"], r["candidate"],
-                          r["statistics"]["p50_seconds"],
-                          _simulated(r, machine, layout, segment_bytes))
-                 for r in record["results"] if collective in (None, r["collective"])
-                 and r["candidate"].split(":")[0] in ALGORITHMS.get(r["collective"], ())]
+        compared = [Compared(r["collective"], r["nbytes"], r["candidate"],
+                             r["statistics"]["p50_seconds"],
+                             _simulated(r, machine, layout, segment_bytes))
+                    for r in record["results"] if collective in (None, r["collective"])
+                    and r["candidate"].split(":")[0] in ALGORITHMS.get(r["collective"], ())]
     except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise HpccollError(f"no record of hpccoll bench --json: {error!r}") from error
-    if not found:
+    if not compared:
         of = f" of {collective}" if collective else ""
         raise HpccollError(f"the record names no algorithm{of} that has a schedule; measure some: "
                            "hpccoll bench --algorithm ring,rabenseifner --json ...")
-    return found
+    return compared
 
 
-def picks(found: Sequence[Compared]) -> Picks:
+def picks(compared: Sequence[Compared]) -> Picks:
     """Count the sizes, with two algorithms or more, at which the simulation picks well."""
     right = of = 0
-    for _, same in groupby(sorted(found), key=lambda c: c[:2]):
+    for _, same in groupby(sorted(compared), key=lambda c: c[:2]):
         group = list(same)
         if len(group) > 1:
             chosen = min(group, key=lambda c: c.simulated)
@@ -85,10 +85,10 @@ def _simulated(result: Mapping[str, Any], machine: Machine, layout: Topology,
     # The benchmark writes it like a parameter of the algorithm.
     segment_bytes = params.pop("segment", segment_bytes)
     hierarchical = ALGORITHMS[result["collective"]][name].hierarchical
-    made = schedule(result["collective"], name, layout.size, root=result["root"] or 0,
+    plan = schedule(result["collective"], name, layout.size, root=result["root"] or 0,
                     topology=layout if hierarchical else None, **params)
     itemsize = result["nbytes"] // result["count"] if result["count"] else 0
-    return simulate(made, result["nbytes"], machine, layout, itemsize=itemsize,
+    return simulate(plan, result["nbytes"], machine, layout, itemsize=itemsize,
                     segment_bytes=segment_bytes).seconds
 
 

@@ -97,10 +97,11 @@ class Workload:
         program = self.schedule.program(rank)
         measure = self._measure(rank, program.scratch, segment)
         unit = self.unit if self.counts else self.unit / self.segments
-        made = []
+        rounds: list[Round] = []
         for steps in program.rounds:
             # In units, which are exact: sums of bytes would depend on how they were cut.
-            messages, reduced, copied = [], 0, 0
+            messages: list[tuple[bool, int, int]] = []
+            reduced = copied = 0
             places: dict[tuple[bool, int], int] = {}
             for step in steps:
                 units = measure(step.spans)
@@ -108,24 +109,25 @@ class Workload:
                     end = step.kind == SEND, step.peer
                     reduced += units if step.side else 0
                     if units and end in places:
-                        messages[places[end]][2] += units
+                        sends, peer, before = messages[places[end]]
+                        messages[places[end]] = sends, peer, before + units
                     elif units or not step.spans:
                         if units and self.joined:
                             places[end] = len(messages)
-                        messages.append([*end, units])
+                        messages.append((*end, units))
                 elif step.kind == COPY:
                     copied += units if any(s.buffer != IN for s in step.source) else 0
                 else:
                     reduced += units
             if messages or reduced or copied:
-                made.append(Round(tuple(SimulatedMessage(sends, peer, units * unit)
-                                        for sends, peer, units in messages),
-                                  reduced * unit, copied * unit))
-        return made
+                rounds.append(Round(tuple(SimulatedMessage(sends, peer, units * unit)
+                                          for sends, peer, units in messages),
+                                    reduced * unit, copied * unit))
+        return rounds
 
     def _measure(self, rank: int, scratch: Sequence[int],
                  segment: int) -> Callable[[Sequence[Span]], int]:
-        """A function that tells how many units, of one size, some spans hold."""
+        """A function that counts the units, of one size, in some spans."""
         if not self.unit:
             return lambda spans: 0
         if not self.counts:

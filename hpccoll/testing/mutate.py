@@ -24,9 +24,10 @@ from typing import NamedTuple, TypeVar
 
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.lowering import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
 from hpccoll.ir.schedule import RECV, SEND, Schedule
-from hpccoll.proof.verifier import BlockSizes, cases, lower_all, prove_segments
+from hpccoll.proof.cases import BlockSizes, cases, lower_all
+from hpccoll.proof.verifier import prove_segments
 from hpccoll.testing import every
 from hpccoll.testing.truth import Truth, Verdict
 

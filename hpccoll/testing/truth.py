@@ -24,9 +24,9 @@ import numpy
 
 from hpccoll.errors import MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.lowering import Extent, Local, Lowered, Phase, Segment, shifted
+from hpccoll.ir.extents import Extent, Local, Lowered, Phase, Segment, shifted
 from hpccoll.ir.schedule import RECV, Schedule
-from hpccoll.proof.verifier import BlockSizes
+from hpccoll.proof.cases import BlockSizes
 from hpccoll.runtime.executor import Execution
 from hpccoll.runtime.plan import Plan
 from hpccoll.testing.exact import Guarded

@@ -19,7 +19,7 @@ import numpy
 from hpccoll.calls import layouts
 from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, Collective
-from hpccoll.ir.lowering import SlotLayout
+from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.runtime import plan as plans
 from hpccoll.runtime.executor import Execution, Memory

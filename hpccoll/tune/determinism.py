@@ -25,6 +25,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.algorithms.table import reproducible
 from hpccoll.arrays.kernels import operator_of
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import USER, CallFacts
@@ -32,25 +33,8 @@ from hpccoll.config import NONE, RUN
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.choice import Choice
 
-#: Algorithms whose elements are all combined in one order, the same for those of one collective:
-#: for short messages first, for long ones last. None of them looks at nodes.
-STEADY = {
-    "allreduce": ("recursive_doubling", "rabenseifner"),
-    "reduce": ("rabenseifner",),
-    "reduce_scatter": ("butterfly",),
-    "scan": ("recursive_doubling",),
-    "exscan": ("recursive_doubling",),
-}
 #: Bytes from which on a message is long.
 LONG = 32 << 10
-#: Algorithms that add up all ranks' terms one after the other.
-CHAINS = {
-    "allreduce": ("ring", "linear", "allpairs"),
-    "reduce": ("linear", "chain"),
-    "reduce_scatter": ("ring", "linear", "pairwise"),
-    "scan": ("linear",),
-    "exscan": ("linear",),
-}
 #: Bytes of the elements that are of low precision, and the most of them that any chain may add.
 LOW, LONGEST = 2, 16
 #: NumPy's kind of elements that are several numbers, such as (value, index).
@@ -71,15 +55,16 @@ def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
     """Why an algorithm would break a promise that applies; empty if it would not."""
     if choice.is_native:
         return f"an MPI library promises no order of evaluation, determinism '{determinism}' does"
-    if determinism == RUN or choice.name in STEADY[facts.collective]:
+    names = reproducible(facts.collective)
+    if determinism == RUN or choice.name in names:
         return ""
     return (f"its order of evaluation depends on more than determinism '{determinism}' allows; "
-            f"{' and '.join(STEADY[facts.collective])} will do")
+            f"{' and '.join(names)} will do")
 
 
 def reproducible_algorithm(facts: CallFacts) -> str:
     """The algorithm that keeps every promise, for the size of a call."""
-    names = STEADY[facts.collective]
+    names = reproducible(facts.collective)
     return names[-1] if (facts.nbytes or 0) >= LONG else names[0]
 
 
@@ -103,7 +88,8 @@ def check_served(call: Call | None, name: str, args: Sequence[Any], determinism:
 def inaccurate(choice: Choice, facts: CallFacts, size: int) -> str:
     """Why an algorithm should not be chosen for numbers of low precision; empty if it may."""
     if (not facts.reduces or size <= LONGEST
-            or choice.name not in CHAINS.get(facts.collective, ())):
+            or choice.name not in ALGORITHMS[facts.collective]
+            or not ALGORITHMS[facts.collective][choice.name].chain):
         return ""
     if facts.itemsize > LOW or facts.exact or facts.kind == RECORD:
         return ""

@@ -137,7 +137,6 @@ RULES = (
     _crowd("reduce_scatter", "circulant", 128 * KIB, MIB, (OPEN_MPI,)),
     _crowd("reduce_scatter", "pairwise", MIB),
     _crowd("allgather", "neighbor_exchange", 16 * KIB, MIB, (MPICH,)),
-    _crowd("allgather", "recursive_doubling", 16 * KIB, MIB, (MPICH,)),
     _crowd("reduce", "linear", 4 * KIB, 2 * MIB, (MPICH,)),
     _crowd("reduce", "circulant", 2 * MIB, 0, (MPICH,)),
     _crowd("reduce", "linear", 4 * KIB, 64 * KIB),

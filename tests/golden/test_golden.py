@@ -1,8 +1,9 @@
-"""The text of small schedules: a change of any step is a decision somebody looks at.
+"""The text of small schedules, and the page of algorithms: a change is a decision.
 
     pytest tests/golden --update-golden
 
-writes the files anew. Each file holds one collective, all algorithms for 3, 4 and 5 ranks.
+writes the files anew. Each file here holds one collective, all algorithms for 3, 4 and 5 ranks;
+docs/algorithms.md is made from the table of algorithms.
 """
 
 from difflib import unified_diff
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.explain import as_markdown
 from hpccoll.ir.collectives import COLLECTIVES
 
 HERE = Path(__file__).parent
@@ -32,17 +34,25 @@ def text(collective: str) -> str:
     return "\n".join(map(str, made))
 
 
-@pytest.mark.parametrize("collective", ALGORITHMS)
-def test_schedules_are_what_they_were(collective, request):
-    path, found = HERE / f"{collective}.txt", text(collective)
+def compare(path, now, request):
+    """Fail with the difference between a file and what it should hold."""
     if request.config.getoption("--update-golden"):
-        path.write_text(found)
-    kept = path.read_text() if path.exists() else ""
-    if found != kept:
-        changes = "\n".join(unified_diff(kept.splitlines(), found.splitlines(), path.name,
+        path.write_text(now, encoding="utf-8")
+    kept = path.read_text(encoding="utf-8") if path.exists() else ""
+    if now != kept:
+        changes = "\n".join(unified_diff(kept.splitlines(), now.splitlines(), path.name,
                                          "now", lineterm=""))
         pytest.fail(f"{changes}\n\nIf this is intended: pytest tests/golden --update-golden",
                     pytrace=False)
+
+
+@pytest.mark.parametrize("collective", ALGORITHMS)
+def test_schedules_are_what_they_were(collective, request):
+    compare(HERE / f"{collective}.txt", text(collective), request)
+
+
+def test_the_page_of_algorithms_is_made_from_the_table(request):
+    compare(HERE.parents[1] / "docs" / "algorithms.md", as_markdown(), request)
 
 
 def test_every_file_belongs_to_a_collective():

@@ -10,7 +10,7 @@ from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
 from hpccoll.ir.collectives import COLLECTIVES, block_counts
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
-from hpccoll.proof.verifier import BlockSizes
+from hpccoll.proof.cases import BlockSizes
 from hpccoll.testing.world import Problem
 
 #: Most ranks of a random call.

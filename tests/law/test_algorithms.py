@@ -6,17 +6,18 @@ from hypothesis import strategies as st
 from law.strategies import calls
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.lowering import shifted
+from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
+from hpccoll.ir.extents import shifted
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.proof.verifier import lower_all, prove, slot_keys
+from hpccoll.proof.cases import lower_all
+from hpccoll.proof.verifier import prove
 from hpccoll.testing.world import run
 
 pytestmark = pytest.mark.parametrize("collective", ALGORITHMS)
 
 
 def lowered(call):
-    """Every rank's lanes."""
+    """Every rank's segments."""
     made = call.schedule
     return [lower_all(made, made.collective, rank, call.case()) for rank in range(made.size)]
 
@@ -56,12 +57,12 @@ def test_builders_are_pure(collective, data):
 def test_extents_lie_inside_their_buffers(collective, data):
     call = data.draw(calls(collective))
     made, case = call.schedule, call.case()
-    for rank, lanes in enumerate(lowered(call)):
+    for rank, segments in enumerate(lowered(call)):
         keys = slot_keys(made.collective, rank, made.size, made.root, made.nblocks)
         room = {buffer: sum(map(case.size_of, held)) for buffer, held in keys.items()}
         if call.in_place:
             room[OUT] = room[IN] = max(room.get(IN, 0), room.get(OUT, 0))
-        for program, shift in lanes:
+        for program, shift in segments:
             assert 0 <= program.landing <= program.scratch
             room[TMP] = program.scratch
             for phase in program.phases:
@@ -76,9 +77,9 @@ def test_extents_lie_inside_their_buffers(collective, data):
 def test_what_is_sent_is_received(collective, data):
     """Of equal sizes and in one order, pair by pair and segment by segment."""
     moved = {SEND: {}, RECV: {}}
-    for rank, lanes in enumerate(lowered(data.draw(calls(collective)))):
-        for number, lane in enumerate(lanes):
-            for phase in lane.program.phases:
+    for rank, segments in enumerate(lowered(data.draw(calls(collective)))):
+        for number, segment in enumerate(segments):
+            for phase in segment.program.phases:
                 for kind, peer, extent in phase.messages:
                     pair = (rank, peer) if kind == SEND else (peer, rank)
                     moved[kind].setdefault((pair, number), []).append(extent.count)
@@ -90,13 +91,13 @@ def test_segments_write_every_wanted_element_and_none_twice(collective, data):
     """Each element is the work of one segment; a root that holds the result already has none."""
     call = data.draw(calls(collective))
     made, case = call.schedule, call.case()._replace(in_place=False)
-    for rank, lanes in enumerate(lowered(call._replace(in_place=False))):
+    for rank, segments in enumerate(lowered(call._replace(in_place=False))):
         wanted = [w.block for w in made.collective.wanted(rank, made.size, made.root,
                                                           made.nblocks)]
         if collective == "bcast" and rank == made.root:
             wanted = []
         written = []
-        for program, shift in lanes:
+        for program, shift in segments:
             cells = set()
             for phase in program.phases:
                 extents = [m.extent for m in phase.messages if m.kind == RECV]

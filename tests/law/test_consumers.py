@@ -1,6 +1,6 @@
 """Messages used where they lie leave the same memory as messages received first.
 
-Random phases, most of which no algorithm would make: whatever :func:`hpccoll.ir.lowering.consumers`
+Random phases, most of which no algorithm would make: whatever :func:`hpccoll.ir.dataflow.consumers`
 accepts is carried out on arrays, with messages that arrive in any order, that are used from the
 sender's memory or put aside into their landing space first, and sends that are read early or late.
 """
@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.lowering import Extent, Local, Message, Phase, consumers, within
+from hpccoll.ir.dataflow import consumers
+from hpccoll.ir.extents import Extent, Local, Message, Phase, within
 from hpccoll.ir.schedule import RECV, SEND
 
 #: Elements of a cell; buffers are made of CELLS cells, scratch of that many and landing space.

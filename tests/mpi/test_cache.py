@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.errors import CommunicatorError, HpccollError
 from hpccoll.comm.small_calls import never
+from hpccoll.errors import CommunicatorError, HpccollError
 from hpccoll.runtime import context as contexts
 
 VIEWS = pytest.mark.parametrize("form", [lambda array: array, lambda array: array[:]],

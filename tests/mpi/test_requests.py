@@ -239,7 +239,7 @@ def test_errors_of_the_thread_reach_those_who_wait_for_all(comm, capfd):
     with operation.lock:
         broken = not operation.over
         if broken:
-            operation._land(RuntimeError("something broke"))
+            operation._complete(RuntimeError("something broke"))
     if broken:
         with pytest.raises(MPI.Exception):
             MPI.Request.Waitall([request])

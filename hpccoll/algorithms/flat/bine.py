@@ -1,11 +1,11 @@
 """Bine trees: binomial trees whose branches reach to both sides, so they need not reach as far.
 
-The tree of a root is the way its block takes in the allgather of :mod:`hpccoll.algorithms.flat.swing`:
-the root first sends to its farthest partner, and every rank that has the vector to ever nearer
-ones. It is as deep as a binomial tree, but its edges are shorter, so fewer of them cross between
-groups of ranks whose sizes are no powers of two. Branches on both sides mix the order of ranks:
-reductions must commute. Of an odd number of ranks, a neighbour of the root is left out and hangs
-below it.
+The tree of a root is the way its block takes in the allgather of
+:mod:`~hpccoll.algorithms.flat.swing`: the root first sends to its farthest partner, and every rank
+that has the vector to ever nearer ones. It is as deep as a binomial tree, but its edges are
+shorter, so fewer of them cross between groups of ranks whose sizes are no powers of two. Branches
+on both sides mix the order of ranks: reductions must commute. Of an odd number of ranks, a
+neighbour of the root is left out and hangs below it.
 Source: De Sensi et al., "Bine Trees: Enhancing Collective Operations by Optimizing Communication
 Locality", SC 2025, arXiv 2508.17311 (powers of two).
 Rounds: floor(log2 p). Sent: n a child, of which the root has most; reduce n.

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.schedule import Program, Span, at, copy, recv, send
+from hpccoll.ir.schedule import Program, Round, Span, at, copy, recv, send
 
 #: For each round the hops taken in it: the distance, and the offsets whose blocks take it.
 Hops = Sequence[Sequence[tuple[int, Sequence[int]]]]
@@ -25,7 +25,7 @@ Hops = Sequence[Sequence[tuple[int, Sequence[int]]]]
 
 def allgather(rank: int, size: int, k: int) -> Program:
     """Multiply the range of blocks held by k every round."""
-    rounds = [(copy(at(OUT, rank), at(IN, 0)),)]
+    rounds: list[Round] = [(copy(at(OUT, rank), at(IN, 0)),)]
     for power in powers(size, k):
         steps = []
         for distance in range(power, min(k * power, size), power):
@@ -50,12 +50,12 @@ def powers(size: int, k: int) -> list[int]:
     """
     if k < 2:
         raise ArgumentError("k", f"digits need a base of at least 2, got {k}")
-    found = []
+    digits = []
     power = 1
     while power < size:
-        found.append(power)
+        digits.append(power)
         power *= k
-    return found
+    return digits
 
 
 def hops(size: int, k: int) -> Hops:
@@ -74,7 +74,7 @@ def forward(rank: int, size: int, rounds: Hops) -> Program:
     """
     last = {offset: number for number, hops in enumerate(rounds)
             for _, offsets in hops for offset in offsets}
-    program = [(copy(at(OUT, rank), at(IN, rank)),
+    program: list[Round] = [(copy(at(OUT, rank), at(IN, rank)),
                 copy(at(TMP, 0, size - rank), at(IN, rank, size)),
                 copy(at(TMP, size - rank, size), at(IN, 0, rank)))]
     for number, moves in enumerate(rounds):

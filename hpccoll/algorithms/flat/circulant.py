@@ -59,10 +59,10 @@ def skips(size: int) -> Iterator[tuple[int, int]]:
     >>> list(skips(13))
     [(1, 2), (2, 4), (4, 7), (7, 13)]
     """
-    found = [size]
-    while found[-1] > 1:
-        found.append((found[-1] + 1) // 2)
-    return zip(found[:0:-1], found[-2::-1])
+    downwards = [size]
+    while downwards[-1] > 1:
+        downwards.append((downwards[-1] + 1) // 2)
+    return zip(downwards[:0:-1], downwards[-2::-1])
 
 
 def _combine(rank: int, size: int, buffer: str, skip: int, following: int) -> Round:
@@ -81,13 +81,13 @@ def _collect(rank: int, size: int, skip: int, following: int) -> Round:
 
 def hops(size: int) -> Hops:
     """Rounds of the alltoall: the skip, and the offsets whose blocks take it."""
-    left, found = list(range(size)), []
+    left, rounds = list(range(size)), []
     for skip, _ in reversed(list(skips(size))):
         moving = [offset for offset in range(size) if left[offset] >= skip]
         for offset in moving:
             left[offset] -= skip
-        found.append([(skip, moving)])
-    return found
+        rounds.append([(skip, moving)])
+    return rounds
 
 
 def alltoall_sent(size: int) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
+from hpccoll.ir.schedule import LEFT, Program, Round, at, copy, recv, send
 
 
 def bcast(rank: int, size: int, root: int, n: int) -> Program:
@@ -29,7 +29,7 @@ def bcast(rank: int, size: int, root: int, n: int) -> Program:
 def reduce(rank: int, size: int, root: int, n: int) -> Program:
     """Combine n blocks along the circulant graph, backwards; commutative."""
     mine = OUT if rank == root else TMP
-    rounds = [(copy(at(mine, 0, n), at(IN, 0, n)),)]
+    rounds: list[Round] = [(copy(at(mine, 0, n), at(IN, 0, n)),)]
     for above, into, below, out in reversed(list(exchanges(rank, size, root, n))):
         steps = (send(below, at(mine, out)),) if out is not None else ()
         rounds.append(steps + ((recv(above, at(mine, into), reduce=LEFT),)
@@ -37,7 +37,8 @@ def reduce(rank: int, size: int, root: int, n: int) -> Program:
     return Program(tuple(filter(None, rounds)), () if rank == root else range(n))
 
 
-def exchanges(rank: int, size: int, root: int, n: int) -> Iterator[tuple]:
+def exchanges(rank: int, size: int, root: int, n: int
+              ) -> Iterator[tuple[int, int | None, int, int | None]]:
     """Yield (rank above, block to it, rank below, block from it) of every broadcast round."""
     skip, virtual = skips(size), (rank - root) % size
     q = len(skip) - 1
@@ -51,17 +52,12 @@ def exchanges(rank: int, size: int, root: int, n: int) -> Iterator[tuple]:
                (rank - skip[k]) % size, into if into >= 0 and virtual else None)
 
 
-def rounds(size: int, n: int) -> int:
-    """Rounds of a broadcast or reduction of n blocks: n-1+q."""
-    return n - 1 + (size - 1).bit_length() if size > 1 else 0
-
-
 def skips(size: int) -> list[int]:
     """1 = S_0, S_1, ..., S_q = size, each the half, rounded up, of the next."""
-    found = [size]
-    while found[-1] > 1:
-        found.append(-(-found[-1] // 2))
-    return found[::-1]
+    downwards = [size]
+    while downwards[-1] > 1:
+        downwards.append(-(-downwards[-1] // 2))
+    return downwards[::-1]
 
 
 def baseblock(virtual: int, skip: list[int]) -> int:

@@ -23,7 +23,7 @@ def barrier(rank: int, size: int, k: int) -> Program:
 
 def distances(size: int, k: int) -> list[int]:
     """1, k, k^2, ... below the number of ranks: one for each round."""
-    found = [1] if size > 1 else []
-    while found and found[-1] * radix(k) < size:
-        found.append(found[-1] * k)
-    return found
+    hops = [1] if size > 1 else []
+    while hops and hops[-1] * radix(k) < size:
+        hops.append(hops[-1] * k)
+    return hops

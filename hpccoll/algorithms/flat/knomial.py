@@ -2,8 +2,8 @@
 
 Few rounds, whole vectors: right for small messages on many ranks. Binomial is k = 2; a larger k
 makes the tree flatter and the root busier. The tree is cut from ranges of real ranks (see
-:func:`hpccoll.algorithms.parts.trees.knomial`), so reductions keep rank order and gathered blocks are
-contiguous for every root.
+:func:`~hpccoll.algorithms.parts.trees.knomial`), so reductions keep rank order and gathered blocks
+are contiguous for every root.
 Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005; k-nomial in Open MPI, UCC.
 Rounds: the largest j with (k^j - 1)/(k - 1) < p, floor(log2 p) for k = 2. Sent: n per child,
 at most ceil(log2 p) children for k = 2; reduce n; gather n floor(p/2)/p; scatter n(p-1)/p.

@@ -13,12 +13,24 @@ Rounds: pairwise p-1, scattered ceil((p-1)/batch), linear 1. Sent: p-1 blocks; a
 from __future__ import annotations
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.schedule import LEFT, RIGHT, Program, Span, Step, at, copy, recv, reduce, send
+from hpccoll.ir.schedule import (
+    LEFT,
+    RIGHT,
+    Program,
+    Round,
+    Span,
+    Step,
+    at,
+    copy,
+    recv,
+    reduce,
+    send,
+)
 
 
 def alltoall(rank: int, size: int) -> Program:
     """Swap blocks with one partner a round; pairs swap both ways where p is a power of two."""
-    rounds = [(copy(at(OUT, rank), at(IN, rank)),)]
+    rounds: list[Round] = [(copy(at(OUT, rank), at(IN, rank)),)]
     for step in range(1, size):
         to, frm = (rank + step) % size, (rank - step) % size
         if size & (size - 1) == 0:
@@ -29,7 +41,7 @@ def alltoall(rank: int, size: int) -> Program:
 
 def scattered_alltoall(rank: int, size: int, batch: int) -> Program:
     """Take ``batch`` steps a round: in flight together, without flooding the network."""
-    rounds = [(copy(at(OUT, rank), at(IN, rank)),)]
+    rounds: list[Round] = [(copy(at(OUT, rank), at(IN, rank)),)]
     for first in range(1, size, batch):
         steps: list[Step] = []
         for step in range(first, min(first + batch, size)):

@@ -15,7 +15,19 @@ Rounds: q = ceil(log2 p) for each half, 2q for allreduce. Sent: n(p-1)/p for eac
 from __future__ import annotations
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.schedule import LEFT, RIGHT, Program, Round, Span, at, copy, recv, reduce, send
+from hpccoll.ir.schedule import (
+    LEFT,
+    RIGHT,
+    Program,
+    Round,
+    Span,
+    Step,
+    at,
+    copy,
+    recv,
+    reduce,
+    send,
+)
 
 
 def allreduce(rank: int, size: int) -> Program:
@@ -67,16 +79,16 @@ def layout(size: int) -> list[int]:
 
 def slices(order: list[int]) -> list[tuple[int, Span, tuple[Span, ...]]]:
     """Tell for distances 1, 2, 4, ... the tail that moves and the front that it meets."""
-    found, live, distance = [], len(order), 1
+    parts, live, distance = [], len(order), 1
     while live > 1:
         kept = (live + 1) // 2
         # The largest offset has no counterpart in the tail when one too many is kept.
         alone = order.index(2 * distance * (kept - 1)) if live % 2 else kept
         front = [at(TMP, 0, alone), at(TMP, alone + 1, kept)]
-        found.append((distance, at(TMP, kept, live),
+        parts.append((distance, at(TMP, kept, live),
                       tuple(span for span in front if span.start < span.stop)))
         live, distance = kept, 2 * distance
-    return found
+    return parts
 
 
 def _combine(rank: int, size: int, distance: int, tail: Span, front: tuple[Span, ...]) -> Round:
@@ -86,7 +98,8 @@ def _combine(rank: int, size: int, distance: int, tail: Span, front: tuple[Span,
 
 def _collect(rank: int, size: int, distance: int, tail: Span, front: tuple[Span, ...]) -> Round:
     """Give the front, in two messages round a gap so that none needs packing; take the tail."""
-    steps, start = [], tail.start
+    steps: list[Step] = []
+    start = tail.start
     for span in front:
         stop = start + span.stop - span.start
         steps += (send((rank - distance) % size, span),

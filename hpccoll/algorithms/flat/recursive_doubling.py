@@ -45,7 +45,7 @@ def allgather(rank: int, size: int) -> Program:
     """Swap all blocks held; a folded rank gives its block first and gets the rest last."""
     fold = Fold(size)
     virtual, others = fold.virtual(rank), fold.others(rank)
-    rounds = [(copy(at(OUT, rank), at(IN, 0)),)]
+    rounds: list[Round] = [(copy(at(OUT, rank), at(IN, 0)),)]
     if virtual is None:
         leader, = others
         rounds.append((send(leader, at(OUT, rank)),))

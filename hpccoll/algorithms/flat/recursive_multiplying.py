@@ -70,9 +70,10 @@ def _fewest(number: int, most: int) -> list[int] | None:
     """Shortest product of factors 2..``most``, largest first, that gives the number."""
     if number == 1:
         return []
-    found = [[factor, *rest] for factor in range(min(most, number), 1, -1) if number % factor == 0
-             for rest in [_fewest(number // factor, factor)] if rest is not None]
-    return min(found, key=len, default=None)
+    products = [[factor, *rest]
+                for factor in range(min(most, number), 1, -1) if number % factor == 0
+                for rest in [_fewest(number // factor, factor)] if rest is not None]
+    return min(products, key=len, default=None)
 
 
 def rounds(size: int, k: int) -> int:

@@ -12,13 +12,13 @@ Rounds: p-1 for each half, 2(p-1) for allreduce. Sent per rank: n(p-1)/p per hal
 from __future__ import annotations
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
+from hpccoll.ir.schedule import LEFT, Program, Round, at, copy, recv, send
 
 
 def allreduce(rank: int, size: int) -> Program:
     """Reduce-scatter round the ring, then allgather the finished blocks the same way."""
     left, right = (rank - 1) % size, (rank + 1) % size
-    rounds = [(copy(at(OUT, 0, size), at(IN, 0, size)),)]
+    rounds: list[Round] = [(copy(at(OUT, 0, size), at(IN, 0, size)),)]
     for t in range(size - 1):
         rounds.append((send(right, at(OUT, (rank - t) % size)),
                        recv(left, at(OUT, (rank - t - 1) % size), reduce=LEFT)))
@@ -32,7 +32,8 @@ def reduce_scatter(rank: int, size: int) -> Program:
     """Each block travels once round, gathering a contribution at every stop."""
     left, right = (rank - 1) % size, (rank + 1) % size
     # In place, out[0] is the start of the input: everything is saved before it is written.
-    rounds = [(copy(at(TMP, 0, size), at(IN, 0, size)), copy(at(OUT, 0), at(TMP, rank)))]
+    rounds: list[Round] = [
+        (copy(at(TMP, 0, size), at(IN, 0, size)), copy(at(OUT, 0), at(TMP, rank)))]
     for t in range(size - 1):
         into = at(TMP, (rank - t - 2) % size) if t < size - 2 else at(OUT, 0)
         rounds.append((send(right, at(TMP, (rank - t - 1) % size)),
@@ -43,7 +44,7 @@ def reduce_scatter(rank: int, size: int) -> Program:
 def allgather(rank: int, size: int) -> Program:
     """Each block travels once round, left behind at every stop."""
     left, right = (rank - 1) % size, (rank + 1) % size
-    rounds = [(copy(at(OUT, rank), at(IN, 0)),)]
+    rounds: list[Round] = [(copy(at(OUT, rank), at(IN, 0)),)]
     for t in range(size - 1):
         rounds.append((send(right, at(OUT, (rank - t) % size)),
                        recv(left, at(OUT, (rank - t - 1) % size))))

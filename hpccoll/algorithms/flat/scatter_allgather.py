@@ -51,16 +51,18 @@ def bcast_ring(rank: int, size: int, root: int) -> Program:
     rounds = scatter(rank, size, root)
     for t in range(size - 1):
         out, into = (rank - t) % size, (rank - t - 1) % size
-        steps = (send(right, at(OUT, out)),) if out not in known else ()
-        steps += (recv(left, at(OUT, into)),) if into not in held else ()
-        rounds.append(steps)
+        sent = (send(right, at(OUT, out)),) if out not in known else ()
+        received = (recv(left, at(OUT, into)),) if into not in held else ()
+        rounds.append((*sent, *received))
     return Program(tuple(filter(None, rounds)))
 
 
 def scatter(rank: int, size: int, root: int) -> list[Round]:
     """Hand each binomial subtree's blocks to its head."""
     node = knomial(rank, size, root)
-    rounds = [(recv(node.parent, blocks(node.ranks)),)] if node.parent is not None else []
+    rounds: list[Round] = []
+    if node.parent is not None:
+        rounds.append((recv(node.parent, blocks(node.ranks)),))
     if node.children:
         rounds.append(tuple(send(child, blocks(ranks))
                             for child, ranks in zip(node.children, node.branches)))

@@ -1,11 +1,12 @@
 """Swing: most data between the nearest ranks, and partners that are not as far as powers of two.
 
-The reduce-scatter takes steps 0, 1, 2, ... of :mod:`hpccoll.algorithms.parts.swing_routes`, to partners 1, 1,
-3, 5, 11, ... ranks away, and sends every block in the first step of its route; the allgather runs
-backwards. Scratch holds blocks in the order of their routes: what a step sends is one slice. An
-allreduce needs no scratch if such an order of its vector suits all ranks (up to 128 ranks all
-multiples of 8). Distances are two thirds of powers of two, so fewer blocks cross between groups of
-ranks than with other algorithms of so few rounds, unless sizes of groups are powers of two.
+The reduce-scatter takes steps 0, 1, 2, ... of :mod:`~hpccoll.algorithms.parts.swing_routes`, to
+partners 1, 1, 3, 5, 11, ... ranks away, and sends every block in the first step of its route; the
+allgather runs backwards. Scratch holds blocks in the order of their routes: what a step sends is
+one slice. An allreduce needs no scratch if such an order of its vector suits all ranks (up to 128
+ranks all multiples of 8). Distances are two thirds of powers of two, so fewer blocks cross between
+groups of ranks than with other algorithms of so few rounds, unless sizes of groups are powers of
+two.
 Steps need an even number of ranks P: of an odd one, the last rank exchanges single blocks with
 their owners, in every step as many as others exchange.
 Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", NSDI 2024;
@@ -118,7 +119,7 @@ def layout(rank: int, size: int) -> list[int]:
     return [partner(rank, offset, ring) for offset in routes(ring)[0]] + [ring] * (size % 2)
 
 
-def served(move: Move, order: tuple[int, ...]) -> tuple[int, ...]:
+def served(move: Move, order: Sequence[int]) -> Sequence[int]:
     """The ranks with which a last rank that is one too many exchanges blocks in a step.
 
     They are those with the numbers of the offsets that move, so its port is as busy as others'.

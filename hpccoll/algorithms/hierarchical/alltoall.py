@@ -23,10 +23,12 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import chain, product
 
-from hpccoll.algorithms.flat import knomial, pairwise
-from hpccoll.algorithms.hierarchical.composition import WORK, GroupLevel, among, levels
+from hpccoll.algorithms.flat import pairwise
+from hpccoll.algorithms.hierarchical.composition import WORK, GroupLevel, levels
+from hpccoll.algorithms.hierarchical.exchanges import GATHER, SCATTER, among
 from hpccoll.ir.collectives import ALLTOALL, IN, OUT, slot_keys
-from hpccoll.ir.passes import Piece, Place, allot, concatenate, embed, joined, runs
+from hpccoll.ir.extents import joined
+from hpccoll.ir.passes import Piece, Place, allot, concatenate, embed, runs
 from hpccoll.ir.schedule import Program, Span, at
 from hpccoll.ir.topology import Topology
 
@@ -99,10 +101,10 @@ def leader(rank: int, topology: Topology) -> Program:
         source, target = (top.groups[i] for i in divmod(key, count))
         return [Piece(leaders, [frm * size + to for frm in source for to in target])]
 
-    up = (among("gather", knomial.gather, level, rank,
+    up = (among(GATHER, level, rank,
                 [sent_by(group, size) for group in level.groups],
                 {IN: place(level)[0], OUT: rows}) for level in reversed(inner))
-    down = (among("scatter", knomial.scatter, level, rank,
+    down = (among(SCATTER, level, rank,
                   [received_by(group, size) for group in level.groups],
                   {IN: columns, OUT: place(level)[1]}) for level in inner)
     exchanged = Program(())

@@ -39,19 +39,19 @@ def allgather(rank: int, topology: Topology) -> Program:
 
     def shares(first: int, held: int, parts: int) -> list[Sequence[int]]:
         """The blocks of some groups, counted round all groups, in so many parts."""
-        found = (groups[(first + i) % count] for i in range(held))
-        return cut(list(chain.from_iterable(found)), parts, 0)
+        around = (groups[(first + i) % count] for i in range(held))
+        return cut(list(chain.from_iterable(around)), parts, 0)
 
     parts = [Program(((copy(at(OUT, rank), at(IN, 0)),),)),
              _spread(index, group, [[block] for block in group])]
     for window in windows(count, fetching):
         fold, came = fetchers(count, fetching, window), []
         for number in range(fold.power):
-            ahead, lanes = window * (number + 1), fold.members(number)
+            ahead, sharing = window * (number + 1), fold.members(number)
             held = min(window, count - ahead)
-            came += shares(mine + ahead, held, len(lanes))
-            if index in lanes:
-                given = shares(mine, held, len(lanes))[lanes.index(index)]
+            came += shares(mine + ahead, held, len(sharing))
+            if index in sharing:
+                given = shares(mine, held, len(sharing))[sharing.index(index)]
                 to, frm = (groups[(mine + step) % count][index] for step in (-ahead, ahead))
                 parts.append(Program(((send(to, *runs(OUT, given)),
                                        recv(frm, *runs(OUT, came[index]))),)))
@@ -72,11 +72,11 @@ def windows(count: int, fetching: int) -> list[int]:
     >>> windows(10, 2)
     [1, 3, 9]
     """
-    found, held = [], 1
+    widths, held = [], 1
     while held < count:
-        found.append(held)
+        widths.append(held)
         held *= fetching + 1
-    return found
+    return widths
 
 
 def fetchers(count: int, fetching: int, window: int) -> Fold:

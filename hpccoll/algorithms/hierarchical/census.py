@@ -1,4 +1,4 @@
-"""Lane window: several ranks of a group exchange windows at once, each with another group.
+"""Lane census: several ranks of a group exchange windows at once, each with another group.
 
 Groups are the N largest ones; k ranks of each are its lanes. Every group first sums up its own
 contributions x. From then on its lanes hold E, the sum of the e groups just below, e = 0 at first.
@@ -9,7 +9,7 @@ ends as all other groups. In the first round only t lanes have anything to fetch
 vectors where ranks of a group are much nearer than others; one lane is the window between leaders.
 Groups start at different places of the circle and associate differently: floating-point results
 may differ between them. Groups inside of groups are passed over.
-Source: :mod:`hpccoll.algorithms.flat.census`, with digits for bits; messages of many ranks of a group:
+Source: :mod:`hpccoll.algorithms.flat.census`, with digits for bits; messages of many ranks:
 Bienz, Olson and Gropp, "Node-Aware Improvements to Allreduce", arXiv 1910.09650 (NAP). Any number
 of groups, of any sizes, is our own.
 Rounds, for N groups of k ranks, k a power of two: R = ceil(log_(k+1) N) between groups, R log2 k
@@ -18,14 +18,14 @@ inside, and what the t lanes of the first round take to serve all. Sent: n in ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from hpccoll.algorithms.flat import knomial, recursive_doubling
 from hpccoll.algorithms.hierarchical.composition import levels
+from hpccoll.algorithms.hierarchical.exchanges import ALLREDUCE, BCAST, REDUCE, on_vector
 from hpccoll.algorithms.parts import trees
 from hpccoll.algorithms.parts.folding import Fold
-from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, TMP, slot_keys
-from hpccoll.ir.passes import Piece, concatenate, embed
+from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.passes import Place, concatenate
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, Span, Step, at, copy, recv, reduce, send
 from hpccoll.ir.topology import Topology
 
@@ -39,14 +39,14 @@ def allreduce(rank: int, topology: Topology, k: int) -> Program:
     lanes = min(k, *map(len, level.groups), topology.size)
     fold, index = Fold(len(group), lanes), rank - group.start
     lane, leader = fold.virtual(index), fold.real(fold.group(index))
-    crew = [group[i] for i in fold.members(fold.group(index))]
-    home, root = RESULT if lane is None else OWN, crew.index(group[leader])
-    parts = [Program(((copy(home, at(IN, 0)),),)),
-             _inside("reduce", knomial.reduce, crew, rank, home, root)]
+    folded = [group[i] for i in fold.members(fold.group(index))]
+    vector, root = RESULT if lane is None else OWN, folded.index(group[leader])
+    parts = [Program(((copy(vector, at(IN, 0)),),)),
+             on_vector(REDUCE, folded, rank, _only(vector), root)]
     if lane is not None:
         peers = [[g[Fold(len(g), lanes).real(i)] for i in range(lanes)] for g in level.groups]
         parts.append(_grown(level.mine, lane, peers))
-    parts.append(_inside("bcast", knomial.bcast, crew, rank, RESULT, root))
+    parts.append(on_vector(BCAST, folded, rank, _only(RESULT), root))
     return concatenate(*parts)._replace(scratch=() if lane is None else (0, 0))
 
 
@@ -61,20 +61,20 @@ def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
         lane: the lane of this rank.
         peers: the ranks of all groups' lanes.
     """
-    crew = peers[mine]
-    rank, count, covered = crew[lane], len(peers), 0
-    moves = digits(count, len(crew))
+    ranks = peers[mine]
+    rank, count, covered = ranks[lane], len(peers), 0
+    moves = digits(count, len(ranks))
     window, other = (RESULT, SPARE) if lane == 0 or len(moves) % 2 else (SPARE, RESULT)
-    parts = [_inside("allreduce", recursive_doubling.allreduce, crew, rank, OWN)]
+    parts = [on_vector(ALLREDUCE, ranks, rank, _only(OWN))]
     for number, with_own in enumerate(moves):
         last = number == len(moves) - 1
         if covered:
-            own, active, given = lane < with_own, crew, window
+            own, active, given = lane < with_own, ranks, window
             ahead = covered * (lane + 1) + min(lane + 1, with_own)
         else:
             # Nobody has a window yet: as many lanes as can fetch own sums, then serve the others.
-            heads = Fold(len(crew), with_own, root=0)
-            own, active, given = False, [crew[heads.real(i)] for i in range(with_own)], OWN
+            heads = Fold(len(ranks), with_own, root=0)
+            own, active, given = False, [ranks[heads.real(i)] for i in range(with_own)], OWN
             ahead = 1 + heads.group(lane)
         to, frm = (peers[(mine + step) % count][lane] for step in (ahead, -ahead))
         before: list[Step] = []
@@ -91,27 +91,20 @@ def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:
             window, other = other, window
         if lane == 0 and last and not own:
             steps.append(reduce(window, OWN, RIGHT))
-        parts += [Program(tuple(tuple(found) for found in (before, steps) if found)),
-                  _inside("allreduce", recursive_doubling.allreduce, active, rank, window)]
+        parts += [Program(tuple(tuple(part) for part in (before, steps) if part)),
+                  on_vector(ALLREDUCE, active, rank, _only(window))]
         if not covered:
-            served = [crew[i] for i in heads.members(heads.group(lane))]
-            head = crew[heads.real(heads.group(lane))]
-            parts.append(_inside("bcast", knomial.bcast, served, rank, window,
+            served = [ranks[i] for i in heads.members(heads.group(lane))]
+            head = ranks[heads.real(heads.group(lane))]
+            parts.append(on_vector(BCAST, served, rank, _only(window),
                                  served.index(head)))
-        covered = (len(crew) + 1) * covered + with_own
+        covered = (len(ranks) + 1) * covered + with_own
     return concatenate(*parts) if moves else Program(((copy(RESULT, OWN),),))
 
 
-def _inside(collective: str, build: Callable[..., Program], ranks: Sequence[int], rank: int,
-            vector: Span, *root: int) -> Program:
-    """Run a flat algorithm on a vector in place among some ranks; others do nothing."""
-    if rank not in ranks:
-        return Program(())
-    index, size = ranks.index(rank), len(ranks)
-    return embed(build(index, size, *root),
-                 slot_keys(COLLECTIVES[collective], index, size, *(root or (0,))),
-                 lambda key: [Piece(ranks, (0,))],
-                 dict.fromkeys((IN, OUT, TMP), lambda keys: (vector,)))
+def _only(vector: Span) -> dict[str, Place]:
+    """Keep the only block of a flat algorithm in this vector, in place."""
+    return dict.fromkeys((IN, OUT, TMP), lambda keys: (vector,))
 
 
 def digits(count: int, lanes: int) -> list[int]:
@@ -120,11 +113,11 @@ def digits(count: int, lanes: int) -> list[int]:
     >>> digits(11, 2)
     [1, 0, 1]
     """
-    found, left = [], count - 1
+    numerals, left = [], count - 1
     while left:
         left, digit = divmod(left, lanes + 1)
-        found.append(digit)
-    return found[::-1]
+        numerals.append(digit)
+    return numerals[::-1]
 
 
 def rounds(topology: Topology, k: int) -> int | None:

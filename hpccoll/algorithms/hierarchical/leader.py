@@ -18,16 +18,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hpccoll.algorithms.flat import circulant, dissemination, knomial, recursive_doubling
+from hpccoll.algorithms.flat import dissemination
 from hpccoll.algorithms.hierarchical.composition import (
     WORK,
     GroupLevel,
-    among,
     inside,
     levels,
     started,
 )
-from hpccoll.algorithms.hierarchical.composition import reduce_scatter as flat_reduce_scatter
+from hpccoll.algorithms.hierarchical.exchanges import (
+    ALLGATHER,
+    ALLREDUCE,
+    BCAST,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+    among,
+)
 from hpccoll.algorithms.parts import tree_walks, trees
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.passes import Place, concatenate, embed
@@ -38,54 +46,54 @@ from hpccoll.ir.topology import Topology
 def allreduce(rank: int, topology: Topology) -> Program:
     """Reduce to the leaders, combine by recursive doubling between them, broadcast."""
     top, *inner = levels(topology, rank)
-    home, whole = inside(OUT), [(0,)]
+    place, whole = inside(OUT), [(0,)]
     return started(OUT, concatenate(
-        *(among("reduce", knomial.reduce, level, rank, whole, home) for level in reversed(inner)),
-        among("allreduce", recursive_doubling.allreduce, top, rank, whole, home),
-        *(among("bcast", knomial.bcast, level, rank, whole, home) for level in inner)), 1)
+        *(among(REDUCE, level, rank, whole, place) for level in reversed(inner)),
+        among(ALLREDUCE, top, rank, whole, place),
+        *(among(BCAST, level, rank, whole, place) for level in inner)), 1)
 
 
 def bcast(rank: int, topology: Topology, root: int) -> Program:
     """Broadcast between the leaders of the largest groups first, then inside each group."""
-    return concatenate(*(among("bcast", knomial.bcast, level, rank, [(0,)], inside(OUT), root)
+    return concatenate(*(among(BCAST, level, rank, [(0,)], inside(OUT), root)
                          for level in levels(topology, rank)))
 
 
 def reduce(rank: int, topology: Topology, root: int) -> Program:
     """Reduce inside the smallest groups first, last between the leaders of the largest."""
-    home = OUT if rank == root else WORK
-    return started(home, concatenate(
-        *(among("reduce", knomial.reduce, level, rank, [(0,)], inside(home), root)
+    place = OUT if rank == root else WORK
+    return started(place, concatenate(
+        *(among(REDUCE, level, rank, [(0,)], inside(place), root)
           for level in reversed(levels(topology, rank)))), 1)
 
 
 def allgather(rank: int, topology: Topology) -> Program:
     """Gather each group's blocks at its leader; leaders swap them and broadcast everything."""
     top, *inner = levels(topology, rank)
-    home, everything = inside(OUT), [range(topology.size)]
+    place, everything = inside(OUT), [range(topology.size)]
     return concatenate(
         Program(((copy(at(OUT, rank), at(IN, 0)),),)),
-        *(among("gather", knomial.gather, level, rank, level.groups, home)
+        *(among(GATHER, level, rank, level.groups, place)
           for level in reversed(inner)),
-        among("allgather", circulant.allgather, top, rank, top.groups, home),
-        *(among("bcast", knomial.bcast, level, rank, everything, home) for level in inner))
+        among(ALLGATHER, top, rank, top.groups, place),
+        *(among(BCAST, level, rank, everything, place) for level in inner))
 
 
 def reduce_scatter(rank: int, topology: Topology) -> Program:
     """Reduce everything to the leaders, which reduce-scatter groups of blocks and hand them out."""
     top, *inner = levels(topology, rank)
-    home, everything = inside(WORK), [range(topology.size)]
+    place, everything = inside(WORK), [range(topology.size)]
 
     def result(level: GroupLevel, buffer: str) -> dict[str, Place]:
         """Where a rank is on its own, what a flat algorithm leaves there is the result."""
         alone = len(level.groups[level.mine]) == 1
-        return {**home, buffer: lambda keys: (at(OUT, 0),)} if alone else home
+        return {**place, buffer: lambda keys: (at(OUT, 0),)} if alone else place
 
     return started(WORK, concatenate(
-        *(among("reduce", knomial.reduce, level, rank, everything, home)
+        *(among(REDUCE, level, rank, everything, place)
           for level in reversed(inner)),
-        among("allgather", flat_reduce_scatter, top, rank, top.groups, result(top, IN)),
-        *(among("scatter", knomial.scatter, level, rank, level.groups, result(level, OUT))
+        among(REDUCE_SCATTER, top, rank, top.groups, result(top, IN)),
+        *(among(SCATTER, level, rank, level.groups, result(level, OUT))
           for level in inner)), topology.size)
 
 

@@ -1,4 +1,4 @@
-"""Shares: which rank of a group owns which blocks of a vector, in groups of any sizes.
+"""Ownership: which rank of a group owns which blocks of a vector, in groups of any sizes.
 
 A group splits the blocks among its ranks as evenly as it can. Blocks that have the same owner in
 every group of a level form a column: these owners, one in each group, exchange it between them
@@ -52,15 +52,15 @@ def shares(level: GroupLevel, rank: int, n: int, leaders: int, parts: int) -> li
 
     Gives the pieces of every group; only the first ``parts`` groups get any.
     """
-    found: list[list[Piece]] = [[] for _ in level.groups]
+    pieces: list[list[Piece]] = [[] for _ in level.groups]
     first = level.groups[level.mine].start
     for owners, keys, before in columns(level.trees, n, leaders):
         if first + owners[level.trees[level.mine]] == rank:
             ranks = [group.start + owners[tree]
                      for group, tree in zip(level.groups, level.trees)]
-            for pieces, share in zip(found, cut(keys, min(parts, len(found)), before)):
-                pieces.append(Piece(ranks, share))
-    return found
+            for mine, share in zip(pieces, cut(keys, min(parts, len(pieces)), before)):
+                mine.append(Piece(ranks, share))
+    return pieces
 
 
 class Column(NamedTuple):
@@ -82,11 +82,11 @@ def columns(trees: tuple[Group, ...], n: int, leaders: int) -> tuple[Column, ...
     """Intersect the groups' ownerships."""
     shapes = list(dict.fromkeys(trees))
     sets: dict[tuple[int, ...], list[int]] = {}
-    for key, who in enumerate(zip(*(ownership(tree, n, leaders) for tree in shapes))):
-        sets.setdefault(who, []).append(key)
+    for key, owners in enumerate(zip(*(ownership(tree, n, leaders) for tree in shapes))):
+        sets.setdefault(owners, []).append(key)
     before = accumulate(map(len, sets.values()), initial=0)
-    return tuple(Column(dict(zip(shapes, who)), keys, b)
-                 for (who, keys), b in zip(sets.items(), before))
+    return tuple(Column(dict(zip(shapes, owners)), keys, first)
+                 for (owners, keys), first in zip(sets.items(), before))
 
 
 @lru_cache(maxsize=64)
@@ -94,12 +94,12 @@ def ownership(tree: Group, n: int, leaders: int) -> tuple[int, ...]:
     """The owner of each block once a group has reduced it, as an index in the group."""
     if tree == 1:
         return (0,) * n
-    found, trees, groups = [0] * n, split(tree), Topology(tree).groups()
+    owned, trees, groups = [0] * n, split(tree), list(Topology(tree).ranges())
     for owners, keys, before in columns(trees, n, leaders):
         for i, share in enumerate(cut(keys, min(leaders, len(trees)), before)):
             for key in share:
-                found[key] = groups[i].start + owners[trees[i]]
-    return tuple(found)
+                owned[key] = groups[i].start + owners[trees[i]]
+    return tuple(owned)
 
 
 def cut(keys: Sequence[int], parts: int, before: int) -> list[Sequence[int]]:

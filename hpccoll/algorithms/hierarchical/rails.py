@@ -6,7 +6,8 @@ largest; allgathers in the opposite order hand the result out. What crosses betw
 by the size of the group, and the bytes sent are those of one flat ring, in far fewer rounds.
 Multi-leader lets only some ranks of a group own a share: fewer and longer messages across, at
 the bandwidth of as many ports. Crossing doubles recursively between the largest groups: half the
-rounds there, for log2 as many bytes. Who owns what: :mod:`hpccoll.algorithms.hierarchical.ownership`.
+rounds there, for log2 as many bytes. Who owns what:
+:mod:`~hpccoll.algorithms.hierarchical.ownership`.
 Source: Cho, Finkler, Kung and Hunter, "BlueConnect", MLSys 2019; Traeff and Hunold, CLUSTER 2020
 (multi-lane); multi-leader: MPICH (delta).
 Rounds, for p = m0 x m1 x ... ranks, m0 the number of the largest groups, C = ceil(log2) and
@@ -18,14 +19,16 @@ ranks, where bcast and reduce send n/g per message; crossing 2n(g-1)/g, and n/g 
 
 from __future__ import annotations
 
-from hpccoll.algorithms.flat import circulant, knomial, recursive_doubling
-from hpccoll.algorithms.hierarchical.composition import (
-    WORK,
+from hpccoll.algorithms.hierarchical.composition import WORK, inside, levels, started
+from hpccoll.algorithms.hierarchical.exchanges import (
+    ALLGATHER,
+    ALLREDUCE,
+    BCAST,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
     exchange,
-    inside,
-    levels,
-    reduce_scatter,
-    started,
 )
 from hpccoll.algorithms.hierarchical.ownership import nblocks, rooted_nblocks, shares
 from hpccoll.ir.collectives import OUT
@@ -40,55 +43,56 @@ def allreduce(rank: int, topology: Topology) -> Program:
 
 
 def multi_leader(rank: int, topology: Topology, leaders: int) -> Program:
-    """Do the same with at most so many owners in a group; the largest groups share out evenly."""
-    (top, *inner), home = levels(topology, rank), inside(OUT)
+    """Rails with at most ``leaders`` owners in a group; the largest groups share out evenly."""
+    (top, *inner), place = levels(topology, rank), inside(OUT)
     n = nblocks(topology, leaders)
     parts = [(top, shares(top, rank, n, leaders, len(top.groups)))]
     parts += [(level, shares(level, rank, n, leaders, leaders)) for level in inner]
     return started(OUT, concatenate(
-        *(exchange("allgather", reduce_scatter, level, blocks, home)
+        *(exchange(REDUCE_SCATTER, level, blocks, place)
           for level, blocks in reversed(parts)),
-        *(exchange("allgather", circulant.allgather, level, blocks, home)
+        *(exchange(ALLGATHER, level, blocks, place)
           for level, blocks in parts)), n)
 
 
 def crossing(rank: int, topology: Topology) -> Program:
     """Reduce-scatter inside, recursive doubling of every share across, allgather inside."""
-    (top, *inner), home = levels(topology, rank), inside(OUT)
+    (top, *inner), place = levels(topology, rank), inside(OUT)
     n, everyone = rooted_nblocks(topology), topology.size
     parts = [(level, shares(level, rank, n, everyone, everyone)) for level in inner]
+    across = shares(top, rank, n, everyone, 1)[:1]
     return started(OUT, concatenate(
-        *(exchange("allgather", reduce_scatter, level, blocks, home)
+        *(exchange(REDUCE_SCATTER, level, blocks, place)
           for level, blocks in reversed(parts)),
-        exchange("allreduce", recursive_doubling.allreduce, top, shares(top, rank, n, everyone, 1)[:1], home),
-        *(exchange("allgather", circulant.allgather, level, blocks, home)
+        exchange(ALLREDUCE, top, across, place),
+        *(exchange(ALLGATHER, level, blocks, place)
           for level, blocks in parts)), n)
 
 
 def bcast(rank: int, topology: Topology, root: int) -> Program:
     """Scatter inside the root's group, broadcast every share across, allgather inside."""
-    (top, *inner), home = levels(topology, rank), inside(OUT)
+    (top, *inner), place = levels(topology, rank), inside(OUT)
     n, everyone = rooted_nblocks(topology), topology.size
     parts = [(level, shares(level, rank, n, everyone, everyone)) for level in inner]
+    across = shares(top, rank, n, everyone, 1)[:1]
     return concatenate(
-        *(exchange("scatter", knomial.scatter, level, blocks, home, level.index(root))
+        *(exchange(SCATTER, level, blocks, place, level.group_of(root))
           for level, blocks in reversed(parts) if root in level.ranks),
-        exchange("bcast", knomial.bcast, top, shares(top, rank, n, everyone, 1)[:1], home,
-                 top.index(root)),
-        *(exchange("allgather", circulant.allgather, level, blocks, home)
+        exchange(BCAST, top, across, place, top.group_of(root)),
+        *(exchange(ALLGATHER, level, blocks, place)
           for level, blocks in parts))
 
 
 def reduce(rank: int, topology: Topology, root: int) -> Program:
     """Reduce-scatter inside, reduce every share to the root's group, gather there."""
     buffer = OUT if rank == root else WORK
-    (top, *inner), home = levels(topology, rank), inside(buffer)
+    (top, *inner), place = levels(topology, rank), inside(buffer)
     n, everyone = rooted_nblocks(topology), topology.size
     parts = [(level, shares(level, rank, n, everyone, everyone)) for level in inner]
+    across = shares(top, rank, n, everyone, 1)[:1]
     return started(buffer, concatenate(
-        *(exchange("allgather", reduce_scatter, level, blocks, home)
+        *(exchange(REDUCE_SCATTER, level, blocks, place)
           for level, blocks in reversed(parts)),
-        exchange("reduce", knomial.reduce, top, shares(top, rank, n, everyone, 1)[:1], home,
-                 top.index(root)),
-        *(exchange("gather", knomial.gather, level, blocks, home, level.index(root))
+        exchange(REDUCE, top, across, place, top.group_of(root)),
+        *(exchange(GATHER, level, blocks, place, level.group_of(root))
           for level, blocks in parts if root in level.ranks)), n)

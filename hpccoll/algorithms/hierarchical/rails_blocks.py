@@ -1,4 +1,4 @@
-"""Lanes: allgather and reduce-scatter over rails, where every rank has a block of its own.
+"""Rails of blocks: allgather and reduce-scatter where every rank has a block of its own.
 
 The allgather goes from the largest groups to the smallest: first a rank swaps its block with the
 ranks of the same index in the other groups, then each group spreads what its members got. So
@@ -15,15 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpccoll.algorithms.flat import circulant
 from hpccoll.algorithms.hierarchical.composition import (
     WORK,
     GroupLevel,
-    exchange,
     inside,
     levels,
     started,
 )
+from hpccoll.algorithms.hierarchical.exchanges import ALLGATHER, exchange
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.passes import Piece, concatenate, renamed, reverse
 from hpccoll.ir.schedule import Program, at, copy
@@ -34,8 +33,8 @@ def allgather(rank: int, topology: Topology) -> Program:
     """Allgather between ranks of equal index at every level, largest groups first."""
     return concatenate(
         Program(((copy(at(OUT, rank), at(IN, 0)),),)),
-        *(exchange("allgather", circulant.allgather, level, blocks, inside(OUT))
-          for level, blocks in lanes(topology, rank)))
+        *(exchange(ALLGATHER, level, blocks, inside(OUT))
+          for level, blocks in rails(topology, rank)))
 
 
 def reduce_scatter(rank: int, topology: Topology) -> Program:
@@ -44,7 +43,7 @@ def reduce_scatter(rank: int, topology: Topology) -> Program:
     return started(WORK, program, topology.size)
 
 
-def lanes(topology: Topology, rank: int) -> Iterator[tuple[GroupLevel, list[list[Piece]]]]:
+def rails(topology: Topology, rank: int) -> Iterator[tuple[GroupLevel, list[list[Piece]]]]:
     """Give every level's pieces: the blocks that a rank, or one it stands for, has by then."""
     held = [[block] for block in range(topology.size)]
     first = 0

@@ -1,1 +1,5 @@
-"""What several families are built from: trees and walks over them, folding, routes."""
+"""What several families share: tree shapes and walks over them, folding, the routes of Swing.
+
+Pure functions of ranks and sizes, which no entry of the table names. What only one family needs
+stays in its file.
+"""

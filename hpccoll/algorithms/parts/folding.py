@@ -42,7 +42,7 @@ class Fold:
     def real(self, virtual: int) -> int:
         """The rank that plays a virtual rank."""
         members = self.members(virtual)
-        return self.root if self.root in members else members[-1]
+        return self.root if self.root is not None and self.root in members else members[-1]
 
     def virtual(self, rank: int) -> int | None:
         """Virtual rank, or ``None`` for a rank that waits outside."""

@@ -16,7 +16,7 @@ from hpccoll.ir.schedule import LEFT, RIGHT, Program, Round, Span, at, copy, rec
 
 def fan_out(node: TreeNode, *spans: Span) -> list[Round]:
     """Receive from the parent, then send to all children, largest subtree first."""
-    rounds = []
+    rounds: list[Round] = []
     if node.parent is not None:
         rounds.append((recv(node.parent, *spans),))
     if node.children:
@@ -26,7 +26,7 @@ def fan_out(node: TreeNode, *spans: Span) -> list[Round]:
 
 def fan_in(rank: int, node: TreeNode, *spans: Span) -> list[Round]:
     """Reduce what all children send into the spans, then send them to the parent."""
-    rounds = []
+    rounds: list[Round] = []
     if node.children:
         rounds.append(tuple(recv(child, *spans, reduce=side(child, rank) if spans else "")
                             for child in reversed(node.children)))

@@ -89,18 +89,18 @@ def knomial(rank: int, size: int, root: int, k: int = 2) -> TreeNode:
 
 def depth(size: int, k: int = 2) -> int:
     """Depth of a k-nomial tree: the largest j with (k^j - 1)/(k - 1) < size."""
-    found, ones = 0, 1
+    levels, ones = 0, 1
     while ones < size:
-        found, ones = found + 1, ones * radix(k) + 1
-    return found
+        levels, ones = levels + 1, ones * radix(k) + 1
+    return levels
 
 
 def degree(size: int, k: int = 2) -> int:
     """Children of the root of a k-nomial tree."""
-    found = 0
+    children = 0
     while size > 1:
-        found, size = found + min(radix(k), size) - 1, -(-size // k)
-    return found
+        children, size = children + min(radix(k), size) - 1, -(-size // k)
+    return children
 
 
 def chain(rank: int, size: int, root: int) -> TreeNode:
@@ -116,7 +116,7 @@ def in_order(rank: int, size: int, root: int) -> TreeNode:
         return TreeNode(None, (*(root + v for v in above), *(root - v for v in below)))
     side, count = (1, size - 1 - root) if rank > root else (-1, root)
     parent, children = _search(side * (rank - root), count)
-    return TreeNode(root + side * parent, tuple(root + side * v for v in children))
+    return TreeNode(root + side * (parent or 0), tuple(root + side * v for v in children))
 
 
 def double(rank: int, size: int, root: int) -> tuple[TreeNode, TreeNode]:

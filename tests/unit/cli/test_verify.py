@@ -9,7 +9,7 @@ import pytest
 from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
 from hpccoll.algorithms import table as algorithm_table
 from hpccoll.algorithms.flat import ring
-from hpccoll.explain import as_json, as_text
+from hpccoll.explain import as_json, as_list, as_markdown, as_text
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.schedule import Program, at, copy
 from hpccoll.ir.topology import Topology
@@ -115,10 +115,10 @@ def test_the_sample_covers_roots_and_parameters():
     def sample(size, thorough=False):
         job = cli_verify.ProofTask("bcast", "knomial", size, None, thorough)
         return [(s.root, s.params, varied) for s, varied in cli_verify.schedules(job)]
-    ks = (("k", 2),), (("k", 3),), (("k", 4),)
+    ks = (("k", 2),), (("k", 3),), (("k", 4),), (("k", 8),)
     assert sample(9) == [(root, k, True) for root in (0, 4, 8) for k in ks]
     assert len(sample(40)) == 2 and sample(40) == sample(40)
-    assert len(sample(40, thorough=True)) == 9
+    assert len(sample(40, thorough=True)) == 12
     assert len({s for size in range(33, 65) for s in sample(size)}) > 32
     assert {varied for size in range(33, 65) for *_, varied in sample(size)} == {True, False}
 
@@ -141,6 +141,17 @@ def test_explain_prints_text():
                 "--nbytes", "100")
     assert done.exit_code == 0
     assert done.stdout == as_text(schedule("bcast", "knomial", 5, root=2, k=3), 100)
+
+
+def test_explain_lists_algorithms():
+    assert call("explain", "--list").stdout == as_list()
+    assert call("explain", "--list", "scan").stdout == as_list("scan")
+    assert call("explain", "--list", "--markdown").stdout == as_markdown()
+    for words in (["--list", "scan", "linear"], ["--markdown"], ["--list", "scan", "--markdown"]):
+        done = call("explain", *words)
+        assert done.exit_code == 2 and "write --list, --list COLLECTIVE" in done.stderr
+    done = call("explain", "allreduce")
+    assert done.exit_code == 2 and "name a COLLECTIVE and an ALGORITHM" in done.stderr
 
 
 def test_explain_writes_json(tmp_path):

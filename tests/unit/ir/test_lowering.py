@@ -4,18 +4,8 @@ import pytest
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.lowering import (
-    Extent,
-    Local,
-    SlotLayout,
-    alias,
-    consumers,
-    fused_with_next,
-    lower,
-    packed,
-    segments,
-    shifted,
-)
+from hpccoll.ir.extents import Extent, SlotLayout, alias, packed, shifted
+from hpccoll.ir.lowering import lower, segments
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
 
 
@@ -126,36 +116,6 @@ def places(ins, outs):
     return {IN: packed(IN, ins), OUT: packed(OUT, outs)}
 
 
-def test_alias_same():
-    shared = places((2, 3), (2, 3))
-    alias("same", shared, 0, 0)
-    assert shared[IN] == shared[OUT] == packed(OUT, (2, 3))
-    only = {IN: packed(IN, (2,))}
-    alias("same", only, 1, 0)  # a rank that is not the root of a reduction
-    assert only == {IN: packed(IN, (2,))}
-
-
-def test_alias_own():
-    shared = places((3,), (2, 3, 4))
-    alias("own", shared, 1, 0)
-    assert shared[IN] == [Extent(OUT, 2, 3)]
-
-
-def test_alias_front():
-    shared = places((2, 3), (3,))
-    alias("front", shared, 1, 0)
-    assert shared[IN] == packed(OUT, (2, 3)) and shared[OUT] == [Extent(OUT, 0, 3)]
-
-
-def test_alias_root():
-    shared = places((2, 3), (3,))
-    alias("root", shared, 1, 1)
-    assert shared[OUT] == [Extent(IN, 2, 3)]
-    elsewhere = {OUT: packed(OUT, (2,))}
-    alias("root", elsewhere, 0, 1)
-    assert elsewhere[OUT] == [Extent(OUT, 0, 2)]
-
-
 def test_in_place_needs_no_copy():
     shared = places((2, 2), (2, 2))
     alias("same", shared, 0, 0)
@@ -177,22 +137,22 @@ def cut(counts, segment):
 
 
 def test_one_segment_when_none_is_asked_for():
-    made, = cut((5, 5), 0)
-    assert made.shift == 0 and made.program.phases[0].messages[0].extent == Extent(IN, 0, 5)
+    whole, = cut((5, 5), 0)
+    assert whole.shift == 0 and whole.program.phases[0].messages[0].extent == Extent(IN, 0, 5)
 
 
 def test_segments_of_equal_blocks_share_a_lowering():
     made = cut((7, 7), 3)
-    assert [lane.shift for lane in made] == [0, 3, 0]
+    assert [segment.shift for segment in made] == [0, 3, 0]
     assert made[0].program is made[1].program is not made[2].program
-    sent = [shifted(lane.program.phases[0].messages[0].extent, lane.shift) for lane in made]
+    sent = [shifted(one.program.phases[0].messages[0].extent, one.shift) for one in made]
     assert sent == [Extent(IN, 0, 3), Extent(IN, 3, 3), Extent(IN, 6, 1)]
 
 
 def test_segments_of_uneven_blocks_end_where_their_blocks_end():
     made = cut((1, 4), 2)
-    sent = [[shifted(m.extent, lane.shift) for phase in lane.program.phases
-             for m in phase.messages if m.kind == "send"] for lane in made]
+    sent = [[shifted(m.extent, segment.shift) for phase in segment.program.phases
+             for m in phase.messages if m.kind == "send"] for segment in made]
     assert sent == [[Extent(IN, 0, 1)], []]
 
 
@@ -200,59 +160,7 @@ def test_segments_of_uneven_blocks_end_where_their_blocks_end():
 @pytest.mark.parametrize("segment", [0, 1, 2, 4, 100])
 def test_segments_cover_every_element_once(counts, segment):
     made = cut(counts, segment)
-    written = sorted(cell for lane in made for phase in lane.program.phases
-                     for step in phase.after for extent in [shifted(step.into, lane.shift)]
+    written = sorted(cell for segment in made for phase in segment.program.phases
+                     for step in phase.after for extent in [shifted(step.into, segment.shift)]
                      for cell in range(extent.offset, extent.offset + extent.count))
     assert written == list(range(sum(counts)))
-
-
-def test_scratch_does_not_shift():
-    assert shifted(Extent(TMP, 3, 2), 10) == Extent(TMP, 3, 2)
-    assert shifted(Extent(OUT, 3, 2), 10) == Extent(OUT, 13, 2)
-
-
-# -- messages used where they lie ---------------------------------------------------------------
-def used(program, number=0):
-    found = consumers(program.phases[number], program.landing)
-    return found and [list(map(str, steps)) for steps in found]
-
-
-def test_reductions_and_unpacking_can_use_messages_in_place():
-    program = lowered([recv(1, at(OUT, 0), reduce=LEFT), send(1, at(OUT, 1)),
-                       recv(2, at(OUT, 0), reduce=RIGHT)])
-    assert used(program) == [["out<0+2> <- tmp<0+2> op out<0+2>"], [],
-                             ["out<0+2> <- out<0+2> op tmp<2+2>"]]
-    scattered = lowered([recv(1, at(OUT, 2), at(OUT, 0))])
-    assert used(scattered) == [["out<4+2> <- tmp<0+2>", "out<0+2> <- tmp<2+2>"]]
-
-
-@pytest.mark.parametrize("steps", [
-    # The message stays in memory that is looked at later.
-    [recv(1, at(OUT, 0)), reduce(at(OUT, 1), at(OUT, 0))],
-    [recv(1, at(TMP, 0)), copy(at(OUT, 1), at(TMP, 0))],
-    # Memory that is being sent is written.
-    [recv(1, at(OUT, 0), reduce=LEFT), send(2, at(OUT, 0))],
-    # A local step uses no message.
-    [recv(1, at(OUT, 0), reduce=LEFT), reduce(at(OUT, 1), at(OUT, 2))],
-])
-def test_where_messages_must_be_received_first(steps):
-    assert used(lowered(steps, scratch=(0,))) is None
-
-
-def test_nothing_to_do_means_nothing_to_use():
-    phase = lowered([send(1, at(OUT, 0))]).phases[0]
-    assert consumers(phase, 0) == [[]]
-
-
-def test_steps_that_go_on_with_a_result():
-    x, y, a, b, c = (Extent(TMP, 10 * i, 5) for i in range(5))
-    half = Extent(TMP, 2, 5)
-    for steps, wanted in (
-            ([], []), ([Local(x, a, b)], [False]),
-            ([Local(x, a, b), Local(x, x, c), Local(x, a, x)], [True, True, False]),
-            ([Local(x, a, b), Local(y, x, c), Local(y, y, b)], [True, True, False]),
-            ([Local(x, a, b), Local(y, a, c)], [False, False]),
-            ([Local(x, a, b), Local(x, x, x)], [False, False]),  # taken twice
-            ([Local(x, a, b), Local(x, x, half)], [False, False]),  # and a part of it
-            ([Local(x, a), Local(x, x, b), Local(y, x)], [False, False, False])):
-        assert fused_with_next(steps) == wanted

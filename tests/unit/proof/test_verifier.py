@@ -5,9 +5,10 @@ import pytest
 from hpccoll.algorithms import Algorithm, schedule
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import ALLREDUCE, COLLECTIVES, IN, OUT, TMP
-from hpccoll.ir.lowering import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
-from hpccoll.proof.verifier import BlockSizes, cases, lower_all, prove, prove_segments, verify
+from hpccoll.proof.cases import BlockSizes, cases, lower_all
+from hpccoll.proof.verifier import prove, prove_segments, verify
 from hpccoll.testing import every
 
 ONE = BlockSizes(lambda key: 1, 1)
@@ -210,22 +211,22 @@ def test_another_collective_can_be_asked_for():
 
 
 # -- on lowered programs ------------------------------------------------------------------------
-def lanes_of(*phases, scratch=0, landing=0):
+def segments_of(*phases, scratch=0, landing=0):
     return [Segment(Lowered(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
 
 
 def test_two_segments_in_one_place():
     made = schedule("allreduce", "linear", 1)
     case = BlockSizes(lambda key: 2, 1)
-    one = lanes_of(((), (), (Local(Extent(OUT, 0, 1), Extent(IN, 0, 1)),)))
-    other = lanes_of(((), (), (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2)),)))
+    one = segments_of(((), (), (Local(Extent(OUT, 0, 1), Extent(IN, 0, 1)),)))
+    other = segments_of(((), (), (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2)),)))
     with pytest.raises(ProofError, match="two segments use the same memory"):
         prove_segments(made, ALLREDUCE, case, [one + other])
 
 
 def test_overwriting_a_part_of_what_is_read():
     made = schedule("allreduce", "linear", 1)
-    shift = lanes_of(((), (), (Local(Extent(OUT, 0, 2), Extent(OUT, 1, 2)),)))
+    shift = segments_of(((), (), (Local(Extent(OUT, 0, 2), Extent(OUT, 1, 2)),)))
     with pytest.raises(ProofError, match="overwrites a part of what it reads"):
         prove_segments(made, ALLREDUCE, BlockSizes(lambda key: 3, 1), [shift])
 
@@ -236,8 +237,9 @@ def test_input_that_is_overwritten(case):
     made = schedule("scatter", "linear", 2)
     programs = [lower_all(made, made.collective, rank, case._replace(keys=2)) for rank in (0, 1)]
     phase = Phase((), (), (Local(Extent(IN, 1, 1), Extent(IN, 0, 1)),))
-    lane = programs[0][0]
-    spoiled = lane._replace(program=lane.program._replace(phases=(*lane.program.phases, phase)))
+    segment = programs[0][0]
+    phases = (*segment.program.phases, phase)
+    spoiled = segment._replace(program=segment.program._replace(phases=phases))
     prove_segments(made, made.collective, case._replace(keys=2), programs)
     with pytest.raises(ProofError, match="the input was overwritten"):
         prove_segments(made, made.collective, case._replace(keys=2), [[spoiled], programs[1]])
@@ -245,12 +247,12 @@ def test_input_that_is_overwritten(case):
 
 def test_what_lands_is_gone_after_the_phase():
     made = schedule("bcast", "linear", 2)
-    root = lanes_of(((), (Message("send", 1, Extent(OUT, 0, 1)),), ()))
-    late = lanes_of(((), (Message("recv", 0, Extent(TMP, 0, 1)),), ()),
+    root = segments_of(((), (Message("send", 1, Extent(OUT, 0, 1)),), ()))
+    late = segments_of(((), (Message("recv", 0, Extent(TMP, 0, 1)),), ()),
                     ((), (), (Local(Extent(OUT, 0, 1), Extent(TMP, 0, 1)),)), scratch=1)
     with pytest.raises(ProofError, match="was never written"):
         prove_segments(made, made.collective, ONE, [root, late])
-    kept = [lane._replace(program=lane.program._replace(landing=1)) for lane in late]
+    kept = [segment._replace(program=segment.program._replace(landing=1)) for segment in late]
     prove_segments(made, made.collective, ONE, [root, kept])
 
 

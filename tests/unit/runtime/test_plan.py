@@ -5,8 +5,9 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.calls import layouts
 from hpccoll.ir.collectives import IN, OUT, block_counts
-from hpccoll.ir.lowering import Extent, packed, segments
-from hpccoll.proof.verifier import cases, lower_all
+from hpccoll.ir.extents import Extent, packed
+from hpccoll.ir.lowering import segments
+from hpccoll.proof.cases import cases, lower_all
 from hpccoll.runtime import plan
 from hpccoll.testing import every
 from hpccoll.testing.world import Problem, Seat

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from hpccoll.algorithms import schedule
-from hpccoll.proof.verifier import lower_all
+from hpccoll.proof.cases import lower_all
 from hpccoll.testing import mutate
 from hpccoll.testing.mutate import Findings, chosen, judge, mutants, proof, suite
 from hpccoll.testing.truth import Verdict

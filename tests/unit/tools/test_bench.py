@@ -201,9 +201,11 @@ def test_bad_candidates(text):
 
 
 def test_candidates_are_in_the_table():
-    assert set(candidates.PICKS) == set(ALGORITHMS)
-    for base, picks in candidates.PICKS.items():
-        assert all(name in ALGORITHMS[base] for names in picks for name in names)
+    for base, table in ALGORITHMS.items():
+        for nbytes in (8, candidates.LARGE):
+            named = candidates.expand([], base, 4, nbytes, False)
+            assert [c.name for c in named[:2]] == ["native", "auto"] and len(named) > 2
+            assert all(c.name in table for c in named[2:])
 
 
 def test_candidates_that_cannot_serve_are_refused():

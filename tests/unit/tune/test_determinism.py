@@ -7,6 +7,7 @@ from unit.tune.choosing import choose, describe
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.flat.linear import FAN
+from hpccoll.algorithms.table import reproducible
 from hpccoll.calls import resolve
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import facts_of
@@ -18,10 +19,8 @@ from hpccoll.runtime.executor import Execution, Memory
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
 from hpccoll.tune.determinism import (
-    CHAINS,
     LONG,
     LONGEST,
-    STEADY,
     applies,
     check_served,
     inaccurate,
@@ -30,6 +29,7 @@ from hpccoll.tune.determinism import (
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Candidate
 
+REDUCING = [name for name, collective in COLLECTIVES.items() if collective.reduces]
 #: Different sums in neighbouring elements; they repeat, so that every block has some of each.
 LANES = 16
 
@@ -77,11 +77,11 @@ def lanes_of(result):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 8, 13, 16, 17])
-@pytest.mark.parametrize("collective", STEADY)
-def test_steady_algorithms_have_one_order_for_all_elements(collective, size):
+@pytest.mark.parametrize("collective", REDUCING)
+def test_reproducible_algorithms_have_one_order_for_all_elements(collective, size):
     for root in {0, size - 1} if COLLECTIVES[collective].rooted else {0}:
         seen = set()
-        for name in STEADY[collective]:
+        for name in reproducible(collective):
             assert not ALGORITHMS[collective][name].hierarchical
             assert ALGORITHMS[collective][name].rank_order
             for count in (1, 5):
@@ -103,18 +103,19 @@ def test_others_have_orders_that_depend_on_the_place(collective, name):
     assert None in found or len(set(map(str, found))) > 1
 
 
-@pytest.mark.parametrize("collective", CHAINS)
+@pytest.mark.parametrize("collective", REDUCING)
 def test_chains_are_the_algorithms_with_long_chains(collective):
     size = 2 * LONGEST
-    for name in ALGORITHMS[collective]:
+    for name, entry in ALGORITHMS[collective].items():
         depth = max(int(r.max()) for r in results(schedule(collective, name, size), Counting,
                                                   1, "i8", deeper) if r.size)
-        assert (depth >= size - 2) == (name in CHAINS[collective]), (name, depth)
-        assert name in CHAINS[collective] or depth <= LONGEST
+        assert (depth >= size - 2) == entry.chain, (name, depth)
+        assert entry.chain or depth <= LONGEST
 
 
 @pytest.mark.parametrize("collective, name", [
-    (collective, name) for collective, names in CHAINS.items() for name in names])
+    (collective, name) for collective, table in ALGORITHMS.items()
+    for name, entry in table.items() if entry.chain])
 def test_what_is_said_of_chains_is_how_often_they_are_rounded(collective, name):
     """Narrow numbers count how often they were rounded; wide ones only pass it on."""
     size = 3 * FAN if name == "linear" and "scan" not in collective else 2 * LONGEST

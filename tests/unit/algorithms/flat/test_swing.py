@@ -1,4 +1,4 @@
-"""Swing and Bine: routes, partners, layout, bytes per round and bytes between groups of ranks."""
+"""Swing: what is sent, and what crosses between groups."""
 
 from itertools import accumulate
 from random import Random
@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from hpccoll.algorithms import schedule
-from hpccoll.algorithms.flat import bine, swing
-from hpccoll.algorithms.parts import swing_routes
+from hpccoll.algorithms.flat import swing
 from hpccoll.ir.schedule import SEND
 from hpccoll.proof.verifier import verify
 
@@ -21,59 +20,6 @@ def sends(made, rank):
     return [found for found in rounds if found]
 
 
-def slots(spans):
-    return [slot for span in spans for slot in range(span.start, span.stop)]
-
-
-# -- routes ------------------------------------------------------------------------------------
-def least_routes(ring):
-    """The least mask of steps, step 0 first, for every offset; by trying all."""
-    bits, found = swing_routes.rounds(ring), {}
-    for mask in range(1 << bits):
-        steps = [step for step in range(bits) if mask >> (bits - 1 - step) & 1]
-        reaches = [(1 - (-2) ** (step + 1)) // 3 for step in steps]
-        found.setdefault(sum(reaches[::2]) - sum(reaches[1::2]), mask)
-    least = {}
-    for offset, mask in found.items():
-        least[offset % ring] = min(mask, least.get(offset % ring, mask))
-    return least
-
-
-def test_offsets_are_in_the_order_of_their_least_routes():
-    for ring in range(2, 130, 2):
-        least = least_routes(ring)
-        assert list(swing_routes.routes(ring)[0]) == sorted(range(ring), key=least.__getitem__)
-
-
-def test_every_offset_has_a_route_and_every_step_sends_a_tail():
-    for ring in (*range(0, 400, 2), 1022, 1026, 4094, 4096, 4098):
-        order, moves = swing_routes.routes(ring)
-        assert sorted(order) == list(range(max(ring, 1)))
-        live = len(order)
-        for move in moves:
-            assert move.tail.stop == live
-            live = move.tail.start
-            front = slots(move.front)
-            assert len(front) == move.tail.stop - move.tail.start and front[-1] < live
-            assert [order[slot] for slot in front] == [
-                (move.reach - offset) % ring for offset in order[live:move.tail.stop]]
-        assert live == 1
-
-
-def test_powers_of_two_meet_one_slice():
-    for bits in range(1, 12):
-        assert all(len(move.front) == 1 for move in swing_routes.routes(1 << bits)[1])
-
-
-@pytest.mark.parametrize("ring", [2, 6, 10, 16, 100])
-def test_partners_agree(ring):
-    for move in swing_routes.routes(ring)[1]:
-        for rank in range(ring):
-            peer = swing_routes.partner(rank, move.reach, ring)
-            assert peer != rank and swing_routes.partner(peer, move.reach, ring) == rank
-
-
-# -- what is sent ------------------------------------------------------------------------------
 @pytest.mark.parametrize(("size", "blocks"), [
     (16, [8, 4, 2, 1]), (10, [2, 4, 2, 1]), (18, [2, 8, 4, 2, 1]), (12, [6, 2, 2, 1])])
 def test_blocks_of_every_round(size, blocks):
@@ -128,7 +74,6 @@ def test_multiples_of_eight_need_no_scratch():
     assert schedule("allreduce", "swing", 26).program(0).scratch
 
 
-# -- what crosses ------------------------------------------------------------------------------
 def crossing(collective, name, size, borders, root=0):
     """Share of the vector, or of all blocks, that goes from one group of neighbours to another."""
     group = [sum(rank >= border for border in borders) for rank in range(size)]
@@ -156,20 +101,3 @@ def test_aligned_powers_of_two_suit_other_partners_better():
     found = {name: crossing("allreduce", name, 64, borders)
              for name in ("rabenseifner", "swing", "pat", "circulant")}
     assert found["rabenseifner"] < found["swing"] < found["pat"] < found["circulant"]
-
-
-def test_fewer_edges_of_bine_trees_cross_between_groups():
-    random, size, total = Random(7), 100, {"bine": 0, "binomial": 0}
-    for _ in range(12):
-        borders, root = sorted(random.sample(range(1, size), 7)), random.randrange(size)
-        for name in total:
-            total[name] += crossing("bcast", name, size, borders, root)
-    assert total["bine"] < 0.95 * total["binomial"]
-
-
-def test_bine_roots_have_as_many_children_as_the_closed_form_says():
-    for size in range(1, 200):
-        for root in {0, size // 2, size - 1}:
-            nodes = [bine.tree(rank, size, root) for rank in range(size)]
-            assert len(nodes[root].children) == bine.degree(size)
-            assert max(len(node.children) for node in nodes) == bine.degree(size)

@@ -1,0 +1,140 @@
+"""The table of algorithms for people: names in a terminal, and the page docs/algorithms.md."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+
+from hpccoll.algorithms import ALGORITHMS, Algorithm
+from hpccoll.algorithms.formula import LEGEND, Formula, Stated, number, p
+from hpccoll.algorithms.table import reproducible
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.collectives import COLLECTIVES
+
+#: What a user has, and the algorithms to look at first.
+CHOOSER = (
+    ("nothing measured yet", "leave it to `auto`, or run `hpccoll tune` on the machine"),
+    ("small messages, one node or a flat network", "few rounds: `recursive_doubling`, "
+     "`recursive_multiplying`, `binomial`, `knomial`, `bruck`, `dissemination`"),
+    ("large messages, one node or a flat network", "few bytes: `ring`, `rabenseifner`, "
+     "`scatter_allgather`, `pairwise`"),
+    ("large messages, and no power of two of ranks", "few bytes in few rounds: `circulant`, "
+     "`pat`, `swing`"),
+    ("few ranks in the shared memory of a node, or more ranks than cores", "the fewest rounds: "
+     "`linear`, `allpairs`"),
+    ("many nodes, small messages", "one crossing for each node: `leader`, `lane_census`, "
+     "`lane_bruck`"),
+    ("many nodes, large messages", "all ranks of a node send: `rails`, `crossing`, "
+     "`multi_leader`, `two_phase`"),
+    ("long vectors from or to one root", "pipelines: `chain`, `double_tree`, `circulant`"),
+    ("an operator that does not commute", "those with *yes* under *order*"),
+    ("a promise of the same bits (`determinism`)", "{reproducible}"))
+
+
+def first_line(entry: Algorithm) -> str:
+    """What an algorithm does, in a sentence: its builder's."""
+    return (inspect.getdoc(entry.build) or "").partition("\n")[0]
+
+
+def as_list(collective: str | None = None) -> str:
+    """The names of all algorithms, or of those for a collective, with what each does.
+
+    Raises:
+        ArgumentError: an unknown collective.
+    """
+    if collective is not None and collective not in ALGORITHMS:
+        raise ArgumentError("collective", f"{collective!r} is unknown",
+                            f"choose from {', '.join(ALGORITHMS)}")
+    lines = []
+    for base in [collective] if collective else ALGORITHMS:
+        lines.append(base)
+        lines += [f"  {name:22} {first_line(entry).replace('``', '')}"
+                  for name, entry in ALGORITHMS[base].items()]
+    return "\n".join(lines) + "\n"
+
+
+def as_markdown() -> str:
+    """The page docs/algorithms.md."""
+    lines = [
+        "# Algorithms", "",
+        "<!-- Made by: hpccoll explain --list --markdown > docs/algorithms.md -->", "",
+        "Every algorithm of the library. `hpccoll verify` proves them all, for any numbers of "
+        "ranks: see [design](design.md).",
+        "Take one with `comm.using(bcast=(\"knomial\", {\"k\": 8}))` or "
+        "`HPCCOLL_ALGORITHM=\"bcast=knomial,k=8\"`;",
+        "`hpccoll explain bcast knomial --size 9` shows who sends what to whom.", "",
+        "## Which one?", "", "| you have | look at |", "|---|---|"]
+    promised = dict.fromkeys(f"`{name}`" for base in ALGORITHMS for name in reproducible(base))
+    lines += [f"| {have} | {take.replace('{reproducible}', ', '.join(promised))} |"
+              for have, take in CHOOSER]
+    lines += [
+        "", "## How to read the tables", "",
+        "*Rounds* is the longest chain of messages that wait for each other. *Sent* is the most "
+        "that one rank sends,",
+        "as a multiple of its vector, or of all its blocks together. Every proof confirms both, "
+        "for two ranks and more;",
+        "where ≤ or ≥ stands, it confirms an exact number that these are bounds of. An empty cell "
+        "has no closed form.",
+        "*Order*: keeps rank order, so it serves operators that do not commute.", "",
+        "| symbol | meaning |", "|---|---|", *(f"| {symbol} | {meaning} |"
+                                               for symbol, meaning in LEGEND.items()), "",
+        "The form of a *hierarchical* algorithm is for equal groups; Σ sums over the levels "
+        "inside the outermost, or over d.", ""]
+    for collective, table in ALGORITHMS.items():
+        reduces = COLLECTIVES[collective].reduces
+        sends = COLLECTIVES[collective].payload != "none"
+        head = ["name", "what it does", "rounds", *["sent"] * sends, *["order"] * reduces, "notes"]
+        lines += [f"## {collective}", "", *_rows([head, ["---"] * len(head)])]
+        lines += _rows(_row(collective, name, entry, reduces) for name, entry in table.items())
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _rows(rows: Sequence[list[str]] | Iterator[list[str]]) -> list[str]:
+    return [("|" + "|".join(row) + "|") if row[0] == "---" else f"| {' | '.join(row)} |"
+            for row in rows]
+
+
+def _row(collective: str, name: str, entry: Algorithm, reduces: bool) -> list[str]:
+    path = "../" + entry.build.__module__.replace(".", "/") + ".py"
+    cells = [f"[`{name}`]({path})", first_line(entry).replace("``", "`"),
+             _code(_text(entry.rounds))]
+    payload = COLLECTIVES[collective].payload
+    if payload != "none":
+        cells.append(_code(_share(entry.sent, entry.blocks if payload == "vector" else p)))
+    if reduces:
+        cells.append("yes" if entry.rank_order else "")
+    return [*cells, "; ".join(_notes(entry))]
+
+
+def _text(form: Callable[..., int | None] | None) -> str:
+    return str(form) if isinstance(form, (Formula, Stated)) else ""
+
+
+def _share(sent: Callable[..., int | None] | None, blocks: Callable[..., int | None]) -> str:
+    """The blocks sent, as a part of all blocks."""
+    relation = f"{sent.relation} " if isinstance(sent, Stated) and sent.relation != "=" else ""
+    stated, parts = (form.statement if isinstance(form, Stated) else form
+                     for form in (sent, blocks))
+    if not isinstance(stated, Formula) or not isinstance(parts, Formula):
+        return ""
+    if stated == parts:
+        return f"{relation}1"
+    return f"{relation}{stated if parts == number(1) else stated / parts}"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _notes(entry: Algorithm) -> Iterator[str]:
+    for key, value in entry.params.items():
+        yield f"`{key}={value}`"
+    if entry.exact_only:
+        yield "exact operations only"
+    if entry.uniform:
+        yield "equal blocks only"
+    if entry.hierarchical:
+        yield "hierarchical"
+    if entry.reproducible:
+        yield "reproducible"

@@ -1,0 +1,68 @@
+"""What the local steps of a phase do with its messages, and with each other's results.
+
+A transport that reads a message where it lies must know which steps use it (:func:`consumers`);
+an executor that keeps more digits than a type has must know which results are used at once
+(:func:`fused_with_next`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpccoll.ir.collectives import TMP
+from hpccoll.ir.extents import Local, Phase, overlap, within
+from hpccoll.ir.schedule import RECV
+
+
+def consumers(phase: Phase, space: int) -> list[list[Local]] | None:
+    """The local steps that use each message of a phase, if messages can be used in place.
+
+    A transport that can read a message where it lies may run these steps on arrival, in this
+    order, instead of receiving the message first. That is safe when all local work of the
+    phase consumes messages, in the order of the messages, from landing space that nothing
+    reads later, and writes nothing that a message of the phase is sent from or received into.
+
+    Args:
+        space: where landing space begins, see :class:`Lowered`.
+
+    Returns:
+        One list per message, or ``None`` where messages must be received first.
+    """
+    uses: list[list[Local]] = [[] for _ in phase.messages]
+    last = 0
+    for step in phase.after:
+        operands = step.operands
+        owners = [i for i, (kind, _, extent) in enumerate(phase.messages)
+                  if kind == RECV and any(overlap(o, extent) for o in operands)]
+        if len(owners) != 1 or owners[0] < last:
+            return None
+        last, = owners
+        landing = phase.messages[last].extent
+        if landing.buffer != TMP or landing.offset < space:
+            return None
+        mine = [o for o in operands if not within(o, landing)]
+        if len(mine) == len(operands) or len(operands) == 2 and not mine:
+            return None
+        if any(overlap(extent, step.into) or kind == RECV and any(overlap(extent, o) for o in mine)
+               for kind, _, extent in phase.messages):
+            return None
+        uses[last].append(step)
+    return uses
+
+
+def fused_with_next(steps: Sequence[Local]) -> list[bool]:
+    """For each local step of a phase: does the next one use its result as an operand?
+
+    Such steps form a chain, ``x = a op b; x = x op c; y = d op x``, which may pass a result on
+    before it is rounded. Chains depend on the layout of the blocks, except in the phases
+    ``single_block`` of :class:`Lowered`: only there may rounding depend on them.
+    """
+    return [_continues(step, following) for step, following in zip(steps, steps[1:])] + (
+        [False] * bool(steps))
+
+
+def _continues(step: Local, following: Local) -> bool:
+    if not (step.right and following.right):
+        return False
+    others = [operand for operand in following.operands if operand != step.into]
+    return len(others) == 1 and not overlap(others[0], step.into)

@@ -1,0 +1,195 @@
+"""Extents: element ranges of buffers, and what a lowered program is made of.
+
+The nouns of lowering - :class:`Extent`, :class:`Message`, :class:`Local`, :class:`Phase`,
+:class:`Lowered`, :class:`Segment`, :class:`SlotLayout` - and pure functions on extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from hpccoll.ir.collectives import IN, OUT, TMP
+
+Part = TypeVar("Part", bound="Joinable")
+
+
+class Extent(NamedTuple):
+    """``count`` elements from ``offset`` of one buffer."""
+
+    buffer: str
+    offset: int
+    count: int  # type: ignore[assignment]  # MPI's word; tuple.count is not used
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no element."""
+        return not self.count
+
+    def join(self, other: Extent) -> Extent | None:
+        """Both as one, if the other starts where this one ends."""
+        if self.buffer != other.buffer or self.offset + self.count != other.offset:
+            return None
+        return Extent(self.buffer, self.offset, self.count + other.count)
+
+    def __str__(self) -> str:
+        return f"{self.buffer}<{self.offset}+{self.count}>"
+
+
+class Message(NamedTuple):
+    """A contiguous message to (``SEND``) or from (``RECV``) a peer."""
+
+    kind: str
+    peer: int
+    extent: Extent
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.peer} {self.extent}"
+
+
+class Local(NamedTuple):
+    """``into = left`` (a copy), or ``into = left op right``; all three of equal count."""
+
+    into: Extent
+    left: Extent
+    right: Extent | None = None
+
+    @property
+    def operands(self) -> tuple[Extent, ...]:
+        """What it reads, from left to right."""
+        return (self.left, self.right) if self.right else (self.left,)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it works on no element."""
+        return self.into.empty
+
+    def join(self, other: Local) -> Local | None:
+        """Both as one, if the other one continues this one in all operands."""
+        into, left = self.into.join(other.into), self.left.join(other.left)
+        if into is None or left is None:
+            return None
+        if self.right is None or other.right is None:
+            return Local(into, left) if self.right is other.right else None
+        right = self.right.join(other.right)
+        return Local(into, left, right) if right else None
+
+    def __str__(self) -> str:
+        return f"{self.into} <- {self.left}" + (f" op {self.right}" if self.right else "")
+
+
+class Phase(NamedTuple):
+    """One round: local work, then all messages at once, then local work."""
+
+    before: tuple[Local, ...]
+    messages: tuple[Message, ...]
+    after: tuple[Local, ...]
+
+
+class Lowered(NamedTuple):
+    """One rank's phases, and the elements of scratch they need.
+
+    Scratch from ``landing`` on is space where messages land or are packed: what is there is
+    used in the same phase and never again. ``single_block`` has the numbers of the phases whose
+    steps reduce one block each: there the local steps are the same for every layout of the blocks.
+    """
+
+    phases: tuple[Phase, ...]
+    scratch: int
+    landing: int
+    single_block: frozenset[int] = frozenset()
+
+
+class Segment(NamedTuple):
+    """One segment of a plan: a lowered program, and how far to shift ``in`` and ``out``."""
+
+    program: Lowered
+    shift: int
+
+
+class SlotLayout(NamedTuple):
+    """Where the slots of ``in`` and ``out`` lie, and how large a scratch block is.
+
+    ``places[buffer][slot]`` is the slot's extent; with ``MPI.IN_PLACE`` the places of one
+    buffer name extents of the other, so that aliasing is visible to lowering and proof.
+    """
+
+    places: Mapping[str, Sequence[Extent]]
+    scratch: Callable[[int], int]
+
+
+def packed(buffer: str, counts: Sequence[int], displs: Sequence[int] | None = None,
+           base: int = 0) -> list[Extent]:
+    """Lay slots of the given counts one after the other, or at the given displacements."""
+    if displs is not None:
+        return [Extent(buffer, base + d, c) for d, c in zip(displs, counts)]
+    places, offset = [], base
+    for count in counts:
+        places.append(Extent(buffer, offset, count))
+        offset += count
+    return places
+
+
+def alias(kind: str, places: dict[str, list[Extent]], rank: int, root: int) -> None:
+    """Make the places of ``in`` and ``out`` share memory the way ``MPI.IN_PLACE`` does."""
+    if kind == "same" and OUT in places and IN in places:
+        places[IN] = places[OUT]
+    elif kind == "own" and OUT in places:
+        places[IN] = [places[OUT][rank]]
+    elif kind == "front":
+        places[IN] = [Extent(OUT, e.offset, e.count) for e in places[IN]]
+    elif kind == "root" and rank == root:
+        places[OUT] = [places[IN][root]]
+
+
+class Joinable(Protocol):
+    """Something that may continue another of its kind."""
+
+    @property
+    def empty(self) -> bool: ...
+
+    def join(self: Part, other: Part) -> Part | None: ...
+
+
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """Merge each part with those that continue it; drop empty ones."""
+    merged: list[Part] = []
+    for part in parts:
+        if part.empty:
+            continue
+        whole = merged[-1].join(part) if merged else None
+        if whole is None:
+            merged.append(part)
+        else:
+            merged[-1] = whole
+    return merged
+
+
+def slices(pack: Extent, extents: Sequence[Extent]) -> list[Extent]:
+    """Cut a contiguous extent into pieces of the given extents' counts."""
+    return packed(pack.buffer, [e.count for e in extents], base=pack.offset)
+
+
+def clipped(extent: Extent, start: int, length: int) -> Extent:
+    """The part of a block that belongs to the segment ``[start, start + length)``."""
+    return Extent(extent.buffer, extent.offset + start,
+                  min(max(extent.count - start, 0), length))
+
+
+def shifted(extent: Extent, shift: int) -> Extent:
+    """The extent in the memory of another segment: scratch is the segment's own."""
+    if not shift or extent.buffer == TMP:
+        return extent
+    return Extent(extent.buffer, extent.offset + shift, extent.count)
+
+
+def overlap(one: Extent, other: Extent) -> bool:
+    """Tell whether two extents share an element."""
+    return (one.buffer == other.buffer and one.offset < other.offset + other.count
+            and other.offset < one.offset + one.count)
+
+
+def within(inner: Extent, outer: Extent) -> bool:
+    """Tell whether an extent lies inside another one."""
+    return (inner.buffer == outer.buffer and outer.offset <= inner.offset
+            and inner.offset + inner.count <= outer.offset + outer.count)
