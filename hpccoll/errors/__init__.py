@@ -36,6 +36,13 @@ class CommunicatorError(HpccollError, ValueError):
     """The communicator is null, was freed, or is of a kind that cannot be served."""
 
 
+class MpiLibraryError(HpccollError, ImportError, RuntimeError):
+    """No MPI library can be loaded, or the launcher is another one's."""
+
+    def __init__(self, problem: str, remedy: str):
+        super().__init__(f"{problem}; {remedy}")
+
+
 class ScheduleError(HpccollError, ValueError):
     """A schedule or a builder is malformed: it names memory or ranks that do not exist."""
 
