@@ -163,8 +163,9 @@ def registered() -> Iterator[str]:
         point = select("registered", run, sizes=(nbytes, nbytes))[0]
         return number(point.ratio) + (f" / {point.limit:.2f}" if point.limit else "")
 
+    sizes = [64 * KIB << 2 * n for n in range(6)]
     yield from table(["bytes", *heads()], (
-        [size(n)] + [cell(run, n) for run in runs()] for n in (64 * KIB << 2 * k for k in range(6))))
+        [size(n)] + [cell(run, n) for run in runs()] for n in sizes))
 
 
 def forms() -> Iterator[str]:

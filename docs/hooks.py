@@ -1,32 +1,43 @@
-"""What the site needs beyond mkdocs: pages for folders and for files of the repository.
+"""What the site needs beyond mkdocs: pages for folders, for files of the repository, for commands.
 
 The pages link as a git browser wants it: ``../hpccoll/config.py``, ``../jobs``, ``decisions/``.
 mkdocs knows only what lies in ``docs``. So here
 
 * a file of the repository that a page links to becomes a page of the site, ``source/...``, and a
   folder becomes a list of its files;
-* a folder in ``nav`` stands for all its pages, and gets a page that lists them if it has none.
+* a folder in ``nav`` stands for all its pages, and gets a page that lists them if it has none;
+* ``<!-- commands -->`` becomes the help of every sub-command, made from the program;
+* doctests in docstrings become blocks of code.
 """
 
 from __future__ import annotations
 
+import inspect
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any, Iterator
 
+import click
+from markdown import Extension, Markdown
+from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 #: Where pages made of the repository's files go.
 SOURCE = "source"
+#: Where the sub-commands go.
+COMMANDS = "<!-- commands -->"
 LINK = re.compile(r"(\]\()([^()\s#]+)(#[^()\s]*)?(\))")
 #: Code is shown as it is written, also what looks like a link.
 CODE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".sh": "bash", ".sbatch": "bash", ".pbs": "bash", ".json": "json",
              ".yml": "yaml", ".cfg": "ini", ".toml": "toml"}
-#: Longer names are cut where a title is a whole sentence.
+#: What Markdown would take for its own, and what it shows instead.
+MARKDOWN, QUOTED = re.compile(r"([*<_[|])"), r"\\\1"
+#: Names of the page of a folder.
 INDEXES = ("index.md", "README.md")
 
 
@@ -61,6 +72,7 @@ def on_config(config: Any) -> Any:
         return item
 
     config.nav = expanded(config.nav)
+    config.markdown_extensions.append(Doctests())
     return config
 
 
@@ -122,6 +134,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Point the links of a page to the pages of the site."""
     if page.file.src_uri.startswith(SOURCE + "/"):
         return markdown
+    if COMMANDS in markdown:
+        return markdown.replace(COMMANDS, "\n".join(commands()))
     here = DOCS / page.file.src_uri
 
     def rewritten(match: re.Match[str]) -> str:
@@ -138,3 +152,61 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     return "".join(part if number % 2 else LINK.sub(rewritten, part)
                    for number, part in enumerate(CODE.split(markdown)))
+
+
+# -- the command line --------------------------------------------------------------------------
+def commands() -> Iterator[str]:
+    """The help of every sub-command."""
+    sys.path.insert(0, str(ROOT))
+    from hpccoll.cli import main
+
+    group = click.Context(main, info_name="hpccoll")
+    for name in main.list_commands(group):
+        command = main.get_command(group, name)
+        context = click.Context(command, info_name=name, parent=group)
+        yield f"## hpccoll {name}"
+        yield ""
+        yield from paragraphs(command.help or "")
+        usage = " ".join(command.collect_usage_pieces(context))
+        yield from ("```text", f"hpccoll {name} {usage}", "```", "",
+                    "| option | meaning |", "|---|---|")
+        for parameter in command.get_params(context):
+            words = parameter.get_help_record(context)
+            if words is not None:
+                option, meaning = words
+                yield f"| `{option}` | {MARKDOWN.sub(QUOTED, meaning)} |"
+        yield ""
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """The help of a command; what click leaves as it is becomes a block of code."""
+    for part in inspect.cleandoc(text).partition("\f")[0].split("\n\n"):
+        first, _, rest = part.partition("\n")
+        yield from ("```text", rest, "```", "") if first.strip() == "\b" else (part, "")
+
+
+# -- docstrings --------------------------------------------------------------------------------
+class Fences(Preprocessor):
+    """Put doctests into fences."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        fenced: list[str] = []
+        inside = fence = False
+        for line in lines:
+            fence ^= line.lstrip().startswith("```")
+            starts = line.startswith(">>> ") and not fence
+            if starts and not inside:
+                fenced += ["", "```pycon"]
+                inside = True
+            elif inside and not line.strip():
+                fenced.append("```")
+                inside = False
+            fenced.append(line)
+        return fenced + ["```"] * inside
+
+
+class Doctests(Extension):
+    """The extension that does so; before blocks of code are looked for."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        md.preprocessors.register(Fences(md), "doctests", 40)

@@ -1,4 +1,4 @@
-"""Tables of the pages are what the records say; docs/figures.py is the only hand that writes them."""
+"""Tables of the pages are what the records say: ``docs/figures.py`` writes them, nobody else."""
 
 import importlib.util
 import json

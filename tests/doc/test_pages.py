@@ -1,9 +1,9 @@
 """What the pages say runs.
 
 Every console block has ``<!-- run -->`` or ``<!-- not run: reason -->`` directly above it. Of the
-blocks to run, the lines that begin with ``$`` are the commands, and what the page prints below them
-is not compared. The README's Python runs too, on two ranks, so it may use MPI; in other pages what is
-marked. ``<!-- file: NAME -->`` gives Python a name that the commands below it may use.
+blocks to run, the lines that begin with ``$`` are the commands, and what the page prints below
+them is not compared. The README's Python runs too, on two ranks, so it may use MPI; in other pages
+what is marked does. ``<!-- file: NAME -->`` gives Python a name that commands below it may use.
 
 The blocks of a page run in order, in one folder, so that later ones find what earlier ones wrote.
 """
@@ -28,7 +28,8 @@ def to_run(page):
 def test_blocks_and_commands_are_found():
     text = ("a\n<!-- run -->\n```console\n$ one \\\n  more\noutput\n$ two\n```\n"
             "```python\nx = 1\n```\n<!-- not run: no reason -->\n```console\n$ not this\n```\n"
-            "<!-- table: t -->\n\n<!-- file: a.py -->\n```python\ny = 1\n```\n```text\nnor this\n```\n")
+            "<!-- table: t -->\n\n<!-- file: a.py -->\n```python\ny = 1\n```\n"
+            "```text\nnor this\n```\n")
     found = blocks(text)
     assert found == [Block(4, "console", "$ one \\\n  more\noutput\n$ two\n", "run"),
                      Block(10, "python", "x = 1\n", ""),
