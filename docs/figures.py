@@ -119,8 +119,9 @@ def machine() -> Iterator[str]:
     yield (f"* {one['cpu']}, {one['cores']} cores, {len(one['hosts'])} node, "
            f"Linux {one['kernel'].split('-')[0]}")
     yield f"* {', '.join(about['library'] for about in known)}, all from PyPI"
+    peers = record("peers", "mpich-2")["environment"]["peers"]
     yield (f"* Python {one['python']}, NumPy {one['numpy']}, mpi4py {one['mpi4py']}, "
-           f"thread level {one['thread_level'].upper()}")
+           f"PyTorch {peers['gloo']}, thread level {one['thread_level'].upper()}")
     yield f"* {one['time'][:10]}, `hpccoll` {one['hpccoll']}, float32, sum, ordinary buffers"
 
 
