@@ -50,10 +50,11 @@ figures: $(LIBRARIES:%=%/installed)
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
 	$(PYTHON) docs/figures.py
 
-# Reads the package, and imports of it only the command line, which starts no MPI.
+# Reads the package, and imports of it only the command line, which starts no MPI. (With --quiet
+# mkdocs would not count warnings.)
 docs: .venv-docs/installed
 	$(PYTHON) docs/figures.py --check
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 	@echo "Site: $(CURDIR)/build/site/index.html"
 
 develop: .venv-dev/installed
