@@ -16,8 +16,9 @@ import inspect
 import posixpath
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import click
 from markdown import Extension, Markdown

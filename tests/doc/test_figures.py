@@ -1,4 +1,4 @@
-"""Tables of the pages are what the records say: ``docs/figures.py`` writes them, nobody else."""
+"""Tables of the pages are what the records say; ``docs/figures.py`` writes them."""
 
 import importlib.util
 import json
