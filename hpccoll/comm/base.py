@@ -27,7 +27,7 @@ from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, context_of
-from hpccoll.runtime.executor import run_prepared
+from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.progress import can_progress
 from hpccoll.tune.choose import BLOCKING, Conditions, choose
 from hpccoll.tune.determinism import check_served
@@ -68,7 +68,10 @@ class Base(MPI.Intracomm):
             if (known is method and others == extra and same(sendbuf, recvbuf)
                     and execution.program is not None):
                 try:
-                    run_prepared(execution, self._context.bounds)
+                    actions = iter(execution.program)
+                    wait = advance(actions)
+                    if wait is not None:
+                        finish_prepared(execution, wait, actions, self._context.bounds)
                 except BaseException:
                     self._context.abandon(execution)
                     raise

@@ -35,7 +35,7 @@ from hpccoll.comm.methods import (
     Method,
     native,
 )
-from hpccoll.comm.small_calls import TESTS
+from hpccoll.comm.small_calls import MAKERS
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.executor import drive
 from hpccoll.runtime.planner import plan_for, prepare
@@ -47,21 +47,21 @@ class Blocking(Base):
     """The 17 blocking collectives.
 
     Each is served by what :meth:`Base._lookup` knows of calls like it, or else by :meth:`_serve_blocking`.
-    Six begin with a test for small calls (:mod:`hpccoll.comm.small_calls`).
+    Six look for small calls first (:mod:`hpccoll.comm.small_calls`).
     """
 
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
-        served = self._cache.get((BARRIER,))
-        if served is native.Barrier:
-            native.Barrier(self)
-        elif served is None or not self._run_kept((served, None, None)):
+        served = self._cache.get(BARRIER)
+        if served is None or type(served) is Signature and not self._run_kept((served, None, None)):
             self._serve(BARRIER, ())
+        elif type(served) is not Signature:
+            served(self)
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
-        if self._cache.small.bcast(buf, root):
-            native.Bcast(self, buf, root)
+        small = self._cache.small_bcast
+        if small is not None and small(self, buf, root):
             return
         serve = (self._lookup(BCAST, None, buf, root)
                  if type(root) is int else BCAST.serve)
@@ -70,8 +70,8 @@ class Blocking(Base):
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
-        if self._cache.small.reduce(sendbuf, recvbuf, op, root):
-            native.Reduce(self, sendbuf, recvbuf, op, root)
+        small = self._cache.small_reduce
+        if small is not None and small(self, sendbuf, recvbuf, op, root):
             return
         serve = (self._lookup(REDUCE, sendbuf, recvbuf, (id(op), root))
                  if type(root) is int else REDUCE.serve)
@@ -80,8 +80,8 @@ class Blocking(Base):
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
-        if self._cache.small.allreduce(sendbuf, recvbuf, op):
-            native.Allreduce(self, sendbuf, recvbuf, op)
+        small = self._cache.small_allreduce
+        if small is not None and small(self, sendbuf, recvbuf, op):
             return
         serve = self._lookup(ALLREDUCE, sendbuf, recvbuf, id(op))
         if serve is not None:
@@ -101,8 +101,8 @@ class Blocking(Base):
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
-        if self._cache.small.reduce_scatter_block(sendbuf, recvbuf, op):
-            native.Reduce_scatter_block(self, sendbuf, recvbuf, op)
+        small = self._cache.small_reduce_scatter_block
+        if small is not None and small(self, sendbuf, recvbuf, op):
             return
         serve = self._lookup(REDUCE_SCATTER_BLOCK, sendbuf, recvbuf, id(op))
         if serve is not None:
@@ -119,8 +119,8 @@ class Blocking(Base):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""
-        if self._cache.small.allgather(sendbuf, recvbuf):
-            native.Allgather(self, sendbuf, recvbuf)
+        small = self._cache.small_allgather
+        if small is not None and small(self, sendbuf, recvbuf):
             return
         serve = self._lookup(ALLGATHER, sendbuf, recvbuf, None)
         if serve is not None:
@@ -156,8 +156,8 @@ class Blocking(Base):
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one equal block from every rank to every rank."""
-        if self._cache.small.alltoall(sendbuf, recvbuf):
-            native.Alltoall(self, sendbuf, recvbuf)
+        small = self._cache.small_alltoall
+        if small is not None and small(self, sendbuf, recvbuf):
             return
         serve = self._lookup(ALLTOALL, sendbuf, recvbuf, None)
         if serve is not None:
@@ -224,11 +224,11 @@ class Blocking(Base):
         path they take.
         """
         one = call.sink or call.source
-        if method.name not in TESTS or one is None or one.dtype is None:
+        if method.name not in MAKERS or one is None or one.dtype is None:
             return
         end = native_below(call.collective, self._conditions(method),
                            self._context and self._context.place)
-        self._cache.small.learn(method.name, end, one.dtype, call.op, self.Get_size())
+        self._cache.learn_threshold(method.name, end, one.dtype, call.op, self.Get_size())
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
         """Make the call for the candidate whose turn it is, as if somebody had asked for that one."""

@@ -17,14 +17,15 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy
 from mpi4py import MPI
 from numpy import ndarray
 
 from hpccoll.calls.specification import native_form
 from hpccoll.comm.methods import BARRIER, Method
-from hpccoll.comm.small_calls import SmallCalls
+from hpccoll.comm.small_calls import MAKERS, Small
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.runtime.executor import Execution
 
@@ -46,13 +47,9 @@ class Signature:
     """A call signature that hpccoll serves; equal to itself only."""
 
 
-class Repeat(NamedTuple):
-    """What was prepared for an output last."""
-
-    method: Method
-    extra: Hashable
-    same: Same
-    execution: Execution
+#: What was prepared for an output last: method, what else the signature depends on, a test for the
+#: arrays, execution. A plain tuple: a named one takes longer to unpack.
+Repeat = tuple[Method, Hashable, Same, Execution]
 
 
 class CallCache(dict[Hashable, Any]):
@@ -62,19 +59,41 @@ class CallCache(dict[Hashable, Any]):
 
     Attributes:
         repeats: by the ``id`` of an output.
-        small: tests for calls that are told by their bytes.
+        small_bcast, ...: what serves calls that are told by their bytes; ``None`` until the
+            threshold of the method is known.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.repeats: dict[int, Repeat] = {}
-        self.small = SmallCalls()
+        self.small_bcast: Small | None = None
+        self.small_reduce: Small | None = None
+        self.small_allreduce: Small | None = None
+        self.small_reduce_scatter_block: Small | None = None
+        self.small_allgather: Small | None = None
+        self.small_alltoall: Small | None = None
 
     def clear(self) -> None:
         """Forget everything."""
         super().clear()
         self.repeats.clear()
-        self.small = SmallCalls()
+        for method in MAKERS:
+            setattr(self, f"small_{method}", None)
+
+    def learn_threshold(self, method: str, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None,
+                        size: int) -> None:
+        """Calls of a method below so many bytes are native, whatever their type and operator.
+
+        Only this type and this operator have been checked, so only such calls are told by their
+        bytes.
+
+        Args:
+            method: one of :data:`hpccoll.comm.small_calls.MAKERS`.
+            end: bytes of the larger buffer; exclusive.
+            dtype, op, size: of a checked call, and ranks of its communicator.
+        """
+        if end > 1:  # there is more than calls of nothing
+            setattr(self, f"small_{method}", MAKERS[method](end, dtype, op, size))
 
     def store(self, method: Method, args: tuple[Any, ...], served: Any) -> Location | None:
         """Note who served a call; return where its execution is to be kept, if it can repeat.
@@ -105,7 +124,7 @@ class CallCache(dict[Hashable, Any]):
             # NumPy does not resize an array that has weak references; no view can be resized.
             same = (same_arrays if all(array.base is not None for array in arrays)
                     else same_memory)(sendbuf, recvbuf)
-            self.repeats[id(recvbuf)] = Repeat(method, extra, same, execution)
+            self.repeats[id(recvbuf)] = method, extra, same, execution
 
 
 def parts_of(method: Method, args: tuple[Any, ...]) -> tuple[Any, Any, Hashable]:
@@ -186,7 +205,7 @@ def _frozen(part: Any) -> Hashable:
 def key_of(method: Method, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[ndarray]]:
     """The signature's key of a call, and its arrays: output, input; ``None`` if it has none."""
     if method.name == BARRIER.name:
-        return (method,), ()
+        return method, ()
     if method.name in ("gatherv", "scatterv") or any(
             isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
         return None, ()

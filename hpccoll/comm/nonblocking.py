@@ -49,7 +49,7 @@ class Nonblocking(Base):
 
     def Ibarrier(self) -> MPI.Request:
         """Begin to wait until every rank has entered the barrier."""
-        return (self._cache.get((IBARRIER,)) or IBARRIER.serve)(self)
+        return (self._cache.get(IBARRIER) or IBARRIER.serve)(self)
 
     def Ibcast(self, buf: Any, root: int = 0) -> MPI.Request:
         """Begin to send the root's buffer to every rank."""
