@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all: after a crash, the old file is still there."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import TextIO
 
 
-def writable(path: str | os.PathLike) -> bool:
-    """Tell whether a file can be written, or made."""
+def writable(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file can be written or created."""
     if os.path.exists(path) and (os.path.isdir(path) or not os.access(path, os.W_OK)):
         return False
-    # A new file is made beside the old one.
+    # The new file is written beside the old one.
     folder = os.path.dirname(os.path.realpath(path))
-    return _is_no_file(path) or os.access(folder, os.W_OK | os.X_OK)
+    return _is_special(path) or os.access(folder, os.W_OK | os.X_OK)
 
 
 @contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[TextIO]:
-    """A text file that takes the place of the one at a path when it is complete.
+def replacing(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file that replaces the one at a path when the block ends.
 
-    After an error, or a crash, the old one is still there. What is no file, such as a terminal, is
-    written to as it is.
+    After an error, or a crash, the old file is still there. Terminals, pipes and devices are
+    written to directly.
 
     Raises:
         OSError: it cannot be written.
     """
-    if _is_no_file(path):
+    if _is_special(path):
         with open(path, "w", encoding="utf-8") as file:
             yield file
         return
@@ -51,6 +51,6 @@ def replacing(path: str | os.PathLike) -> Iterator[TextIO]:
         os.close(directory)
 
 
-def _is_no_file(path: str | os.PathLike) -> bool:
-    # By its name as given: /dev/stdout leads to a pipe whose own name leads nowhere.
+def _is_special(path: str | os.PathLike[str]) -> bool:
+    # The name as given: /dev/stdout resolves to a pipe, whose own name does not exist.
     return os.path.exists(path) and not os.path.isfile(path)

@@ -2,6 +2,8 @@
 
 Values are read when a communicator is first used. A malformed value raises an error that
 names the variable; it is never silently replaced by the default.
+
+A new setting is a field of :class:`Config`, with its default, and a line of :data:`SETTINGS`.
 """
 
 from __future__ import annotations
@@ -10,24 +12,29 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from hpccoll import units
 from hpccoll.algorithms import find
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import LEVELS, NODE, SWITCH
 
-#: What a user may choose besides an algorithm of the table.
+#: Choices besides the algorithms of the table: the MPI library's own, or what tuning says.
 NATIVE, AUTO = "native", "auto"
-#: What ``HPCCOLL_TUNING`` may be besides a path.
+#: Values of ``HPCCOLL_TUNING`` besides a path.
 OFF, ONLINE, PROBE = "off", "online", "probe"
-#: How much of a result's bits must not vary, from nothing to everything.
-DETERMINISM = ("none", "run", "size", "layout")
-#: Who moves nonblocking and persistent collectives of ours on: a thread too, or calls alone.
+#: Classes of determinism: what the bits of a result must not depend on, weakest class first.
+DETERMINISM = NONE, RUN, SIZE, LAYOUT = "none", "run", "size", "layout"
+#: What makes progress on nonblocking and persistent collectives: a thread too, or calls alone.
 PROGRESS = THREAD, CALLS = "thread", "calls"
 
 
 class Config(NamedTuple):
-    """The settings of one communicator; see :data:`SETTINGS` for their meaning."""
+    """The settings of one communicator; :data:`SETTINGS` explains them.
+
+    ``timeout`` and ``report`` are in seconds; ``segment_bytes`` is 0 where the machine's limits
+    decide.
+    """
 
     algorithm: Mapping[str, tuple[str, Mapping[str, int]]] = {}
     segment_bytes: int = 0
@@ -36,7 +43,7 @@ class Config(NamedTuple):
     report: float = 30.0
     shared_memory: bool = True
     tuning: str = ""
-    determinism: str = "none"
+    determinism: str = NONE
     progress: str = THREAD
     levels: tuple[str, ...] = (SWITCH, NODE)
     network: str = ""
@@ -86,11 +93,10 @@ def _parameters(settings: list[str], entry: str) -> dict[str, int]:
 
 
 def _nbytes(text: str) -> int:
-    scale = {"k": 10, "m": 20, "g": 30}.get(text[-1:].lower(), 0)
-    number = int(text[:-1] if scale else text) << scale
-    if number < 1:
+    nbytes = units.size("size", text)
+    if nbytes < 1:
         raise ValueError("must be at least 1 byte")
-    return number
+    return nbytes
 
 
 def _seconds(text: str) -> float:
@@ -115,7 +121,7 @@ def _tuning(text: str) -> str:
 
 
 def check_determinism(text: str) -> str:
-    """Return the text if it is a class of determinism."""
+    """Return the text if it is one of :data:`DETERMINISM`."""
     if text not in DETERMINISM:
         raise ArgumentError("determinism", f"{text!r} is unknown",
                             f"choose from {', '.join(DETERMINISM)}")
@@ -123,7 +129,7 @@ def check_determinism(text: str) -> str:
 
 
 def check_progress(text: str) -> str:
-    """Return the text if it is a way to make progress."""
+    """Return the text if it is one of :data:`PROGRESS`."""
     if text not in PROGRESS:
         raise ArgumentError("progress", f"{text!r} is unknown",
                             f"choose from {', '.join(PROGRESS)}")
@@ -139,7 +145,7 @@ def _levels(text: str) -> tuple[str, ...]:
 
 
 def _file(text: str) -> str:
-    # Whether it is there shows where it is read: on one rank of each node.
+    # Whether it exists shows where it is read: on one rank of each node.
     if text.endswith(os.sep):
         raise ValueError("is a directory, not a file")
     return text
@@ -156,8 +162,8 @@ SETTINGS: dict[str, Setting] = {
         "above 2M; where a node has more ranks than processors 512K, 4M for blocks above 1M"),
     "HPCCOLL_TOPOLOGY": Setting(
         "topology", Topology.parse,
-        "layout to assume for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3'; must sum to "
-        "the size"),
+        "layout to assume for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3', of as many "
+        "ranks as the communicator has"),
     "HPCCOLL_TIMEOUT": Setting(
         "timeout", _seconds, "seconds without progress until a collective fails; default 300"),
     "HPCCOLL_REPORT": Setting(
@@ -177,16 +183,16 @@ SETTINGS: dict[str, Setting] = {
         "('size'), nor the nodes ('layout'); default 'none'"),
     "HPCCOLL_PROGRESS": Setting(
         "progress", check_progress,
-        "what moves nonblocking and persistent collectives of ours on: 'thread', a thread of their "
-        "own beside the calls of Test and Wait, or 'calls' alone; default 'thread'"),
+        "what makes progress on nonblocking and persistent collectives: 'thread', a thread beside "
+        "the calls of Test and Wait, or 'calls' alone; default 'thread'"),
     "HPCCOLL_LEVELS": Setting(
         "levels", _levels,
-        f"levels of the machine that the discovered layout has, out of {','.join(LEVELS)}; "
+        f"levels of the machine in the discovered layout, out of {','.join(LEVELS)}; "
         f"default '{SWITCH},{NODE}'"),
     "HPCCOLL_NETWORK": Setting(
         "network", _file,
-        "file that says which switch every node is on, as Slurm's topology.conf does; default "
-        "what Slurm's variables say"),
+        "file with the switches above every node, like Slurm's topology.conf; default what Slurm's "
+        "variables say"),
 }
 
 

@@ -1,27 +1,73 @@
-"""Sizes and counts as people write them: lists, units, and ranges that grow by a factor."""
+"""Sizes, times, counts and ranges as people write and read them; the only place for that.
+
+Functions that read take the name of the option (or variable) that the text was given for, and name
+it in their errors. Functions that write end in ``_text``. A new unit or spelling goes here.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hpccoll.errors import ArgumentError
 
 _SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_SCALES = ((50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "K"))
+_SHIFTS = {"": 0, **{letter: shift for shift, letter in _SCALES}}
 #: A simulation of more bytes than this is a mistake: a pebibyte per rank.
 MOST_BYTES, MOST_NODES = 1 << 50, 10_000_000
 
 
-def nbytes(option: str, text: str, step: int = 4) -> list[int]:
-    """Read sizes in bytes.
+# -- reading -----------------------------------------------------------------------------------
+def size(option: str, text: str, least: int = 0, most: int = MOST_BYTES) -> int:
+    """Read one size in bytes.
 
-    >>> nbytes("--nbytes", "8,1K:64K", 8)
+    >>> size("--segment-bytes", "64K"), size("--nbytes", "3MiB")
+    (65536, 3145728)
+
+    Raises:
+        ArgumentError: text that is no size, or more than one; less than ``least``, or more than
+            ``most``.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ArgumentError(option, f"cannot read {text.strip()!r} as a size",
+                            "write bytes with or without a unit: 8, 64K, 1M, 2G")
+    value = int(match[1]) << _SHIFTS[match[2].upper()]
+    if value < least:
+        raise ArgumentError(option, f"{text.strip()!r} is less than {size_text(least)}")
+    if value > most:
+        raise ArgumentError(option, f"{text.strip()!r} is more than {size_text(most)}")
+    return value
+
+
+def sizes(option: str, text: str, step: int = 4) -> list[int]:
+    """Read sizes in bytes, and ranges of them that grow by a factor.
+
+    >>> sizes("--nbytes", "8,1K:64K", 8)
     [8, 1024, 8192, 65536]
 
     Raises:
         ArgumentError: text that is no size, or a range that runs backwards.
     """
     return _listed(option, text, step, size)
+
+
+def size_range(option: str, text: str, step: int, smallest: int, largest: int,
+               most: int = MOST_BYTES) -> list[int]:
+    """Read ``MIN:MAX``, ``MIN:`` or ``MAX`` in bytes; list the sizes between, by a factor.
+
+    >>> size_range("-m", "1K", 4, smallest=8, largest=1 << 20)
+    [8, 32, 128, 512, 1024]
+
+    Raises:
+        ArgumentError: malformed, zero, more than ``most``, or a range that runs backwards.
+    """
+    first, colon, last = text.partition(":")
+    high = size(option, last if colon else first, 1, most) if last or not colon else largest
+    low = size(option, first, 1, most) if colon and first else min(smallest, high)
+    return _growing(option, text, low, high, step)
 
 
 def counts(option: str, text: str) -> list[int]:
@@ -36,40 +82,48 @@ def counts(option: str, text: str) -> list[int]:
     return _listed(option, text, 2, _count)
 
 
-def _listed(option: str, text: str, step: int,
-            read: Callable[[str, str], int]) -> list[int]:
-    found: dict[int, None] = {}
+def numbers(option: str, text: str) -> list[int]:
+    """Read positive numbers and ranges of all the numbers between; sorted, each once.
+
+    >>> numbers("--ranks", "8,1-3")
+    [1, 2, 3, 8]
+
+    Raises:
+        ArgumentError: malformed text, zero, or a range that runs backwards.
+    """
+    listed: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last:
+            raise ArgumentError(option, f"cannot read {part.strip()!r}",
+                                "write positive numbers and ranges, like 1-16,32,64")
+        listed.update(range(first, last + 1))
+    return sorted(listed)
+
+
+def _listed(option: str, text: str, step: int, read: Callable[[str, str], int]) -> list[int]:
+    listed: dict[int, None] = {}
     for part in text.split(","):
         first, colon, last = part.strip().partition(":")
         low = read(option, first)
         high = read(option, last) if colon else low
-        if high < low or colon and not low:
+        if colon and not low:
             raise ArgumentError(option, f"{part.strip()!r} is no range",
-                                "write the smaller end first, and not 0")
-        while low < high:
-            found[low] = None
-            low *= step
-        found[high] = None
-    return list(found)
+                                "begin it with a number above 0")
+        listed |= dict.fromkeys(_growing(option, part, low, high, step))
+    return list(listed)
 
 
-def size(option: str, text: str) -> int:
-    """Read one size in bytes.
-
-    >>> size("--segment-bytes", "64K")
-    65536
-
-    Raises:
-        ArgumentError: text that is no size, or more than one.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if not match:
-        raise ArgumentError(option, f"cannot read {text.strip()!r} as a size",
-                            "write bytes with or without a unit: 8, 64K, 1M, 2G")
-    value = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match[2].upper()]
-    if value > MOST_BYTES:
-        raise ArgumentError(option, f"{text.strip()!r} is more than a pebibyte")
-    return value
+def _growing(option: str, text: str, low: int, high: int, step: int) -> list[int]:
+    if high < low:
+        raise ArgumentError(option, f"{text.strip()!r} is no range",
+                            "write the smaller end first, like 8:16M")
+    values = []
+    while low < high:
+        values.append(low)
+        low *= step
+    return [*values, high]
 
 
 def _count(option: str, text: str) -> int:
@@ -78,3 +132,74 @@ def _count(option: str, text: str) -> int:
         raise ArgumentError(option, f"cannot read {digits!r} as a number of nodes",
                             f"write numbers from 1 to {MOST_NODES:,}, or ranges such as 2:4096")
     return int(digits)
+
+
+# -- writing -----------------------------------------------------------------------------------
+def size_text(nbytes: float, unit: str = "B") -> str:
+    """Bytes with a binary unit, four digits.
+
+    >>> size_text(1536), size_text(8), size_text(1 << 30, unit="")
+    ('1.5 KiB', '8 B', '1 Gi')
+    """
+    for shift, letter in _SCALES:
+        if nbytes >= 1 << shift:
+            return f"{nbytes / (1 << shift):.4g} {letter}i{unit}"
+    return f"{nbytes:.4g} {unit}".rstrip()
+
+
+def short_size_text(nbytes: int) -> str:
+    """Bytes as options take them, where there is little room; three digits.
+
+    >>> short_size_text(65536), short_size_text(12)
+    ('64K', '12')
+    """
+    for shift, letter in _SCALES:
+        if nbytes >= 1 << shift:
+            return f"{nbytes / (1 << shift):.3g}{letter}"
+    return str(nbytes)
+
+
+def time_text(seconds: float, digits: int = 4) -> str:
+    """Seconds with a unit.
+
+    >>> time_text(0.00123), time_text(1.2525e-6, digits=3), time_text(0)
+    ('1.23 ms', '1.25 us', '0 s')
+    """
+    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale:
+            return f"{seconds / scale:.{digits}g} {unit}"
+    return f"{seconds / 1e-9:.{digits}g} ns" if seconds else "0 s"
+
+
+def count_text(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> count_text(1, "rank"), count_text(8, "block")
+    ('1 rank', '8 blocks')
+    """
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """Numbers as ranges, in their order.
+
+    >>> ranges_text([0, 1, 2, 5, 7, 6])
+    '0-2,5,7,6'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Ranks in few words.
+
+    >>> ranks_text([5, 0, 1, 2]), ranks_text([7])
+    ('ranks 0-2,5', 'rank 7')
+    """
+    ordered = sorted(ranks)
+    return f"rank{'s' * (len(ordered) != 1)} {ranges_text(ordered)}"

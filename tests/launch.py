@@ -32,7 +32,7 @@ SIZES = (1, 2, 3, 4, 5, 8)
 BY_SIZE = tuple(f"tests/mpi/test_{name}.py" for name in (
     "determinism", "discover", "placement", "upper_case"))
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.py" for name in (
-    "communicators", "half", "recall", "registered", "requests", "sequences", "specifications")))
+    "communicators", "half", "cache", "registered", "requests", "sequences", "specifications")))
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
     3: (*MORE, *(f"tests/mpi/test_{name}.py" for name in ("bfloat16", "objects", "probe", "tune"))),

@@ -1,4 +1,11 @@
-"""Arrays of one namespace at a time: reduction kernels, 16-bit floats, device memory.
+"""Work on arrays: reduction kernels, 16-bit floats, device memory. Nothing here communicates.
 
-The only room that imports CuPy.
+    kernels.py  ``into = left op right`` for an operator, a dtype and an array library
+    half.py     the kernels of 16-bit floats
+    device.py   recognise device memory, and reach it
+
+A call works on arrays of one namespace (``numpy``, ``cupy``) at a time. This is the only room that
+imports CuPy, and only when somebody brings a device array. A new kernel is a branch of
+``kernels.kernel``, its ufunc a line of ``UFUNCS``; a new array library is a case of
+``device.borrow``.
 """

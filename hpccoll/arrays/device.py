@@ -1,8 +1,8 @@
 """Device arrays: how they are recognised, and how collectives reach their memory.
 
-CuPy is imported only when a device array is met. Whether the MPI library can move device
-memory is found out by moving some, in a child process of its own, because a library that
-cannot do it crashes instead of saying so.
+CuPy is imported when the first device array is seen. Whether the MPI library can move device
+memory shows when it moves some. A child process tries it, because a library that cannot do it
+crashes instead of saying so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_device(obj: Any) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def is_served() -> bool:
-    """Tell whether device memory can be served here; without CuPy mpi4py gets it as it is."""
+    """Tell whether device memory can be served here; without CuPy mpi4py gets it unchanged."""
     try:
         importlib.import_module("cupy")
     except ImportError:
@@ -63,7 +63,7 @@ def borrow(obj: Any, argument: str, writable: bool
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise BufferArgumentError(argument, "is not contiguous", "pass cupy.ascontiguousarray")
     flat = (array if array.flags.c_contiguous else array.T).reshape(-1)
-    # Whoever produced the data may still be writing it on a stream of its own.
+    # The producer of the data may still be writing it.
     cupy.cuda.get_current_stream().synchronize()
     if mpi_moves_device_memory():
         return flat, cupy, None
@@ -77,13 +77,13 @@ def borrow(obj: Any, argument: str, writable: bool
 
 
 def synchronizer(namespace: Any) -> Callable[[], None] | None:
-    """What to call so that device work is finished before a message is posted."""
+    """What to call before a message is posted, so that device work has finished."""
     return namespace.cuda.get_current_stream().synchronize if hasattr(namespace, "cuda") else None
 
 
 @functools.lru_cache(maxsize=1)
 def mpi_moves_device_memory() -> bool:
-    """Find out, once per process, whether the MPI library is CUDA-aware.
+    """Try, once per process, whether the MPI library is CUDA-aware.
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
     """

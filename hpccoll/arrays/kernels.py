@@ -1,9 +1,9 @@
 """Local reduction kernels: ``into = left op right`` on arrays of one dtype.
 
 Predefined operators on ordinary numbers use the array library's own ufuncs, in place and
-three-operand; 16-bit floats are computed in float32 (:mod:`hpccoll.arrays.half`). Everything else -
-pair types (MAXLOC), operators made with ``Op.Create`` - goes through ``Op.Reduce_local`` of the
-MPI library, which knows the type.
+three-operand; 16-bit floats are computed in float32 (:mod:`hpccoll.arrays.half`). Everything
+else - pair types (MAXLOC), operators made with ``Op.Create`` - goes through MPI's ``Reduce_local``,
+which knows the type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
     """Raise unless the operator is an ``MPI.Op`` that exists for the element type.
 
     Raises:
-        ArgumentTypeError: it is no operator.
+        ArgumentTypeError: ``op`` is no operator.
         OperatorError: names the operator, the type and the types it is defined on.
     """
     if not isinstance(op, MPI.Op):
@@ -64,7 +64,7 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
 
 
 def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:
-    """Tell whether every order of evaluation gives the same bits."""
+    """Tell whether every order and grouping of the operands gives the same bits."""
     operator = operator_of(op)
     return operator is not None and dtype.names is None and operator.is_exact(dtype.kind)
 
@@ -84,23 +84,25 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     if operator is not None and not operator.pairs:
         ufunc = getattr(namespace, UFUNCS[operator.name])
         if half.is_half(dtype):
-            return (_quiet(half.kernel(ufunc, dtype)) if namespace is numpy
+            return (_without_warnings(half.kernel(ufunc, dtype)) if namespace is numpy
                     else half.converting(ufunc))
         if operator.name in ("max", "min"):
             # NumPy deprecates a third positional operand of these two, and only these.
             return lambda left, right, into: ufunc(left, right, out=into)
-        return _quiet(ufunc) if namespace is numpy and dtype.kind in "fc" else ufunc
+        return (_without_warnings(ufunc) if namespace is numpy and dtype.kind in "fc"
+                else ufunc)
     return _reduce_local(op, datatype)
 
 
-def _quiet(kernel: Kernel) -> Kernel:
+def _without_warnings(kernel: Kernel) -> Kernel:
     """A kernel that overflows as MPI's do: silently, whatever ``numpy.seterr`` says.
 
-    An error or a warning made one would end the collective half-way, and on some ranks only. The
-    result is for one thread at a time.
+    A warning that a filter turns into an error would end the collective half-way, and on some
+    ranks only. One thread at a time may use the result.
     """
     if _SILENT is not None:
-        return partial(_SILENT.copy().run, kernel)
+        run: Callable[..., Any] = _SILENT.copy().run
+        return partial(run, kernel)
 
     def silent(*operands: Any) -> Any:
         with numpy.errstate(all="ignore"):
@@ -110,7 +112,7 @@ def _quiet(kernel: Kernel) -> Kernel:
 
 
 def _silent() -> Context | None:
-    """A context that holds the settings; ``None`` where NumPy, before 2.0, keeps them elsewhere."""
+    """A context with the settings; ``None`` before NumPy 2.0, which keeps them elsewhere."""
     if numpy.lib.NumpyVersion(numpy.__version__) < "2.0.0":
         return None
     context = Context()
@@ -122,20 +124,20 @@ def _silent() -> Context | None:
 _SILENT = _silent()
 
 
-def accumulator_factory(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> Callable[[int], Any] | None:
-    """What makes memory for results between two steps; ``None`` where elements are wide enough.
+def accumulator_factory(op: MPI.Op, dtype: numpy.dtype, namespace: Any
+                        ) -> Callable[[int], Any] | None:
+    """What allocates accumulators for chains of reductions; ``None`` where none are needed.
 
-    In whose memory elements lie must not decide: algorithms are chosen for all ranks alike, and
-    each may have its own.
+    Host and device buffers must round alike: ranks of one call may have different memory.
     """
     if operator_of(op) is None or not half.is_half(dtype):
         return None
-    return lambda count: half.wide(count, namespace)
+    return lambda count: half.accumulator(count, namespace)
 
 
 def _reduce_local(op: MPI.Op, datatype: MPI.Datatype) -> Kernel:
     """``Op.Reduce_local`` as a three-operand kernel; it computes ``inout = in op inout``."""
-    def apply(left, right, into):
+    def apply(left: Any, right: Any, into: Any) -> None:
         # Reduce_local overwrites its right operand, so the right one is moved out of the
         # way unless it is the destination itself.
         work = into if into is right or same_memory(into, right) else right.copy()

@@ -7,15 +7,15 @@ which blocks. What only the native implementation serves raises ``NativeOnly``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from mpi4py import MPI
 
 from hpccoll.arrays.device import synchronizer
-from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.kernels import check_op, has_kernel
 from hpccoll.calls import layouts
+from hpccoll.calls.call import Call
 from hpccoll.calls.packed import Block
 from hpccoll.calls.specification import (
     Buffer,
@@ -29,79 +29,6 @@ from hpccoll.calls.specification import (
 )
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.errors.mpi import RootError
-from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.ir.extents import SlotLayout
-from hpccoll.ir.schedule import Schedule
-
-#: Method name in lower case -> what its algorithms are registered under.
-METHODS = {
-    **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
-    "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
-    "alltoallv": "alltoall", "alltoallw": "alltoall"}
-
-
-def collective_of(method: str) -> str:
-    """What the algorithms of a method are registered under.
-
-    Raises:
-        ArgumentError: there is no such method.
-
-    >>> collective_of("iallgatherv"), collective_of("allreduce_init")
-    ('allgather', 'allreduce')
-    """
-    name = method.removesuffix("_init")
-    name = name if name in METHODS else name.removeprefix("i")
-    if name not in METHODS:
-        raise ArgumentError("collective", f"{method!r} is unknown",
-                            f"choose from {', '.join(METHODS)}")
-    return METHODS[name]
-
-
-class Call(NamedTuple):
-    """One collective call of one rank, resolved.
-
-    Attributes:
-        name: the method's name in lower case, e.g. ``allgatherv``.
-        collective: what its algorithms are registered under, e.g. ``allgather``.
-        source, sink: the input and output buffers, where this rank has them.
-        datatype: MPI type of an element; ``None`` for a barrier.
-        op: the reduction operator, if any.
-        root: root rank.
-        in_place: input and output share memory.
-        nbytes: size that every rank knows and may choose by; ``None`` where none is known.
-        uniform: all blocks are known to have one size.
-        key: everything the layout depends on, hashable.
-        layout: makes the layout and the longest block for a schedule and this rank.
-        shared: every rank knows the longest block, so segments may be evened out.
-        learn: where only the root knows all counts, makes the call of a rank that was told.
-    """
-
-    name: str
-    collective: str
-    source: Buffer | None = None
-    sink: Buffer | None = None
-    datatype: MPI.Datatype | None = None
-    op: MPI.Op | None = None
-    root: int = 0
-    in_place: bool = False
-    nbytes: int | None = 0
-    uniform: bool = True
-    key: tuple = ()
-    layout: Callable[[Schedule, int], tuple[SlotLayout, int]] = lambda schedule, rank: (
-        SlotLayout({}, lambda key: 0), 0)
-    shared: bool = True
-    learn: Callable[[Sequence[int]], Call] | None = None
-
-
-def lacks_mpi_type(call: Call) -> bool:
-    """Tell whether mpi4py has no MPI type for the elements of a call."""
-    return any(one is not None and one.dtype is not None and is_bfloat16(one.dtype)
-               for one in (call.source, call.sink))
-
-
-def is_loaded(call: Call) -> bool:
-    """Tell whether a buffer of a call is a copy, which has to be made when the call starts."""
-    return any(one is not None and one.load is not None for one in (call.source, call.sink))
 
 
 def check_root(root: Any, size: int) -> int:

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
-from hpccoll.cli.options import PERCENT, SECONDS, check_outputs, opened
+from hpccoll.cli.options import PERCENT, SECONDS, buffer_sizes, check_outputs, opened
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -34,6 +34,7 @@ from hpccoll.cli.ranks import (
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
+from hpccoll.units import size
 
 
 @click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
@@ -252,7 +253,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
     Raises:
         ArgumentError: one of them makes no sense.
     """
-    from hpccoll.calls.resolve import METHODS
+    from hpccoll.calls.call import METHODS
     from hpccoll.measure import candidates, cases
     from hpccoll.measure.call_forms import FORMS
     from hpccoll.measure.timing import Settings
@@ -264,10 +265,10 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
                                 f"choose from {', '.join(METHODS)}, all")
     chosen = dict.fromkeys(METHODS if "all" in collectives else collectives)
     reduces = any(COLLECTIVES[METHODS[name]].reduces for name in chosen)
-    segment = cases.parse_nbytes("--segment-bytes", segment_bytes) if segment_bytes else 0
+    segment = size("--segment-bytes", segment_bytes, least=1) if segment_bytes else 0
     wanted = candidates.parse(algorithm or ("auto" if osu else ""))
     return Options(
-        tuple(chosen), cases.parse_sizes(sizes, step or (2 if osu else 4)),
+        tuple(chosen), buffer_sizes(sizes, step or (2 if osu else 4)),
         cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
         Settings(warmup, iterations, seconds, rotate, segment,
                  None if topology is None else Topology.parse(topology), FORMS[calls]),

@@ -57,7 +57,7 @@ def command(ranks: int | None, strict: bool, as_json: bool) -> None:
 def _text(found: list[Any], facts: list[Any]) -> None:
     """Findings as a table, and what they amount to."""
     from hpccoll.cli.terminal import screen
-    from hpccoll.tools.doctor.findings import ranks_text
+    from hpccoll.units import ranks_text
 
     console, _ = screen(True)
     if not console.is_terminal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -14,6 +13,7 @@ import click
 from hpccoll.atomic_file import replacing, writable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import plotting
+from hpccoll.units import size_range
 
 
 class Finite(click.FloatRange):
@@ -27,7 +27,8 @@ class Finite(click.FloatRange):
 
 #: A time to spend, and a tolerance.
 SECONDS, PERCENT = Finite(min=0, min_open=True), Finite(min=0)
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+#: Bytes of buffers to measure, where an option leaves an end out, and the most that one may have.
+SMALLEST, LARGEST, MOST = 8, 16 << 20, (1 << 40) - 1
 
 
 def names(texts: Iterable[str]) -> list[str]:
@@ -39,24 +40,16 @@ def names(texts: Iterable[str]) -> list[str]:
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
-def numbers(option: str, text: str) -> list[int]:
-    """Read positive numbers and ranges.
+def buffer_sizes(text: str, step: int) -> list[int]:
+    """Read what ``-m`` says: ``[MIN:]MAX`` in bytes.
 
-    >>> numbers("--ranks", "1-3,8")
-    [1, 2, 3, 8]
+    >>> buffer_sizes("8:100", 4)
+    [8, 32, 100]
 
     Raises:
-        ArgumentError: malformed text, zero, or a range that runs backwards.
+        ArgumentError: malformed, zero, or a range that runs backwards.
     """
-    found = set()
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last:
-            raise ArgumentError(option, f"cannot read {part.strip()!r}",
-                                "write positive numbers and ranges, like 1-16,32,64")
-        found.update(range(first, last + 1))
-    return sorted(found)
+    return size_range("-m", text, step, SMALLEST, LARGEST, MOST)
 
 
 def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:

@@ -27,10 +27,11 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import catalog, plot, simulate
 from hpccoll.simulator.machine_model import machine_as_data
-from hpccoll.simulator.report import Report, size_text, time_text
+from hpccoll.simulator.report import Report
 from hpccoll.simulator.validation import NEAR, Compared, compare, picks
 from hpccoll.tools.bench import records
-from hpccoll.units import counts, nbytes, size
+from hpccoll.units import counts, size, size_text, time_text
+from hpccoll.units import sizes as read_sizes
 
 #: What is compared when no algorithm is named.
 USUAL = {
@@ -118,7 +119,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, wan
                             f"choose from {', '.join(ALGORITHMS)}")
     known = catalog.find(machine)
     layouts, chosen = _layouts(nodes, ppn, topology), _algorithms(collective, wanted)
-    moved = nbytes("--nbytes", sizes, step)
+    moved = read_sizes("--nbytes", sizes, step)
     if COLLECTIVES[collective].payload == "none":
         moved = [0]
     points = [SimulationCase(count, nbytes, name, params) for count in layouts for nbytes in moved
@@ -183,7 +184,7 @@ def _beside(found: Sequence[Compared]) -> Table:
     for name in ("collective", "bytes", "algorithm", "measured", "simulated", "simulated/measured"):
         table.add_column(name, justify="left" if name in ("collective", "algorithm") else "right")
     for c in found:
-        table.add_row(c.collective, size_text(c.nbytes).strip(), c.candidate,
+        table.add_row(c.collective, size_text(c.nbytes, unit=""), c.candidate,
                       time_text(c.measured), time_text(c.simulated),
                       f"{c.simulated / c.measured:.2f}")
     return table
@@ -269,7 +270,7 @@ def _table(reports: list[tuple[SimulationCase, Report]]) -> Table:
     for point, report in reports:
         place = point.nodes, point.nbytes
         head = (["", "", ""] if place == last else
-                [f"{point.nodes:,}", f"{report.schedule.size:,}", size_text(point.nbytes).strip()])
+                [f"{point.nodes:,}", f"{report.schedule.size:,}", size_text(point.nbytes, unit="")])
         last = place
         table.add_row(*head, *_cells(report, best[place]),
                       style="bold" if report.seconds <= best[place] else "")

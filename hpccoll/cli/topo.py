@@ -71,11 +71,9 @@ def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:
 
 
 def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None) -> None:
-    from mpi4py import MPI
-
     from hpccoll.cli.terminal import screen
+    from hpccoll.machine.identity import library_name, processor
     from hpccoll.tools import topo
-    from hpccoll.tune.fingerprint import cpu, library
 
     if json_path != "-":
         console, _ = screen(True)
@@ -94,6 +92,6 @@ def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None
                       for pair, seconds in (links.latency.items() if links else ())]}
         write_text(json_path, json.dumps(record, indent=1) + "\n")
     if plot_path:
-        mpi = library(MPI.Get_library_version())
         hosts = len({each.host for each in machine.positions})
-        topo.draw(machine, links, f"{mpi}, {hosts} node{'s' * (hosts != 1)}, {cpu()}", plot_path)
+        topo.draw(machine, links, f"{library_name()}, {hosts} node{'s' * (hosts != 1)}, "
+                  f"{processor()}", plot_path)

@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.cli.options import SECONDS, names
+from hpccoll.cli.options import SECONDS, buffer_sizes, names
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -68,6 +68,7 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
         from mpi4py import MPI
 
         from hpccoll.cli import terminal
+        from hpccoll.comm import Comm
         from hpccoll.measure import survey
 
         comm = MPI.COMM_WORLD
@@ -86,7 +87,7 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
                 progress = terminal.shown(stack.enter_context(bar))
-            outcome = survey.survey(comm, plan, stopped, progress)
+            outcome = survey.survey(comm, plan, Comm, stopped, progress)
             machine = outcome.machine._replace(probe=probe)
         except Exception as error:
             fall(comm, error)
@@ -112,7 +113,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     Raises:
         ArgumentError: an option makes no sense.
     """
-    from hpccoll.measure import cases, survey
+    from hpccoll.measure import survey
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
@@ -126,7 +127,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
         else survey.SurveyPlan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
-        wanted = cases.parse_sizes(sizes, 16 if probe else 8 if quick else 4)
+        wanted = buffer_sizes(sizes, 16 if probe else 8 if quick else 4)
     return plan._replace(collectives=tuple(chosen) or plan.collectives, sizes=wanted,
                          seconds=seconds or plan.seconds)
 

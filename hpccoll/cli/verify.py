@@ -27,13 +27,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
-from hpccoll.cli.options import names, numbers
+from hpccoll.cli.options import names
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import Proof, prove, verify
+from hpccoll.units import numbers
 
 #: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven,
 #: and with ranks dealt out over the groups.

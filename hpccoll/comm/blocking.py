@@ -1,347 +1,255 @@
 """The blocking upper-case collectives of mpi4py, served by hpccoll where it can.
 
-Every method has mpi4py's name, parameters and meaning. Arguments are checked before any
-message is sent; what hpccoll does not serve goes to the native method unchanged.
+Every method has mpi4py's name, parameters and meaning. Arguments are checked before any message is sent;
+what hpccoll does not serve goes to the MPI library's method unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
-from numpy import ndarray
 
-from hpccoll.calls import resolve
-from hpccoll.calls.specification import NativeOnly, is_staged, native_form, staged
-from hpccoll.comm.cache import NATIVE_SHAPE, Shape
-from hpccoll.comm.lifetime import Lifetime
-from hpccoll.comm.recall import Recalling, counted
-from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.calls.call import Call, is_loaded
+from hpccoll.calls.specification import is_staged, staged
+from hpccoll.comm.base import Base, spelled
+from hpccoll.comm.cache import Location, Signature, counted
+from hpccoll.comm.methods import (
+    ALLGATHER,
+    ALLGATHERV,
+    ALLREDUCE,
+    ALLTOALL,
+    ALLTOALLV,
+    ALLTOALLW,
+    BARRIER,
+    BCAST,
+    EXSCAN,
+    GATHER,
+    GATHERV,
+    REDUCE,
+    REDUCE_SCATTER,
+    REDUCE_SCATTER_BLOCK,
+    SCAN,
+    SCATTER,
+    SCATTERV,
+    Method,
+    native,
+)
+from hpccoll.comm.small_calls import TESTS
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.context import Context, context_of
 from hpccoll.runtime.executor import drive
 from hpccoll.runtime.planner import plan_for, prepare
-from hpccoll.tune.choose import choose, native_below
-from hpccoll.tune.determinism import check_served
-from hpccoll.tune.loading import Tuned, load
+from hpccoll.tune.choose import native_below, trial_of
 from hpccoll.tune.online import Trial
-from hpccoll.tune.rules import Place
-
-#: The methods of the MPI library. ``super()`` would find the same ones, a third of a
-#: microsecond later.
-native = MPI.Intracomm
 
 
-class Blocking(Recalling):
-    """Mixin: the 17 blocking collectives. Mixed into subclasses of ``MPI.Intracomm``.
+class Blocking(Base):
+    """The 17 blocking collectives.
 
-    Six begin with a look at what :class:`hpccoll.comm.cache.Shapes` knows of small calls. It is spelled
-    out in each: a function for all would cost what it saves (decision 0024).
+    Each is served by what :meth:`Base._lookup` knows of calls like it, or else by :meth:`_serve_blocking`.
+    Six begin with a test for small calls (:mod:`hpccoll.comm.small_calls`).
     """
 
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
-        shape = self._shapes.get(("barrier",))
-        if shape is NATIVE_SHAPE:
+        served = self._cache.get((BARRIER,))
+        if served is native.Barrier:
             native.Barrier(self)
-        elif shape is None or not self._prepared((shape, None, None)):
-            self._serve(native.Barrier, "barrier")
+        elif served is None or not self._run_kept((served, None, None)):
+            self._serve(BARRIER, ())
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
-        end, dtype, _, size = self._shapes.below["bcast"]
-        if (end and type(buf) is ndarray and buf.nbytes < end and buf.dtype is dtype
-                and buf.base is None and type(root) is int and 0 <= root < size):
+        if self._cache.small.bcast(buf, root):
             native.Bcast(self, buf, root)
             return
-        served = type(root) is int and self._again("bcast", None, buf, root)
-        if served is NATIVE_SHAPE:
-            native.Bcast(self, buf, root)
-        elif not served:
-            self._serve(native.Bcast, "bcast", buf, root)
+        serve = (self._lookup(BCAST, None, buf, root)
+                 if type(root) is int else BCAST.serve)
+        if serve is not None:
+            serve(self, buf, root)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
-        end, dtype, known, size = self._shapes.below["reduce"]
-        if (end and type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
-                and op is known and type(root) is int and 0 <= root < size
-                and sendbuf.base is None
-                and (recvbuf is None or type(recvbuf) is ndarray
-                     and recvbuf.nbytes == sendbuf.nbytes and recvbuf.dtype is dtype
-                     and recvbuf.base is None and recvbuf is not sendbuf)):
+        if self._cache.small.reduce(sendbuf, recvbuf, op, root):
             native.Reduce(self, sendbuf, recvbuf, op, root)
             return
-        served = type(root) is int and self._again("reduce", sendbuf, recvbuf, (id(op), root))
-        if served is NATIVE_SHAPE:
-            native.Reduce(self, sendbuf, recvbuf, op, root)
-        elif not served:
-            self._serve(native.Reduce, "reduce", sendbuf, recvbuf, op, root)
+        serve = (self._lookup(REDUCE, sendbuf, recvbuf, (id(op), root))
+                 if type(root) is int else REDUCE.serve)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
-        end, dtype, known, _ = self._shapes.below["allreduce"]
-        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
-                and sendbuf.nbytes == recvbuf.nbytes < end and sendbuf.dtype is dtype
-                and recvbuf.dtype is dtype and op is known and sendbuf.base is None
-                and recvbuf.base is None and sendbuf is not recvbuf):
+        if self._cache.small.allreduce(sendbuf, recvbuf, op):
             native.Allreduce(self, sendbuf, recvbuf, op)
             return
-        served = self._again("allreduce", sendbuf, recvbuf, id(op))
-        if served is NATIVE_SHAPE:
-            native.Allreduce(self, sendbuf, recvbuf, op)
-        elif not served:
-            self._serve(native.Allreduce, "allreduce", sendbuf, recvbuf, op)
+        serve = self._lookup(ALLREDUCE, sendbuf, recvbuf, id(op))
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, op)
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of ranks 0 to this one."""
-        served = self._again("scan", sendbuf, recvbuf, id(op))
-        if served is NATIVE_SHAPE:
-            native.Scan(self, sendbuf, recvbuf, op)
-        elif not served:
-            self._serve(native.Scan, "scan", sendbuf, recvbuf, op)
+        serve = self._lookup(SCAN, sendbuf, recvbuf, id(op))
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, op)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of the ranks before this one; rank 0 gets nothing."""
-        served = self._again("exscan", sendbuf, recvbuf, id(op))
-        if served is NATIVE_SHAPE:
-            native.Exscan(self, sendbuf, recvbuf, op)
-        elif not served:
-            self._serve(native.Exscan, "exscan", sendbuf, recvbuf, op)
+        serve = self._lookup(EXSCAN, sendbuf, recvbuf, id(op))
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, op)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
-        end, dtype, known, size = self._shapes.below["reduce_scatter_block"]
-        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
-                and recvbuf.nbytes * size == sendbuf.nbytes < end and sendbuf.dtype is dtype
-                and recvbuf.dtype is dtype and op is known and sendbuf.base is None
-                and recvbuf.base is None and sendbuf is not recvbuf):
+        if self._cache.small.reduce_scatter_block(sendbuf, recvbuf, op):
             native.Reduce_scatter_block(self, sendbuf, recvbuf, op)
             return
-        served = self._again("reduce_scatter_block", sendbuf, recvbuf, id(op))
-        if served is NATIVE_SHAPE:
-            native.Reduce_scatter_block(self, sendbuf, recvbuf, op)
-        elif not served:
-            self._serve(native.Reduce_scatter_block, "reduce_scatter_block", sendbuf, recvbuf, op)
+        serve = self._lookup(REDUCE_SCATTER_BLOCK, sendbuf, recvbuf, id(op))
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, op)
 
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                        op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
-        extra = counted(op, recvcounts)
-        served = extra is not None and self._again("reduce_scatter", sendbuf, recvbuf, extra)
-        if served is NATIVE_SHAPE:
-            native.Reduce_scatter(self, sendbuf, recvbuf, recvcounts, op)
-        elif not served:
-            self._serve(native.Reduce_scatter, "reduce_scatter", sendbuf, recvbuf, recvcounts, op)
+        extra = counted(recvcounts, op)
+        serve = (self._lookup(REDUCE_SCATTER, sendbuf, recvbuf, extra)
+                 if extra is not None else REDUCE_SCATTER.serve)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, recvcounts, op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""
-        end, dtype, _, size = self._shapes.below["allgather"]
-        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
-                and sendbuf.nbytes * size == recvbuf.nbytes < end and sendbuf.dtype is dtype
-                and recvbuf.dtype is dtype and sendbuf.base is None and recvbuf.base is None
-                and sendbuf is not recvbuf):
+        if self._cache.small.allgather(sendbuf, recvbuf):
             native.Allgather(self, sendbuf, recvbuf)
             return
-        served = self._again("allgather", sendbuf, recvbuf, None)
-        if served is NATIVE_SHAPE:
-            native.Allgather(self, sendbuf, recvbuf)
-        elif not served:
-            self._serve(native.Allgather, "allgather", sendbuf, recvbuf)
+        serve = self._lookup(ALLGATHER, sendbuf, recvbuf, None)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one block of any size from every rank on every rank."""
-        served = self._again("allgatherv", sendbuf, recvbuf, None)
-        if served is NATIVE_SHAPE:
-            native.Allgatherv(self, sendbuf, recvbuf)
-        elif not served:
-            self._serve(native.Allgatherv, "allgatherv", sendbuf, recvbuf)
+        serve = self._lookup(ALLGATHERV, sendbuf, recvbuf, None)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
-        served = type(root) is int and self._again("gather", sendbuf, recvbuf, root)
-        if served is NATIVE_SHAPE:
-            native.Gather(self, sendbuf, recvbuf, root)
-        elif not served:
-            self._serve(native.Gather, "gather", sendbuf, recvbuf, root)
+        serve = (self._lookup(GATHER, sendbuf, recvbuf, root)
+                 if type(root) is int else GATHER.serve)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, root)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Collect one block of any size from every rank at the root."""
-        self._serve(native.Gatherv, "gatherv", sendbuf, recvbuf, root)
+        self._serve(GATHERV, (sendbuf, recvbuf, root))
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Deal the root's buffer out in equal blocks."""
-        served = type(root) is int and self._again("scatter", sendbuf, recvbuf, root)
-        if served is NATIVE_SHAPE:
-            native.Scatter(self, sendbuf, recvbuf, root)
-        elif not served:
-            self._serve(native.Scatter, "scatter", sendbuf, recvbuf, root)
+        serve = (self._lookup(SCATTER, sendbuf, recvbuf, root)
+                 if type(root) is int else SCATTER.serve)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Deal the root's buffer out in blocks of any size."""
-        self._serve(native.Scatterv, "scatterv", sendbuf, recvbuf, root)
+        self._serve(SCATTERV, (sendbuf, recvbuf, root))
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one equal block from every rank to every rank."""
-        end, dtype, _, size = self._shapes.below["alltoall"]
-        if (end and type(sendbuf) is ndarray and type(recvbuf) is ndarray
-                and sendbuf.nbytes == recvbuf.nbytes < end and not recvbuf.size % size
-                and sendbuf.dtype is dtype and recvbuf.dtype is dtype and sendbuf.base is None
-                and recvbuf.base is None and sendbuf is not recvbuf):
+        if self._cache.small.alltoall(sendbuf, recvbuf):
             native.Alltoall(self, sendbuf, recvbuf)
             return
-        served = self._again("alltoall", sendbuf, recvbuf, None)
-        if served is NATIVE_SHAPE:
-            native.Alltoall(self, sendbuf, recvbuf)
-        elif not served:
-            self._serve(native.Alltoall, "alltoall", sendbuf, recvbuf)
+        serve = self._lookup(ALLTOALL, sendbuf, recvbuf, None)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size from every rank to every rank."""
-        served = self._again("alltoallv", sendbuf, recvbuf, None)
-        if served is NATIVE_SHAPE:
-            native.Alltoallv(self, sendbuf, recvbuf)
-        elif not served:
-            self._serve(native.Alltoallv, "alltoallv", sendbuf, recvbuf)
+        serve = self._lookup(ALLTOALLV, sendbuf, recvbuf, None)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf)
 
     def Alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one block of any size and type from every rank to every rank."""
-        served = self._again("alltoallw", sendbuf, recvbuf, None)
-        if served is NATIVE_SHAPE:
-            native.Alltoallw(self, sendbuf, recvbuf)
-        elif not served:
-            self._serve(native.Alltoallw, "alltoallw", sendbuf, recvbuf)
+        serve = self._lookup(ALLTOALLW, sendbuf, recvbuf, None)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
-    def _serve(self, method: Callable, name: str, *args: Any) -> None:
-        """Check the arguments, choose, and run ours or the native method."""
-        call, choice = self._decide(name, *args)
-        if choice is not None and choice.trial is not None:
-            self._try(choice.trial, getattr(Blocking, name.capitalize()), args)
+    def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Check the arguments, choose, and run the choice or the native method."""
+        tuned = self._measurements()
+        call = self._resolve(method, args)
+        if call is None:
+            _call_native(self, method, args)
             return
-        if choice is None or choice.is_native:
-            if choice is not None:
-                place = self._remember(name, name, args, NATIVE_SHAPE)
-                if place is not None:
-                    self._note_small(name, call)
-            _call_native(method, self, name, spelled(call, args))
-            return
+        facts, choice = self._choose(method, call)
+        if choice.trial is not None and tuned is not None:
+            trial = tuned.trials.get(choice.trial) or trial_of(
+                facts, self._conditions(method), tuned)
+            self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
+        elif choice.is_native:
+            if self._cache.store(method, args, method.native) is not None:
+                self._learn_threshold(method, call)
+            _call_native(self, method, spelled(call, args))
+        else:
+            self._run(method, args, call, choice)
+
+    def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
+        """Run an algorithm; prepare it where the call repeats on the same memory."""
         context = self._private()
         plan = plan_for(context, call, choice)
-        place = None if resolve.is_loaded(call) else self._remember(name, name, args, Shape())
-        known = place is not None and place in context.seen
+        location: Location | None = None
+        if not is_loaded(call):
+            location = self._cache.store(method, args, Signature())
+        known = location is not None and location in context.seen
         execution = prepare(context, call, plan, repeated=known)
         try:
-            drive(execution, context.config.timeout, context.config.report)
+            drive(execution, context.bounds)
         except BaseException:
             context.abandon(execution)
             raise
         if known and execution.repeated:
-            context.prepared.keep(place, execution)
-            self._repeated(name, args, execution)
-        elif place is not None:
-            context.seen.keep(place, True)
+            context.prepared.keep(location, execution)
+            self._cache.repeat(method, args, execution)
+        elif location is not None:
+            context.seen.keep(location, True)
         if call.sink is not None and call.sink.store is not None:
             call.sink.store()
 
-    def _note_small(self, name: str, call: resolve.Call) -> None:
-        """Note up to how many bytes calls like this one, which the native method serves, are so.
+    def _learn_threshold(self, method: Method, call: Call) -> None:
+        """Record the size below which calls like this one are always native.
 
-        What it depends on is known to every rank, so below that all ranks choose native, whichever
-        way they come to it.
+        It follows from what every rank knows, so below it all ranks choose native, whichever
+        path they take.
         """
-        if name not in self._shapes.below:
+        one = call.sink or call.source
+        if method.name not in TESTS or one is None or one.dtype is None:
             return
-        dtype, size, context = (call.sink or call.source).dtype, self.Get_size(), self._context
-        if dtype is None:
-            return
-        wish, _ = self._wish(call, name)
-        end = native_below(call.collective, size, wish, self._life.tuned,
-                           self._config.determinism, context and place_of(context))
-        self._shapes.small(name, end, dtype, call.op, size)
+        end = native_below(call.collective, self._conditions(method),
+                           self._context and self._context.place)
+        self._cache.small.learn(method.name, end, one.dtype, call.op, self.Get_size())
 
-    def _try(self, trial: Trial, method: Callable, args: tuple) -> None:
-        """Make the call again, for the candidate whose turn it is, as if it had always served."""
-        context, shapes = self._private(), self._shapes
-        self._shapes = trial.shapes[trial.place[1]]
+    def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
+        """Make the call for the candidate whose turn it is, as if somebody had asked for that one."""
+        context, wishes = self._private(), self._wishes
+        self._want({**wishes, method.name: Choice(trial.candidate.name)})
         try:
-            trial.run(context.comm, context.config.timeout, context.config.report,
-                      lambda: method(self, *args))
+            trial.run(context.comm, context.bounds,
+                      lambda: getattr(Blocking, method.name.capitalize())(self, *args))
         finally:
-            self._shapes = shapes
-
-    def _decide(self, name: str, *args: Any) -> tuple[resolve.Call | None, Choice | None]:
-        """Resolve a call and choose; ``(None, None)`` when only mpi4py can serve it."""
-        tuned = self._tuned()  # first: whatever a rank finds in its arguments, all ranks do it
-        call, determinism = self._resolve(name, *args), self._config.determinism
-        check_served(call, name, args, determinism)
-        return call, call and choose(call, self.Get_size(), *self._wish(call, name), tuned,
-                                     determinism, lambda: place_of(self._private()))
-
-    def _tuned(self) -> Tuned | None:
-        """Measured times, if there are any; the first call of a communicator looks for them."""
-        self._check_alive()
-        life = self._life
-        if life.tuned is None and self.Get_size() > 1:
-            life.tuned = load(self, self._config.tuning, self._private)
-        return life.tuned
-
-    def _resolve(self, name: str, *args: Any) -> resolve.Call | None:
-        """Check the arguments of a call; ``None`` when only mpi4py can serve it."""
-        self._check_alive()
-        try:
-            return getattr(resolve, name)(self.Get_size(), self.Get_rank(), *args)
-        except NativeOnly:
-            return None
-
-    def _wish(self, call: resolve.Call, *methods: str) -> tuple[Choice | None, bool]:
-        """What the user wants for a call, and whether the environment says so."""
-        for method in (*methods, call.collective):
-            if method in self._wishes:
-                return self._wishes[method], False
-        chosen = self._config.algorithm.get(call.collective)
-        return chosen and Choice(*chosen), True
-
-    def _private(self) -> Context:
-        """This communicator's private state; the first call is collective."""
-        if self._context is None or self._context.freed:
-            self._context = context_of(self, self._config, self._layout)
-        return self._context
-
-    def _check_alive(self) -> None:
-        """Raise a ``CommunicatorError`` unless the communicator can be used."""
-        life = self._life
-        if life is None and self != MPI.COMM_NULL:
-            # Dup and its like make instances before they have a handle: this is the first look.
-            life = self._life = Lifetime.of(self)
-        if life is None or life.freed:
-            raise DeadCommunicatorError("the communicator is null or was freed; "
-                                        "make a new hpccoll.Comm")
+            self._want(wishes)
 
 
-def place_of(context: Context) -> Place:
-    """What rules may know of the place of a communicator."""
-    return Place(context.one_node, context.oversubscribed, context.topology.order is None, context.fabric)
-
-
-def spelled(call: resolve.Call | None, args: tuple) -> tuple:
-    """The arguments as the MPI library wants them: one buffer given twice means in place."""
-    if call is None:
-        return args
-    if call.in_place and args[0] is args[1]:
-        args = MPI.IN_PLACE, *args[1:]
-    return tuple(map(native_form, args)) if resolve.lacks_mpi_type(call) else args
-
-
-def _call_native(method: Callable, comm: MPI.Intracomm, name: str, args: tuple) -> None:
+def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...]) -> None:
     """Call the native method, on host copies of device memory that it cannot reach."""
     if not any(map(is_staged, args)):
-        method(comm, *args)
+        method.native(comm, *args)
         return
-    written = 0 if name == "bcast" else 1
+    written = 0 if method.name == "bcast" else 1
     places = [staged(arg, "buffer", index == written) if is_staged(arg) else (arg, None)
               for index, arg in enumerate(args)]
-    method(comm, *(arg for arg, _ in places))
+    method.native(comm, *(arg for arg, _ in places))
     for _, store in places:
         if store is not None:
             store()

@@ -1,65 +1,221 @@
-"""What a communicator has learnt of its calls: who serves which, and on which arrays."""
+"""The cache of calls: a call like an earlier one is served without resolving or choosing again.
+
+Two calls have one *signature* if they are of the same method, on arrays of the same sizes and types, with the
+same operator and root. All ranks have seen the same signatures, so all take the same path: where
+the MPI library served before, it serves again; what hpccoll prepared before is re-run if the arrays are at
+the same addresses. If not, this rank takes the slow path, which ends at the same plan; other
+ranks are unaffected.
+
+    small calls ----> native                    by bytes             (small_calls)
+    repeats --------> execution                 by id of the output  (same arrays, surely)
+    signatures -----> native | Signature        by sizes and types
+    (Signature, addresses) --> execution        kept by the context
+"""
 
 from __future__ import annotations
 
+import operator
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 from numpy import ndarray
 
-_address, _IN_PLACE = MPI.Get_address, MPI.IN_PLACE
+from hpccoll.calls.specification import native_form
+from hpccoll.comm.methods import BARRIER, Method
+from hpccoll.comm.small_calls import SmallCalls
+from hpccoll.ir.operators import OPERATORS
+from hpccoll.runtime.executor import Execution
 
-#: Methods whose small calls are told by their bytes.
-SMALL = "bcast", "reduce", "allreduce", "reduce_scatter_block", "allgather", "alltoall"
-#: Bytes, type, operator and ranks where no such calls are known.
-NONE_SO_FAR: tuple[int, Any, MPI.Op | None, int] = 0, None, None, 0
+address, IN_PLACE = MPI.Get_address, MPI.IN_PLACE
+#: Signatures remembered, before all are forgotten: sizes may be new in every call.
+MOST_SIGNATURES = 2048
+#: Operators that always exist; the ``id`` of any other may come to mean another operator.
+LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
+#: Types that always exist, by ``id``.
+TYPES = {id(value): name for name, value in vars(MPI).items()
+         if isinstance(value, MPI.Datatype) and value != MPI.DATATYPE_NULL}
+#: Whether a call has the arrays of an earlier one: ``same(sendbuf, recvbuf)``.
+Same = Callable[[Any, Any], bool]
+#: Where an execution is kept: signature, addresses of output and input.
+Location = tuple["Signature", int | None, int | None]
 
 
-class Shape:
-    """A call shape that hpccoll serves; equal to itself only."""
+class Signature:
+    """A call signature that hpccoll serves; equal to itself only."""
 
 
-class Shapes(dict):
-    """What a communicator has learnt of calls: the shape of each, by what it depends on.
+class Repeat(NamedTuple):
+    """What was prepared for an output last."""
+
+    method: Method
+    extra: Hashable
+    same: Same
+    execution: Execution
+
+
+class CallCache(dict[Hashable, Any]):
+    """What a communicator knows of its calls.
+
+    By signature: the MPI library's method, where that serves; or a :class:`Signature`.
 
     Attributes:
-        repeats: by the ``id`` of an output, what was prepared for it last: method, what else the
-            call depended on, a test for its arrays, execution.
-        below: by method, what small calls the native method serves, as :meth:`small` has noted.
+        repeats: by the ``id`` of an output.
+        small: tests for calls that are told by their bytes.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.repeats: dict[int, tuple] = {}
-        self.below = dict.fromkeys(SMALL, NONE_SO_FAR)
+        self.repeats: dict[int, Repeat] = {}
+        self.small = SmallCalls()
 
     def clear(self) -> None:
         """Forget everything."""
         super().clear()
         self.repeats.clear()
-        self.below = dict.fromkeys(SMALL, NONE_SO_FAR)
+        self.small = SmallCalls()
 
-    def small(self, method: str, end: int, dtype: Any, op: MPI.Op | None, size: int) -> None:
-        """Note that the native method serves calls below so many bytes, on ``size`` ranks.
+    def store(self, method: Method, args: tuple[Any, ...], served: Any) -> Location | None:
+        """Note who served a call; return where its execution is to be kept, if it can repeat.
 
-        All of them, but only these are known to be good calls: on elements of this type, with this
-        operator.
+        Args:
+            method, args: the call.
+            served: the MPI library's method, or a new :class:`Signature`.
         """
-        if end > 1:  # there is more than calls of nothing
-            self.below[method] = end, dtype, op, size
+        key, arrays = key_of(method, args)
+        # An alltoall in place works on a copy made for the call, which is gone afterwards.
+        if key is None or (isinstance(served, Signature) and method.name.startswith("alltoall")
+                           and len(arrays) < 2):
+            return None
+        if not isinstance(served, Signature) and any(native_form(arg) is not arg for arg in args):
+            return None  # the method does not get the arguments as they are
+        if len(self) + len(self.repeats) >= MOST_SIGNATURES:
+            self.clear()  # on one rank or on all: the slow path ends at the same choice
+        known = self.setdefault(key, served)
+        first, second = (*map(address, arrays), None, None)[:2]
+        return known, first, second
+
+    def repeat(self, method: Method, args: tuple[Any, ...], execution: Execution) -> None:
+        """Note which arrays a prepared execution serves, to be found by the output's ``id``."""
+        sendbuf, recvbuf, extra = parts_of(method, args) if args else (None, None, None)
+        if (execution.program is not None and type(recvbuf) is ndarray
+                and (type(sendbuf) is ndarray or sendbuf is IN_PLACE)):
+            arrays = [array for array in (sendbuf, recvbuf) if array is not IN_PLACE]
+            # NumPy does not resize an array that has weak references; no view can be resized.
+            same = (same_arrays if all(array.base is not None for array in arrays)
+                    else same_memory)(sendbuf, recvbuf)
+            self.repeats[id(recvbuf)] = Repeat(method, extra, same, execution)
 
 
-#: The shape of all calls that the native method serves.
-NATIVE_SHAPE = Shape()
+def parts_of(method: Method, args: tuple[Any, ...]) -> tuple[Any, Any, Hashable]:
+    """Input, output, and what else a call's signature depends on, as :meth:`Base._lookup` gets it.
+
+    Raises:
+        TypeError: what else it depends on is not hashable.
+    """
+    if method.name == "bcast":
+        return None, args[0], args[1]
+    sendbuf, recvbuf, *others = args
+    extra = tuple(map(_value, others))
+    return sendbuf, recvbuf, extra[0] if len(extra) == 1 else extra or None
 
 
-def same_arrays(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
+def _value(argument: Any) -> Hashable:
+    if isinstance(argument, MPI.Op):
+        return id(argument)
+    if hasattr(argument, "__index__"):
+        return operator.index(argument)
+    return tuple(map(int, argument))
+
+
+def counted(counts: Any, op: MPI.Op) -> tuple[Hashable, ...] | None:
+    """What a reduce-scatter's signature depends on; ``None`` for counts not understood here."""
+    if type(counts) not in (list, tuple):
+        return None
+    extra = tuple(counts), id(op)
+    try:
+        hash(extra)
+    except TypeError:
+        return None
+    return extra
+
+
+def plain(sendbuf: Any, recvbuf: Any, extra: Hashable
+          ) -> tuple[ndarray | None, ndarray | None, Hashable]:
+    """The arrays of a call, output and input, and what else its signature depends on.
+
+    Both are ``None`` for buffers that are not understood here.
+    """
+    if type(sendbuf) in (list, tuple):
+        sendbuf, more = _specified(sendbuf)
+        extra = extra, more
+    if type(recvbuf) in (list, tuple):
+        recvbuf, more = _specified(recvbuf)
+        extra = extra, more, 0
+    if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
+        return recvbuf, sendbuf, extra
+    if sendbuf is None or sendbuf is IN_PLACE:
+        return recvbuf if type(recvbuf) is ndarray else None, None, extra
+    if type(sendbuf) is ndarray and (recvbuf is None or recvbuf is IN_PLACE):
+        return sendbuf, None, (extra, recvbuf is None)
+    return None, None, extra
+
+
+def _specified(spec: Sequence[Any]) -> tuple[Any, Hashable]:
+    """The array of ``[array, counts, displs, type]`` and its like, and the rest, hashable."""
+    if len(spec) == 2 and type(spec[0]) is ndarray and id(spec[1]) in TYPES:
+        return spec[0], TYPES[id(spec[1])]  # by far the most common
+    try:
+        rest = tuple(map(_frozen, spec[1:]))
+    except TypeError:
+        return (), None  # a spec that is not understood; no array, and not None either
+    return spec[0] if spec and type(spec[0]) is ndarray else (), rest
+
+
+def _frozen(part: Any) -> Hashable:
+    if isinstance(part, (list, tuple)):
+        return tuple(map(_frozen, part))
+    if part is None or type(part) in (int, str):
+        return part
+    if id(part) in TYPES:
+        return TYPES[id(part)]
+    raise TypeError
+
+
+def key_of(method: Method, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[ndarray]]:
+    """The signature's key of a call, and its arrays: output, input; ``None`` if it has none."""
+    if method.name == BARRIER.name:
+        return (method,), ()
+    if method.name in ("gatherv", "scatterv") or any(
+            isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
+        return None, ()
+    recvbuf, sendbuf, extra = plain(*parts_of(method, args))
+    arrays = [array for array in (recvbuf, sendbuf) if array is not None]
+    if not arrays or not all(array.flags.c_contiguous for array in arrays):
+        return None, ()
+    return (method, extra, *(part for array in arrays for part in (array.nbytes, array.dtype))
+            ), arrays
+
+
+def usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
+    """Tell whether views can be used as they are: contiguous, writable, and surely apart."""
+    if not (sendbuf.flags.c_contiguous and recvbuf.flags.carray):
+        return False  # the slow path raises the error
+    owner, another = (sendbuf if sendbuf.base is None else sendbuf.base,
+                      recvbuf if recvbuf.base is None else recvbuf.base)
+    if (owner is not another and type(owner) is ndarray and type(another) is ndarray
+            and owner.base is None and another.base is None):
+        return True  # parts of two arrays that own their memory
+    first, second = address(sendbuf), address(recvbuf)
+    return first >= second + recvbuf.nbytes or second >= first + sendbuf.nbytes
+
+
+def same_arrays(sendbuf: Any, recvbuf: ndarray) -> Same:
     """Tells whether a call has the same arrays again, in the same form."""
     output, dtype = weakref.ref(recvbuf), recvbuf.dtype
-    if sendbuf is _IN_PLACE:
-        return lambda source, sink: (output() is sink and source is _IN_PLACE
+    if sendbuf is IN_PLACE:
+        return lambda source, sink: (output() is sink and source is IN_PLACE
                                      and sink.dtype is dtype and sink.flags.carray)
     input_, kind = weakref.ref(sendbuf), sendbuf.dtype
     return lambda source, sink: (
@@ -67,17 +223,17 @@ def same_arrays(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
         and sink.flags.carray and source.flags.c_contiguous)
 
 
-def same_memory(sendbuf: Any, recvbuf: ndarray) -> Callable[[Any, Any], bool]:
+def same_memory(sendbuf: Any, recvbuf: ndarray) -> Same:
     """Tells whether a call has arrays of the same form in the same memory again."""
-    where, nbytes, dtype = _address(recvbuf), recvbuf.nbytes, recvbuf.dtype
-    if sendbuf is _IN_PLACE:
+    where, nbytes, dtype = address(recvbuf), recvbuf.nbytes, recvbuf.dtype
+    if sendbuf is IN_PLACE:
         return lambda source, sink: (
-            type(sink) is ndarray and source is _IN_PLACE and sink.dtype is dtype
-            and sink.nbytes == nbytes and sink.flags.carray and _address(sink) == where)
-    start, size, kind = _address(sendbuf), sendbuf.nbytes, sendbuf.dtype
+            type(sink) is ndarray and source is IN_PLACE and sink.dtype is dtype
+            and sink.nbytes == nbytes and sink.flags.carray and address(sink) == where)
+    start, size, kind = address(sendbuf), sendbuf.nbytes, sendbuf.dtype
     return lambda source, sink: (
         type(sink) is ndarray and type(source) is ndarray
         and sink.dtype is dtype and source.dtype is kind
         and sink.nbytes == nbytes and source.nbytes == size
         and sink.flags.carray and source.flags.c_contiguous
-        and _address(sink) == where and _address(source) == start)
+        and address(sink) == where and address(source) == start)

@@ -6,7 +6,7 @@ Communicators made from it are ``hpccoll.Comm`` again; those with a topology are
 ``MPI.Cartcomm`` and so on, and keep the neighbour collectives of the MPI library. What was
 chosen with ``using`` is not inherited.
 
-    Comm --handle--> MPI communicator --attributes--> Life (freed?), State (private duplicate)
+    Comm --handle--> MPI communicator --attributes--> Lifetime (freed?), Context (private duplicate)
 
 Garbage collection never frees a communicator; ``Free`` does, for all its wrappers.
 """
@@ -24,26 +24,27 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import config
-from hpccoll.calls.resolve import collective_of
-from hpccoll.comm.blocking import place_of
-from hpccoll.comm.cache import Shapes
+from hpccoll.calls.call import collective_of
+from hpccoll.comm.blocking import Blocking
+from hpccoll.comm.cache import CallCache
 from hpccoll.comm.lifetime import Lifetime
+from hpccoll.comm.nonblocking import Nonblocking
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.context import existing
+from hpccoll.runtime.context import Context, existing
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
+from hpccoll.tune.choose import Conditions
 from hpccoll.tune.describe import describe
+from hpccoll.tune.loading import Tuned
+from hpccoll.tune.table import Curves, Fingerprint
 
-#: Sets of wishes whose calls are remembered.
-MOST_WISHES = 64
 
-
-class Comm(Objects, Persistent, MPI.Intracomm):
+class Comm(Blocking, Nonblocking, Persistent, Objects):
     """A communicator with proved, chosen and explained collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
@@ -51,25 +52,28 @@ class Comm(Objects, Persistent, MPI.Intracomm):
 
     Args:
         comm: an intracommunicator; the handle is shared, not duplicated.
-        topology: pretend layout such as ``"2x4"``; discovered from the nodes if omitted.
+        layout: nodes and ranks to assume, such as ``"2x4"``; discovered if omitted.
         determinism: what the bits of rounded results must not depend on: ``"none"``, the
             ``"run"``, the message ``"size"`` either, nor the ``"layout"``; the environment's if
             omitted.
         progress: what moves nonblocking and persistent collectives of ours on: a ``"thread"``
             too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if omitted.
+        tuning: where measured times come from, as ``HPCCOLL_TUNING`` says it, which holds if this
+            is omitted; the first collective on a communicator decides, for all its wrappers.
 
-    Determinism and progress are this object's, as is ``using``, and not inherited.
+    Determinism, progress and tuning are this object's, as is ``using``, and not inherited.
 
     Raises:
         CommunicatorError: not an intracommunicator.
-        ArgumentError: malformed topology, determinism, progress or environment variable.
+        ArgumentError: malformed layout, determinism, progress or environment variable.
     """
 
     #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
     _kind: int | None = None
 
-    def __new__(cls, comm: MPI.Comm | None = None, topology: str | Topology | None = None,
-                determinism: str | None = None, progress: str | None = None):
+    def __new__(cls, comm: MPI.Comm | None = None, layout: str | Topology | None = None,
+                determinism: str | None = None, progress: str | None = None,
+                tuning: str | None = None) -> Comm:
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
@@ -84,17 +88,22 @@ class Comm(Objects, Persistent, MPI.Intracomm):
                 determinism=config.check_determinism(determinism))
         if progress is not None:
             self._config = self._config._replace(progress=config.check_progress(progress))
-        self._shapes = Shapes()
-        self._seen_under = {(): self._shapes}
+        if tuning is not None:
+            self._config = self._config._replace(tuning=tuning)
+        self._cache = CallCache()
+        self._caches = {(): self._cache}
         if not null:
-            self._life = Lifetime.of(self)
-        if topology is not None:
-            self._layout = Topology.parse(topology, self.Get_size())
+            self._lifetime = Lifetime.of(self)
+        if layout is not None:
+            self._layout = _layout(layout, self.Get_size())
         return self
 
     @property
-    def topology(self) -> Topology:
-        """Nodes and ranks of this communicator; the first look is collective."""
+    def layout(self) -> Topology:
+        """Nodes and ranks of this communicator; the first look is collective.
+
+        ``topology`` is mpi4py's: which kind of process topology the communicator has.
+        """
         self._check_alive()
         return self._private().topology
 
@@ -102,16 +111,22 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         """Tell what would run for so many bytes, what else could, and why.
 
         Any rank may ask alone. Before the first collective of ours, or the first look at
-        ``topology``, the nodes are unknown, and hierarchical algorithms are shown for one node.
+        ``layout``, the nodes are unknown, and hierarchical algorithms are shown for one node.
         """
         wish, environment = self._wishes.get(collective), False
         if wish is None and collective in self._config.algorithm:
             wish, environment = Choice(*self._config.algorithm[collective]), True
         context = existing(self)
-        return describe(collective, nbytes, self.Get_size(), wish, environment,
+        conditions = Conditions(self.Get_size(), wish, environment, self.tuned,
+                                self._config.determinism)
+        return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
-                        self._life and self._life.tuned, self._config.determinism,
-                        context and place_of(context))
+                        context.place if context else None)
+
+    @property
+    def tuned(self) -> Tuned | None:
+        """The measured times that choices rest on; ``None`` before the first collective."""
+        return self._lifetime.tuned if self._lifetime else None
 
     def empty(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
         """Make an array in registered memory, which other ranks of the node read in place.
@@ -165,14 +180,11 @@ class Comm(Objects, Persistent, MPI.Intracomm):
         finally:
             self._want(before)
 
-    def _want(self, wishes: dict[str, Choice]) -> None:
-        """Change the wishes; what was learnt under the same ones before is still known."""
-        self._wishes = wishes
-        if len(self._seen_under) > MOST_WISHES:
-            self._seen_under.clear()
-        self._shapes = self._seen_under.setdefault(tuple(
-            (name, choice.algorithm, tuple(choice.params.items()), choice.segment_bytes)
-            for name, choice in sorted(wishes.items())), Shapes())
+    def _probe(self, context: Context, machine: Fingerprint, path: str
+               ) -> tuple[Curves, str, list[str]]:
+        # Only a job that asks for a probe loads what measures.
+        from hpccoll.measure.probe import probe
+        return probe(context, machine, path, Comm)
 
     # -- communicators from this one ---------------------------------------------------------
     def Create(self, group: MPI.Group) -> Comm:
@@ -305,6 +317,13 @@ def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
     if dtype.hasobject:
         raise ArgumentTypeError("dtype", f"{dtype} elements cannot be shared between processes")
     return dtype, math.prod(dims)
+
+
+def _layout(text: str | Topology, size: int) -> Topology:
+    try:
+        return Topology.parse(text, size)
+    except ArgumentError as error:
+        raise ArgumentError("layout", str(error).removeprefix(f"{error.argument}: ")) from None
 
 
 def _choice(method: str, choice: Any, segment_bytes: int) -> Choice:

@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from mpi4py import MPI
+
+from hpccoll.tune.loading import Tuned
+
+if TYPE_CHECKING:
+    from hpccoll.comm.base import Base
 
 
 class Lifetime:
     """Whether a communicator was freed: an attribute of it, shared by all its wrappers.
 
     After it, the handles in other wrappers are stale, and may even name a new communicator.
+
+    Attributes:
+        freed: the communicator is gone.
+        tuned: measured times, once the ranks have looked for them.
+        wrappers: of the communicator, by ``id``.
     """
 
     _keyvals: list[int] = []
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.freed = False
-        self.tuned: Any = None  # measured times, once the ranks have looked for them
-        self.wrappers: dict[int, weakref.ref] = {}
+        self.tuned: Tuned | None = None
+        self.wrappers: dict[int, weakref.ref[Base]] = {}
 
     @classmethod
-    def of(cls, comm: MPI.Intracomm) -> Lifetime:
-        """The life of a communicator; the wrapper is told when it ends."""
+    def of(cls, comm: Base) -> Lifetime:
+        """The lifetime of a communicator; the wrapper is told when it ends."""
         if not cls._keyvals:
             cls._keyvals.append(MPI.Comm.Create_keyval(
-                delete_fn=lambda comm, key, life: life.end()))
-        life = comm.Get_attr(cls._keyvals[0])
-        if life is None:
-            life = cls()
-            comm.Set_attr(cls._keyvals[0], life)
-        number = id(comm)
-        life.wrappers[number] = weakref.ref(comm, lambda _: life.wrappers.pop(number, None))
-        return life
+                delete_fn=lambda comm, key, lifetime: lifetime.end()))
+        lifetime = cast("Lifetime | None", comm.Get_attr(cls._keyvals[0]))
+        if lifetime is None:
+            lifetime = cls()
+            comm.Set_attr(cls._keyvals[0], lifetime)
+        wrappers, number = lifetime.wrappers, id(comm)
+        wrappers[number] = weakref.ref(comm, lambda _: wrappers.pop(number, None))
+        return lifetime
 
     def end(self) -> None:
-        """Make every wrapper forget what it has learnt, so that it looks before its next call."""
+        """Make every wrapper forget its calls, so that it looks before its next one."""
         self.freed = True
         for reference in list(self.wrappers.values()):
             comm = reference()
             if comm is not None:
-                comm._shapes.clear()
-                comm._seen_under.clear()
+                comm.forget_calls()

@@ -14,144 +14,166 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.resolve import Call, is_loaded
+from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.specification import is_staged, lasting
-from hpccoll.comm.blocking import spelled
-from hpccoll.comm.nonblocking import Nonblocking, refuse_staged
+from hpccoll.comm.base import Base, refuse_staged, spelled
+from hpccoll.comm.methods import (
+    ALLGATHER_INIT,
+    ALLGATHERV_INIT,
+    ALLREDUCE_INIT,
+    ALLTOALL_INIT,
+    ALLTOALLV_INIT,
+    ALLTOALLW_INIT,
+    BARRIER_INIT,
+    BCAST_INIT,
+    EXSCAN_INIT,
+    GATHER_INIT,
+    GATHERV_INIT,
+    REDUCE_INIT,
+    REDUCE_SCATTER_BLOCK_INIT,
+    REDUCE_SCATTER_INIT,
+    SCAN_INIT,
+    SCATTER_INIT,
+    SCATTERV_INIT,
+    Method,
+)
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.context import Context
 from hpccoll.runtime.planner import plan_for, prepare
 from hpccoll.runtime.progress import PersistentOperation
-from hpccoll.tune.determinism import check_served
 
 Info = MPI.Info
 
 
-class Persistent(Nonblocking):
-    """Mixin: the 17 persistent collectives."""
+class Persistent(Base):
+    """The 17 persistent collectives."""
 
     def Barrier_init(self, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare a barrier."""
-        return self._prepare("barrier", super().Barrier_init, info)
+        return self._prepare(BARRIER_INIT, info)
 
     def Bcast_init(self, buf: Any, root: int = 0, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send the root's buffer to every rank."""
-        return self._prepare("bcast", super().Bcast_init, info, buf, root)
+        return self._prepare(BCAST_INIT, info, buf, root)
 
     def Reduce_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0,
                     info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer at the root."""
-        return self._prepare("reduce", super().Reduce_init, info, sendbuf, recvbuf, op, root)
+        return self._prepare(REDUCE_INIT, info, sendbuf, recvbuf, op, root)
 
     def Allreduce_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer on every rank."""
-        return self._prepare("allreduce", super().Allreduce_init, info, sendbuf, recvbuf, op)
+        return self._prepare(ALLREDUCE_INIT, info, sendbuf, recvbuf, op)
 
     def Scan_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
                   info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine the buffers of ranks 0 to this one."""
-        return self._prepare("scan", super().Scan_init, info, sendbuf, recvbuf, op)
+        return self._prepare(SCAN_INIT, info, sendbuf, recvbuf, op)
 
     def Exscan_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
                     info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine the buffers of the ranks before this one."""
-        return self._prepare("exscan", super().Exscan_init, info, sendbuf, recvbuf, op)
+        return self._prepare(EXSCAN_INIT, info, sendbuf, recvbuf, op)
 
     def Reduce_scatter_block_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
                                   info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer, one of p equal blocks to each rank."""
-        return self._prepare("reduce_scatter_block", super().Reduce_scatter_block_init, info,
+        return self._prepare(REDUCE_SCATTER_BLOCK_INIT, info,
                              sendbuf, recvbuf, op)
 
     def Reduce_scatter_init(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                             op: MPI.Op = MPI.SUM, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
-        return self._prepare("reduce_scatter", super().Reduce_scatter_init, info, sendbuf,
+        return self._prepare(REDUCE_SCATTER_INIT, info, sendbuf,
                              recvbuf, recvcounts, op)
 
     def Allgather_init(self, sendbuf: Any, recvbuf: Any,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one equal block from every rank on every rank."""
-        return self._prepare("allgather", super().Allgather_init, info, sendbuf, recvbuf)
+        return self._prepare(ALLGATHER_INIT, info, sendbuf, recvbuf)
 
     def Allgatherv_init(self, sendbuf: Any, recvbuf: Any,
                         info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one block of any size from every rank on every rank."""
-        return self._prepare("allgatherv", super().Allgatherv_init, info, sendbuf, recvbuf)
+        return self._prepare(ALLGATHERV_INIT, info, sendbuf, recvbuf)
 
     def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
                     info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one equal block from every rank at the root."""
-        return self._prepare("gather", super().Gather_init, info, sendbuf, recvbuf, root)
+        return self._prepare(GATHER_INIT, info, sendbuf, recvbuf, root)
 
     def Gatherv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
                      info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one block of any size from every rank at the root."""
-        return self._prepare("gatherv", super().Gatherv_init, info, sendbuf, recvbuf, root)
+        return self._prepare(GATHERV_INIT, info, sendbuf, recvbuf, root)
 
     def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
                      info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to deal the root's buffer out in equal blocks."""
-        return self._prepare("scatter", super().Scatter_init, info, sendbuf, recvbuf, root)
+        return self._prepare(SCATTER_INIT, info, sendbuf, recvbuf, root)
 
     def Scatterv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to deal the root's buffer out in blocks of any size."""
-        return self._prepare("scatterv", super().Scatterv_init, info, sendbuf, recvbuf, root)
+        return self._prepare(SCATTERV_INIT, info, sendbuf, recvbuf, root)
 
     def Alltoall_init(self, sendbuf: Any, recvbuf: Any,
                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send one equal block from every rank to every rank."""
-        return self._prepare("alltoall", super().Alltoall_init, info, sendbuf, recvbuf)
+        return self._prepare(ALLTOALL_INIT, info, sendbuf, recvbuf)
 
     def Alltoallv_init(self, sendbuf: Any, recvbuf: Any,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send one block of any size from every rank to every rank."""
-        return self._prepare("alltoallv", super().Alltoallv_init, info, sendbuf, recvbuf)
+        return self._prepare(ALLTOALLV_INIT, info, sendbuf, recvbuf)
 
     def Alltoallw_init(self, sendbuf: Any, recvbuf: Any,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send one block of any size and type from every rank to every rank."""
-        return self._prepare("alltoallw", super().Alltoallw_init, info, sendbuf, recvbuf)
+        return self._prepare(ALLTOALLW_INIT, info, sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
-    def _prepare(self, name: str, native: Callable, info: Info, *args: Any) -> MPI.Prequest:
-        """Check the arguments, and prepare ours, if it was wished for, or the native one."""
-        call = self._resolve(name, *args)
-        check_served(call, f"{name}_init", args, self._config.determinism)
-        choice = call and self._wished(call, f"{name}_init")
-        if choice is None:
-            refuse_staged(name, args)
-            return native(*spelled(call, args), info=info)
-        made: list[MPI.Datatype] = []
-        again = None
-        if is_loaded(call) or any(map(is_staged, args)):
-            # Its input is a copy, which has to be taken again at every start.
-            args = tuple(lasting(arg, made) for arg in args)
-            again = partial(self._resolve, name, *args)
-        return _request(self._private(), call, choice, again, self._config.progress == THREAD, made)
+    def _prepare(self, method: Method, info: Info, *args: Any) -> MPI.Prequest:
+        """Check the arguments, and prepare an algorithm that was asked for, or the native method."""
+        call = self._resolve(method, args)
+        choice = None
+        if call is not None:
+            _, choice = self._choose(method, call)
+        if call is None or choice is None or choice.is_native:
+            refuse_staged(method, args)
+            return method.native(self, *spelled(call, args), info=info)
+        if not is_loaded(call) and not any(map(is_staged, args)):
+            return self._request(call, choice)
+        # Its input is a copy, which has to be taken again at every start.
+        datatypes: list[MPI.Datatype] = []
+        args = tuple(lasting(arg, datatypes) for arg in args)
+        return self._copying_request(call, choice, partial(self._resolve, method, args), datatypes)
 
+    def _request(self, call: Call, choice: Choice) -> Prequest:
+        """The request of a call on memory that messages can be sent from and received into."""
+        context, threaded = self._private(), self._config.progress == THREAD
+        one = call.sink or call.source
+        execution = prepare(context, call, plan_for(context, call, choice), context.lasting_tag(),
+                            repeated=one is None or one.namespace is numpy, own_scratch=True)
+        if execution.prepare():
+            lasting = PersistentOperation(context, execution, call, threaded)
+            return Prequest(context, lambda: (), lasting.free, lasting)
+        return Prequest(context, lambda: (execution, call, None, threaded), execution.free)
 
-def _request(context: Context, call: Call, choice: Choice, again: Callable[[], Call] | None,
-             threaded: bool, made: list[MPI.Datatype]) -> Prequest:
-    """The request of a call; ``again``, if given, makes the call anew for every start, from
-    datatypes ``made`` for it."""
-    plan, tag = plan_for(context, call, choice), context.lasting_tag()
+    def _copying_request(self, call: Call, choice: Choice, again: Callable[[], Call | None],
+                         datatypes: list[MPI.Datatype]) -> Prequest:
+        """The request of a call on copies; ``again`` makes the call anew for every start.
 
-    def fresh() -> tuple:
-        new = again()
-        return (prepare(context, new, plan, tag, own_scratch=True), new,
-                new.sink and new.sink.store, threaded)
+        ``datatypes`` were made for the call, and are freed with the request.
+        """
+        context, threaded = self._private(), self._config.progress == THREAD
+        plan, tag = plan_for(context, call, choice), context.lasting_tag()
 
-    if again is not None:
-        return Prequest(context, fresh, lambda: [each.Free() for each in made])
+        def fresh() -> tuple[Any, ...]:
+            new = again() or call
+            return (prepare(context, new, plan, tag, own_scratch=True), new,
+                    new.sink and new.sink.store, threaded)
 
-    on_host = (call.sink or call.source) is None or (call.sink or call.source).namespace is numpy
-    execution = prepare(context, call, plan, tag, repeated=on_host, own_scratch=True)
-    if execution.prepare():
-        lasting = PersistentOperation(context, execution, call, threaded)
-        return Prequest(context, lambda: (), lasting.free, lasting)
-    return Prequest(context, lambda: (execution, call, None, threaded), execution.free)
+        return Prequest(context, fresh, lambda: [each.Free() for each in datatypes])

@@ -2,7 +2,7 @@
 
 A request of ours holds a real MPI handle: a generalized request that is completed when the
 execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for both. (A request
-that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a flight, which
+that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a operation, which
 :mod:`hpccoll.runtime.progress` moves on.
 
 ``Wait`` of a request of ours is bounded by ``HPCCOLL_TIMEOUT``. The class methods of mpi4py
@@ -22,9 +22,9 @@ from hpccoll.runtime.progress import NULL, PROGRESS, Operation, PersistentOperat
 
 
 class Driven:
-    """Mixin: completion methods of a request that a flight stands behind."""
+    """Completion methods of a request behind which stands an operation."""
 
-    _flight: Operation | None = None
+    _operation: Operation | None = None
 
     def Wait(self, status: MPI.Status | None = None) -> bool:
         """Wait for the end.
@@ -32,8 +32,8 @@ class Driven:
         Raises:
             CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
         """
-        if self._flight is not None:
-            self._flight.wait()
+        if self._operation is not None:
+            self._operation.wait()
         return self._settle(super().Wait, status)
 
     def Test(self, status: MPI.Status | None = None) -> bool:
@@ -62,30 +62,30 @@ class Driven:
 
     def _settle(self, method: Callable, status: MPI.Status | None) -> bool:
         """Complete the MPI request, and raise what went wrong with the collective."""
-        flight = self._flight
-        if flight is None:
+        operation = self._operation
+        if operation is None:
             return method(status)
-        flight.quiet = True
+        operation.quiet = True
         flag = method(status)
         if not flag:
-            flight.quiet = False
+            operation.quiet = False
             return flag
-        if flight.error is not None:
-            raise flight.error
+        if operation.error is not None:
+            raise operation.error
         return flag
 
 
 class Request(Driven, MPI.Request):
     """A nonblocking collective that hpccoll runs."""
 
-    def __new__(cls, flight: Operation):
-        self = MPI.Request.__new__(cls, flight.token)
-        self._flight = flight
+    def __new__(cls, operation: Operation):
+        self = MPI.Request.__new__(cls, operation.token)
+        self._operation = operation
         return self
 
     def Free(self) -> None:
         """Refuse while the collective is under way: MPI does not allow it."""
-        if self._flight is not None and not self._flight.over:
+        if self._operation is not None and not self._operation.over:
             raise RequestError("a collective under way cannot be freed; wait for it")
         super().Free()
 
@@ -100,14 +100,14 @@ class Prequest(Driven, MPI.Prequest):
         state: of the communicator it runs on.
         make: gives what a :class:`Operation` takes after the state: execution, buffers, store.
         free: gives resources back when the request is freed.
-        lasting: the flight for all starts, where there is one.
+        lasting: the operation for all starts, where there is one.
     """
 
     def __new__(cls, context: Context, make: Callable[[], tuple], free: Callable[[], None],
                 lasting: PersistentOperation | None = None):
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free
-        self._flight = self._lasting = lasting
+        self._operation = self._lasting = lasting
         self._cell = cell(self)
         return self
 
@@ -117,8 +117,8 @@ class Prequest(Driven, MPI.Prequest):
         if lasting is None or not lasting.idle or self._context.freed:
             self._check_startable()
             if lasting is None:
-                self._flight = Operation(self._context, *self._make())
-                self._cell.value = cell(self._flight.token).value
+                self._operation = Operation(self._context, *self._make())
+                self._cell.value = cell(self._operation.token).value
                 return
         lasting.start()
         self._cell.value = lasting.handle
@@ -138,7 +138,7 @@ class Prequest(Driven, MPI.Prequest):
             raise RequestError("the request was freed")
         if self._cell.value != NULL:
             raise RequestError("the request is active; wait for it before starting it again")
-        if self._flight is not None and self._flight.error is not None:
+        if self._operation is not None and self._operation.error is not None:
             raise RequestError("its last run failed; free it and prepare a new one")
         if self._context.freed:
             raise DeadCommunicatorError("the communicator of this request was freed")
@@ -160,7 +160,7 @@ class Prequest(Driven, MPI.Prequest):
         if self._active():
             raise RequestError("the request is active; wait for it before freeing it")
         self._free()
-        self._make = self._flight = self._lasting = None
+        self._make = self._operation = self._lasting = None
 
     def free(self) -> None:
         """Call ``Free`` unless that was done."""

@@ -2,7 +2,11 @@
 
 Each class also subclasses the built-in exception a caller would already catch, so
 ``except ValueError`` keeps working in codes that never heard of hpccoll. A message has
-three parts: what differs, who is concerned, what to do.
+three parts: what differs, which ranks or arguments are concerned, what to do.
+
+A new error is a class here; one that must be an ``MPI.Exception`` too goes into ``mpi.py``, so
+that this module needs the standard library only. Fields go into attributes, and the constructor
+writes the message from them.
 """
 
 from __future__ import annotations
@@ -33,18 +37,18 @@ class BufferArgumentError(ArgumentError, BufferError):
 
 
 class CommunicatorError(HpccollError, ValueError):
-    """The communicator is null, was freed, or is of a kind that cannot be served."""
+    """The communicator is null, was freed, or is of a kind that hpccoll does not support."""
 
 
 class ScheduleError(HpccollError, ValueError):
-    """A schedule or a builder is malformed: it names memory or ranks that do not exist."""
+    """A schedule is malformed: it names memory or ranks that do not exist."""
 
 
 class ProofError(HpccollError, ValueError):
     """A schedule does not do what its collective promises.
 
     Attributes:
-        rank, round, step: where the proof failed (``None`` where it concerns no single one).
+        rank, round, step: where the proof failed; ``None`` where it is not in a single one.
         problem: what is wrong there.
     """
 
@@ -62,7 +66,9 @@ class CollectiveTimeout(HpccollError, TimeoutError):
     """A collective did not finish in time.
 
     Attributes:
-        collective, rank, round, peers, seconds: what was running here, and whom it waited for.
+        collective, rank, round: what was running here.
+        peers: the ranks it waited for.
+        seconds: how long nothing had moved.
     """
 
     def __init__(self, collective: str, rank: int, round: int, peers: tuple[int, ...],
@@ -84,7 +90,7 @@ class TuningError(HpccollError, ValueError):
     """A tuning table cannot be used; the same error on every rank.
 
     Attributes:
-        path: the file at fault.
+        path: the file at fault, as text.
         problem: what is wrong with it.
     """
 

@@ -1,7 +1,7 @@
-"""Errors that mpi4py reports as ``MPI.Exception``: ours are that too.
+"""Errors that are an ``MPI.Exception`` too, where mpi4py would raise one.
 
-A program that catches ``MPI.Exception`` keeps working, and ``Get_error_class`` tells it what the
-MPI library would have told.
+A program that catches ``MPI.Exception`` keeps working, and ``Get_error_class`` returns the class
+that the MPI library would have returned.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from mpi4py import MPI
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError, HpccollError
 
 
-class Reported(MPI.Exception):
-    """Mixin: an MPI error code, and a message of our own."""
+class HasErrorClass(MPI.Exception):
+    """Mixin: an MPI error class, with a message that hpccoll wrote."""
 
     code = MPI.ERR_OTHER
 
@@ -29,25 +29,25 @@ class Reported(MPI.Exception):
         return RuntimeError.__repr__(self)
 
 
-class RootError(ArgumentError, Reported):
+class RootError(ArgumentError, HasErrorClass):
     """The root is not a rank of the communicator."""
 
     code = MPI.ERR_ROOT
 
 
-class OperatorError(ArgumentTypeError, Reported):
+class OperatorError(ArgumentTypeError, HasErrorClass):
     """The reduction operator does not exist for the element type."""
 
     code = MPI.ERR_OP
 
 
-class DeadCommunicatorError(CommunicatorError, Reported):
+class DeadCommunicatorError(CommunicatorError, HasErrorClass):
     """The communicator is null or was freed."""
 
     code = MPI.ERR_COMM
 
 
-class RequestError(HpccollError, Reported):
+class RequestError(HpccollError, HasErrorClass):
     """A request was used against MPI's rules: started while active, freed or cancelled."""
 
     code = MPI.ERR_REQUEST

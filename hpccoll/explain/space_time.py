@@ -16,8 +16,9 @@ from os import PathLike, fspath
 
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain.replay import TimedMessage, Value, timeline
-from hpccoll.explain.text import WANTS, per_rank, size_text
+from hpccoll.explain.text import WANTS, per_rank
 from hpccoll.ir.schedule import Schedule
+from hpccoll.units import size_text
 
 #: Largest picture, in ranks and in rounds.
 MOST_RANKS, MOST_ROUNDS = 64, 200

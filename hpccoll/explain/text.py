@@ -16,6 +16,9 @@ from hpccoll.explain.replay import (
     timeline,
 )
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Schedule, Step
+from hpccoll.units import count_text as _count
+from hpccoll.units import ranges_text as _ranges
+from hpccoll.units import size_text
 
 #: Up to this many ranks every message and every rank is listed; beyond, patterns and samples.
 LISTED = 16
@@ -236,34 +239,3 @@ def _columns(words: list[str], width: int = 100) -> Iterator[str]:
     per_row = max((width - 6) // cell, 1)
     for start in range(0, len(words), per_row):
         yield "      " + "".join(w.ljust(cell) for w in words[start:start + per_row]).rstrip()
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as ranges, keeping their order.
-
-    >>> _ranges([0, 1, 2, 5, 7, 6])
-    '0-2,5,7,6'
-    """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + "s" * (number != 1)
-
-
-def size_text(nbytes: float) -> str:
-    """Bytes with a binary unit, three digits.
-
-    >>> size_text(1536)
-    '1.5 KiB'
-    """
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while nbytes >= 1024 and len(units) > 1:
-        nbytes, units = nbytes / 1024, units[1:]
-    return f"{nbytes:.4g} {units[0]}"

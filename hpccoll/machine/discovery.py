@@ -1,4 +1,4 @@
-"""Where the ranks of a communicator are: switches, nodes, processors, agreed on by all of them."""
+"""Where the ranks of a communicator are: switches, nodes, processors; all ranks get one answer."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.levels import NODE, SWITCH, layout, parse_network, position
+from hpccoll.machine.levels import NODE, SWITCH, layout, position
+from hpccoll.machine.slurm import parse_network
 
 
 class Surroundings(NamedTuple):
-    """What a communicator's ranks know about their machine; the same on every rank.
+    """The machine around a communicator's ranks; the same on every rank.
 
     Attributes:
-        topology: groups of ranks, nested by the levels that were asked for.
-        oversubscribed: some node has more ranks than processors for them. Processors are counted over
-            the affinity masks of a node's ranks, so ranks bound to a core each are not oversubscribed.
+        topology: groups of ranks, nested by the wanted levels.
+        oversubscribed: some node has more ranks than processors. The processors of a node are the
+            union of its ranks' affinity masks, so ranks with a core each are not oversubscribed.
         fabric: some node has an adapter of a fabric, which moves memory without the kernel.
     """
 
@@ -29,29 +30,45 @@ class Surroundings(NamedTuple):
     fabric: bool = False
 
 
-#: Where Linux lists such adapters: InfiniBand, RoCE, Omni-Path and EFA, and those of Slingshot.
+class Place(NamedTuple):
+    """Where a job runs, as far as rules depend on it; the same on every rank.
+
+    Attributes:
+        one_node: all ranks share memory that hpccoll can use.
+        oversubscribed: ranks share processors.
+        in_order: ranks are numbered node by node, not dealt out.
+        fabric: some node has an adapter for more than TCP.
+    """
+
+    one_node: bool
+    oversubscribed: bool
+    in_order: bool = True
+    fabric: bool = False
+
+
+#: Where Linux lists adapters: of InfiniBand, RoCE, Omni-Path and EFA, and of Slingshot.
 FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
 
 
 def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),
              network: str = "") -> Surroundings:
-    """Ask every rank once for its place; collective over ``comm``.
+    """Ask every rank once for its position; collective over ``comm``.
 
     Where ranks are not numbered node by node, the topology has an order of its own.
 
     Args:
         comm: the ranks to place.
         node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``.
-        levels: names of the levels of :mod:`hpccoll.machine.levels` that the topology is to have.
-        network: file about switches; ``""`` for what Slurm's variables say.
+        levels: names of the levels of :mod:`hpccoll.machine.levels` that the topology may have.
+        network: path of a file about switches; ``""`` for Slurm's variables.
 
     Raises:
         ArgumentError: the file cannot be read or lacks a node; on every rank.
     """
     mine, leads = sorted(os.sched_getaffinity(0)), node.Get_rank() == 0
-    told = node.allgather((comm.Get_rank(), mine))
-    processors = set().union(*(mask for _, mask in told))
-    # What is below a node takes a look into /sys for every processor: only where it is wanted.
+    members = node.allgather((comm.Get_rank(), mine))
+    processors = set().union(*(mask for _, mask in members))
+    # Levels inside a node take a look into /sys for every processor: only where they are wanted.
     below, text, problem = not {SWITCH, NODE}.issuperset(levels), None, ""
     if network:
         text, problem = node.bcast(read_network(network) if leads else None)
@@ -62,13 +79,14 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
                             network=None if text is None else parse_network(text))
         except ArgumentError as error:
             problem = str(error)
-    answers = comm.allgather((told[0][0], len(told) > len(processors), here, problem,
+    answers = comm.allgather((members[0][0], len(members) > len(processors), here, problem,
                               leads and has_fabric()))
-    nodes, crowds, positions, problems, fabrics = zip(*answers)
+    nodes, oversubscribed, positions, problems, fabrics = zip(*answers)
     if any(problems):
         raise ArgumentError("HPCCOLL_NETWORK", next(filter(None, problems)).removeprefix(
             "HPCCOLL_NETWORK: "))
-    return Surroundings(layout(nodes, positions, levels).topology, any(crowds), any(fabrics))
+    return Surroundings(layout(nodes, positions, levels).topology, any(oversubscribed),
+                        any(fabrics))
 
 
 def has_fabric() -> bool:
@@ -77,7 +95,7 @@ def has_fabric() -> bool:
 
 
 def read_network(path: str) -> tuple[str, str]:
-    """The text of a file about switches, and what is wrong with it."""
+    """The text of a file about switches, and what is wrong with the file, if anything."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read(), ""

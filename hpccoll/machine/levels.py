@@ -1,8 +1,8 @@
 """Levels of a machine: the switches above a node, and sockets, NUMA and L3 groups inside it.
 
-Every rank finds out by itself where it is, from Slurm's variables or a file about the network,
-and from ``/sys`` for the processors that it may run on. What all ranks say together gives nested
-groups: a level counts where it says anything new.
+Every rank finds its own position: switches from Slurm's variables or a file about the network,
+and the rest from ``/sys`` for the processors that it may run on. The positions of all ranks give
+nested groups. A level that adds no group is left out.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Group, Topology
+from hpccoll.machine.slurm import slurm_switches
 
 #: Levels by name, from the outside in. There may be several levels of switches.
 SWITCH, NODE, SOCKET, NUMA, L3 = LEVELS = ("switch", "node", "socket", "numa", "l3")
 SYSTEM = Path("/sys/devices/system")
-
-_HOSTS = re.compile(r"([^,\[]*)(?:\[([^\]]*)\])?([^,\[]*)(?:,|$)")
 
 
 class Position(NamedTuple):
@@ -57,14 +56,15 @@ class Grouping(NamedTuple):
 
 def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
              network: Mapping[str, tuple[str, ...]] | None = None) -> Position:
-    """Find out where this rank is.
+    """The position of this rank.
 
     Args:
-        processors: those it may run on.
-        network: switches above every host, where there is a file about it.
+        processors: numbers of those it may run on.
+        environ: variables of Slurm, used where there is no ``network``.
+        network: the switches above every host, outermost first, from a file.
 
     Raises:
-        ArgumentError: the network does not have this host.
+        ArgumentError: the network lacks this host.
     """
     host = environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
     if network is None:
@@ -77,31 +77,18 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
     return Position(host, switches, *inside(tuple(processors)))
 
 
-def slurm_switches(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The switches above this node, as Slurm's topology plug-in says.
-
-    >>> slurm_switches({"SLURM_TOPOLOGY_ADDR": "top.s0.n1",
-    ...                 "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.switch.node"})
-    ('top', 's0')
-    """
-    names = environ.get("SLURM_TOPOLOGY_ADDR", "").split(".")
-    kinds = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
-    if len(names) != len(kinds):
-        return ()
-    return tuple(name for name, kind in zip(names, kinds) if name and kind not in ("", "node"))
-
-
 @lru_cache(maxsize=16)
 def inside(mine: tuple[int, ...], system: Path = SYSTEM) -> tuple[int, int, int]:
-    """Socket, NUMA group and L3 cache of a rank's processors; -1 for what it has several of."""
+    """Socket, NUMA group and L3 cache of a rank's processors; -1 where they are on several."""
     sockets = {_number(system / f"cpu/cpu{cpu}/topology/physical_package_id") for cpu in mine}
     # Caches have no numbers of their own everywhere; the first processor on one stands for it.
     caches = {_first(system / f"cpu/cpu{cpu}/cache/index3/shared_cpu_list") for cpu in mine}
     # A processor's directory names its NUMA group by an entry like node3.
     groups = {_number(entry, entry.name.removeprefix("node")) for cpu in mine
               for entry in (system / f"cpu/cpu{cpu}").glob("node[0-9]*")}
-    return tuple(found.pop() if len(found) == 1 else -1
-                 for found in (sockets, groups, caches))  # type: ignore[return-value]
+    socket, numa, l3 = (numbers.pop() if len(numbers) == 1 else -1
+                        for numbers in (sockets, groups, caches))
+    return socket, numa, l3
 
 
 def _number(path: Path, text: str | None = None) -> int:
@@ -120,20 +107,19 @@ def _first(path: Path) -> int:
 
 def layout(nodes: Sequence[int], positions: Sequence[Position],
            wanted: Sequence[str] = LEVELS) -> Grouping:
-    """Nest the ranks.
+    """Nest the ranks in groups.
 
-    Where ranks are not numbered group by group, the topology has an order of ranks of its own:
-    groups as their smallest ranks come, and ranks as they come in the smallest groups. A level
-    that does not nest is left out.
+    Where ranks are not numbered group by group, the topology gets an order of ranks: groups are
+    ordered by their smallest rank, ranks by their innermost group. A level that does not nest is
+    left out.
 
     Args:
-        nodes: for every rank, something that stands for its node.
+        nodes: a label of every rank's node.
         positions: of every rank.
         wanted: names of the levels to use.
 
     >>> here = [Position("a", (), n // 2 % 2) for n in range(8)]
-    >>> found = layout([0, 0, 0, 0, 4, 4, 4, 4], here)
-    >>> print(found.topology, found.names)
+    >>> print(*layout([0, 0, 0, 0, 4, 4, 4, 4], here))
     2x2x2 ('node', 'socket')
     >>> print(layout([0, 1, 0, 1], here[:4], ("node",)).topology)
     2x2@0,2,1,3
@@ -149,7 +135,7 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
             continue
         if not kept or starts != kept[-1][1]:
             kept.append((name, starts))
-        elif name == NODE:  # a switch of its own for every node says nothing
+        elif name == NODE:  # one switch per node adds no group
             kept[-1] = name, starts
     if not kept:
         return Grouping(Topology(size))
@@ -161,90 +147,29 @@ def layout(nodes: Sequence[int], positions: Sequence[Position],
             groups, key=lambda group: bisect_right(starts, group[0]))]
         groups = [(part[0][0], tuple(tree for _, tree in part)) for part in parts]
     return Grouping(Topology(tuple(tree for _, tree in groups), tuple(ranks)),
-                  tuple(name for name, _ in kept))
+                    tuple(name for name, _ in kept))
 
 
-def _firsts(labels: Sequence) -> list[int]:
+def _firsts(labels: Sequence[Any]) -> list[int]:
     """For every rank, the smallest rank of its group, which stands for the group."""
-    first: dict = {}
+    first: dict[Any, int] = {}
     return [first.setdefault(label, rank) for rank, label in enumerate(labels)]
 
 
 def _partitions(nodes: Sequence[int], positions: Sequence[Position]
-                ) -> Iterator[tuple[str, list]]:
-    """Levels from the outside in: for every rank, which group of the level it is in."""
+                ) -> Iterator[tuple[str, list[Any]]]:
+    """Levels from the outside in: for every rank, a label of its group."""
     depths = {len(each.switches) for each in positions}
     for depth in range(1, depths.pop() + 1) if len(depths) == 1 else ():
         switches = [each.switches[:depth] for each in positions]
-        # A switch that parts the ranks of a node is no group of nodes. Where all ranks count as
-        # one node, as some launchers have it, switches still say more than nothing.
+        # A switch that divides the ranks of a node is no group of nodes. Some launchers show all
+        # ranks as one node, though; then switches are better than nothing.
         if len(set(nodes)) in (1, len(set(zip(nodes, switches)))):
             yield SWITCH, switches
-    within = [(each,) for each in nodes]
+    within: list[tuple[int, ...]] = [(node,) for node in nodes]
     yield NODE, within
     for name in (SOCKET, NUMA, L3):
         numbers = [getattr(each, name) for each in positions]
         if min(numbers) >= 0:
             within = [(*outer, number) for outer, number in zip(within, numbers)]
             yield name, within
-
-
-# -- files about the network ------------------------------------------------------------------
-def parse_network(text: str) -> dict[str, tuple[str, ...]]:
-    """Read switches as Slurm's ``topology.conf`` has them: for every host, those above it.
-
-    >>> parse_network("SwitchName=s0 Nodes=n[0-1]\\nSwitchName=top Switches=s0")
-    {'n0': ('top', 's0'), 'n1': ('top', 's0')}
-
-    Raises:
-        ArgumentError: malformed text, a host or a switch in two places, or a ring of switches.
-    """
-    above: dict[str, str] = {}
-    hosts: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        given = {key.lower(): value for key, _, value in (word.partition("=") for word in words)}
-        switch = given.get("switchname")
-        if not switch or not ("nodes" in given or "switches" in given):
-            raise ArgumentError("HPCCOLL_NETWORK", f"cannot read line {number}: {line.strip()!r}",
-                                "write SwitchName=NAME Nodes=n[0-15] or Switches=s[0-3]")
-        for key in ("nodes", "switches"):
-            for name in expand(given.get(key, "")):
-                if name in above:
-                    raise ArgumentError("HPCCOLL_NETWORK", f"line {number}: {name} is below "
-                                                           f"{above[name]} and {switch}")
-                above[name] = switch
-                hosts += [name] * (key == "nodes")
-    return {host: _path(host, above) for host in hosts}
-
-
-def _path(host: str, above: Mapping[str, str]) -> tuple[str, ...]:
-    path: list[str] = []
-    while host in above:
-        host = above[host]
-        if host in path:
-            raise ArgumentError("HPCCOLL_NETWORK", f"switch {host} is below itself")
-        path.insert(0, host)
-    return tuple(path)
-
-
-def expand(text: str) -> list[str]:
-    """Expand a list of hosts as Slurm writes it.
-
-    >>> expand("n[08-10,12],login")
-    ['n08', 'n09', 'n10', 'n12', 'login']
-    """
-    found = []
-    for match in _HOSTS.finditer(text):
-        prefix, ranges, suffix = match.groups()
-        for part in ranges.split(",") if ranges else [""] if prefix + suffix else []:
-            first, _, last = part.partition("-")
-            if part and not (first.isdigit() and (last or first).isdigit()):
-                raise ArgumentError("HPCCOLL_NETWORK", f"cannot read {part!r} in {text!r}",
-                                    "write lists of hosts like n[0-15,20]")
-            found += ([f"{prefix}{number:0{len(first)}}{suffix}"
-                       for number in range(int(first), int(last or first) + 1)]
-                      if part else [prefix + suffix])
-    return found

@@ -1,38 +1,43 @@
-"""How much moves at once, and how long a rank spins: with a processor each, and without."""
+"""Limits of messages and of spinning, for dedicated processors and for oversubscribed ones."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Failed tests before the processor is offered to others, where every rank has one.
+#: Failed tests before a rank yields its processor, where every rank has one.
 SPINS = 5
 
 
 class Limits(NamedTuple):
-    """How ranks share processors and caches; docs/performance.md has the measurements.
+    """Sizes that suit how ranks share processors and caches; docs/performance.md measures them.
 
     Attributes:
-        slot: largest message, in bytes, that may be copied through shared memory.
-        sure_slot: largest that always is; see :mod:`hpccoll.transport.shm.endpoint`.
-        segment, large_segment: bytes of a block per message; in large blocks, whose data comes
-            from memory and not from a cache, the second.
-        large: blocks above so many bytes are large.
-        spins: failed tests before the processor is offered to others.
+        cell_bytes: largest message that may be copied through a cell of shared memory.
+        eager_bytes: largest message that always is; see :mod:`hpccoll.transport.shm.endpoint`.
+        segment_bytes: bytes of a block that travel as one message.
+        large_segment_bytes: the same for large blocks, which exceed the cache.
+        large_block_bytes: blocks of more bytes than this are large.
+        spins: failed tests before a rank yields its processor; none means at once.
     """
 
-    slot: int
-    sure_slot: int
-    segment: int
-    large_segment: int
-    large: int
+    cell_bytes: int
+    eager_bytes: int
+    segment_bytes: int
+    large_segment_bytes: int
+    large_block_bytes: int
     spins: int
 
     def segment_of(self, nbytes: int | None) -> int:
         """Bytes per message of a block; ``None`` where not all ranks know its size."""
-        return self.segment if nbytes is None or nbytes <= self.large else self.large_segment
+        large = nbytes is not None and nbytes > self.large_block_bytes
+        return self.large_segment_bytes if large else self.segment_bytes
 
 
-#: Every rank has a processor: pieces that stay in its cache, several of them in flight.
-DEDICATED = Limits(256 << 10, 16 << 10, 256 << 10, 1 << 20, 2 << 20, SPINS)
-#: Ranks wait for each other's turn: as much as possible is moved in one turn.
-OVERSUBSCRIBED = Limits(512 << 10, 512 << 10, 512 << 10, 4 << 20, 1 << 20, 0)
+#: Every rank has a processor: segments that stay in its cache, several of them in flight.
+DEDICATED = Limits(
+    cell_bytes=256 << 10, eager_bytes=16 << 10, segment_bytes=256 << 10,
+    large_segment_bytes=1 << 20, large_block_bytes=2 << 20, spins=SPINS)
+#: More ranks than processors: each moves as much as possible while it has its turn.
+OVERSUBSCRIBED = Limits(
+    cell_bytes=512 << 10, eager_bytes=512 << 10, segment_bytes=512 << 10,
+    large_segment_bytes=4 << 20, large_block_bytes=1 << 20, spins=0)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.comm.communicator import Comm
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import inputs
 from hpccoll.measure.cases import Case, arguments
+from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import existing
 from hpccoll.testing import exact
 
@@ -28,14 +28,15 @@ class Arena:
 
     Args:
         comm: what is measured on; collective.
+        wrap: the class of communicators that is timed.
         nbytes: the larger buffer of the largest case.
         sets: of buffers.
         topology: pretend layout; the first use of a communicator decides about it.
     """
 
-    def __init__(self, comm: MPI.Intracomm, nbytes: int, sets: int,
+    def __init__(self, comm: MPI.Intracomm, wrap: Wrap, nbytes: int, sets: int,
                  topology: Topology | None = None):
-        self.bytes = Comm(comm, topology).empty(2 * sets * (nbytes + ALIGNED), "u1")
+        self.bytes = wrap(comm, topology).empty(2 * sets * (nbytes + ALIGNED), "u1")
         self.used = 0
         context = existing(comm)
         node = context and context.node
@@ -58,12 +59,17 @@ class CaseBuffers:
     """Buffers of one rank, and the arguments that pass them to the collective.
 
     ``source`` is where this rank's input lies and ``result`` where its output will; either may
-    be empty. In place they share memory; elsewhere the input must survive the call. ``empty``
-    makes an array of so many elements of a type.
+    be empty. In place they share memory; elsewhere the input must survive the call.
+
+    Args:
+        case, rank: whose buffers.
+        empty: makes an array of so many elements of a type.
+        op: the operator to pass, where it is not the one that MPI has for the case's.
     """
 
     def __init__(self, case: Case, rank: int,
-                 empty: Callable[[int, numpy.dtype], numpy.ndarray] = numpy.empty):
+                 empty: Callable[[int, numpy.dtype], numpy.ndarray] = numpy.empty,
+                 op: MPI.Op | None = None):
         self.case, self.rank = case, rank
         self.given = case.given(rank)
         self.wanted = case.wanted(rank)
@@ -92,7 +98,7 @@ class CaseBuffers:
                 send = self.source if self.given else None
                 recv = whole if self.wanted or not case.rule.rooted else None
         self.send, self.recv = send, recv
-        self.arguments = arguments(case, rank, send, recv)
+        self.arguments = arguments(case, rank, send, recv, op)
         self._kept: numpy.ndarray | None = None
 
     def refill(self, iteration: int) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.calls.resolve import METHODS
-from hpccoll.comm.nonblocking import can_progress
+from hpccoll.calls.call import METHODS
 from hpccoll.config import AUTO, NATIVE, Config, load
 from hpccoll.errors import ArgumentError
 from hpccoll.measure import candidates as choosing
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
+from hpccoll.runtime.progress import can_progress
 from hpccoll.tune.table import Candidate
 
 #: What ``auto`` and the MPI library are called by; the rest are algorithms.

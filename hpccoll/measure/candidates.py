@@ -8,16 +8,17 @@ from itertools import chain
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.table import picks
 from hpccoll.calls import resolve
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS, Call, lacks_mpi_type
+from hpccoll.calls.facts import facts_of
 from hpccoll.config import AUTO, NATIVE, Config
 from hpccoll.errors import ArgumentError
+from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import choose, objection
+from hpccoll.tune.choose import Conditions, choose, fallback, objection
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.pruning import plausible
-from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 
 #: The native method as ``hpccoll.Comm`` calls it: what ``auto`` can have of the MPI library.
@@ -109,20 +110,22 @@ def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config
     if candidate.name != AUTO:
         return candidate.label
     wish = config.algorithm.get(METHODS[case.collective])
-    choice = choose(_call(case, memory), case.size, wish and Choice(*wish), True, tuned,
-                    config.determinism, lambda: place)
-    return Candidate(choice.algorithm, tuple(choice.params.items()), choice.segment_bytes).label
+    facts = facts_of(_call(case, memory))
+    conditions = Conditions(case.size, Choice(*wish) if wish else None, True, tuned,
+                            config.determinism)
+    choice = choose(facts, conditions, place) or fallback(facts, conditions)
+    return Candidate(choice.name, tuple(choice.params.items()), choice.segment_bytes).label
 
 
-def _call(case: Case, memory: CaseBuffers) -> resolve.Call:
+def _call(case: Case, memory: CaseBuffers) -> Call:
     return getattr(resolve, case.collective)(case.size, memory.rank, *memory.arguments)
 
 
-def _objection(candidate: Candidate, call: resolve.Call, case: Case) -> str:
-    if candidate.name in (NATIVE, FORWARDED) and resolve.lacks_mpi_type(call):
+def _objection(candidate: Candidate, call: Call, case: Case) -> str:
+    if candidate.name in (NATIVE, FORWARDED) and lacks_mpi_type(call):
         return f"mpi4py cannot pass {case.dtype} on"
     if candidate.name in (NATIVE, FORWARDED, AUTO):
         return ""
     if candidate.name not in ALGORITHMS[call.collective]:
         return f"{call.collective} has no such algorithm"
-    return objection(Choice(candidate.name, dict(candidate.params)), call, case.size)
+    return objection(Choice(candidate.name, dict(candidate.params)), facts_of(call), case.size)

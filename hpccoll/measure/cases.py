@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from hpccoll.arrays.half import BFLOAT16, is_bfloat16
 from hpccoll.arrays.kernels import check_op
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.calls.specification import datatype_of
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, Collective, Wanted
@@ -28,8 +28,6 @@ from hpccoll.ir.operators import OPERATORS
 UNEVEN = ("allgatherv", "gatherv", "scatterv", "alltoallv", "alltoallw", "reduce_scatter")
 #: Collectives of blocks for which OSU's size is nevertheless the whole vector.
 WHOLE = ("reduce_scatter", "reduce_scatter_block")
-#: Sizes in bytes where none are given.
-SMALLEST, LARGEST = 8, 16 << 20
 #: Weights of the blocks of an uneven case, in turn.
 WEIGHTS = (1, 2, 3)
 
@@ -158,52 +156,16 @@ def mpi_type(dtype: numpy.dtype) -> MPI.Datatype:
     return datatype_of(dtype) if is_bfloat16(dtype) else MPI.Datatype.fromcode(dtype.char)
 
 
-def parse_sizes(text: str, step: int) -> list[int]:
-    """Read ``MIN:MAX``, ``MIN:`` or ``MAX``, in bytes or with K, M, G; list the sizes between.
+def arguments(case: Case, rank: int, send: Any, recv: Any, op: MPI.Op | None = None) -> tuple:
+    """The positional arguments of the mpi4py method for these buffers.
 
-    >>> parse_sizes("8:1K", 4)
-    [8, 32, 128, 512, 1024]
-
-    Raises:
-        ArgumentError: malformed, or a range that runs backwards.
+    ``op`` is for reductions; if omitted, it is what MPI has under the case's name for it.
     """
-    low, colon, high = text.partition(":")
-    last = parse_nbytes("-m", high if colon else low) if (high or not colon) else LARGEST
-    first = parse_nbytes("-m", low) if colon and low else min(SMALLEST, last)
-    if first > last:
-        raise ArgumentError("-m", f"{text!r} runs backwards", "write it like 8:16M")
-    sizes = []
-    while first < last:
-        sizes.append(first)
-        first *= step
-    return [*sizes, last]
-
-
-def parse_nbytes(option: str, text: str) -> int:
-    """Read a number of bytes, in bytes or with K, M, G.
-
-    Raises:
-        ArgumentError: malformed, or zero.
-    """
-    scale = {"k": 10, "m": 20, "g": 30}.get(text[-1:].lower(), 0)
-    digits = text[:-1] if scale else text
-    if not digits.isdecimal() or not int(digits):
-        raise ArgumentError(option, f"cannot read {text!r}", "write sizes like 8, 64K, 16M, 1G")
-    return int(digits) << scale
-
-
-def arguments(case: Case, rank: int, send: Any, recv: Any) -> tuple:
-    """The positional arguments of the mpi4py method for these buffers."""
-    return _ARGUMENTS[case.collective](case, rank, send, recv)
-
-
-def _reduction(*extra: Callable) -> Callable:
-    return lambda c, rank, send, recv: (send, recv, getattr(MPI, c.op.upper()),
-                                        *(e(c) for e in extra))
-
-
-def _root(case: Case) -> int:
-    return case.root
+    if case.op is None:
+        return _ARGUMENTS[case.collective](case, rank, send, recv)
+    extra = {"reduce": (case.root,)}.get(case.collective, ())
+    counts = [list(case.counts)] * (case.collective == "reduce_scatter")
+    return send, recv, *counts, op or getattr(MPI, case.op.upper()), *extra
 
 
 def _vector(case: Case, array: Any, counts: Sequence[int]) -> Any:
@@ -235,14 +197,10 @@ def _pairs(spec: Callable) -> Callable:
     return call
 
 
+#: Of collectives that move data only.
 _ARGUMENTS: dict[str, Callable] = {
     "barrier": lambda c, rank, send, recv: (),
     "bcast": lambda c, rank, send, recv: (recv, c.root),
-    "reduce": _reduction(_root),
-    "allreduce": _reduction(), "scan": _reduction(), "exscan": _reduction(),
-    "reduce_scatter_block": _reduction(),
-    "reduce_scatter": lambda c, rank, send, recv: (send, recv, list(c.counts),
-                                                   getattr(MPI, c.op.upper())),
     "allgather": lambda c, rank, send, recv: (send, recv),
     "allgatherv": lambda c, rank, send, recv: (send, _vector(c, recv, c.counts)),
     "gather": lambda c, rank, send, recv: (send, recv, c.root),

@@ -15,7 +15,6 @@ expect of the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import zip_longest
 from math import inf
 from time import perf_counter
@@ -26,23 +25,19 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.algorithms.table import picks
-from hpccoll.comm.communicator import Comm
-from hpccoll.comm.lifetime import Lifetime
-from hpccoll.config import NATIVE
+from hpccoll.config import NATIVE, OFF
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
-from hpccoll.measure.call_forms import BlockingForm
 from hpccoll.measure.candidates import select
 from hpccoll.measure.cases import Case, make
 from hpccoll.measure.results import Result, joined
 from hpccoll.measure.timing import Settings, World, measure
-from hpccoll.runtime.context import existing
-from hpccoll.tune.fingerprint import here
-from hpccoll.tune.loading import Tuned
+from hpccoll.measure.wrapping import Wrap
+from hpccoll.runtime.context import context_of
 from hpccoll.tune.pruning import plausible
 from hpccoll.tune.rules import RULES
-from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind
+from hpccoll.tune.table import Candidate, Curves, Fingerprint, Kind, fingerprint
 
 #: Sizes in bytes of a quick survey, and of a full one.
 QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
@@ -125,22 +120,6 @@ class Latest(NamedTuple):
         return self.idle + self.busy * max(nbytes / max(self.nbytes, 1), 1.0)
 
 
-class Ordered(World):
-    """A world whose sums must be formed in rank order, as by an operator of the user's."""
-
-    def __init__(self, world: World):
-        self.__dict__.update(world.__dict__)
-        self.op = MPI.Op.Create(_add, commute=False)
-
-    @contextmanager
-    def method(self, candidate: Candidate, collective: str,
-               form: type[BlockingForm] = BlockingForm) -> Iterator[Callable]:
-        """The method, with the operator in the place of ``MPI.SUM``."""
-        with super().method(candidate, collective, form) as method:
-            yield lambda *args: method(*(
-                self.op if isinstance(arg, MPI.Op) else arg for arg in args))
-
-
 def _add(one: Any, two: Any, datatype: MPI.Datatype) -> None:
     numpy.frombuffer(two, "f4")[...] += numpy.frombuffer(one, "f4")
 
@@ -167,21 +146,25 @@ class Surveyor:
     Args:
         comm: the ranks.
         plan: what to measure.
+        wrap: the class of communicators that is timed.
         topology: pretend layout.
     """
 
-    def __init__(self, comm: MPI.Intracomm, plan: SurveyPlan, topology: Topology | None = None):
-        self.world, self.plan = World(comm, ROUGH._replace(topology=topology), wrapped=True), plan
-        # An old table must not stand in the way.
-        Lifetime.of(Comm(self.world.measured)).tuned = Tuned()
-        self.hierarchical = Comm(self.world.measured, topology).topology.depth > 1
-        context = existing(self.world.measured)
-        self.machine = here(context.topology, context.oversubscribed)
+    def __init__(self, comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
+                 topology: Topology | None = None):
+        # Without tuning: an old table must not stand in the way.
+        self.world = World(comm, ROUGH._replace(topology=topology), wrap, forwarded=True,
+                           tuning=OFF)
+        self.plan = plan
+        context = context_of(self.world.measured, self.world.config, topology)
+        self.hierarchical = context.topology.depth > 1
+        self.machine = fingerprint(context.topology, context.place.oversubscribed)
         # Inside a node other segments gain a few per cent, less than a short go can tell.
-        between = self.hierarchical or not context.one_node
+        between = self.hierarchical or not context.place.one_node
         self.segments = BETWEEN if between else SEGMENTS if plan.thorough else ()
         self.points = list(_points(plan, self.world.size))
-        self.ordered = Ordered(self.world)
+        #: Sums in rank order, as an operator of the user's may need them.
+        self.ordered = MPI.Op.Create(_add, commute=False)
         self.start = perf_counter()
         #: On rank 0.
         self.latest: dict[Kind, Latest] = {}
@@ -193,7 +176,7 @@ class Surveyor:
 
     def free(self) -> None:
         """Free the communicators; collective."""
-        self.ordered.op.Free()
+        self.ordered.Free()
         self.world.free()
 
     def left(self, part: float = 1.0) -> float:
@@ -213,10 +196,10 @@ class Surveyor:
         number, start, barrier = numbers[0], perf_counter(), self._barrier()
         point, share = self.points[number], self.share(part, numbers)
         case = point.case
-        memories = [CaseBuffers(case, self.world.rank)]
+        memories = [self._buffers(point)]
         tried, _ = select(self._tried(point), case, memories[0], self.hierarchical)
         tried = self.world.control.bcast(self._affordable(point, tried, share))
-        rough = measure(self._world(point), case, tried, memories)
+        rough = measure(self.world, case, tried, memories)
         near: tuple[list[Candidate], float] = [], 0.0
         if rough:
             seconds = perf_counter() - start
@@ -264,7 +247,7 @@ class Surveyor:
         number, point = numbers[0], self.points[numbers[0]]
         close = _close(self.found(number)), self.share(part, numbers)
         barrier = self._barrier()
-        results = self._go(point, [CaseBuffers(point.case, self.world.rank)],
+        results = self._go(point, [self._buffers(point)],
                            *self.world.control.bcast(close))
         barrier = max(barrier, self._barrier())
         if results and not self._busy(barrier):
@@ -276,10 +259,11 @@ class Surveyor:
         if not candidates:
             return []
         limits = Settings(warmup=2, seconds=min(max(seconds / len(candidates), SHORTEST), LONGEST))
-        return measure(self._world(point), point.case, candidates, memories, settings=limits)
+        return measure(self.world, point.case, candidates, memories, settings=limits)
 
-    def _world(self, point: SurveyPoint) -> World:
-        return self.world if point.commutes else self.ordered
+    def _buffers(self, point: SurveyPoint) -> CaseBuffers:
+        return CaseBuffers(point.case, self.world.rank,
+                           op=None if point.commutes else self.ordered)
 
     def _tried(self, point: SurveyPoint) -> list[Candidate]:
         """Everything worth a try, the most promising first: there may not be time for all.
@@ -310,7 +294,8 @@ class Surveyor:
         return tried[:max(int(share / 2 / expected), FEWEST)]
 
 
-def survey(comm: MPI.Intracomm, plan: SurveyPlan, stopped: Callable[[], bool] = lambda: False,
+def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
+           stopped: Callable[[], bool] = lambda: False,
            progress: Callable[[str, float], None] = lambda name, part: None,
            topology: Topology | None = None) -> Survey:
     """Measure everything; collective.
@@ -318,11 +303,12 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, stopped: Callable[[], bool] = 
     Args:
         comm: the ranks.
         plan: what to measure.
+        wrap: the class of communicators that is timed.
         stopped: tells on rank 0 that it shall end early.
         progress: is told on rank 0 what is measured and which part of everything is done.
         topology: pretend layout.
     """
-    surveyor = Surveyor(comm, plan, topology)
+    surveyor = Surveyor(comm, plan, wrap, topology)
 
     def visit(numbers: Sequence[int], measure: Callable[[Sequence[int], float], None],
               part: float, end: float) -> bool:

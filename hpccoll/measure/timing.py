@@ -17,27 +17,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from random import Random
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.resolve import METHODS
-from hpccoll.comm.blocking import place_of
-from hpccoll.comm.communicator import Comm
-from hpccoll.comm.lifetime import Lifetime
+from hpccoll.calls.call import METHODS
 from hpccoll.config import AUTO, NATIVE, load
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import BlockingForm
 from hpccoll.measure.candidates import FORWARDED, serves
 from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result
+from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import existing
-from hpccoll.tools.bench.gloo import GLOO, Gloo
 from hpccoll.tune.determinism import NONE
 from hpccoll.tune.loading import Tuned
-from hpccoll.tune.rules import Place
 from hpccoll.tune.table import Candidate
 
 #: Repetitions that the iterations of a case are spread over, about.
@@ -69,43 +66,61 @@ class Settings(NamedTuple):
     form: type[BlockingForm] = BlockingForm
 
 
+class Peer(Protocol):
+    """Collectives of another library, over the same ranks, as one more candidate."""
+
+    def method(self, collective: str) -> Callable:
+        """A function that takes the arguments of mpi4py's method."""
+
+    def free(self) -> None:
+        """End it; collective."""
+
+
 class World:
     """The communicators of a benchmark: one to measure on, one for barriers and agreements.
 
     Args:
         comm: the ranks.
         settings: the pace.
-        wrapped: measure the native method as ``hpccoll.Comm`` calls it, which is what an automatic
+        wrap: the class of communicators that is timed.
+        forwarded: measure the native method as ``wrap`` calls it, which is what an automatic
             choice can have; otherwise as mpi4py does.
+        tuning: where ``wrap`` takes measured times from; the environment's setting if omitted.
+
+    Attributes:
+        peers: candidates that are not hpccoll's, by name; freed with the world.
     """
 
-    def __init__(self, comm: MPI.Intracomm, settings: Settings, wrapped: bool = False):
-        self.settings, self.wrapped = settings, wrapped
+    def __init__(self, comm: MPI.Intracomm, settings: Settings, wrap: Wrap,
+                 forwarded: bool = False, tuning: str | None = None):
+        self.settings, self.forwarded = settings, forwarded
+        self._wrap, self._tuning = wrap, tuning
         self.measured, self.control = MPI.Intracomm(comm.Dup()), MPI.Intracomm(comm.Dup())
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.config = load()
-        self.gloo: Gloo | None = None
+        self.peers: dict[str, Peer] = {}
 
     @contextmanager
     def method(self, candidate: Candidate, collective: str,
                form: type[BlockingForm] = BlockingForm) -> Iterator[Callable]:
         """The method that a user of the candidate would call.
 
-        Each candidate has a ``Comm`` of its own, since what a ``Comm`` remembers of earlier
-        calls ends with its ``using`` block.
+        Each candidate has a wrapper of its own, since what a wrapper remembers of earlier calls
+        ends with its ``using`` block.
         """
-        if candidate.name == GLOO and self.gloo is not None:
-            yield self.gloo.method(collective)
+        if candidate.name in self.peers:
+            yield self.peers[candidate.name].method(collective)
             return
         name = form.method(collective)
-        if candidate.name == NATIVE and not self.wrapped:
+        if candidate.name == NATIVE and not self.forwarded:
             yield getattr(self.measured, name)
             return
+        topology = self.settings.topology
         if candidate.name == AUTO:
-            yield getattr(Comm(self.measured, self.settings.topology), name)
+            yield getattr(self._wrap(self.measured, topology, tuning=self._tuning), name)
             return
         # What is asked for by name is measured, whatever it promises.
-        comm = Comm(self.measured, self.settings.topology, determinism=NONE)
+        comm = self._wrap(self.measured, topology, determinism=NONE, tuning=self._tuning)
         algorithm = NATIVE if candidate.name == FORWARDED else candidate.name
         wish = {METHODS[collective]: (algorithm, dict(candidate.params))}
         segment = candidate.segment_bytes or self.settings.segment_bytes
@@ -114,19 +129,19 @@ class World:
 
     @property
     def tuned(self) -> Tuned | None:
-        """The measured times that ``auto`` goes by, once it has run."""
-        return Lifetime.of(Comm(self.measured)).tuned
+        """The measured times that ``auto`` rests on, once it has run."""
+        return self._wrap(self.measured).tuned
 
     @property
     def place(self) -> Place | None:
         """Where ``auto`` has found that it runs, if it has looked."""
         context = existing(self.measured)
-        return context and place_of(context)
+        return context.place if context else None
 
     def free(self) -> None:
         """Free the communicators, and end peers; collective."""
-        if self.gloo is not None:
-            self.gloo.free()
+        for peer in self.peers.values():
+            peer.free()
         self.measured.Free()
         self.control.Free()
 
@@ -271,8 +286,8 @@ def next_batch(settings: Settings, done: int, spent: float) -> int:
         return 1
     if done >= MOST or done >= LEAST and spent >= settings.seconds:
         return 0
-    limits = spent / done
-    affordable = (settings.seconds - spent) / limits
+    pace = spent / done
+    affordable = (settings.seconds - spent) / pace
     # At most doubling: a lucky first iteration must not commit everybody to a long batch.
-    batch = min(settings.seconds / REPETITIONS / limits, affordable, 2 * done)
+    batch = min(settings.seconds / REPETITIONS / pace, affordable, 2 * done)
     return max(min(int(batch), MOST - done, MOST // REPETITIONS), 1)

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from hpccoll.config import NATIVE
+from hpccoll.config import AUTO, NATIVE
+from hpccoll.ir.schedule import Program, Schedule
 
 
 class Choice(NamedTuple):
     """An algorithm with its parameters, and the reason it was chosen.
 
-    ``algorithm`` is a name of the table, ``native``, a builder, or a finished schedule;
-    ``segment_bytes`` is 0 where the configuration decides; ``trial`` is the trial that this is a
-    part of, where candidates are tried in the job itself.
+    Attributes:
+        algorithm: a name of the table, ``native``, ``auto``, a builder, or a finished schedule.
+        params: parameters of the algorithm.
+        segment_bytes: bytes of a block that travel as one message; 0 where the configuration decides.
+        reason: in words.
+        trial: signature of the calls among which candidates are being tried, where this is one's turn.
     """
 
-    algorithm: Any
+    algorithm: str | Schedule | Callable[..., Program]
     params: Mapping[str, int] = {}
     segment_bytes: int = 0
     reason: str = ""
-    trial: Any = None
+    trial: tuple[Hashable, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The algorithm's name in the table; empty for what a user brought along."""
+        return self.algorithm if isinstance(self.algorithm, str) else ""
 
     @property
     def is_native(self) -> bool:
         """Tell whether the MPI library serves the call."""
-        return isinstance(self.algorithm, str) and self.algorithm == NATIVE
+        return self.name == NATIVE
+
+    @property
+    def is_auto(self) -> bool:
+        """Tell whether this asks for no algorithm."""
+        return self.name == AUTO
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells choices apart, hashable; the reason does not count."""
+        return self.algorithm, tuple(self.params.items()), self.segment_bytes

@@ -4,7 +4,7 @@ User traffic and ours never mix: all our messages travel over a duplicate that i
 an MPI attribute of the user's communicator, so every ``hpccoll.Comm`` that wraps the same
 communicator shares it.
 
-    user's communicator --attribute--> State --owns--> private duplicate, scratch, caches
+    user's communicator --attribute--> Context --owns--> private duplicate, scratch, plans, executions
 
 The attribute's delete callback runs when the user frees the communicator - a collective
 call, so that freeing the duplicate inside it is safe. It is never freed by garbage
@@ -14,9 +14,8 @@ collection, which runs at different moments on different ranks and would deadloc
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Protocol, TypeVar, cast
 
 import numpy
 from mpi4py import MPI
@@ -25,13 +24,17 @@ from hpccoll.config import Config
 from hpccoll.errors import ArgumentError
 from hpccoll.errors.mpi import RequestError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.discovery import discover
+from hpccoll.machine.discovery import Place, discover
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
+from hpccoll.runtime.bounded import BoundedDict
+from hpccoll.runtime.executor import Bounds, Execution
+from hpccoll.runtime.plan import Plan
+from hpccoll.transport import Endpoint
 from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
-#: Of the lowest tags, which blocking collectives use, the two for objects.
+#: Tags 0-15 are for blocking collectives; the two from here on carry objects.
 OBJECTS_TAG = 14
 #: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
 FIRST_TAG, TAGS_PER_CALL = 16, 8
@@ -47,40 +50,82 @@ MOST_PREPARED, LEAST_WEIGHT = 8192, 32
 _keyvals: list[int] = []
 
 
+class Service(Protocol):
+    """Something of a room above that lives as long as a context."""
+
+    def __init__(self, context: Context): ...
+
+    def free(self) -> None:
+        """Give resources back; the private duplicate is freed next."""
+
+
+S = TypeVar("S", bound=Service)
+
+
 class Context:
-    """Everything hpccoll keeps about one communicator on this rank."""
+    """Everything hpccoll keeps about one communicator on this rank; making one is collective.
+
+    Args:
+        user: the communicator.
+        config: the settings it was first used with.
+        topology: the layout to go by; discovered if ``None``.
+
+    Attributes:
+        comm, rank, size: the private duplicate.
+        topology: nodes and ranks.
+        place: what rules may know of where it runs.
+        limits: sizes and patience for ranks with, or without, a processor each.
+        remote, endpoint: messages through MPI only, and through shared memory where possible.
+        node: ranks that share memory with this one; ``None`` where that is switched off.
+        plans: by call and choice.
+        prepared: executions, by signature and addresses.
+        seen: signatures and addresses that were served once, and are prepared the next time.
+    """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
         self.comm = MPI.Intracomm(user).Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
-        found, oversubscribed, self.fabric = discover(self.comm, near, config.levels, config.network)
-        self.config, self.topology, self.oversubscribed = config, topology or found, oversubscribed
-        self.limits = OVERSUBSCRIBED if oversubscribed else DEDICATED
-        self.remote = self.endpoint = MpiEndpoint(self.comm)
+        around = discover(self.comm, near, config.levels, config.network)
+        self.config, self.topology = config, topology or around.topology
+        self.bounds = Bounds(config.timeout, config.report)
+        self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
+        self.remote = MpiEndpoint(self.comm)
+        self.endpoint: Endpoint = self.remote
         # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
-        turns = (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) - FIRST_TAG) // TAGS_PER_CALL // 2
+        bound = cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB))
+        turns = (bound - FIRST_TAG) // TAGS_PER_CALL // 2
         self._calls, self._lasting, self._turns = 0, 0, turns
-        self.node = None
+        self.node: SharedNode | None = None
         if config.shared_memory:
             lasting = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
-            self.node = SharedNode(self.comm, near, self.limits.slot, self.limits.sure_slot,
-                             (OBJECTS_TAG, *lasting[:MOST_LASTING]))
+            self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
+                                   self.limits.eager_bytes, (OBJECTS_TAG, *lasting[:MOST_LASTING]))
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:
             near.Free()
-        self.one_node = bool(self.node) and len(self.node.local) == self.size - 1
-        self.choices = Kept(MOST_KEPT)
-        self.prepared = Kept(MOST_PREPARED, lambda execution: execution.free(),
-                             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
-        self.seen = Kept(MOST_KEPT)
-        self.post: Any = None  # carries objects; made by the first lower-case reduction
-        self.abandoned: list[Any] = []
+        one_node = self.node is not None and len(self.node.local) == self.size - 1
+        self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
+                           around.fabric)
+        self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
+        self.prepared = BoundedDict[Hashable, Execution](
+            MOST_PREPARED, Execution.free,
+            lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
+        self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
+        self.abandoned: list[Execution] = []
         self.freed = False
+        self._services: dict[type, Service] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
         self._large: Callable[[], numpy.ndarray | None] = lambda: None
+
+    def service(self, kind: type[S]) -> S:
+        """The service of a kind, made when somebody asks for it first."""
+        service = self._services.get(kind)
+        if service is None:
+            service = self._services[kind] = kind(self)
+        return cast(S, service)
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Memory for one blocking call; the next blocking call gets the same memory."""
@@ -114,11 +159,11 @@ class Context:
         self._lasting += 1
         return FIRST_TAG + (self._turns + self._lasting - 1) * TAGS_PER_CALL
 
-    def abandon(self, execution: Any) -> None:
+    def abandon(self, execution: Execution) -> None:
         """Keep an execution that failed half-way: its messages may still be in flight."""
         self.abandoned.append(execution)
-        execution.hot = None  # who finds it by its arrays does not start it again
-        for key in [k for k, kept in self.prepared.items() if kept is execution]:
+        execution.program = None  # who finds it by its arrays does not start it again
+        for key in [k for k, kept in self.prepared.entries.items() if kept is execution]:
             self.prepared.drop(key)
 
     def free(self) -> None:
@@ -126,44 +171,11 @@ class Context:
         if not self.freed:
             self.freed = True
             self.prepared.clear()
-            if self.post is not None:
-                self.post.free()
+            for service in self._services.values():
+                service.free()
             if self.node is not None:
                 self.node.free()
             self.comm.Free()
-
-
-class Kept(OrderedDict):
-    """A dictionary that forgets its oldest entries when all together weigh too much."""
-
-    def __init__(self, most: int, discard: Callable[[Any], None] = lambda value: None,
-                 weigh: Callable[[Any], int] = lambda value: 1):
-        super().__init__()
-        self.most, self.discard, self.weigh = most, discard, weigh
-        self.weight = 0
-
-    def keep(self, key: Any, value: Any) -> Any:
-        """Add an entry; return its value."""
-        old = self.drop(key)
-        if old is not None:
-            self.discard(old)
-        self[key] = value
-        self.weight += self.weigh(value)
-        while self.weight > self.most and len(self) > 1:
-            self.discard(self.drop(next(iter(self))))
-        return value
-
-    def drop(self, key: Any) -> Any:
-        """Take an entry out without discarding it; return its value, if there was one."""
-        value = self.pop(key, None)
-        if value is not None:
-            self.weight -= self.weigh(value)
-        return value
-
-    def clear(self) -> None:
-        """Forget everything."""
-        while self:
-            self.discard(self.drop(next(iter(self))))
 
 
 def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> Context:
@@ -180,7 +192,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
         context = Context(user, config, chosen)
         user.Set_attr(keyval(), context)
     elif topology is not None and Topology.parse(topology, user.Get_size()) != context.topology:
-        raise ArgumentError("topology", f"is {topology}, but this communicator goes by "
+        raise ArgumentError("layout", f"is {topology}, but this communicator goes by "
                                         f"{context.topology} already",
                             "give it to the first hpccoll.Comm of a communicator, or use a Dup")
     return context
@@ -188,7 +200,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
 
 def existing(user: MPI.Intracomm) -> Context | None:
     """The state of a communicator, if there is one; never communicates."""
-    return user.Get_attr(_keyvals[0]) if _keyvals else None
+    return cast("Context | None", user.Get_attr(_keyvals[0])) if _keyvals else None
 
 
 def keyval() -> int:

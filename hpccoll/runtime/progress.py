@@ -1,9 +1,9 @@
-"""Flights: collectives of ours under way, and what moves them on.
+"""Progress: collectives under way, and what drives them.
 
-    Request, Prequest --handle--> generalized request <--completes-- Flight --drives--> Execution
+    Request, Prequest --handle--> generalized request <--completes-- Operation --drives--> Execution
 
-Flights are moved on by whoever waits for or tests any of them, and otherwise, unless they are
-left to calls alone, by one thread per process, which sleeps while there are none. It needs
+Whoever waits for or tests any operation drives all of them. Otherwise, unless progress is left to calls
+alone, one thread per process does, which sleeps while there are none. It needs
 ``MPI.THREAD_MULTIPLE``. Results for staged device memory are stored when completion is observed,
 in the thread that observes it.
 """
@@ -20,16 +20,17 @@ from typing import Any
 
 from mpi4py import MPI
 
+from hpccoll.config import THREAD
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.executor import Execution, Steps, Watch
+from hpccoll.runtime.executor import Execution, PreparedRun
+from hpccoll.runtime.waiting import Watch
 
-#: Seconds between two looks of the thread at all flights: first, and when nothing moves.
+#: Seconds between two looks of the thread at all operations: first, and when nothing moves.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
-#: Seconds without flights after which the thread goes to sleep.
+#: Seconds without operations after which the thread goes to sleep.
 LINGER = 0.1
-#: Looks for a message for which a ``Wait`` drives only its own collective, before it joins in
-#: moving all on.
-MOMENT = 200
+#: Polls of its own operation before ``Wait`` starts to drive all of them.
+POLLS = 200
 #: An MPI handle in memory, by its size: our requests lend themselves the handle of a token.
 _HANDLES = {4: ctypes.c_uint32, 8: ctypes.c_uint64}
 
@@ -40,6 +41,11 @@ def cell(request: MPI.Request) -> Any:
 
 
 NULL = cell(MPI.REQUEST_NULL).value
+
+
+def can_progress(how: str) -> bool:
+    """Tell whether collectives can progress in the way that was chosen."""
+    return how != THREAD or MPI.Query_thread() >= MPI.THREAD_MULTIPLE
 
 
 class Operation:
@@ -64,12 +70,12 @@ class Operation:
         try:
             execution.start()
         except BaseException as error:
-            self._land(error)
+            self._complete(error)
             self.quiet = True
             self.token.Wait()
             raise
         if execution.done:
-            self._land(None)
+            self._complete(None)
         else:
             PROGRESS.add(self)
 
@@ -83,10 +89,10 @@ class Operation:
             moved = self.execution.progress()
             self.moves += moved
             if self.execution.done:
-                self._land(None)
+                self._complete(None)
             return moved
         except BaseException as error:
-            self._land(error)
+            self._complete(error)
             if not isinstance(error, Exception):
                 raise
             return True
@@ -94,7 +100,7 @@ class Operation:
             self.lock.release()
 
     def wait(self) -> None:
-        """Move everything on until this flight is over, well or with an ``error``.
+        """Move everything on until this operation is over, well or with an ``error``.
 
         It is over, with a ``CollectiveTimeout``, when nothing moves for too long.
         """
@@ -115,10 +121,10 @@ class Operation:
                 with self.lock:
                     if self.over:
                         raise
-                    self._land(error)
+                    self._complete(error)
 
-    def _land(self, error: BaseException | None) -> None:
-        """Take the flight out of service and let MPI know."""
+    def _complete(self, error: BaseException | None) -> None:
+        """Take the operation out of service and let MPI know."""
         self.error, self.over = error, True
         if error is not None:
             # Its messages may still be in flight.
@@ -147,13 +153,13 @@ class PersistentOperation(Operation):
 
     def __init__(self, context: Context, execution: Execution, buffers: Any, threaded: bool = True):
         self.context, self.execution, self.threaded = context, execution, threaded
-        self.steps = self.watched = Steps(execution)
+        self.run = self.watched = PreparedRun(execution)
         self.buffers, self.store, self.error, self.token = buffers, None, None, None
         self.lock = threading.Lock()
         self.over, self.quiet, self.handle = True, False, 0
         #: It is surely not under way, and nothing is wrong with it.
         self.idle = False
-        self.tries = MOMENT if execution.spins else 1
+        self.tries = POLLS if execution.spins else 1
 
     def start(self) -> None:
         """Post the first messages."""
@@ -162,22 +168,22 @@ class PersistentOperation(Operation):
             self.handle = cell(self.token).value
         self.quiet = self.idle = False
         try:
-            self.steps.start()
+            self.run.start()
         except BaseException as error:
             token, self.quiet = self.token, True
-            self._land(error)
+            self._complete(error)
             token.Wait()
             raise
-        PROGRESS.flights.append(self)
+        PROGRESS.operations.append(self)
         if PROGRESS.lazy and self.threaded:
             PROGRESS.wake()
-        # Only now, when all is posted, may the thread join in: one that still holds this flight
+        # Only now, when all is posted, may the thread join in: one that still holds this operation
         # from its last run could end it before it is on the list, and it would stay there.
         self.over = False
 
     def progress(self) -> bool:
         """Do what can be done now, unless another thread is at it; tell whether that ended it."""
-        return self._advance(1, self._land)
+        return self._advance(1, self._complete)
 
     def finish(self) -> bool:
         """Wait for the end here, for a moment; tell whether that ended it, unseen by MPI."""
@@ -187,12 +193,12 @@ class PersistentOperation(Operation):
         if self.over or not self.lock.acquire(False):
             return False
         try:
-            if self.over or not self.steps.advance(tries):
+            if self.over or not self.run.advance(tries):
                 return False
             end()
             return True
         except BaseException as error:
-            self._land(error)
+            self._complete(error)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -201,13 +207,13 @@ class PersistentOperation(Operation):
 
     @property
     def moves(self) -> int:
-        """Something else after every move."""
-        return self.steps.phase
+        """A number that changes with every step of progress."""
+        return id(self.run.wait)
 
     def _leave(self) -> None:
         self.over = True
         try:
-            PROGRESS.flights.remove(self)
+            PROGRESS.operations.remove(self)
         except ValueError:
             pass  # two threads may find it over
 
@@ -218,7 +224,7 @@ class PersistentOperation(Operation):
             self.token.Wait()
         self.execution.free()
 
-    def _land(self, error: BaseException | None = None) -> None:
+    def _complete(self, error: BaseException | None = None) -> None:
         token, self.token = self.token, None
         self.error = error
         if error is not None:
@@ -232,21 +238,21 @@ class PersistentOperation(Operation):
 
 
 class Progress:
-    """Moves the flights of this process on, by a thread while nobody else does."""
+    """Moves the operations of this process on, by a thread while nobody else does."""
 
     def __init__(self):
-        self.flights: list[Operation] = []
+        self.operations: list[Operation] = []
         self.changed = threading.Condition()
         self.attendants = 0
         self.thread: threading.Thread | None = None
         #: The thread is asleep, or was never started.
         self.lazy, self.stopping = True, False
 
-    def add(self, flight: Operation) -> None:
-        """Take a flight on, and see to it that the thread is awake."""
-        # Either this sees the thread asleep, or the thread, about to sleep, sees the flight.
-        self.flights.append(flight)
-        if self.lazy and flight.threaded:
+    def add(self, operation: Operation) -> None:
+        """Take a operation on, and see to it that the thread is awake."""
+        # Either this sees the thread asleep, or the thread, about to sleep, sees the operation.
+        self.operations.append(operation)
+        if self.lazy and operation.threaded:
             self.wake()
 
     def wake(self) -> None:
@@ -261,32 +267,32 @@ class Progress:
                 atexit.register(self.stop)
             self.changed.notify()
 
-    def remove(self, flight: Operation) -> None:
-        """Forget a flight."""
+    def remove(self, operation: Operation) -> None:
+        """Forget a operation."""
         try:
-            self.flights.remove(flight)
+            self.operations.remove(operation)
         except ValueError:
             pass  # two threads may find it over
 
-    def once(self, flights: Sequence[Operation] | None = None) -> bool:
-        """Move flights, or all there are, on as far as they go now; tell whether any moved."""
+    def once(self, operations: Sequence[Operation] | None = None) -> bool:
+        """Move operations, or all there are, on as far as they go now; tell whether any moved."""
         moved = False
-        for flight in tuple(self.flights) if flights is None else flights:
-            moved |= flight.progress()
+        for operation in tuple(self.operations) if operations is None else operations:
+            moved |= operation.progress()
         return moved
 
     def threaded(self) -> list[Operation]:
-        """The flights that are the thread's to move on."""
-        return [flight for flight in self.flights if flight.threaded]
+        """The operations that are the thread's to move on."""
+        return [operation for operation in self.operations if operation.threaded]
 
     def finish(self, context: Context) -> None:
-        """Wait for all flights of a communicator; errors stay with their requests."""
-        for flight in [f for f in self.flights if f.context is context]:
-            flight.wait()
+        """Wait for all operations of a communicator; errors stay with their requests."""
+        for operation in [f for f in self.operations if f.context is context]:
+            operation.wait()
 
     @contextmanager
     def attended(self) -> Iterator[None]:
-        """While somebody waits and moves all flights on, the thread only looks on."""
+        """While somebody waits and moves all operations on, the thread only looks on."""
         with self.changed:
             self.attendants += 1
         try:

@@ -7,8 +7,9 @@ from typing import Any
 
 from hpccoll.explain.plotting import new_figure
 from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
-from hpccoll.simulator.report import Report, size_text, time_text
+from hpccoll.simulator.report import Report
 from hpccoll.simulator.validation import NEAR, Compared, picks
+from hpccoll.units import size_text, time_text
 
 #: Inches of a panel, and the most panels side by side.
 WIDTH, HEIGHT, ACROSS = 6.2, 4.0, 3
@@ -33,14 +34,14 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
         if over_nodes:
             mine: list[tuple[float, Report]] = [
                 (count, r) for count, r in reports if r.nbytes == chosen]
-            _lines(panel, mine, styles, "nodes", f"{size_text(chosen)}B per rank", "{:g}".format)
+            _lines(panel, mine, styles, "nodes", f"{size_text(chosen)} per rank", "{:g}".format)
         else:
             mine = [(r.nbytes, r) for count, r in reports if count == chosen]
             _lines(panel, mine, styles, "bytes", f"{chosen:,} nodes",
-                   lambda x: size_text(x).replace(" ", "") if x >= 1 else "")
+                   lambda x: size_text(x, unit="").replace(" ", "") if x >= 1 else "")
     last_count, last = reports[-1]
     _bars(axes[-1], [r for count, r in reports if count == last_count and r.nbytes == last.nbytes],
-          f"critical path: {last_count:,} nodes, {size_text(last.nbytes)}B per rank")
+          f"critical path: {last_count:,} nodes, {size_text(last.nbytes)} per rank")
     figure.suptitle(f"{last.schedule.collective.name} on {last.machine.name}, simulated",
                     x=0.02, ha="left", color=INK, fontsize=14, fontweight="bold")
     figure.tight_layout(rect=(0, 0, 1, 0.97))

@@ -11,6 +11,7 @@ from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import NetworkPaths, Resource
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import SimulationRun
+from hpccoll.units import size_text, time_text
 
 #: Hops of the critical path that the JSON form lists one by one.
 LISTED = 200
@@ -216,7 +217,7 @@ def _name(resource: Resource) -> str:
 def lines(result: Report) -> Iterator[str]:
     """The report for people."""
     yield result.schedule.title
-    yield (f"  {size_text(result.nbytes)}B per rank on {result.machine.name}, layout "
+    yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
            f"{result.topology}" + (f", {result.segments} segments" if result.segments > 1 else ""))
     yield f"  folded: {result.folding}"
     yield f"  time           {time_text(result.seconds)}"
@@ -233,35 +234,11 @@ def lines(result: Report) -> Iterator[str]:
     yield "  busiest"
     for load in result.busiest:
         alike = f" and {load.alike - 1:,} others" if load.alike > 1 else ""
-        volume = f", {size_text(load.nbytes)}B" if load.nbytes else ""
+        volume = f", {size_text(load.nbytes)}" if load.nbytes else ""
         yield f"    {100 * load.utilisation:5.1f} %  {load.name}{alike}{volume}"
     yield f"  sent by all    {result.messages:,} messages"
     for level, nbytes in result.level_bytes.items():
-        yield f"    {level:12} {size_text(nbytes)}B"
+        yield f"    {level:12} {size_text(nbytes)}"
     yield (f"  idle per rank  least {time_text(result.idle.least)}, mean "
            f"{time_text(result.idle.mean)}, most {time_text(result.idle.most)} "
            f"(rank {result.idle.most_rank})")
-
-
-def time_text(seconds: float) -> str:
-    """Seconds with a unit.
-
-    >>> time_text(0.00123)
-    '1.23 ms'
-    """
-    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
-            return f"{seconds / scale:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
-
-
-def size_text(nbytes: float) -> str:
-    """Bytes with a binary unit, without the B.
-
-    >>> size_text(1536)
-    '1.5 Ki'
-    """
-    for scale, unit in ((50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
-        if nbytes >= 1 << scale:
-            return f"{nbytes / (1 << scale):.4g} {unit}"
-    return f"{nbytes:.4g} "

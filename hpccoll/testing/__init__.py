@@ -1,6 +1,13 @@
-"""Test tools: exact data, a world of loopback ranks, mutants of schedules, a device double.
+"""Test tools, public so that other codes can check their own schedules with them.
 
-They are part of the package so that other codes can check their own schedules with them.
+    exact.py            inputs without rounding, and the expected results
+    world.py            all ranks of a collective in one process, checked
+    loopback_direct.py  loopback whose messages are used in place
+    truth.py, mutate.py what mutants of programs really do, and whether the proof agrees
+    device.py           a stand-in for CuPy
+
+No tool may know how the part works that it tests. A new operator goes into ``exact.MEANING``, a
+new kind of mutant into ``mutate.py``, a new way to run a world into ``world.run``.
 """
 
 from __future__ import annotations

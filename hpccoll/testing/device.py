@@ -5,8 +5,8 @@
 
 Arrays live in memory that host code cannot reach by accident: they refuse the buffer protocol,
 NumPy functions and mixing with host arrays. Work on them is only queued; it happens when the
-stream is synchronised, so that a message that leaves too early is seen to carry old data.
-:class:`Wire` is a transport that, like a CUDA-aware MPI library, reaches the memory itself at
+stream is synchronised, so that a message that leaves too early visibly carries old data.
+:class:`Wire` is a transport that, like a CUDA-aware MPI library, reads and writes the memory at
 once, whatever is still queued.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy
 
@@ -25,9 +26,9 @@ from hpccoll.arrays.kernels import UFUNCS
 
 
 class Stream:
-    """Queued work; ``synchronized`` counts how often somebody waited for it."""
+    """Queued work; ``synchronized`` counts the calls that waited for it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.queue: list[Callable[[], Any]] = []
         self.synchronized = 0
 
@@ -78,9 +79,9 @@ class DeviceArray:
 
     def copy(self) -> DeviceArray:
         """A copy on the device, once the stream gets there."""
-        made = self.like(numpy.empty_like(self.raw))
-        made[...] = self
-        return made
+        copy = self.like(numpy.empty_like(self.raw))
+        copy[...] = self
+        return copy
 
     def set(self, host: numpy.ndarray) -> None:
         """Copy host memory onto the device, after what is queued."""
@@ -99,7 +100,7 @@ class DeviceArray:
 
 
 class DlpackArray:
-    """Device memory that says so by DLPack only, like arrays of other libraries."""
+    """Device memory with nothing but the DLPack protocol, like arrays of other libraries."""
 
     def __init__(self, array: DeviceArray):
         self.array = array
@@ -115,7 +116,7 @@ def on_device(array: Any) -> numpy.ndarray:
     """The memory of a device array.
 
     Raises:
-        TypeError: it is not one; CuPy refuses such arguments, too.
+        TypeError: it is no device array; CuPy refuses such arguments, too.
     """
     if not isinstance(array, DeviceArray):
         raise TypeError(f"unsupported type {type(array)}: not device memory")
@@ -123,15 +124,15 @@ def on_device(array: Any) -> numpy.ndarray:
 
 
 def module() -> ModuleType:
-    """Make a module that does what hpccoll uses of CuPy, on a stream of its own."""
+    """Make a module with the functions of CuPy that hpccoll uses, on a stream of its own."""
     stream, cupy = Stream(), ModuleType("cupy")
 
     def asarray(obj: Any, dtype: Any = None) -> DeviceArray:
         if isinstance(obj, DeviceArray):
             return obj
         if hasattr(obj, "__cuda_array_interface__"):
-            holder = SimpleNamespace(__array_interface__=obj.__cuda_array_interface__)
-            return DeviceArray(numpy.asarray(holder), stream)
+            host = SimpleNamespace(__array_interface__=obj.__cuda_array_interface__)
+            return DeviceArray(numpy.asarray(host), stream)
         return DeviceArray(numpy.array(obj, dtype), stream)
 
     def asnumpy(array: DeviceArray) -> numpy.ndarray:
@@ -149,9 +150,9 @@ def module() -> ModuleType:
         into[...] = source
 
     def empty(shape: Any, dtype: Any = float) -> DeviceArray:
-        made = DeviceArray(numpy.empty(shape, dtype), stream)
-        made.raw.view(numpy.uint8)[...] = 0xA5
-        return made
+        array = DeviceArray(numpy.empty(shape, dtype), stream)
+        array.raw.view(numpy.uint8)[...] = 0xA5
+        return array
 
     vars(cupy).update(
         {name: ufunc(name) for name in UFUNCS.values()}, ndarray=DeviceArray, asarray=asarray,
@@ -162,14 +163,14 @@ def module() -> ModuleType:
 
 @contextmanager
 def installed(cuda_aware: bool) -> Iterator[ModuleType]:
-    """Let ``import cupy`` find a double, beside an MPI library that moves its memory or not."""
-    cupy, before, moves = module(), sys.modules.get("cupy"), device.mpi_moves_device_memory
-    sys.modules["cupy"], device.mpi_moves_device_memory = cupy, lambda: cuda_aware
+    """Make ``import cupy`` return a double; ``cuda_aware`` says whether MPI moves its memory."""
+    cupy, before = module(), sys.modules.get("cupy")
+    sys.modules["cupy"] = cupy
     device.is_served.cache_clear()
     try:
-        yield cupy
+        with patch.object(device, "mpi_moves_device_memory", lambda: cuda_aware):
+            yield cupy
     finally:
-        device.mpi_moves_device_memory = moves
         del sys.modules["cupy"]
         if before is not None:
             sys.modules["cupy"] = before
@@ -177,7 +178,7 @@ def installed(cuda_aware: bool) -> Iterator[ModuleType]:
 
 
 class Wire:
-    """An endpoint over another one that moves device memory itself, at once."""
+    """An endpoint that moves device memory at once, over another endpoint."""
 
     def __init__(self, endpoint: Any):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size

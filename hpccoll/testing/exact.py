@@ -1,17 +1,17 @@
-"""Inputs whose reduction is exactly representable in every order, and what must come out.
+"""Inputs whose reduction is exactly representable in every order, and the expected results.
 
-Instead of comparing with a tolerance, the inputs are made so that no order and no grouping
-rounds, and results are compared exactly. Everything is a pure function of (operator, dtype,
-rank, size, count, seed), so every rank can work out all inputs and the result on its own.
+No order and no grouping of these inputs rounds, so results are compared exactly, not with a
+tolerance. Everything is a pure function of (operator, dtype, rank, size, count, seed), so every
+rank computes all inputs and the result by itself.
 
-* Ranks contribute different values, and play their parts in an order that changes with the
-  element, so a contribution that is lost, doubled or misplaced shows.
+* Ranks contribute different values, and their roles change with the element, so a contribution
+  that is lost, doubled or misplaced shows.
 * Floating-point sums are integers below the significand's limit times a power of two; products
   are one full significand and powers of two (after NVIDIA nccl-tests, ``verifiable.cu``).
-* ``affine`` is an operator of our own that is associative but does not commute: composition
-  of maps ``x -> a x + b`` modulo a prime, with (a, b) in one complex number.
-* Of bfloat16, which is no NumPy type, values are made as float32, which holds them exactly.
-* What is only moved has random bits, NaN patterns included, and is compared bit by bit.
+* ``affine`` is an operator that is associative but does not commute: composition of maps
+  ``x -> a x + b`` modulo a prime, with (a, b) in one complex number.
+* Values of bfloat16, a dtype NumPy lacks, are computed as float32, which holds them exactly.
+* Data that is only moved has random bits, NaN patterns included, and is compared bit by bit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hpccoll.ir.operators import OPERATORS
 
 #: Modulus of ``affine``: products of two numbers below it are exact in float64.
 PRIME = (1 << 26) - 5
-#: What memory that must be written, or must not be touched, is filled with.
+#: Fills memory that must be written, or must not be touched.
 POISON = 0xA5
 
 
@@ -50,7 +50,7 @@ def _first_extreme(better: Callable) -> Callable:
     return choose
 
 
-#: What an operator computes, in NumPy's words.
+#: What an operator computes, as a NumPy function.
 MEANING: dict[str, Callable] = {
     "sum": numpy.add, "prod": numpy.multiply, "max": numpy.maximum, "min": numpy.minimum,
     "land": numpy.logical_and, "lor": numpy.logical_or, "lxor": numpy.logical_xor,
@@ -70,15 +70,15 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
     if _is_bfloat16(dtype):
         return inputs(op, BFLOAT16, rank, size, count, seed).astype(dtype)
     dtype, bits = _checked(op, dtype)
-    # The part that a rank plays in an element: a rotation of the ranks that nobody can guess.
+    # The role of a rank for each element: a random rotation of the ranks.
     part = (rank + (random_bits(count, seed, 1) % size).astype(numpy.int64)) % size
     own = random_bits(count, seed, 2, rank)
     if op == "affine":
         return (own % (PRIME - 1) + 1 + 1j * ((own >> 32) % PRIME)).astype(dtype)
     if dtype.names:
-        made = numpy.zeros(count, dtype)
-        made[dtype.names[0]], made[dtype.names[1]] = own % 4, part
-        return made
+        pairs = numpy.zeros(count, dtype)
+        pairs[dtype.names[0]], pairs[dtype.names[1]] = own % 4, part
+        return pairs
     if op in ("land", "lor", "lxor"):
         rare = (part == 0) & (random_bits(count, seed, 3) % 2 == 0)
         truth = {"land": ~rare, "lor": rare, "lxor": own % 2 == 0}[op]
@@ -89,10 +89,10 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
         return _scaled((own >> 8) % (1 << bits) + 1., count, seed, own % 2 == 0).astype(dtype)
     if op == "prod":
         return _factors(part, bits, size, seed, dtype).astype(dtype)
-    made = _summands(part, bits, size, seed)
+    summands = _summands(part, bits, size, seed)
     if dtype.kind == "c":
-        made = made + 1j * _summands(part, bits, size, seed + 1)
-    return made.astype(dtype)
+        summands = summands + 1j * _summands(part, bits, size, seed + 1)
+    return summands.astype(dtype)
 
 
 def _checked(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
@@ -117,35 +117,35 @@ def reduced(op: str, dtype: Any, ranks: Iterable[int], size: int, count: int,
         return reduced(op, BFLOAT16, ranks, size, count, seed).astype(dtype)
     parts = [inputs(op, dtype, rank, size, count, seed) for rank in ranks]
     final = parts[0].dtype
-    wide = {"f": numpy.float64, "c": numpy.complex128}.get(final.kind, final)
-    if final.itemsize > numpy.dtype(wide).itemsize:
-        wide = final
-    return fold(MEANING[op], [part.astype(wide) for part in parts]).astype(final)
+    exact = {"f": numpy.float64, "c": numpy.complex128}.get(final.kind, final)
+    if final.itemsize > numpy.dtype(exact).itemsize:
+        exact = final
+    return fold(MEANING[op], [part.astype(exact) for part in parts]).astype(final)
 
 
 def moved(dtype: Any, source: int, count: int, seed: int = 0, to: int = 0) -> numpy.ndarray:
-    """Random bits that rank ``source`` gives away, to rank ``to`` where that matters."""
+    """Random bits that rank ``source`` sends, to rank ``to`` where that matters."""
     if _is_bfloat16(dtype):
         return moved(BFLOAT16, source, count, seed, to).view(dtype)
     dtype = numpy.dtype("u2" if dtype == BFLOAT16 else dtype)
     if dtype.kind == "b":
         return random_bits(count, seed, 4, source, to) % 2 == 0
     if padded(dtype):
-        made = numpy.zeros(count, dtype)
-        for part in [made[name] for name in dtype.names] if dtype.names else [made]:
+        values = numpy.zeros(count, dtype)
+        for part in [values[name] for name in dtype.names] if dtype.names else [values]:
             part[...] = random_bits(count, seed, 4, source, to) % 100
-        return made
+        return values
     words = random_bits(-(-count * dtype.itemsize // 8), seed, 4, source, to)
     return words.view(numpy.uint8)[:count * dtype.itemsize].view(dtype)
 
 
 def _is_bfloat16(dtype: Any) -> bool:
-    """Tell whether results are to have the type of ml_dtypes; its mere name asks for float32."""
+    """Tell whether the dtype is that of ml_dtypes; the name as text stands for float32 values."""
     return isinstance(dtype, numpy.dtype) and is_bfloat16(dtype)
 
 
 def padded(dtype: numpy.dtype) -> bool:
-    """Tell whether elements have bytes that mean nothing, and need not survive a copy."""
+    """Tell whether elements have padding, which need not survive a copy."""
     if dtype.names:
         return sum(dtype[name].itemsize for name in dtype.names) < dtype.itemsize
     return dtype.char in "gG"
@@ -237,23 +237,23 @@ def from_bfloat16(words: numpy.ndarray) -> numpy.ndarray:
     return (words.astype(numpy.uint32) << 16).view(numpy.float32)
 
 
-def wrong(found: numpy.ndarray, expected: numpy.ndarray, bitwise: bool = False) -> int:
-    """Number of elements that differ; ``bitwise`` tells zeros and NaNs of other bits apart.
+def wrong(actual: numpy.ndarray, expected: numpy.ndarray, bitwise: bool = False) -> int:
+    """Number of elements that differ; ``bitwise`` distinguishes zeros and NaNs of other bits.
 
-    Of types with padding only values can be compared.
+    Types with padding are compared by value.
     """
-    if found.dtype != expected.dtype or found.shape != expected.shape:
-        return max(found.size, expected.size, 1)
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        return max(actual.size, expected.size, 1)
     raw = [numpy.ascontiguousarray(array).view(numpy.uint8).reshape(array.size, array.itemsize)
-           for array in (found, expected)]
+           for array in (actual, expected)]
     differs = (raw[0] != raw[1]).any(axis=1)
-    if not bitwise or padded(found.dtype):
-        differs &= found != expected
+    if not bitwise or padded(actual.dtype):
+        differs &= actual != expected
     return int(differs.sum())
 
 
 def poison(array: numpy.ndarray) -> None:
-    """Fill memory with what no result contains: NaN, or the byte ``0xA5``."""
+    """Fill memory with values that no result contains: NaN, or the byte ``0xA5``."""
     if array.dtype.kind in "fc":
         array[...] = numpy.nan
     else:
@@ -275,6 +275,6 @@ class Guarded:
         poison(self.array)
 
     def broken(self) -> str:
-        """Where something was written outside; empty when nothing was."""
+        """Which guard zones were overwritten, as text; empty when none was."""
         return " and ".join(name for name, zone in zip(("before", "after"), self.zones)
                             if numpy.any(zone != POISON))

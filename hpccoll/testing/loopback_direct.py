@@ -1,10 +1,9 @@
 """Loopback whose messages are used where they lie, as those through shared memory are.
 
-A receiver that has been told what to do with a message (``Posting.uses``) does it on the
-sender's own memory, message by message from the front, and the sender's memory is its own again
-only after that. This is the other way in which plans may run, so it is proved by running, too.
-Messages that cannot be used for some time are moved to where they would have been received, and
-with ``eager=True`` at once.
+A receiver whose posting has ``uses`` applies them to the sender's own memory, message by message
+from the front, and the sender's batch completes only after that. This is the other way in which
+plans may run, so it is proved by running, too. Messages that cannot be used for some time are
+put aside, into the memory where they would have been received; with ``eager=True`` at once.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.ir.schedule import SEND
-from hpccoll.transport import Posting
+from hpccoll.transport import Batch, Posting
 from hpccoll.transport.loopback import Loopback, LoopbackEndpoint, spoil
 
 #: Tests after which messages further back are put aside.
@@ -37,7 +35,7 @@ class DirectEndpoint(LoopbackEndpoint):
         """Messages from all ranks are used in place."""
         return True
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> DirectBatch:
+    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return DirectBatch(self, postings, tag)
 
@@ -50,14 +48,14 @@ class DirectBatch:
 
     def start(self) -> None:
         world, rank = self.endpoint.world, self.endpoint.rank
-        self.mine = [_End(posting, world.eager) for posting in self.postings]
-        self.waiting = [end for end in self.mine if end.posting.kind != SEND]
+        self.ends = [_End(posting, world.eager) for posting in self.postings]
+        self.waiting = [end for end in self.ends if not end.posting.sends]
         self.idle = PATIENCE if world.eager else 0
-        for end in self.mine:
-            sending, peer = end.posting.kind == SEND, end.posting.peer
-            pair = (rank, peer, self.tag) if sending else (peer, rank, self.tag)
+        for end in self.ends:
+            sends, peer = end.posting.sends, end.posting.peer
+            pair = (rank, peer, self.tag) if sends else (peer, rank, self.tag)
             queue = world.queues.setdefault(pair, deque())
-            if queue and queue[0].posting.kind != end.posting.kind:
+            if queue and queue[0].posting.sends != sends:
                 partner = queue.popleft()
                 end.partner, partner.partner = partner, end
             else:
@@ -70,28 +68,30 @@ class DirectBatch:
         if self.idle > PATIENCE:
             for end in filter(lambda end: end.partner, self.waiting):
                 end.put_aside()
-        return all(end.done for end in self.mine)
+        return all(end.done for end in self.ends)
 
     def free(self) -> None:
-        self.mine = self.waiting = []
+        self.ends, self.waiting = [], []
 
 
 class _End:
     """One end of a message."""
 
     def __init__(self, posting: Posting, eager: bool):
-        self.posting, self.partner, self.done = posting, None, False
+        self.posting, self.done = posting, False
+        #: The other end, once both are posted.
+        self.partner: Any = None
         self.message: Any = None
-        if posting.kind != SEND:
+        if not posting.sends:
             spoil(posting.array)
         else:
             self.message = posting.array.copy() if eager else posting.array
 
     def use(self) -> None:
-        """Do with the message what is to be done with it."""
+        """Do with the message what its posting says."""
         message = self.arrived()
-        for function, operands, place, start, stop in self.posting.uses:
-            operands = list(operands)
+        for function, given, place, start, stop in self.posting.uses:
+            operands = list(given)
             operands[place] = message[start:stop]
             function(*operands)
         if not self.posting.uses and message is not self.posting.array:

@@ -2,14 +2,14 @@
 
 A mutant is one rank's lowered program (or two ranks' programs, for a message and its partner)
 with one small change. :func:`hpccoll.proof.verifier.prove_segments` gives a verdict on it, and
-:mod:`hpccoll.testing.truth` finds out the truth by running it. The proof may neither accept a
-wrong mutant nor reject a right one.
+:mod:`hpccoll.testing.truth` another one, by running it. The proof may neither accept a wrong
+mutant nor reject a right one.
 
     python -m hpccoll.testing.mutate [most ranks [most mutants of a schedule]]
 
-judges the mutants of every algorithm of the table, in one process per core, and prints what it
-found. All mutants up to 5 ranks are 1.7 million, which takes 50 minutes of one core; 100 of each
-schedule take a few.
+judges the mutants of every algorithm of the table, in one process per core, and prints a table.
+All mutants up to 5 ranks are 1.7 million, which takes 50 minutes of one core; 100 of each schedule
+take a few minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import chain, islice
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
@@ -31,8 +31,10 @@ from hpccoll.proof.verifier import prove_segments
 from hpccoll.testing import every
 from hpccoll.testing.truth import Truth, Verdict
 
-Programs = list  # of list[Lane], one per rank
-#: Parts that the schedules of one number of ranks are dealt out to, for several processes.
+#: The segments of every rank.
+Programs = list[list[Segment]]
+Step = TypeVar("Step")
+#: Tasks for the processes, for each number of ranks.
 PARTS = 50
 
 
@@ -45,16 +47,16 @@ class Mutant(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What a suite found.
+    """The outcome of a suite.
 
     Attributes:
-        mutants: how many mutants of each kind there were.
-        wrong: how many of them do not do what was promised.
-        disagreements: those on which proof and truth differ; none, in a sound proof.
+        mutants: number of mutants of each kind.
+        wrong: number of those that do not do what their collective promises.
+        disagreements: mutants on which proof and truth differ; none, if the proof is sound.
     """
 
-    mutants: Counter
-    wrong: Counter
+    mutants: Counter[str]
+    wrong: Counter[str]
     disagreements: list[str]
 
     def __str__(self) -> str:
@@ -65,9 +67,8 @@ class Findings(NamedTuple):
                           f"{len(self.disagreements)} on which proof and truth disagree",
                           *self.disagreements])
 
-
     def merge(self, other: Findings) -> None:
-        """Take in what was found elsewhere."""
+        """Add the findings of another suite."""
         self.mutants.update(other.mutants)
         self.wrong.update(other.wrong)
         self.disagreements.extend(other.disagreements)
@@ -84,51 +85,55 @@ def suite(sizes: Sequence[int], most: int | None = None, roots: range | None = N
         roots: roots of rooted collectives; all if omitted.
         part: schedules of each number of ranks to take; all if omitted.
     """
-    found = Findings(Counter(), Counter(), [])
+    findings = Findings(Counter(), Counter(), [])
     for size in sizes:
         for number, (_, schedule) in list(enumerate(every(size, roots)))[part]:
             picked = chosen(schedule)
             for case in [picked[number % len(picked)]] if most else picked:
-                judge(schedule, case, found, most)
-    return found
+                judge(schedule, case, findings, most)
+    return findings
 
 
 def main(ranks: int = 5, most: int | None = None) -> Findings:
-    """Judge mutants for 1 to ``ranks`` ranks in one process per core, telling how far it is."""
-    found = Findings(Counter(), Counter(), [])
+    """Judge mutants for 1 to ``ranks`` ranks in one process per core; print the progress."""
+    findings = Findings(Counter(), Counter(), [])
     # Fresh processes, each with small parts: some algorithms have a hundred times more mutants.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         parts = [pool.submit(suite, [size], most, None, slice(first, None, PARTS))
                  for size in range(1, ranks + 1) for first in range(PARTS)]
         for done, future in enumerate(as_completed(parts), 1):
-            found.merge(future.result())
-            print(f"\r{done} of {len(parts)} parts, {found.mutants.total()} mutants",
+            findings.merge(future.result())
+            print(f"\r{done} of {len(parts)} parts, {findings.mutants.total()} mutants",
                   end="" if done < len(parts) else "\n", file=sys.stderr)
-    return found
+    return findings
 
 
 def chosen(schedule: Schedule) -> list[BlockSizes]:
     """Choices of block sizes to mutate: one each, uneven, in segments, and in place."""
-    found = list(cases(schedule, schedule.collective))
-    picked = [found[0], *[c for c in found if c.segment or c.in_place]]
-    return picked + [c for c in found[1:] if not (c.segment or c.in_place)][-1:]
+    every_case = list(cases(schedule, schedule.collective))
+    picked = [every_case[0], *[c for c in every_case if c.segment or c.in_place]]
+    return picked + [c for c in every_case[1:] if not (c.segment or c.in_place)][-1:]
 
 
-def judge(schedule: Schedule, case: BlockSizes, found: Findings, most: int | None = None) -> None:
-    """Compare proof and truth on the mutants of one schedule and choice of block sizes."""
+def judge(schedule: Schedule, case: BlockSizes, findings: Findings,
+          most: int | None = None) -> None:
+    """Compare proof and truth on the mutants of one schedule and choice of block sizes.
+
+    Adds to ``findings``; takes at most ``most`` mutants, evenly spread.
+    """
     programs = [lower_all(schedule, schedule.collective, rank, case)
                 for rank in range(schedule.size)]
     truth = Truth(schedule, case)
     total = sum(1 for _ in mutants(programs)) if most else 0
     stride = max(-(-total // most), 1) if most else 1
     # Another start each time, so that the sample does not prefer the first ranks.
-    picked = islice(mutants(programs), found.mutants.total() % stride, None, stride)
+    picked = islice(mutants(programs), findings.mutants.total() % stride, None, stride)
     for mutant in chain([Mutant("unchanged", "", programs)], picked):
         proved, true = proof(schedule, case, mutant.programs), truth.verdict(mutant.programs)
-        found.mutants[mutant.kind] += 1
-        found.wrong[mutant.kind] += not true.right
+        findings.mutants[mutant.kind] += 1
+        findings.wrong[mutant.kind] += not true.right
         if proved[:3] != true[:3] if true.right else proved.right:
-            found.disagreements.append(
+            findings.disagreements.append(
                 f"{schedule.title}, {mutant.kind} {mutant.where}, "
                 f"{'in place' if case.in_place else 'apart'}: proof {proved}, truth {true}")
 
@@ -136,32 +141,32 @@ def judge(schedule: Schedule, case: BlockSizes, found: Findings, most: int | Non
 def proof(schedule: Schedule, case: BlockSizes, programs: Programs) -> Verdict:
     """The proof's verdict on lowered programs."""
     try:
-        found = prove_segments(schedule, schedule.collective, case, programs)
+        proved = prove_segments(schedule, schedule.collective, case, programs)
     except ProofError as error:
         return Verdict(False, False, False, error.problem)
-    return Verdict(True, found.rank_order, found.replicas_identical)
+    return Verdict(True, proved.rank_order, proved.replicas_identical)
 
 
 def mutants(programs: Programs) -> Iterator[Mutant]:
     """Every mutant of the programs of all ranks, one change each."""
-    for rank, lanes in enumerate(programs):
-        for number, lane in enumerate(lanes):
-            for kind, where, phases in _programs(lane.program, rank, len(programs)):
-                yield Mutant(kind, f"rank {rank} lane {number} {where}", _put(
-                    programs, rank, number, lane._replace(program=lane.program._replace(
+    for rank, segments in enumerate(programs):
+        for number, segment in enumerate(segments):
+            for kind, where, phases in _programs(segment.program, rank, len(programs)):
+                yield Mutant(kind, f"rank {rank} segment {number} {where}", _put(
+                    programs, rank, number, segment._replace(program=segment.program._replace(
                         phases=phases))))
             if number:
-                swapped = _put(programs, rank, number, lanes[number - 1])
-                yield Mutant("retag", f"rank {rank} lanes {number - 1}, {number}",
-                             _put(swapped, rank, number - 1, lane))
-                yield Mutant("shift", f"rank {rank} lane {number}",
-                             _put(programs, rank, number, lane._replace(shift=lane.shift + 1)))
+                swapped = _put(programs, rank, number, segments[number - 1])
+                yield Mutant("retag", f"rank {rank} segments {number - 1}, {number}",
+                             _put(swapped, rank, number - 1, segment))
+                yield Mutant("shift", f"rank {rank} segment {number}", _put(
+                    programs, rank, number, segment._replace(shift=segment.shift + 1)))
     yield from _pairs(programs)
 
 
-def _put(programs: Programs, rank: int, number: int, lane: Segment) -> Programs:
-    lanes = [*programs[rank][:number], lane, *programs[rank][number + 1:]]
-    return [*programs[:rank], lanes, *programs[rank + 1:]]
+def _put(programs: Programs, rank: int, number: int, segment: Segment) -> Programs:
+    segments = [*programs[rank][:number], segment, *programs[rank][number + 1:]]
+    return [*programs[:rank], segments, *programs[rank + 1:]]
 
 
 def _programs(program: Lowered, rank: int, size: int) -> Iterator[tuple[str, str, tuple]]:
@@ -182,25 +187,34 @@ def _programs(program: Lowered, rank: int, size: int) -> Iterator[tuple[str, str
         if i:
             last, rest = phases[i - 1], (phases[:i - 1], phases[i + 1:])
             yield "swap", here, (*rest[0], phase, last, *rest[1])
-            yield "merge", here, (*rest[0], Phase(*map(tuple.__add__, last, phase)), *rest[1])
+            yield "merge", here, (*rest[0], Phase(
+                last.before + phase.before, last.messages + phase.messages,
+                last.after + phase.after), *rest[1])
             rest = phases[:i], phases[i + 1:]
-        for field, change in (("before", _locals), ("messages", _messages), ("after", _locals)):
-            for kind, where, steps in change(getattr(phase, field), rank, size):
-                yield kind, f"{here} {field} {where}", (
-                    *rest[0], phase._replace(**{field: steps}), *rest[1])
+        for kind, where, steps in _locals(phase.before):
+            yield kind, f"{here} before {where}", (
+                *rest[0], phase._replace(before=steps), *rest[1])
+        for kind, where, messages in _messages(phase.messages, rank, size):
+            yield kind, f"{here} messages {where}", (
+                *rest[0], phase._replace(messages=messages), *rest[1])
+        for kind, where, steps in _locals(phase.after):
+            yield kind, f"{here} after {where}", (
+                *rest[0], phase._replace(after=steps), *rest[1])
 
 
-def _steps(steps: tuple, change: Callable[[object], Iterator[tuple[str, tuple]]]
-           ) -> Iterator[tuple[str, str, tuple]]:
+def _steps(steps: Sequence[Step], change: Callable[[Step], Iterator[tuple[str, tuple[Step, ...]]]]
+           ) -> Iterator[tuple[str, str, tuple[Step, ...]]]:
     for j, step in enumerate(steps):
-        for kind, changed in (("drop", ()), ("duplicate", (step, step)), *change(step)):
+        yield "drop", f"{j} '{step}'", (*steps[:j], *steps[j + 1:])
+        for kind, changed in (("duplicate", (step, step)), *change(step)):
             yield kind, f"{j} '{step}'", (*steps[:j], *changed, *steps[j + 1:])
         if j:
             yield "reorder", f"{j} '{step}'", (*steps[:j - 1], step, steps[j - 1], *steps[j + 1:])
 
 
-def _messages(steps: Sequence[Message], rank: int, size: int):
-    def change(step: Message):
+def _messages(steps: Sequence[Message], rank: int, size: int
+              ) -> Iterator[tuple[str, str, tuple[Message, ...]]]:
+    def change(step: Message) -> Iterator[tuple[str, tuple[Message, ...]]]:
         for peer in {(step.peer + 1) % size, (step.peer + 2) % size, size} - {step.peer}:
             yield "redirect", (step._replace(peer=peer),)
         yield "turn", (step._replace(kind=SEND if step.kind == RECV else RECV),)
@@ -209,8 +223,8 @@ def _messages(steps: Sequence[Message], rank: int, size: int):
     return _steps(steps, change)
 
 
-def _locals(steps: Sequence[Local], rank: int, size: int):
-    def change(step: Local):
+def _locals(steps: Sequence[Local]) -> Iterator[tuple[str, str, tuple[Local, ...]]]:
+    def change(step: Local) -> Iterator[tuple[str, tuple[Local, ...]]]:
         into, left, right = step
         if right is not None:
             yield "swap operands", (Local(into, right, left),)
@@ -221,8 +235,13 @@ def _locals(steps: Sequence[Local], rank: int, size: int):
             for kind, extent in _extents(getattr(step, field)) if getattr(step, field) else ():
                 yield kind, (step._replace(**{field: extent}),)
         for by in (-1, 1):
-            yield "resize", (Local(*(e and e._replace(count=e.count + by) for e in step)),)
+            yield "resize", (Local(_longer(into, by), _longer(left, by),
+                                   right and _longer(right, by)),)
     return _steps(steps, change)
+
+
+def _longer(extent: Extent, by: int) -> Extent:
+    return extent._replace(count=extent.count + by)
 
 
 def _extents(extent: Extent) -> Iterator[tuple[str, Extent]]:
@@ -237,34 +256,37 @@ def _extents(extent: Extent) -> Iterator[tuple[str, Extent]]:
 
 def _pairs(programs: Programs) -> Iterator[Mutant]:
     """Mutants in which a message and its partner change alike: they still fit together."""
-    sites: dict[tuple, dict[str, list]] = {}
-    for rank, lanes in enumerate(programs):
-        for number, lane in enumerate(lanes):
-            for i, phase in enumerate(lane.program.phases):
-                for j, (kind, peer, extent) in enumerate(phase.messages):
-                    pair = (rank, peer) if kind == SEND else (peer, rank)
-                    sites.setdefault((*pair, number), {SEND: [], RECV: []})[kind].append((i, j))
+    changes: tuple[tuple[str, Callable[[Extent], Extent | None]], ...] = (
+        ("drop both", lambda e: None),
+        ("shrink both", lambda e: e._replace(count=max(e.count - 1, 0))),
+        ("shift both", lambda e: e._replace(offset=e.offset + 1)))
+    #: Where the messages of two ranks are: phase and number of each, by source, sink and segment.
+    sites: dict[tuple[int, int, int], dict[str, list[tuple[int, int]]]] = {}
+    for rank, segments in enumerate(programs):
+        for number, segment in enumerate(segments):
+            for i, phase in enumerate(segment.program.phases):
+                for j, (kind, peer, _) in enumerate(phase.messages):
+                    key = (rank, peer, number) if kind == SEND else (peer, rank, number)
+                    sites.setdefault(key, {SEND: [], RECV: []})[kind].append((i, j))
     for (source, sink, number), ends in sites.items():
         for out, into in zip(ends[SEND], ends[RECV]):
-            for kind, change in (("drop both", lambda e: None),
-                                 ("shrink both", lambda e: e._replace(count=max(e.count - 1, 0))),
-                                 ("shift both", lambda e: e._replace(offset=e.offset + 1))):
+            for kind, change in changes:
                 changed = _edit(programs, source, number, *out, change)
-                yield Mutant(kind, f"{source} to {sink} lane {number} phase {out[0]}",
+                yield Mutant(kind, f"{source} to {sink} segment {number} phase {out[0]}",
                              _edit(changed, sink, number, *into, change))
 
 
 def _edit(programs: Programs, rank: int, number: int, i: int, j: int,
           change: Callable[[Extent], Extent | None]) -> Programs:
-    lane = programs[rank][number]
-    phase = lane.program.phases[i]
+    segment = programs[rank][number]
+    phase = segment.program.phases[i]
     message, extent = phase.messages[j], change(phase.messages[j].extent)
     messages = (*phase.messages[:j], *([message._replace(extent=extent)] if extent else ()),
                 *phase.messages[j + 1:])
-    phases = (*lane.program.phases[:i], phase._replace(messages=messages),
-              *lane.program.phases[i + 1:])
-    return _put(programs, rank, number, lane._replace(
-        program=lane.program._replace(phases=phases)))
+    phases = (*segment.program.phases[:i], phase._replace(messages=messages),
+              *segment.program.phases[i + 1:])
+    return _put(programs, rank, number, segment._replace(
+        program=segment.program._replace(phases=phases)))
 
 
 if __name__ == "__main__":

@@ -1,40 +1,41 @@
-"""What lowered programs really do, found out by running them; the yardstick for proofs.
+"""What lowered programs really do, seen by running them; the yardstick for proofs.
 
 Nothing here knows how a proof works. Programs run as real executions on loopback, on numbers,
 in several random orders, with data read at the earliest and at the latest moment, received or
-used in place, and the results are compared with what MPI says they are. Three choices of
-operator and data tell
+used in place, and the results are compared with those that MPI defines. Three choices of
+operator and data show
 
 * whether the promise is kept for operators that commute: sums modulo 2**64 of random numbers;
 * whether contributions are combined in rank order: affine maps, which do not commute;
 * whether all ranks get the same bits: an operator that is not associative.
 
-What may go wrong in no run of ours is looked up in the programs: memory that does not exist,
-and memory that is written by one message of a round, or one segment, and used by another.
+Some faults need not show in a run. They are looked for in the programs: memory that does not
+exist, and memory that one message of a round, or one segment, writes and another one uses.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 
 from hpccoll.errors import MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Phase, Segment, shifted
-from hpccoll.ir.schedule import RECV, SEND, Schedule
+from hpccoll.ir.schedule import RECV, Schedule
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.runtime.executor import Execution
 from hpccoll.runtime.plan import Plan
 from hpccoll.testing.exact import Guarded
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, Stalled, interleave
-from hpccoll.transport.loopback import Loopback, LoopbackBatch
+from hpccoll.transport import Batch, Endpoint, Posting
+from hpccoll.transport.loopback import Loopback, LoopbackBatch, LoopbackEndpoint
 
-#: (seed, data read at the post, used in place): the runs after which a program is believed.
+#: (seed, data read at the post, used in place): the runs that a right program must pass.
 RUNS = ((0, False, False), (1, True, False), (2, False, True), (3, True, True))
 
 
@@ -55,7 +56,7 @@ class Verdict(NamedTuple):
 
 
 class Truth:
-    """Finds out what programs of one collective, on given block sizes, do."""
+    """Runs programs of one collective on given block sizes and judges the results."""
 
     def __init__(self, schedule: Schedule, case: BlockSizes):
         self.schedule, self.case = schedule, case
@@ -63,7 +64,7 @@ class Truth:
         collective = schedule.collective
         if collective.payload == "none":
             sizes = []
-        self.looked_at: dict[int, list[Segment]] = {}
+        self.allowed: dict[int, list[Segment]] = {}
         self.seats = {}
         for op, dtype in (("sum", "u8"), ("affine", "c16")):
             problem = Problem(collective, schedule.size, sizes, schedule.root, op, dtype)
@@ -92,41 +93,41 @@ class Truth:
     # -- what may be used --------------------------------------------------------------------
     def forbidden(self, programs: Sequence[list[Segment]]) -> str:
         """The first use of memory or ranks that is wrong whatever happens; else empty."""
-        for rank, lanes in enumerate(programs):
-            # Most mutants share most ranks' programs: those are looked at once.
-            if self.looked_at.get(rank) is lanes:
+        for rank, segments in enumerate(programs):
+            # Most mutants share most ranks' programs: those are checked once.
+            if self.allowed.get(rank) is segments:
                 continue
-            uses = [Use(self.sizes(rank, lane)) for lane in lanes]
-            for lane, use in zip(lanes, uses):
-                for phase in lane.program.phases:
-                    problem = use.phase(phase, lane.shift, rank, self.schedule.size)
+            uses = [Footprint(self.sizes(rank, segment)) for segment in segments]
+            for segment, use in zip(segments, uses):
+                for phase in segment.program.phases:
+                    problem = use.phase(phase, segment.shift, rank, self.schedule.size)
                     if problem:
                         return f"rank {rank}: {problem}"
             for one, other in combinations(uses, 2):
                 if one.disturbs(other) or other.disturbs(one):
                     return f"rank {rank}: two segments use the same memory"
-            self.looked_at.setdefault(rank, lanes)
+            self.allowed.setdefault(rank, segments)
         return ""
 
-    def sizes(self, rank: int, lane: Segment) -> dict[str, int]:
-        """Elements of the buffers that a rank has; shared memory has one name only."""
+    def sizes(self, rank: int, segment: Segment) -> dict[str, int]:
+        """Elements of the buffers that a rank has; in place, two buffers have one name."""
         seat, name = self.seats["sum"][rank], self.schedule.collective.name
         hidden = seat.shared and (OUT if name == "scatter" else IN)
-        found = {TMP: lane.program.scratch}
+        sizes = {TMP: segment.program.scratch}
         if (seat.wanted or name in ("bcast", "exscan")) and hidden != OUT:
-            found[OUT] = seat.memory[OUT].array.size
+            sizes[OUT] = seat.memory[OUT].array.size
         if seat.given and name != "bcast" and hidden != IN:
-            found[IN] = seat.memory[IN].array.size
-        return found
+            sizes[IN] = seat.memory[IN].array.size
+        return sizes
 
     # -- what happens ------------------------------------------------------------------------
     def run(self, op: str, programs: Sequence[list[Segment]], seed: int, eager: bool,
-            direct: bool, kernel=None) -> str:
+            direct: bool, kernel: Callable[..., Any] | None = None) -> str:
         """Run once; return the first thing that is wrong."""
         world = (Direct if direct else Loopback)(self.schedule.size, eager)
         seats = self.seats[op]
-        executions = [self.execution(seat, lanes, world.endpoint(seat.rank), kernel)
-                      for seat, lanes in zip(seats, programs)]
+        executions = [self.execution(seat, segments, world.endpoint(seat.rank), kernel)
+                      for seat, segments in zip(seats, programs)]
         for seat in seats:
             seat.fill()
         try:
@@ -135,11 +136,12 @@ class Truth:
             return str(error)
         return next((fault for seat in seats for fault in seat.faults()), "")
 
-    def execution(self, seat: Seat, lanes: list[Segment], endpoint, kernel=None) -> Execution:
+    def execution(self, seat: Seat, segments: list[Segment], endpoint: Endpoint,
+                  kernel: Callable[..., Any] | None = None) -> Execution:
         """An execution in which all segments are in flight at once."""
-        lanes = [lane._replace(program=forgetful(lane.program)) for lane in lanes]
-        seat.plan = Plan(self.schedule, tuple(lanes), len(lanes),
-                         max(lane.program.scratch for lane in lanes), 0)
+        segments = [segment._replace(program=forgetful(segment.program)) for segment in segments]
+        seat.plan = Plan(self.schedule, tuple(segments), len(segments),
+                         max(segment.program.scratch for segment in segments), 0)
         if seat.scratch.array.size < seat.plan.depth * seat.plan.scratch:
             seat.scratch = Guarded(seat.plan.depth * seat.plan.scratch, seat.problem.dtype)
         return seat.execution(endpoint, kernel=kernel)
@@ -173,15 +175,16 @@ def forgetful(program: Lowered) -> Lowered:
                          for phase in program.phases), program.scratch + space, program.landing)
 
 
-class Use:
+class Footprint:
     """What one segment of one rank reads and writes, one bit for each element of a buffer."""
 
     def __init__(self, sizes: dict[str, int]):
         self.sizes = sizes
-        self.reads, self.writes = Counter(), Counter()
+        self.reads: Counter[str] = Counter()
+        self.writes: Counter[str] = Counter()
 
     def phase(self, phase: Phase, shift: int, rank: int, size: int) -> str:
-        """Note what a phase uses; return what is wrong with that, if anything."""
+        """Add what a phase uses; return what is wrong with that, if anything."""
         flying: list[tuple[str, str, int]] = []
         for kind, peer, extent in phase.messages:
             buffer, area = self.area(extent, shift)
@@ -214,7 +217,7 @@ class Use:
             return buffer, -1
         return buffer, ((1 << count) - 1) << start
 
-    def disturbs(self, other: Use) -> bool:
+    def disturbs(self, other: Footprint) -> bool:
         """Tell whether this segment writes what another one, running at once, uses."""
         return any(self.writes[b] & (other.reads[b] | other.writes[b])
                    for b in (IN, OUT))
@@ -223,25 +226,25 @@ class Use:
 class Buffering:
     """A loopback endpoint whose sends complete at once, as those of small messages may."""
 
-    def __init__(self, endpoint):
+    def __init__(self, endpoint: LoopbackEndpoint):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
 
-    def direct(self, peers, tag: int) -> bool:
+    def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Messages are not used in place."""
         return False
 
-    def batch(self, postings, tag: int, repeated: bool) -> LoopbackBatch:
+    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return _Buffered(self.endpoint, postings, tag)
 
 
 class _Buffered(LoopbackBatch):
-    def test(self) -> bool:
-        return all(posted.done or posted.kind == SEND for posted in self.pending)
+    def test(self, tries: int = 1) -> bool:
+        return all(posted.done or posted.sends for posted in self.pending)
 
 
-def scrambled(left, right, into) -> None:
-    """An operator that commutes and is not associative: results tell how they were grouped."""
+def scrambled(left: Any, right: Any, into: Any) -> None:
+    """An operator that commutes and is not associative: results show how they were grouped."""
     mixed = left + right
     mixed ^= mixed >> numpy.uint64(29)
     into[...] = mixed * numpy.uint64(0x9E3779B97F4A7C15)

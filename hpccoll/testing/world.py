@@ -4,7 +4,7 @@
 
 The plans, the executions and the memory layouts are those of real runs; only the transport
 is :mod:`hpccoll.transport.loopback`. Ranks advance in a random order that depends on nothing
-but the seed, so a failure can be had again. Everything a rank must not touch is checked: its
+but the seed, so a failure can be repeated. Everything a rank must not touch is checked: its
 input, the gaps between blocks, and guard zones around every buffer.
 """
 
@@ -19,11 +19,13 @@ import numpy
 from hpccoll.calls import layouts
 from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, Collective
+from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.runtime import plan as plans
 from hpccoll.runtime.executor import Execution, Memory
 from hpccoll.testing.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
 from hpccoll.testing.loopback_direct import PATIENCE, Direct
+from hpccoll.transport import Endpoint
 from hpccoll.transport.loopback import Loopback
 
 
@@ -134,27 +136,28 @@ class Seat:
         self.plan = plans.make(schedule, rank, layout, longest, segment)
         self.scratch = Guarded(self.plan.depth * self.plan.scratch, problem.dtype)
 
-    def layout(self, schedule: Schedule, gap: int, reverse: bool):
-        """The layout that the library makes of a call with these arguments."""
+    def layout(self, schedule: Schedule, gap: int, reverse: bool) -> tuple[SlotLayout, int]:
+        """The layout that the library gives a call with these arguments; its longest block."""
         problem, rank, size = self.problem, self.rank, self.problem.size
         if problem.collective.payload in ("none", "vector"):
-            return layouts.vector_layout(schedule, rank, sum(problem.sizes), self.shared, (gap, gap))
+            return layouts.vector_layout(schedule, rank, sum(problem.sizes), self.shared,
+                                         (gap, gap))
         if problem.collective.payload == "pairs":
             sent = problem.sizes[rank * size:(rank + 1) * size]
             return layouts.pair_layout(sent, problem.sizes[rank::size], self.inputs, self.outputs)
         displs = spread(problem.sizes, gap, reverse)[0] if reverse else None
         return layouts.block_layout(schedule, rank, problem.sizes, self.shared, displs,
-                                  0 if reverse else gap, gap)
+                                    0 if reverse else gap, gap)
 
-    def execution(self, endpoint, repeated: bool = False, kernel: Callable | None = None
-                  ) -> Execution:
+    def execution(self, endpoint: Endpoint, repeated: bool = False,
+                  kernel: Callable[..., Any] | None = None) -> Execution:
         """This rank's execution, ready to start."""
         arrays = {name: memory.array for name, memory in self.memory.items()}
         return Execution(self.plan, endpoint, Memory(
             arrays, self.scratch.array, kernel or kernel_of(self.problem.op), numpy), 0, repeated)
 
     def fill(self) -> None:
-        """Poison all memory, put the input in place, and note what must not change."""
+        """Poison all memory, write the input, and keep a copy of what must not change."""
         for memory in (*self.memory.values(), self.scratch):
             poison(memory.array)
         source = self.memory[IN].array
@@ -172,7 +175,7 @@ class Seat:
                 yield (f"rank {self.rank}: {count} of {len(block)} elements of block {number} "
                        "are wrong")
             expected[start:start + len(block)] = sink[start:start + len(block)]
-        # What a reduce-scatter in place leaves behind its result is nobody's business.
+        # MPI does not say what a reduce-scatter in place leaves behind its result.
         front = self.shared and self.problem.collective.in_place == "front"
         if not front and wrong(sink, expected, bitwise=True):
             yield f"rank {self.rank}: output was written that nobody asked for"
@@ -207,9 +210,9 @@ def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: in
             interleave(executions, seed + turn)
         except (Stalled, MessageSizeError) as error:
             return [str(error)]
-        found = [fault for seat in seats for fault in seat.faults()]
-        if found:
-            return found
+        faults = [fault for seat in seats for fault in seat.faults()]
+        if faults:
+            return faults
     left = {pair for pair, queue in world.queues.items() if queue}
     return [f"messages left over: {sorted(left)}"] if left else []
 
@@ -220,7 +223,8 @@ def interleave(executions: Iterable[Execution], seed: int = 0) -> None:
     Raises:
         Stalled: none of them can go on; names the ranks.
     """
-    turns, waiting, running = random.Random(seed), list(executions), []
+    turns, waiting = random.Random(seed), list(executions)
+    running: list[Execution] = []
     idle = 0
     while waiting or running:
         moved = False
@@ -233,7 +237,7 @@ def interleave(executions: Iterable[Execution], seed: int = 0) -> None:
             moved |= execution.progress()
         running = [execution for execution in running if not execution.done]
         idle = 0 if moved or waiting else idle + 1
-        # A rank may use a message, or put it aside, without going on: its sender does, later.
+        # A rank that uses a message or puts it aside has not moved, but its sender will.
         if running and idle > PATIENCE + 1:
             raise Stalled({e.endpoint.rank: e.pending() for e in running})
 
@@ -252,12 +256,12 @@ def spread(counts: Iterable[int], gap: int, reverse: bool) -> tuple[list[int], i
     return displs, offset + (0 if reverse else gap)
 
 
-def kernel_of(op: str) -> Callable:
+def kernel_of(op: str) -> Callable[..., Any]:
     """A kernel ``(left, right, into)`` for an operator of :mod:`hpccoll.testing.exact`."""
     meaning = MEANING[op]
     if isinstance(meaning, numpy.ufunc):
         return lambda left, right, into: meaning(left, right, out=into)
 
-    def apply(left, right, into):
+    def apply(left: Any, right: Any, into: Any) -> None:
         into[...] = meaning(left, right)
     return apply

@@ -32,10 +32,10 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.identity import library_name
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.tools.bench.provenance import record
-from hpccoll.tune.fingerprint import library
 
 #: Bytes of the message whose time is the latency; and of those that tell the rate.
 SMALL, MIDDLE, LARGE = 8, 4 << 20, 32 << 20
@@ -53,7 +53,7 @@ HELD_UP = 0.85
 
 def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
     """Measure a machine; collective over two ranks or more, and the same on all of them."""
-    topology = comm.topology
+    topology = comm.layout
     hosts = comm.allgather(MPI.Get_processor_name())
     levels, names = [], set()
     for depth, pairs in _crossings(topology):
@@ -82,7 +82,7 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
     found = record(comm, str(topology))
     words = comm.bcast(None if found is None else (
         f"{found['ranks']} ranks ({topology}) on {len(found['hosts'])} host(s), {found['cpu']}, "
-        f"{found['cores']} cores, {library(found['mpi'])}, hpccoll {found['hpccoll']}",
+        f"{found['cores']} cores, {library_name(found['mpi'])}, hpccoll {found['hpccoll']}",
         f"measured by hpccoll simulate --calibrate, {found['time'][:10]}"))
     return Machine(name, tuple(levels), gamma, copy, f"measured: {words[0]}", (words[1],))
 

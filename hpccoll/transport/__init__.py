@@ -1,8 +1,19 @@
-"""Transports move bytes between this rank and a peer, and know nothing of schedules.
+"""Transports move bytes between this rank and a peer.
+
+A transport knows bytes and peers. It imports ``hpccoll.errors`` and this room, nothing else of
+the package: schedules, operators and limits stay above it, or are handed in as numbers.
+
+    mpi.py       MPI point-to-point messages; works everywhere
+    shm/         shared memory between the ranks of a node
+    loopback.py  all ranks in one process, for tests
 
 An endpoint is one rank's side of a transport. Its one verb is ``batch``: the messages of a
 round, prepared; the batch is then started and tested, once or again and again. Messages
 between two ranks with one tag arrive in the order in which they were started.
+
+A new transport is a module, or a package, with a class that follows :class:`Endpoint`. Add it to
+``FLAVOURS`` in ``tests/contract/ranks.py``, whose rules it must keep, and to
+``runtime/context.py``, which picks the endpoint of a communicator.
 """
 
 from __future__ import annotations
@@ -11,32 +22,39 @@ from collections.abc import Callable, Sequence
 from operator import setitem
 from typing import Any, NamedTuple, Protocol
 
-import numpy
+#: A call to make later: function and operands.
+Action = tuple[Callable[..., Any], tuple[Any, ...]]
+#: What to do with a received message: function, operands, place, start and stop stand for
+#: ``function(*operands)`` with ``message[start:stop]`` put into ``operands[place]``.
+MessageUse = tuple[Callable[..., Any], tuple[Any, ...], int, int, int]
 
 
 class Posting(NamedTuple):
     """One message to prepare.
 
     Attributes:
-        kind: ``send`` or ``recv``.
+        sends: True for a message from this rank, False for a message to it.
         peer: the other rank.
-        array: contiguous memory sent from or received into.
-        uses: what to do with a received message instead of leaving it in ``array``, for
-            endpoints that read messages in place: (function, operands, place, start, stop) -
-            ``function(*operands)`` with ``message[start:stop]`` put into ``operands[place]``.
+        array: contiguous memory to send from or to receive into.
+        uses: what to do with a received message instead of leaving it in ``array``, in order;
+            only for endpoints that are ``direct``.
     """
 
-    kind: str
+    sends: bool
     peer: int
     array: Any
-    uses: Sequence[tuple[Callable, tuple, int, int, int]] = ()
+    uses: Sequence[MessageUse] = ()
 
 
-def copying(into: numpy.ndarray, source: numpy.ndarray) -> tuple[Callable, tuple]:
-    """A copy between contiguous arrays as a call that can be made again and again.
+def copying(into: Any, source: Any) -> Action:
+    """A copy between contiguous NumPy arrays as a call that can be made again and again.
 
     Between memory views it takes 50 ns; ``numpy.copyto`` takes 300 before it begins.
+
+    Raises:
+        TypeError: an array is no host memory.
     """
+    # Not array.data: CuPy has an attribute of that name, which is no memory view.
     return setitem, (memoryview(into.view("u1")), slice(None), memoryview(source.view("u1")))
 
 
@@ -44,13 +62,13 @@ class Batch(Protocol):
     """Messages that start together and complete together."""
 
     def start(self) -> None:
-        """Post all messages; buffers belong to the transport until ``test`` says True."""
+        """Post all messages; buffers belong to the transport until ``test`` returns True."""
 
     def test(self, tries: int = 1) -> bool:
         """Make progress; tell whether all messages have completed. Never blocks.
 
-        A message that is missing may be looked for ``tries`` times. Once all have completed, every
-        further test says so again, and does nothing.
+        A transport may poll for a missing message up to ``tries`` times. Once all messages have
+        completed, every further test returns True and does nothing.
         """
 
     def free(self) -> None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.ir.schedule import SEND
-from hpccoll.transport import Posting
+from hpccoll.transport import Batch, Posting
 
 
 class Loopback:
@@ -24,7 +24,8 @@ class Loopback:
 
     def __init__(self, size: int, eager: bool = False):
         self.size, self.eager = size, eager
-        self.queues: dict[tuple[int, int, int], deque] = {}
+        #: Unmatched ends of messages by source, destination and tag; all of one kind.
+        self.queues: dict[tuple[int, int, int], deque[Any]] = {}
 
     def endpoint(self, rank: int) -> LoopbackEndpoint:
         """One rank's side of this world."""
@@ -41,7 +42,7 @@ class LoopbackEndpoint:
         """Loopback delivers into the receiver's memory, never in place."""
         return False
 
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> LoopbackBatch:
+    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
         return LoopbackBatch(self, postings, tag)
 
@@ -54,19 +55,18 @@ class LoopbackBatch:
         self.pending: list[_Posted] = []
 
     def start(self) -> None:
-        self.pending = [_Posted(kind, array) for kind, _, array, _ in self.postings]
+        self.pending = [_Posted(sends, array) for sends, _, array, _ in self.postings]
         world, rank = self.endpoint.world, self.endpoint.rank
-        for (kind, peer, array, _), posted in zip(self.postings, self.pending):
-            sending = kind == SEND
-            if not sending:
+        for (sends, peer, array, _), posted in zip(self.postings, self.pending):
+            if not sends:
                 spoil(array)
             elif world.eager:
                 posted.array = array.copy()
-            pair = (rank, peer, self.tag) if sending else (peer, rank, self.tag)
+            pair = (rank, peer, self.tag) if sends else (peer, rank, self.tag)
             queue = world.queues.setdefault(pair, deque())
-            if queue and queue[0].kind != kind:
+            if queue and queue[0].sends != sends:
                 partner = queue.popleft()
-                source, sink = (posted, partner) if sending else (partner, posted)
+                source, sink = (posted, partner) if sends else (partner, posted)
                 if source.array.nbytes != sink.array.nbytes:
                     source.error = sink.error = MessageSizeError(
                         f"a message of {source.array.nbytes} bytes from rank {pair[0]} met a "
@@ -90,10 +90,11 @@ class LoopbackBatch:
 class _Posted:
     """A message that waits for its partner."""
 
-    def __init__(self, kind: str, array):
-        self.kind, self.array, self.done, self.error = kind, array, False, None
+    def __init__(self, sends: bool, array: Any):
+        self.sends, self.array, self.done = sends, array, False
+        self.error: MessageSizeError | None = None
 
 
-def spoil(array) -> None:
+def spoil(array: Any) -> None:
     """Overwrite a buffer with a pattern no test expects."""
     array.view(numpy.uint8)[...] = 0xA5

@@ -1,6 +1,6 @@
 """MPI point-to-point messages, as single requests or as persistent ones.
 
-Every wait of ours is a loop around ``Testall``, never a blocking MPI call: as fast as
+A batch is polled with ``Testall``, never waited for with a blocking MPI call. Polling is as fast as
 ``Waitall`` here, and it survives oversubscription, Ctrl-C and deadlines.
 """
 
@@ -12,7 +12,6 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.ir.schedule import SEND
 from hpccoll.transport import Posting
 
 _startall, _testall = MPI.Prequest.Startall, MPI.Request.Testall
@@ -39,14 +38,15 @@ class SingleBatch:
 
     def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
         self.comm, self.tag = comm, tag
-        self.postings = [(kind == SEND, peer, wire(array)) for kind, peer, array, _ in postings]
+        self.postings = [(sends, peer, wire(array)) for sends, peer, array, _ in postings]
         self.requests: list[MPI.Request] = []
+        self.statuses: list[MPI.Status] = []
 
     def start(self) -> None:
         comm, tag = self.comm, self.tag
-        self.requests = [comm.Isend(buffer, peer, tag) if sending
+        self.requests = [comm.Isend(buffer, peer, tag) if sends
                          else comm.Irecv(buffer, peer, tag)
-                         for sending, peer, buffer in self.postings]
+                         for sends, peer, buffer in self.postings]
         self.statuses = [MPI.Status() for _ in self.requests]
 
     def test(self, tries: int = 1) -> bool:
@@ -58,10 +58,10 @@ class SingleBatch:
                 raise MessageSizeError(f"a message was longer than expected ({error}); "
                                        "ranks disagree on counts") from error
             raise
-        # A test after the last one finds nothing to wait for, and no status to mistake for news.
+        # A test after the last one waits for nothing, and checks no status a second time.
         statuses, self.statuses, self.requests = self.statuses, [], []
-        for (sending, peer, (buffer, nbytes, _)), status in zip(self.postings, statuses):
-            if not sending and status.Get_count(MPI.BYTE) != nbytes:
+        for (sends, peer, (_, nbytes, _)), status in zip(self.postings, statuses):
+            if not sends and status.Get_count(MPI.BYTE) != nbytes:
                 raise MessageSizeError(
                     f"rank {peer} sent {status.Get_count(MPI.BYTE)} bytes where rank "
                     f"{self.comm.Get_rank()} expected {nbytes}; ranks disagree on counts")
@@ -75,8 +75,8 @@ class PersistentBatch:
     """Messages prepared once with ``Send_init`` and ``Recv_init``, started many times."""
 
     def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
-        self.requests = [(comm.Send_init if kind == SEND else comm.Recv_init)(
-            wire(array), peer, tag) for kind, peer, array, _ in postings]
+        self.requests = [(comm.Send_init if sends else comm.Recv_init)(
+            wire(array), peer, tag) for sends, peer, array, _ in postings]
 
     def start(self) -> None:
         _startall(self.requests)
@@ -94,11 +94,11 @@ class PersistentBatch:
         self.requests = []
 
 
-def wire(array: Any) -> list:
+def wire(array: Any) -> list[Any]:
     """An array as mpi4py takes it: memory, bytes, MPI.BYTE; device memory is passed as it is.
 
-    ``Prequest`` and ``Request`` keep the memory object alive, and the memory object does not
-    keep the array alive: the plan that owns this batch says how long a buffer must live.
+    Requests keep the memory object alive, but the memory object does not keep the array alive:
+    whoever made the batch must keep its buffers.
     """
     if hasattr(array, "__cuda_array_interface__"):
         return [array, array.nbytes, MPI.BYTE]

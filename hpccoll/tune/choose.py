@@ -1,35 +1,35 @@
-"""Which algorithm serves a call, and why.
+"""Which algorithm serves a call, and why: a pure function of what every rank knows.
 
-The choice depends only on what every rank knows - collective, operator, size of the communicator,
-bytes, the place - so every rank makes the same one without talking:
+All ranks have the same facts of a call and the same conditions, so all make the same choice without
+talking. The sources of a choice, in order of precedence (:func:`sources`):
 
-* A choice made with ``comm.using`` or ``HPCCOLL_ALGORITHM`` wins wherever it can serve. Where
-  it cannot (an order-changing algorithm and an operator that does not commute, say), the
-  environment's choice gives way to ``native``, and ``using`` raises.
-* Otherwise the fastest of what ``hpccoll tune`` has measured on machines like this; or of what a
-  probe has, or makes expect.
-* Where nothing was measured, the rules of :mod:`hpccoll.tune.rules`; where none fits, the MPI
-  library (``native``).
-* A class of determinism leaves only what keeps its promise, see :mod:`hpccoll.tune.determinism`.
+1. What the user asked for, with ``comm.using`` or ``HPCCOLL_ALGORITHM``. Where that cannot
+   serve a call (it changes the order of operands, say, and the operator does not commute), the
+   environment's wish gives way, and ``using`` raises.
+2. For nonblocking and persistent calls that nobody asked for, the MPI library (decision 0003).
+3. On one rank, or where not all ranks know the size, the MPI library.
+4. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
+5. The rules of :mod:`hpccoll.tune.rules`.
+6. The MPI library; or, where a promise or the type excludes it, the reproducible algorithm.
+
+Each source says two things: its choice for a call, and below how many bytes it surely says native. So
+:func:`choose` and :func:`native_below` cannot contradict each other.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
-from mpi4py import MPI
-
-from hpccoll.algorithms import ALGORITHMS, Algorithm
-from hpccoll.arrays.kernels import is_exact
-from hpccoll.calls.resolve import Call, lacks_mpi_type
-from hpccoll.calls.specification import element_type
-from hpccoll.config import AUTO, NATIVE
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.calls.facts import CallFacts
+from hpccoll.config import AUTO, NATIVE, NONE
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
+from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
 from hpccoll.tune.determinism import (
-    NONE,
     applies,
     excludes_native,
     inaccurate,
@@ -37,181 +37,310 @@ from hpccoll.tune.determinism import (
     violation,
 )
 from hpccoll.tune.loading import Tuned
-from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, shape_of
+from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
 from hpccoll.tune.pruning import plausible
-from hpccoll.tune.rules import RULES, Place, vendor
+from hpccoll.tune.rules import RULES, Rule, vendor
 from hpccoll.tune.table import Candidate
+from hpccoll.units import time_text
 
 #: More bytes than any call has.
 EVERY = sys.maxsize
+#: Forms of a collective, and how its method is spelled in each.
+FORMS = BLOCKING, NONBLOCKING, PERSISTENT = "{}", "i{}", "{}_init"
 
 
-def choose(call: Call, size: int, wanted: Choice | None, from_environment: bool,
-           tuned: Tuned | None = None, determinism: str = NONE,
-           where: Callable[[], Place | None] = lambda: None) -> Choice:
+class Conditions(NamedTuple):
+    """What a choice depends on beside the call; the same on every rank.
+
+    Attributes:
+        size: ranks of the communicator.
+        wish: what the user asked for, if anything.
+        from_environment: the wish is the environment's.
+        tuned: measured times of this job, if there are any.
+        determinism: what the bits of results must not depend on.
+        form: of the call.
+        progresses: hpccoll can move nonblocking collectives on in this process.
+    """
+
+    size: int
+    wish: Choice | None = None
+    from_environment: bool = False
+    tuned: Tuned | None = None
+    determinism: str = NONE
+    form: str = BLOCKING
+    progresses: bool = True
+
+
+def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None) -> Choice | None:
     """Choose for one call.
 
     Args:
-        call, size: what is to be served, on how many ranks.
-        wanted: the user's wish for this collective, if any.
-        from_environment: it is the environment's.
-        tuned: measured times of this job, if there are any.
-        determinism: what the bits of the result must not depend on.
-        where: tells the place, if it is known; asked only where a rule depends on it, which all
-            ranks find alike.
+        facts: what is to be served.
+        conditions: on what ranks, and what was asked for or measured.
+        place: where the job runs, if that is known.
+
+    Returns:
+        The choice; ``None`` where the place decides and is not known.
 
     Raises:
-        ArgumentError: the wish cannot serve this call, and came from ``comm.using``.
+        ArgumentError: the wish cannot serve this call, and came from ``comm.using``; or nothing
+            that can serve this nonblocking call can make progress.
     """
-    if wanted is not None and not (isinstance(wanted.algorithm, str)
-                                   and wanted.algorithm == AUTO):
-        problem = obstacle(wanted, call, size, determinism)
-        if not problem:
-            return wanted
-        if from_environment:
-            ours = size > 1 and excludes_native(determinism, call)
-            fallback = Choice(reproducible_algorithm(call) if ours else NATIVE)
-            return fallback._replace(reason=f"{wanted.algorithm} was asked for, but {problem}")
-        raise ArgumentError("algorithm", f"{wanted.algorithm} cannot serve this "
-                                         f"{call.name}: {problem}",
-                            f"choose one that can, '{AUTO}' or '{NATIVE}'")
-    if size == 1 or call.nbytes is None:
-        return Choice(NATIVE, reason="one rank" if size == 1 else "not all ranks know the size")
-    bound = excludes_native(determinism, call)
-    turn = tried(call, size, tuned) if tuned is not None and tuned.online and not bound else None
-    if turn is not None:
-        return turn
-    fastest = measured(call, size, tuned, determinism)
-    if fastest is not None:
-        return fastest
-    for rule in RULES:
-        if rule.fits(call.collective, call.nbytes, size, vendor()):
-            choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
-            place = where() if _suits(choice, call, size, determinism) else None
-            if place is not None and rule.fits_in(place):
-                return choice
-    if bound:
-        return Choice(reproducible_algorithm(call), reason=f"determinism '{determinism}'" if applies(
-            determinism, call) else "the MPI library has no such type")
-    return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
+    if conditions.form != BLOCKING and not conditions.progresses:
+        _check_progress(facts, conditions)
+    for source in sources(conditions, place):
+        if isinstance(source, _Rules) and place is None and source.depends_on_place(facts):
+            return None
+        choice = source.choice(facts)
+        if choice is not None:
+            return choice
+    return fallback(facts, conditions)
 
 
-def native_below(collective: str, size: int, wanted: Choice | None, tuned: Tuned | None,
-                 determinism: str, place: Place | None) -> int:
+def native_below(collective: str, conditions: Conditions, place: Place | None) -> int:
     """Bytes below which :func:`choose` surely says native, whatever the operator and the type.
 
-    Args:
-        collective, size: the calls, and on how many ranks.
-        wanted: the user's wish for this collective, if any.
-        tuned, determinism: as for :func:`choose`.
-        place: the place, where it is known; else rules for all places count.
+    Of a blocking call; where the place is not known, rules for all places count.
     """
-    if size == 1:
+    if conditions.determinism != NONE:
+        return 0  # the operator decides
+    for source in sources(conditions, place):
+        end = source.native_below(collective)
+        if end is not None:
+            return end
+    return EVERY
+
+
+def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
+    """The choice where no source has one."""
+    if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
+        return Choice(NATIVE, reason="rule: none names an algorithm of hpccoll's")
+    return Choice(reproducible_algorithm(facts), reason=(
+        f"determinism '{conditions.determinism}'" if applies(conditions.determinism, facts)
+        else "the MPI library has no such type"))
+
+
+class Source(Protocol):
+    """Something that choices come from."""
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        """What it chooses for a call; ``None`` where it has nothing to say."""
+
+    def native_below(self, collective: str) -> int | None:
+        """Bytes below which it says native for all calls; ``None`` where it says nothing of any."""
+
+
+def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
+    """Where choices come from, in order of precedence."""
+    blocking = conditions.form == BLOCKING
+    if conditions.wish is not None and not conditions.wish.is_auto and (
+            blocking or conditions.progresses):
+        yield _Wish(conditions, conditions.wish)
+    if not blocking:
+        yield _Unasked(conditions)
+        return
+    yield _Alone(conditions)
+    if conditions.tuned is not None:
+        yield (_Trials if conditions.tuned.online else _Times)(conditions, conditions.tuned)
+    yield _Rules(conditions, place)
+
+
+class _Wish:
+    """What the user asked for."""
+
+    def __init__(self, conditions: Conditions, wish: Choice):
+        self.conditions, self.wish = conditions, wish
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        asked = self.wish
+        problem = obstacle(asked, facts, self.conditions)
+        if not problem:
+            return asked
+        name = asked.name or asked.algorithm
+        if self.conditions.from_environment:
+            instead = fallback(facts, self.conditions)
+            return instead._replace(reason=f"{name} was asked for, but {problem}")
+        method = self.conditions.form.format(facts.method)
+        raise ArgumentError("algorithm", f"{name} cannot serve this {method}: {problem}",
+                            f"choose one that can, '{AUTO}' or '{NATIVE}'")
+
+    def native_below(self, collective: str) -> int | None:
+        return EVERY if self.wish.is_native else 0
+
+
+class _Unasked:
+    """Calls that must not wait, and that nobody asked hpccoll to serve."""
+
+    def __init__(self, conditions: Conditions):
+        self.conditions = conditions
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        if self.conditions.size > 1 and excludes_native(self.conditions.determinism, facts):
+            return None
+        return Choice(NATIVE, reason="nobody asked for another algorithm")
+
+    def native_below(self, collective: str) -> int | None:
         return EVERY
-    if determinism != NONE or tuned is not None and tuned.online:
+
+
+class _Alone:
+    """One rank, or ranks that do not all know the size."""
+
+    def __init__(self, conditions: Conditions):
+        self.conditions = conditions
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        if self.conditions.size > 1 and facts.nbytes is not None:
+            return None
+        return Choice(NATIVE, reason="one rank" if self.conditions.size == 1
+                      else "not all ranks know the size")
+
+    def native_below(self, collective: str) -> int | None:
+        return EVERY if self.conditions.size == 1 else None
+
+
+class _Trials:
+    """Candidates tried in the job itself."""
+
+    def __init__(self, conditions: Conditions, tuned: Tuned):
+        self.conditions, self.tuned = conditions, tuned
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        if excludes_native(self.conditions.determinism, facts):
+            return None
+        signature = signature_of(facts)
+        trial = trial_of(facts, self.conditions, self.tuned)
+        if trial is None:
+            return None
+        if trial.verdict is None:
+            return Choice(trial.candidate.name, trial=signature, reason=(
+                f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"))
+        return Choice(trial.verdict.name, reason=(
+            f"online: {time_text(trial.seconds[trial.verdict], 3)}, the best of "
+            f"{len(trial.candidates)}"))
+
+    def native_below(self, collective: str) -> int | None:
         return 0
-    if wanted is not None and wanted.algorithm != AUTO:
-        return EVERY if wanted.is_native else 0
-    end = tuned.native_below(collective) if tuned is not None else None
-    if end is not None:
-        return end
-    starts = [(rule, max(rule.nbytes[0], rule.block * size)) for rule in RULES
-              if place is None or rule.fits_in(place)]
-    return min((start for rule, start in starts
-                if rule.fits(collective, start, size, vendor())), default=EVERY)
 
 
-def obstacle(choice: Choice, call: Call, size: int, determinism: str = NONE) -> str:
+class _Times:
+    """Times that were measured, or are expected by those of a probe."""
+
+    def __init__(self, conditions: Conditions, tuned: Tuned):
+        self.conditions, self.tuned = conditions, tuned
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        ranking = self.tuned.ranking(facts.collective, facts.commutes, facts.nbytes or 0)
+        for candidate, seconds, predicted in ranking:
+            choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
+                            f"{'predicted' if predicted else 'measured'}: {time_text(seconds, 3)} "
+                            f"{'by' if predicted else 'in'} {self.tuned.source}")
+            if _suits(choice, facts, self.conditions):
+                return choice
+        return None
+
+    def native_below(self, collective: str) -> int | None:
+        return self.tuned.native_below(collective)
+
+
+class _Rules:
+    """Rules from measurements elsewhere."""
+
+    def __init__(self, conditions: Conditions, place: Place | None):
+        self.conditions, self.place = conditions, place
+
+    def choice(self, facts: CallFacts) -> Choice | None:
+        for rule, choice in self._suitable(facts):
+            if self.place is not None and rule.fits_in(self.place):
+                return choice
+        return None
+
+    def depends_on_place(self, facts: CallFacts) -> bool:
+        """Tell whether some rule suits a call in some place."""
+        return next(self._suitable(facts), None) is not None
+
+    def _suitable(self, facts: CallFacts) -> Iterator[tuple[Rule, Choice]]:
+        for rule in RULES:
+            if rule.fits(facts.collective, facts.nbytes or 0, self.conditions.size, vendor()):
+                choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
+                if _suits(choice, facts, self.conditions):
+                    yield rule, choice
+
+    def native_below(self, collective: str) -> int | None:
+        size = self.conditions.size
+        starts = [(rule, max(rule.nbytes[0], rule.block * size)) for rule in RULES
+                  if self.place is None or rule.fits_in(self.place)]
+        return min((start for rule, start in starts
+                    if rule.fits(collective, start, size, vendor())), default=EVERY)
+
+
+def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | None:
+    """The trial of a call: the one that has begun, or a new one; ``None`` if there is to be none."""
+    trial = tuned.trials.get(signature_of(facts))
+    if trial is None and len(tuned.trials) < MOST_TRIALS:
+        names = plausible(facts.collective, conditions.size, facts.nbytes or 0, tuned.hierarchical)
+        able = [name for name in names if _suits(Choice(name), facts, conditions)]
+        if able:
+            return Trial([Candidate(name) for name in (NATIVE, *able[:MOST])])
+    return trial
+
+
+def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
     """Why a choice cannot serve a call, or would break a promise; empty when it may serve."""
-    problem = objection(choice, call, size)
-    if not problem and size > 1 and applies(determinism, call):
-        problem = violation(choice.algorithm, call, determinism)
+    problem = objection(choice, facts, conditions.size)
+    if not problem and conditions.size > 1 and applies(conditions.determinism, facts):
+        problem = violation(choice, facts, conditions.determinism)
+    if not problem and conditions.form == NONBLOCKING and facts.counts_at_root and not (
+            choice.name and ALGORITHMS[facts.collective][choice.name].own_blocks):
+        problem = "only the root knows all counts, and asking it would wait"
     return problem
 
 
-def _suits(choice: Choice, call: Call, size: int, determinism: str = NONE) -> bool:
-    """Tell whether a choice that nobody asked for by name may serve."""
-    return not (obstacle(choice, call, size, determinism)
-                or inaccurate(choice.algorithm, call, size))
-
-
-def measured(call: Call, size: int, tuned: Tuned | None, determinism: str = NONE
-             ) -> Choice | None:
-    """The fastest candidate that can serve a call; ``None`` where nothing was measured."""
-    if tuned is None:
-        return None
-    ranking = tuned.ranking(call.collective, call.op is None or commutes(call.op), call.nbytes)
-    for candidate, seconds, predicted in ranking:
-        choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes,
-                        f"{'predicted' if predicted else 'measured'}: {time_text(seconds)} "
-                        f"{'by' if predicted else 'in'} {tuned.source}")
-        if _suits(choice, call, size, determinism):
-            return choice
-    return None
-
-
-def tried(call: Call, size: int, tuned: Tuned) -> Choice | None:
-    """What online tuning has found to be fastest, or whose turn it is; ``None`` if not tried."""
-    key = shape_of(call)
-    trial = tuned.trials.get(key)
-    if trial is None:
-        # Those that had a turn are the same on all ranks; who asks for an explanation starts none.
-        if sum(other.turn > 0 for other in tuned.trials.values()) >= MOST_TRIALS:
-            return None
-        names = plausible(call.collective, size, call.nbytes, tuned.hierarchical)
-        able = [name for name in names if _suits(Choice(name), call, size)]
-        if not able:
-            return None
-        trial = tuned.trials[key] = Trial(list(map(Candidate, (NATIVE, *able[:MOST]))))
-    if trial.verdict is None:
-        turn = f"online: call {trial.turn + 1} of {trial.times.size} that try candidates"
-        return Choice(trial.candidates[trial.place[1]].name, reason=turn,
-                      trial=None if trial.running else trial)
-    return Choice(trial.verdict.name, reason=f"online: {time_text(trial.seconds[trial.verdict])}, "
-                                             f"the best of {len(trial.candidates)}")
-
-
-def time_text(seconds: float) -> str:
-    """A time for people.
-
-    >>> time_text(1.25e-6), time_text(0.01)
-    ('1.25 us', '10 ms')
-    """
-    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.4g} ms"
-
-
-def objection(choice: Choice, call: Call, size: int) -> str:
-    """Why a choice cannot serve a call; empty when it can."""
+def objection(choice: Choice, facts: CallFacts, size: int) -> str:
+    """Why a choice can never serve a call on so many ranks; empty when it can."""
     if choice.is_native:
         return ("the MPI library cannot combine elements of this type"
-                if call.op is not None and size > 1 and lacks_mpi_type(call) else "")
+                if facts.reduces and size > 1 and not facts.has_mpi_type else "")
     if isinstance(choice.algorithm, Schedule):
-        return _mismatch(choice.algorithm, call, size)
-    if not isinstance(choice.algorithm, str):
+        return _mismatch(choice.algorithm, facts, size)
+    if not choice.name:
         return ""
-    entry: Algorithm = ALGORITHMS[call.collective][choice.algorithm]
-    if call.op is not None and not entry.rank_order and not commutes(call.op):
+    entry = ALGORITHMS[facts.collective][choice.name]
+    if not entry.rank_order and not facts.commutes:
         return "it does not keep rank order, which an operator that does not commute needs"
-    if entry.exact_only and call.op is not None and not is_exact(
-            call.op, element_type(call.datatype)):
+    if entry.exact_only and not facts.exact:
         return "its results may differ between ranks unless the operator is exact on the type"
-    if entry.uniform and not call.uniform:
+    if entry.uniform and not facts.uniform:
         return "it needs blocks of one size"
     return ""
 
 
-def commutes(op: MPI.Op) -> bool:
-    """Tell whether an operator commutes."""
-    return bool(op.Is_commutative())
+def _suits(choice: Choice, facts: CallFacts, conditions: Conditions) -> bool:
+    """Tell whether a choice that nobody asked for by name may serve."""
+    return not (obstacle(choice, facts, conditions)
+                or inaccurate(choice, facts, conditions.size))
 
 
-def _mismatch(schedule: Schedule, call: Call, size: int) -> str:
-    if schedule.collective.name != call.collective:
+def _check_progress(facts: CallFacts, conditions: Conditions) -> None:
+    """Raise where only hpccoll can serve a call that must not wait, and cannot move it on."""
+    if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
+        return
+    method, determinism = conditions.form.format(facts.method), conditions.determinism
+    argument, what = (("determinism", f"'{determinism}' cannot be kept in {method}")
+                      if applies(determinism, facts) else
+                      ("op", f"only hpccoll can combine this type in {method}"))
+    raise ArgumentError(argument, f"{what}: MPI was initialised without MPI.THREAD_MULTIPLE",
+                        "ask mpi4py.rc for it, choose progress='calls', or call the blocking "
+                        "collective")
+
+
+def _mismatch(schedule: Schedule, facts: CallFacts, size: int) -> str:
+    if schedule.collective.name != facts.collective:
         return f"it is a schedule for {schedule.collective}"
     if schedule.size != size:
         return f"it is for {schedule.size} ranks, the communicator has {size}"
-    if schedule.collective.rooted and schedule.root != call.root:
-        return f"it is for root {schedule.root}, the call has root {call.root}"
-    if schedule.uniform and not call.uniform:
+    if schedule.collective.rooted and schedule.root != facts.root:
+        return f"it is for root {schedule.root}, the call has root {facts.root}"
+    if schedule.uniform and not facts.uniform:
         return "it needs blocks of one size"
     return ""

@@ -5,42 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from mpi4py import MPI
-
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.calls.resolve import Call
+from hpccoll.calls.facts import CallFacts
 from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.discovery import Place
+from hpccoll.machine.identity import library_name
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import choose, obstacle, time_text
+from hpccoll.tune.choose import Conditions, choose, fallback, obstacle
 from hpccoll.tune.cost_model import terms
-from hpccoll.tune.determinism import NONE
-from hpccoll.tune.fingerprint import library
 from hpccoll.tune.loading import Tuned
-from hpccoll.tune.online import shape_of
-from hpccoll.tune.rules import Place
+from hpccoll.tune.online import signature_of
 from hpccoll.tune.table import Candidate
+from hpccoll.units import time_text
 
 #: Up to this many ranks the chosen schedule is explained in full.
 EXPLAINED = 16
 
 
-def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
-             from_environment: bool, topology: Topology | None,
-             tuned: Tuned | None = None, determinism: str = NONE,
+def describe(collective: str, nbytes: int, conditions: Conditions, topology: Topology | None,
              place: Place | None = None) -> str:
-    """Explain the choice for a sum of float32 of ``nbytes`` bytes on ``size`` ranks.
+    """Explain the choice for a sum of float32.
 
     Args:
-        collective, nbytes, size: the call.
-        wish, from_environment: what the user asked for, and where.
+        collective, nbytes: the call, and its bytes.
+        conditions: what else the choice depends on.
         topology: layout for hierarchical algorithms.
-        tuned: measured times; ``None`` where nobody has looked for them yet.
-        determinism: what the bits of the result must not depend on.
         place: where the job runs; ``None`` where nobody has looked yet.
 
     Raises:
@@ -51,11 +45,12 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
                             f"choose from {', '.join(COLLECTIVES)}")
     if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
         raise ArgumentError("nbytes", f"expected a number of bytes, got {nbytes!r}")
-    reduces = COLLECTIVES[collective].reduces
-    call = Call(collective, collective, datatype=MPI.FLOAT, op=MPI.SUM if reduces else None,
-                nbytes=nbytes)
-    chosen = choose(call, size, wish, from_environment, tuned, determinism, lambda: place)
-    times = _times(call, tuned)
+    size, tuned = conditions.size, conditions.tuned
+    facts = CallFacts(collective, collective, nbytes)
+    if COLLECTIVES[collective].reduces:
+        facts = facts._replace(operator="sum", exact=False, dtype="float32", kind="f", itemsize=4)
+    chosen = choose(facts, conditions, place) or fallback(facts, conditions)
+    times = _times(facts, tuned)
     model = tuned.model(collective, size, topology) if tuned else None
     lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
              f"measured times: {_source(tuned, collective, bool(times))}"]
@@ -67,12 +62,12 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
     lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'predicted':>12}{'measured':>12}"
                  "   may it serve")
     for candidate in candidates:
-        rounds, sent, yes = "?", "?", f"yes ({library(MPI.Get_library_version())})"
+        rounds, sent, yes = "?", "?", f"yes ({library_name()})"
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
         if candidate.name != NATIVE:
             made = _schedule(choice, collective, size, topology)
             rounds, sent, yes = _text(made.rounds), _sent(made, nbytes), "yes"
-        verdict = obstacle(choice, call, size, determinism) or yes
+        verdict = obstacle(choice, facts, conditions) or yes
         expected = model and terms(collective, candidate, size, nbytes, topology)
         lines.append(f"{candidate.label:{width}}{rounds:>8}{sent:>12}"
                      f"{_time(expected and model.seconds(expected)):>12}"
@@ -83,18 +78,18 @@ def describe(collective: str, nbytes: int, size: int, wish: Choice | None,
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else time_text(seconds)
+    return "-" if seconds is None else time_text(seconds, 3)
 
 
-def _times(call: Call, tuned: Tuned | None) -> Mapping[Candidate, float]:
+def _times(facts: CallFacts, tuned: Tuned | None) -> Mapping[Candidate, float]:
     """Measured times of the candidates for a call."""
     if tuned is None:
         return {}
     if tuned.online:
-        trial = tuned.trials.get(shape_of(call))
+        trial = tuned.trials.get(signature_of(facts))
         return trial.seconds if trial else {}
     return {candidate: seconds for candidate, seconds, predicted
-            in tuned.ranking(call.collective, True, call.nbytes) if not predicted}
+            in tuned.ranking(facts.collective, True, facts.nbytes or 0) if not predicted}
 
 
 def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:

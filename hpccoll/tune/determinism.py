@@ -18,6 +18,7 @@ round are rounded together (:mod:`hpccoll.arrays.half`), so rounds are what coun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, log2
 from typing import Any
 
@@ -25,48 +26,49 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.algorithms.table import reproducible
-from hpccoll.arrays.kernels import is_exact, operator_of
-from hpccoll.calls.resolve import Call, lacks_mpi_type
-from hpccoll.calls.specification import element_type
-from hpccoll.config import NATIVE
+from hpccoll.arrays.kernels import operator_of
+from hpccoll.calls.call import Call
+from hpccoll.calls.facts import USER, CallFacts
+from hpccoll.config import NONE, RUN
 from hpccoll.errors import ArgumentError
+from hpccoll.runtime.choice import Choice
 
-NONE, RUN = "none", "run"
 #: Bytes from which on a message is long.
 LONG = 32 << 10
 #: Bytes of the elements that are of low precision, and the most of them that any chain may add.
 LOW, LONGEST = 2, 16
+#: NumPy's kind of elements that are several numbers, such as (value, index).
+RECORD = "V"
 
 
-def applies(determinism: str, call: Call) -> bool:
+def applies(determinism: str, facts: CallFacts) -> bool:
     """Tell whether a class of determinism has something to say about a call's algorithm."""
-    return determinism != NONE and call.op is not None and not is_exact(
-        call.op, element_type(call.datatype))
+    return determinism != NONE and facts.reduces and not facts.exact
 
 
-def excludes_native(determinism: str, call: Call) -> bool:
-    """Tell whether only an algorithm of hpccoll's will do: for a promise, or for the type."""
-    return call.op is not None and (lacks_mpi_type(call) or applies(determinism, call))
+def excludes_native(determinism: str, facts: CallFacts) -> bool:
+    """Tell whether only an algorithm of the table will do: for a promise, or for the type."""
+    return facts.reduces and (not facts.has_mpi_type or applies(determinism, facts))
 
 
-def violation(algorithm: Any, call: Call, determinism: str) -> str:
-    """Why an algorithm would break a promise that binds; empty if it would not."""
-    if isinstance(algorithm, str) and algorithm == NATIVE:
+def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
+    """Why an algorithm would break a promise that applies; empty if it would not."""
+    if choice.is_native:
         return f"an MPI library promises no order of evaluation, determinism '{determinism}' does"
-    names = reproducible(call.collective)
-    if determinism == RUN or isinstance(algorithm, str) and algorithm in names:
+    names = reproducible(facts.collective)
+    if determinism == RUN or choice.name in names:
         return ""
     return (f"its order of evaluation depends on more than determinism '{determinism}' allows; "
             f"{' and '.join(names)} will do")
 
 
-def reproducible_algorithm(call: Call) -> str:
+def reproducible_algorithm(facts: CallFacts) -> str:
     """The algorithm that keeps every promise, for the size of a call."""
-    names = reproducible(call.collective)
-    return names[-1] if call.nbytes >= LONG else names[0]
+    names = reproducible(facts.collective)
+    return names[-1] if (facts.nbytes or 0) >= LONG else names[0]
 
 
-def check_served(call: Call | None, name: str, args: tuple, determinism: str) -> None:
+def check_served(call: Call | None, name: str, args: Sequence[Any], determinism: str) -> None:
     """Check that a call which only the MPI library can serve needs no promise.
 
     Raises:
@@ -83,17 +85,17 @@ def check_served(call: Call | None, name: str, args: tuple, determinism: str) ->
                                 "pass contiguous buffers of one predefined type, and all counts")
 
 
-def inaccurate(algorithm: Any, call: Call, size: int) -> str:
+def inaccurate(choice: Choice, facts: CallFacts, size: int) -> str:
     """Why an algorithm should not be chosen for numbers of low precision; empty if it may."""
-    if (call.op is None or size <= LONGEST or not isinstance(algorithm, str)
-            or algorithm not in ALGORITHMS[call.collective]
-            or not ALGORITHMS[call.collective][algorithm].chain):
+    if (not facts.reduces or size <= LONGEST
+            or choice.name not in ALGORITHMS[facts.collective]
+            or not ALGORITHMS[facts.collective][choice.name].chain):
         return ""
-    dtype = element_type(call.datatype)
-    if dtype.itemsize > LOW or is_exact(call.op, dtype) or dtype.names is not None:
+    if facts.itemsize > LOW or facts.exact or facts.kind == RECORD:
         return ""
     # A user's operator gets elements as they are, and rounds as often as it is called.
-    if operator_of(call.op) and ALGORITHMS[call.collective][algorithm].rounds(size) < LONGEST:
+    rounds = ALGORITHMS[facts.collective][choice.name].rounds
+    if facts.operator != USER and rounds is not None and (rounds(size) or 0) < LONGEST:
         return ""
-    return (f"it adds {size} terms of {dtype} one after the other, and rounds each time, where a "
-            f"tree rounds {ceil(log2(size))} times")
+    return (f"it adds {size} terms of {facts.dtype} one after the other, and rounds each time, "
+            f"where a tree rounds {ceil(log2(size))} times")

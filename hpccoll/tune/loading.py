@@ -2,12 +2,14 @@
 
 Rank 0 reads the table and tells the others what holds for this job, or why nothing does, so
 every rank has the same numbers and makes the same choice without asking again. Where a probe is
-asked for and nothing is known of the place, all ranks measure.
+asked for and nothing is known of the place, all ranks measure, with a function that the caller
+hands in: measuring stands above tuning. A process does not probe a place again.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +20,19 @@ from mpi4py import MPI
 from hpccoll.config import OFF, ONLINE, PROBE
 from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
-from hpccoll.measure.probe import NOTHING, earlier, probe
+from hpccoll.runtime.context import Context
 from hpccoll.tune.cost_model import Model, calibrated
-from hpccoll.tune.fingerprint import here
 from hpccoll.tune.ranking import Ranking, expected, measured, native_below
-from hpccoll.tune.table import Curves, Fingerprint, Table, read
+from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
 #: Rankings kept; more sizes than that, and they are made anew.
 MOST_RANKINGS = 1024
+#: What is said where a probe could measure nothing.
+NOTHING = "it could measure nothing"
+#: Measures in the job itself, for a machine: times, the file that holds them, problems on rank 0.
+Probe = Callable[[Context, Fingerprint, str], tuple[Curves, str, list[str]]]
+#: What this process has probed, and where it is kept; empty curves where there was nothing.
+_probed: dict[Fingerprint, tuple[Curves, str]] = {}
 
 
 class Tuned:
@@ -107,8 +114,8 @@ class SearchResult(NamedTuple):
     wanted: bool = False
 
 
-def load(comm: MPI.Intracomm, setting: str,
-         place: Callable[[], Any]) -> Tuned:
+def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
+         probe: Probe) -> Tuned:
     """Look for times of this job; collective over ``comm``.
 
     Args:
@@ -116,6 +123,7 @@ def load(comm: MPI.Intracomm, setting: str,
         setting: ``HPCCOLL_TUNING``; empty for the default place.
         place: gives the private state, which knows the layout; asked for only where a table may
             know this job; collective.
+        probe: measures, where the setting asks for it and nothing is known; collective.
 
     Raises:
         TuningError: the table is unusable or the setting differs; the same on every rank.
@@ -139,14 +147,14 @@ def load(comm: MPI.Intracomm, setting: str,
     if not told.wanted:
         return Tuned(note=told.note, source=told.path)
     context = place()
-    machine = here(context.topology, context.oversubscribed)
+    machine = fingerprint(context.topology, context.place.oversubscribed)
     guess = machine._replace(probe=True)
     found: tuple = ()
     if rank == 0:
         curves, probed, source = table.get(machine), table.get(guess), told.path
         note, wanted = "", False
         if not curves and not probed:
-            before = earlier(guess) if setting == PROBE else None
+            before = _probed.get(guess) if setting == PROBE else None
             if before is not None:
                 probed, source = before
                 note = "" if probed else NOTHING
@@ -155,8 +163,12 @@ def load(comm: MPI.Intracomm, setting: str,
         found = curves, probed, source, note, wanted
     curves, probed, source, note, wanted = MPI.Intracomm.bcast(comm, found)
     if wanted:
-        probed, source = probe(context, guess, told.path)
+        probed, source, problems = probe(context, guess, told.path)
+        _probed[guess] = probed, source
         note = "" if probed else NOTHING
+        # Only now: where warnings are errors, the others have what they wait for.
+        for problem in problems:
+            warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=2)
     return Tuned(curves, source, note, probed=probed, topology=context.topology)
 
 

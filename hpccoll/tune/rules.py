@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
+from hpccoll.machine.discovery import Place
+
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
 #: Libraries that most rules were measured with; of others little is known.
@@ -23,22 +25,6 @@ MEASURED = (MPICH, OPEN_MPI)
 def vendor() -> str:
     """The MPI library in use."""
     return MPI.get_vendor()[0]
-
-
-class Place(NamedTuple):
-    """Where a job runs, as far as rules depend on it; the same on every rank.
-
-    Attributes:
-        one_node: all ranks share memory that hpccoll can use.
-        oversubscribed: ranks share processors.
-        in_order: ranks are numbered node by node, not dealt out.
-        fabric: some node has an adapter for more than TCP.
-    """
-
-    one_node: bool
-    oversubscribed: bool
-    in_order: bool = True
-    fabric: bool = False
 
 
 class Rule(NamedTuple):

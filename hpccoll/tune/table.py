@@ -31,6 +31,8 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.atomic_file import replacing
 from hpccoll.config import NATIVE
 from hpccoll.errors import TuningError
+from hpccoll.ir.topology import Topology
+from hpccoll.machine.identity import library_name, processor
 
 #: Version of the format that is written, the only one that is read.
 FORMAT = 1
@@ -94,6 +96,12 @@ class Fingerprint(NamedTuple):
     topology: str
     oversubscribed: bool
     probe: bool = False
+
+
+def fingerprint(topology: Topology, oversubscribed: bool) -> Fingerprint:
+    """The fingerprint of this job, as this rank sees it."""
+    return Fingerprint(library_name(), f"{processor()} x {os.cpu_count()}", topology.size,
+                       str(topology), oversubscribed)
 
 
 #: (collective, whether the operator commutes); ``True`` where there is no operator.

@@ -21,4 +21,4 @@ for count in (1, 1000, 100_003):
         right &= bool((out == expected).all())
 right = comm.allreduce(right, MPI.LAND)
 if rank == 0:
-    print(f"{size} ranks, layout {comm.topology}, {'right' if right else 'WRONG'}", flush=True)
+    print(f"{size} ranks, layout {comm.layout}, {'right' if right else 'WRONG'}", flush=True)

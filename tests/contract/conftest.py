@@ -7,15 +7,15 @@ from contract.ranks import FLAVOURS, PAYLOADS, world
 @pytest.fixture(scope="module", params=FLAVOURS)
 def ranks(request):
     """Ranks of every transport, the same ones for all rules of a module."""
-    with world(request.param, request.session) as made:
-        yield made
+    with world(request.param, request.session) as members:
+        yield members
 
 
 @pytest.fixture(params=FLAVOURS)
 def fresh(request):
     """Ranks for a single rule that leaves unfinished messages behind."""
-    with world(request.param, request.session) as made:
-        yield made
+    with world(request.param, request.session) as members:
+        yield members
 
 
 @pytest.fixture(params=PAYLOADS)

@@ -30,11 +30,11 @@ from hpccoll.transport.shm.endpoint import SharedEndpoint
 PATIENCE = 40.0
 #: Registered memory of a rank, in bytes.
 REGISTERED = 2 << 20
-#: Largest message that may, and that always does, go through a slot, in bytes.
-SLOT, SURE = 64 << 10, 16 << 10
+#: Largest message that may, and that always does, go through a cell, in bytes.
+CELL_BYTES, EAGER_BYTES = 64 << 10, 16 << 10
 #: Name of a payload: elements of 8 bytes, and whether they lie in registered memory.
 PAYLOADS = {
-    "empty": (0, False), "small": (3, False), "slot": (SLOT // 8, False),
+    "empty": (0, False), "small": (3, False), "cell": (CELL_BYTES // 8, False),
     "large": (25_000, False), "registered": (4_000, True)}
 #: Names of transports.
 LOOPBACK, EAGER = "loopback", "loopback, read at the post"
@@ -124,12 +124,12 @@ class Ranks(NamedTuple):
 
 def send(peer: int, array: numpy.ndarray) -> Posting:
     """A message to a rank."""
-    return Posting("send", peer, array)
+    return Posting(True, peer, array)
 
 
 def recv(peer: int, array: numpy.ndarray, *uses: tuple) -> Posting:
     """A message from a rank, and what to do with it."""
-    return Posting("recv", peer, array, uses)
+    return Posting(False, peer, array, uses)
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT):
         node = SharedNode(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
-                    SLOT, SURE)
+                          CELL_BYTES, EAGER_BYTES)
         if flavour == NO_READV:
             node.readv = None
         if flavour == TWO_NODES:

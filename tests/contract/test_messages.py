@@ -17,11 +17,11 @@ def test_messages_of_a_pair_arrive_in_order(ranks, payload):
     def rule(me, most=7):
         right, left = (me.rank + 1) % me.size, (me.rank - 1) % me.size
         sent = [me.memory(payload, value(me.rank, right, i)) for i in range(most)]
-        found = [me.memory(payload) for _ in range(most)]
+        received = [me.memory(payload) for _ in range(most)]
         for _ in range(2):
             yield from me.finish(me.start(*(send(right, array) for array in sent),
-                                          *(recv(left, array) for array in found)))
-            for i, array in enumerate(found):
+                                          *(recv(left, array) for array in received)))
+            for i, array in enumerate(received):
                 assert (array == value(left, me.rank, i)).all()
                 array[:] = -1
 
@@ -31,17 +31,17 @@ def test_messages_of_a_pair_arrive_in_order(ranks, payload):
 @pytest.mark.parametrize("turn", [1, -1])
 def test_order_holds_for_messages_of_all_kinds_and_batches(ranks, turn):
     """Batches that are open at once get their messages in the order in which they started."""
-    kinds = ("large", "small", "registered", "empty", "slot", "large", "small", "registered")
+    kinds = ("large", "small", "registered", "empty", "cell", "large", "small", "registered")
 
     def rule(me):
         right, left = (me.rank + 1) % me.size, (me.rank - 1) % me.size
-        found, batches = [], []
+        received, batches = [], []
         for i, kind in enumerate(kinds):
-            found.append(me.memory(kind))
+            received.append(me.memory(kind))
             batches.append(me.start(send(right, me.memory(kind, value(me.rank, right, i))),
-                                    recv(left, found[-1])))
+                                    recv(left, received[-1])))
         yield from me.finish(*batches[::turn])
-        for i, array in enumerate(found):
+        for i, array in enumerate(received):
             assert (array == value(left, me.rank, i)).all()
 
     ranks.run(rule)
@@ -55,9 +55,9 @@ def test_tags_do_not_mix(ranks, payload, tags):
         sent = [me.start(send(right, me.memory(payload, value(me.rank, right, tag))), tag=tag)
                 for tag in tags]
         for tag in reversed(tags):
-            found = me.memory(payload)
-            yield from me.finish(me.start(recv(left, found), tag=tag))
-            assert (found == value(left, me.rank, tag)).all()
+            received = me.memory(payload)
+            yield from me.finish(me.start(recv(left, received), tag=tag))
+            assert (received == value(left, me.rank, tag)).all()
         yield from me.finish(*sent)
 
     ranks.run(rule)
@@ -68,17 +68,17 @@ def test_everyone_sends_to_everyone_again_and_again(ranks, payload):
     """A batch can be started again when it is done, with other data in the same memory."""
     def rule(me):
         sent = {peer: me.memory(payload) for peer in me.others}
-        found = {peer: me.memory(payload) for peer in me.others}
+        received = {peer: me.memory(payload) for peer in me.others}
         batch = me.batch(*(send(peer, sent[peer]) for peer in reversed(me.others)),
-                         *(recv(peer, found[peer]) for peer in me.others), repeated=True)
+                         *(recv(peer, received[peer]) for peer in me.others), repeated=True)
         for turn in range(5):
             for peer in me.others:
-                sent[peer][:], found[peer][:] = value(me.rank, peer, turn), -1
+                sent[peer][:], received[peer][:] = value(me.rank, peer, turn), -1
             batch.start()
             while not batch.test():
                 yield
             for peer in me.others:
-                assert (found[peer] == value(peer, me.rank, turn)).all()
+                assert (received[peer] == value(peer, me.rank, turn)).all()
         batch.free()
 
     ranks.run(rule)
@@ -86,39 +86,39 @@ def test_everyone_sends_to_everyone_again_and_again(ranks, payload):
 
 def test_everyone_sends_everything_to_everyone(ranks):
     """Messages of all sizes and kinds in one batch, to all others at once."""
-    kinds = ("registered", "small", "large", "empty", "slot")
+    kinds = ("registered", "small", "large", "empty", "cell")
 
     def rule(me):
         for turn in range(3):
             me.forget()
-            found = {(peer, kind): me.memory(kind) for peer in me.others for kind in kinds}
+            received = {(peer, kind): me.memory(kind) for peer in me.others for kind in kinds}
             yield from me.finish(me.start(
                 *(send(peer, me.memory(kind, value(me.rank, peer, turn + i)))
                   for i, kind in enumerate(kinds) for peer in me.others),
-                *(recv(*key[:1], array) for key, array in found.items())))
-            for (peer, kind), array in found.items():
+                *(recv(*key[:1], array) for key, array in received.items())))
+            for (peer, kind), array in received.items():
                 assert (array == value(peer, me.rank, turn + kinds.index(kind))).all()
 
     ranks.run(rule)
 
 
 def test_testing_never_blocks_and_nothing_completes_too_early(ranks, payload):
-    """Rank 0 tests in vain until it has told the others, one by one, to send."""
+    """Rank 0 tests in vain until it lets the others, one by one, send."""
     def rule(me):
         empty = me.memory("empty")
         if me.rank:
             yield from me.finish(me.start(recv(0, empty), tag=1))
             yield from me.finish(me.start(send(0, me.memory(payload, value(me.rank, 0)))))
             return
-        found = {peer: me.memory(payload) for peer in me.others}
-        batch = me.start(*(recv(peer, found[peer]) for peer in me.others))
+        received = {peer: me.memory(payload) for peer in me.others}
+        batch = me.start(*(recv(peer, received[peer]) for peer in me.others))
         for peer in me.others:
             for _ in range(100):
                 assert not batch.test()
                 yield
             yield from me.finish(me.start(send(peer, empty), tag=1))
         yield from me.finish(batch)
-        for peer, array in found.items():
+        for peer, array in received.items():
             assert (array == value(peer, 0)).all()
 
     ranks.run(rule)
@@ -138,25 +138,25 @@ def test_a_sender_without_a_receiver_goes_on_testing(ranks, payload):
             yield from me.finish(*batches)
             return
         yield from me.finish(me.start(recv(0, empty), tag=1))
-        found = me.memory(payload)
-        yield from me.finish(me.start(recv(0, found)))
-        assert (found == value(0, me.rank)).all()
+        received = me.memory(payload)
+        yield from me.finish(me.start(recv(0, received)))
+        assert (received == value(0, me.rank)).all()
 
     ranks.run(rule)
 
 
 def test_what_is_done_stays_done(ranks, payload):
     def rule(me):
-        found = [me.memory(payload) for _ in me.others]
+        received = [me.memory(payload) for _ in me.others]
         batch = me.start(*(send(peer, me.memory(payload, me.rank)) for peer in me.others),
-                         *(recv(peer, array) for peer, array in zip(me.others, found)))
+                         *(recv(peer, array) for peer, array in zip(me.others, received)))
         while not batch.test():
             yield
         for _ in range(3):
             assert batch.test()
         batch.free()
-        assert [array.tolist() for array in found] == [[peer] * len(array) for peer, array
-                                                       in zip(me.others, found)]
+        assert [array.tolist() for array in received] == [[peer] * len(array) for peer, array
+                                                       in zip(me.others, received)]
 
     ranks.run(rule)
 
@@ -176,10 +176,10 @@ def test_a_sender_may_overwrite_its_memory_when_the_batch_is_done(ranks, payload
     """Receivers look late; they must find what was there when the batch was started."""
     def rule(me, turns=4):
         right, left = (me.rank + 1) % me.size, (me.rank - 1) % me.size
-        sent, found = me.memory(payload), me.memory(payload)
+        sent, received = me.memory(payload), me.memory(payload)
         sends = me.batch(send(right, sent), repeated=True)
         for turn in range(turns):
-            sent[:], found[:] = value(me.rank, right, turn), -1
+            sent[:], received[:] = value(me.rank, right, turn), -1
             sends.start()
             done = sends.test()
             for _ in range(20 * (me.rank % 3)):
@@ -187,7 +187,7 @@ def test_a_sender_may_overwrite_its_memory_when_the_batch_is_done(ranks, payload
                     sent[:] = -2
                 yield
                 done = done or sends.test()
-            receive = me.start(recv(left, found))
+            receive = me.start(recv(left, received))
             arrived = False
             while not (done and arrived):
                 arrived = arrived or receive.test()
@@ -196,7 +196,7 @@ def test_a_sender_may_overwrite_its_memory_when_the_batch_is_done(ranks, payload
                     sent[:] = -2
                 yield
             receive.free()
-            assert (found == value(left, me.rank, turn)).all()
+            assert (received == value(left, me.rank, turn)).all()
         sends.free()
 
     ranks.run(rule)

@@ -38,12 +38,12 @@ def test_messages_are_used_in_the_order_of_the_postings(ranks, payload):
         if not read_in_place(me):
             return
         for order in (me.others, me.others[::-1]):
-            found = [me.memory(payload) for _ in order]
+            received = [me.memory(payload) for _ in order]
             total, seen = me.memory(payload, 0), []
             yield from me.finish(me.start(
                 *(send(peer, me.memory(payload, me.rank)) for peer in me.others),
                 *(recv(peer, array, (*using(seen, total, peer), 0, total.size))
-                  for peer, array in zip(order, found))))
+                  for peer, array in zip(order, received))))
             assert seen == order
             assert (total == combined(me.size, order)).all()
             me.forget()
@@ -74,7 +74,7 @@ def test_parts_of_a_message_are_used_apart(ranks, payload):
     ranks.run(rule)
 
 
-@pytest.mark.parametrize("following", [("slot", "small", "registered", "large"),
+@pytest.mark.parametrize("following", [("cell", "small", "registered", "large"),
                                        ("registered",) * 5, ("large", "large", "large"), ()])
 def test_a_later_sender_is_not_kept_waiting_by_an_earlier_one(ranks, payload, following):
     """The first message of a batch is sent only after later ones have been taken.
@@ -88,19 +88,19 @@ def test_a_later_sender_is_not_kept_waiting_by_an_earlier_one(ranks, payload, fo
         last, empty = me.size - 1, me.memory("empty")
         if me.rank == 0:
             order = me.others
-            found = [me.memory(payload) for _ in order]
+            received = [me.memory(payload) for _ in order]
             total, seen = me.memory(payload, 0), []
             direct = read_in_place(me)
             batch = me.start(*(recv(peer, array, *([(*using(seen, total, peer), 0, total.size)]
                                                    if direct else []))
-                               for peer, array in zip(order, found)))
+                               for peer, array in zip(order, received)))
             later = [me.memory(kind) for kind in following]
             yield from me.finish(batch)
             yield from me.finish(*(me.start(recv(last, array)) for array in later))
             if direct:
                 assert seen == order and (total == combined(me.size, order)).all()
             else:
-                assert all((array == peer).all() for peer, array in zip(order, found))
+                assert all((array == peer).all() for peer, array in zip(order, received))
             for i, array in enumerate(later):
                 assert (array == 1000 + i).all()
             return
@@ -129,11 +129,11 @@ def test_two_messages_of_one_rank_are_taken_in_order(ranks):
         kinds = ("large", "registered", "large", "small", "registered")
         for turn in range(10):
             me.forget()
-            found = [me.memory(kind) for kind in kinds]
+            received = [me.memory(kind) for kind in kinds]
             yield from me.finish(me.start(
-                *(recv(left, array) for array in found),
+                *(recv(left, array) for array in received),
                 *(send(right, me.memory(kind, turn + i)) for i, kind in enumerate(kinds))))
-            for i, array in enumerate(found):
+            for i, array in enumerate(received):
                 assert (array == turn + i).all()
 
     ranks.run(rule)

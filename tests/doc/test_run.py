@@ -128,7 +128,7 @@ def test_program_may_start_mpi_itself(job, tmp_path):
         "assert not MPI.Is_initialized()\n"
         "MPI.Init()\n"
         "assert type(MPI.COMM_WORLD) is hpccoll.Comm\n"
-        "assert str(MPI.COMM_WORLD.topology) == '2x1'\n"
+        "assert str(MPI.COMM_WORLD.layout) == '2x1'\n"
         "assert MPI.COMM_WORLD.allreduce(1) == 2\n"
         "MPI.Finalize()\n")
     status, output = job(2, *RUN, "--topology", "2x1", tmp_path / "late.py")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.algorithms.flat import ring
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.cli import main
 from hpccoll.ir.schedule import Program
 from hpccoll.measure import candidates
@@ -322,10 +322,10 @@ def test_ranks_agree_on_the_candidates(collective):
     assert len(set(map(str, WORLD.allgather(chosen)))) == 1
 
 
-@pytest.mark.parametrize("name, wrapped, ours", [
+@pytest.mark.parametrize("name, forwarded, ours", [
     ("native", False, False), ("native", True, True), ("forwarded", False, True)])
-def test_the_native_method_is_measured_as_asked(name, wrapped, ours):
-    world = World(MPI.COMM_WORLD, Settings(), wrapped)
+def test_the_native_method_is_measured_as_asked(name, forwarded, ours):
+    world = World(MPI.COMM_WORLD, Settings(), hpccoll.Comm, forwarded)
     try:
         with world.method(candidates.Candidate(name), "allreduce") as method:
             assert isinstance(method.__self__, hpccoll.Comm) is ours

@@ -13,7 +13,7 @@ def test_a_measured_machine(world):
         return
     machine = calibrate(world, "here")
     assert len({repr(m) for m in world.allgather(machine)}) == 1
-    assert 1 <= len(machine.levels) <= world.topology.depth
+    assert 1 <= len(machine.levels) <= world.layout.depth
     for level in machine.levels:
         assert 1e-8 < level.alpha < 1
         assert 1e-13 < level.beta < 1e-6

@@ -186,7 +186,7 @@ def test_garbage_collection_frees_nothing():
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD))
     works(comm)
     gc.collect()
-    assert len(comm._life.wrappers) < 10
+    assert len(comm._lifetime.wrappers) < 10
 
 
 def test_a_new_communicator_under_an_old_handle_is_not_taken_for_the_old_one(world):
@@ -214,21 +214,21 @@ def test_a_class_of_a_users_own(world):
 def test_wrappers_must_agree_on_the_layout(world):
     ones = ",".join("1" * world.size)
     comm = world.Dup()
-    assert hpccoll.Comm(comm).topology == comm.topology
-    assert hpccoll.Comm(comm, topology=str(comm.topology)).topology == comm.topology
+    assert hpccoll.Comm(comm).layout == comm.layout
+    assert hpccoll.Comm(comm, layout=str(comm.layout)).layout == comm.layout
     if world.size > 1:
         with pytest.raises(ArgumentError, match="goes by .* already"):
-            hpccoll.Comm(comm, topology=ones).topology
-        assert str(hpccoll.Comm(comm.Dup(), topology=ones).topology) != str(comm.topology)
+            hpccoll.Comm(comm, layout=ones).layout
+        assert str(hpccoll.Comm(comm.Dup(), layout=ones).layout) != str(comm.layout)
     comm.Free()
 
 
-def test_explain_and_topology(world):
+def test_explain_and_layout(world):
     text = world.explain("allreduce", 4 << 20)
     assert "allreduce" in text and "ring" in text and "native" in text
-    assert world.topology.size == world.size
-    flat = hpccoll.Comm(world.Dup(), topology=str(world.size))
-    assert flat.topology.size == world.size
+    assert world.layout.size == world.size
+    flat = hpccoll.Comm(world.Dup(), layout=str(world.size))
+    assert flat.layout.size == world.size
     flat.Free()
 
 

@@ -4,7 +4,6 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm.blocking import place_of
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import discover
 from hpccoll.machine.levels import LEVELS
@@ -63,8 +62,8 @@ def test_rules_know_of_a_fabric(monkeypatch, tmp_path, there):
     if there:
         (tmp_path / "cxi0").touch()
     comm = hpccoll.Comm(WORLD.Dup())
-    assert comm.topology.size == WORLD.size
-    assert same(WORLD, place_of(existing(comm))).fabric == there
+    assert comm.layout.size == WORLD.size
+    assert same(WORLD, existing(comm).place).fabric == there
     comm.Free()
 
 
@@ -103,7 +102,7 @@ def test_a_file_that_cannot_serve_is_an_error_on_every_rank(alone, monkeypatch, 
 
 def test_a_communicator_uses_the_levels_that_the_environment_names(monkeypatch, world):
     monkeypatch.setenv("HPCCOLL_LEVELS", ",".join(LEVELS))
-    assert world.topology.size == WORLD.size
+    assert world.layout.size == WORLD.size
     x = WORLD.rank + 1
     with world.using(allreduce="rails"):
         assert hpccoll.Comm(world).allreduce(x) == WORLD.size * (WORLD.size + 1) // 2

@@ -8,8 +8,8 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.algorithms.flat import recursive_doubling
-from hpccoll.comm.communicator import MOST_WISHES
-from hpccoll.comm.recall import MOST_SHAPES
+from hpccoll.comm.base import MOST_WISHES
+from hpccoll.comm.cache import MOST_SIGNATURES
 from hpccoll.runtime.context import MOST_KEPT, MOST_PREPARED, existing
 
 #: Calls in all, and those after which everything that is kept has been made.
@@ -75,7 +75,7 @@ def test_mixed_calls_leave_nothing_behind(world):
         context = existing(comm)
         if context is None:  # alone, and the MPI library served everything
             continue
-        assert max(len(context.choices), len(context.seen)) <= MOST_KEPT
+        assert max(len(context.plans), len(context.seen)) <= MOST_KEPT
         assert context.prepared.weight <= MOST_PREPARED
         assert not context.abandoned
     for request in lasting:
@@ -86,15 +86,15 @@ def test_mixed_calls_leave_nothing_behind(world):
 
 @pytest.mark.mpi
 def test_sizes_and_wishes_that_are_always_new_are_forgotten(world):
-    for count in range(1, MOST_SHAPES + 100):
+    for count in range(1, MOST_SIGNATURES + 100):
         world.Allreduce(numpy.ones(count, "i1"), numpy.empty(count, "i1"))
-    assert len(world._shapes) <= MOST_SHAPES
+    assert len(world._cache) <= MOST_SIGNATURES
     data, out = numpy.ones(4), numpy.empty(4)
     for _ in range(3 * MOST_WISHES):
         with world.using(allreduce=lambda rank, size: recursive_doubling.allreduce(rank, size)):
             world.Allreduce(data, out)
         assert (out == world.size).all()
-    assert len(world._seen_under) <= MOST_WISHES + 1
+    assert len(world._caches) <= MOST_WISHES + 1
 
 
 @pytest.mark.mpi

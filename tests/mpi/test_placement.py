@@ -40,8 +40,8 @@ def shuffled():
 
 @pytest.fixture(params=[dealt, shuffled], ids=["dealt", "shuffled"])
 def comm(request):
-    made = hpccoll.Comm(MPI.Intracomm(WORLD).Dup(), topology=str(request.param()))
-    assert made.topology == request.param()
+    made = hpccoll.Comm(MPI.Intracomm(WORLD).Dup(), layout=str(request.param()))
+    assert made.layout == request.param()
     yield made
     made.Free()
 
@@ -88,9 +88,9 @@ def test_an_operator_that_does_not_commute_gets_its_rank_order(comm):
 
 
 def test_a_schedule_that_loses_rank_order_is_refused_for_such_an_operator(comm):
-    if comm.topology.order is None:
+    if comm.layout.order is None:
         return
-    op, made = affine(), hpccoll.schedule("allreduce", "leader", topology=comm.topology)
+    op, made = affine(), hpccoll.schedule("allreduce", "leader", topology=comm.layout)
     given, out = numpy.ones(6, "c16"), numpy.zeros(6, "c16")
     with comm.using(allreduce=made):
         comm.Allreduce(given, out)
@@ -101,10 +101,10 @@ def test_a_schedule_that_loses_rank_order_is_refused_for_such_an_operator(comm):
 
 
 def test_explain_names_the_order(comm):
-    assert hpccoll.Comm(comm).topology == comm.topology
+    assert hpccoll.Comm(comm).layout == comm.layout
     with comm.using(allreduce="leader"):
         text = comm.explain("allreduce", 1 << 20)
-    assert SIZE > 16 or f"topology={comm.topology}" in text
+    assert SIZE > 16 or f"topology={comm.layout}" in text
 
 
 def test_nodes_that_ranks_are_dealt_out_over_are_found():
@@ -120,5 +120,5 @@ def test_nodes_that_ranks_are_dealt_out_over_are_found():
 
 @pytest.mark.parametrize("order", ["", "0,0", "0-999", "x"])
 def test_a_bad_order_is_an_error_on_every_rank(order):
-    with pytest.raises(ArgumentError, match="^topology: "):
-        hpccoll.Comm(WORLD, topology=f"{SIZE}@{order}")
+    with pytest.raises(ArgumentError, match="^layout: "):
+        hpccoll.Comm(WORLD, layout=f"{SIZE}@{order}")

@@ -18,6 +18,7 @@ from hpccoll.errors import TuningError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.measure import probe as probing
 from hpccoll.measure import survey
+from hpccoll.tune import loading
 from hpccoll.tune.table import Candidate, read, render
 
 WORLD = MPI.COMM_WORLD
@@ -36,10 +37,12 @@ def probes(monkeypatch):
         return measure(*args, **given)
 
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(survey, "PROBE", survey.PROBE._replace(
-        collectives=("allreduce", "bcast"), sizes=(64, 1024), seconds=2.0, most=3))
-    monkeypatch.setattr(survey, "survey", counted)
-    monkeypatch.setattr(probing, "_found", {})
+    short = survey.PROBE._replace(
+        collectives=("allreduce", "bcast"), sizes=(64, 1024), seconds=2.0, most=3)
+    for module in (survey, probing):
+        monkeypatch.setattr(module, "PROBE", short)
+    monkeypatch.setattr(probing, "survey", counted)
+    monkeypatch.setattr(loading, "_probed", {})
     monkeypatch.setenv("HPCCOLL_TUNING", "probe")
     return count
 
@@ -80,7 +83,7 @@ def test_a_place_is_probed_once_and_kept(monkeypatch, cache, probes):
     assert all(NATIVE in times and 2 <= len(times) <= 4
                for curve in curves.values() for _, times in curve)
     # What this job goes by is what later jobs read.
-    assert comm._life.tuned.probed == curves
+    assert comm.tuned.probed == curves
     # A later communicator reads them, and so does a job that asks for no probe.
     for setting in ("probe", None):
         if setting is None:
@@ -96,9 +99,9 @@ def test_a_place_is_probed_once_and_kept(monkeypatch, cache, probes):
 def test_another_layout_is_another_place(cache, probes):
     layout = "x".join(["1"] * 2) if WORLD.size == 1 else ",".join("1" * WORLD.size)
     for topology in (None, layout, None, layout):
-        comm = hpccoll.Comm(WORLD.Dup(), topology=topology)
+        comm = hpccoll.Comm(WORLD.Dup(), layout=topology)
         works(comm, 16)
-        assert comm._life.tuned.probed
+        assert comm.tuned.probed
         comm.Free()
     assert len(probes) == 2
     assert {str(hpccoll.ir.topology.Topology.parse(m.topology)) for m in table_of(cache)} == {
@@ -131,8 +134,8 @@ def test_where_nothing_can_be_written_the_job_goes_on(monkeypatch, cache, probes
 
 
 def test_where_nothing_can_be_measured_nobody_tries_again(monkeypatch, cache, probes):
-    measure = survey.survey
-    monkeypatch.setattr(survey, "survey", lambda *args, **given: measure(
+    measure = probing.survey
+    monkeypatch.setattr(probing, "survey", lambda *args, **given: measure(
         *args, **given)._replace(curves={}))
     said = []
     for _ in range(3):
@@ -212,7 +215,7 @@ def test_nobody_is_probed_unasked(monkeypatch, cache, probes):
 def test_every_collective_is_probed(monkeypatch, cache):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     plan = survey.PROBE._replace(sizes=(64, 4096), seconds=20.0, most=2)
-    outcome = survey.survey(WORLD, plan)
+    outcome = survey.survey(WORLD, plan, hpccoll.Comm)
     assert outcome.failures == {} and not outcome.interrupted
     if WORLD.rank == 0:
         assert {collective for collective, _ in outcome.curves} == set(COLLECTIVES)

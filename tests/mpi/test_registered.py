@@ -108,7 +108,7 @@ def test_what_cannot_be_made_is_refused(world, shape, dtype, error):
 
 def test_where_there_is_no_room_arrays_are_ordinary(world, monkeypatch):
     world.Barrier()
-    world.topology  # what the communicator itself needs is there already
+    world.layout  # what the communicator itself needs is there already
     monkeypatch.setattr(mapping, "DIRECTORY", "/nowhere")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -138,9 +138,9 @@ def test_nodes_without_shared_memory_use_messages(world, monkeypatch, missing):
 
 @pytest.mark.parametrize("readv", [True, False])
 def test_ranks_without_room_for_slots_do_without(world, monkeypatch, readv):
-    monkeypatch.setattr(mapping.Shared, "populate", lambda *_: world.rank % 2 == 1)
+    monkeypatch.setattr(mapping.SharedMemory, "populate", lambda *_: world.rank % 2 == 1)
     child = world.Dup()
-    child.topology  # which makes its shared memory
+    child.layout  # which makes its shared memory
     if not readv:
         existing(child).node.readv = None
     with child.using(allreduce="ring"):

@@ -27,7 +27,7 @@ OURS = {collective: next(iter(table)) for collective, table in ALGORITHMS.items(
 def comm(world):
     with world.using(**OURS):
         yield world
-    assert not PROGRESS.flights
+    assert not PROGRESS.operations
 
 
 def summed(comm, count=4):
@@ -119,9 +119,9 @@ def test_progress_needs_no_help(comm):
     out = numpy.full(200_000, numpy.nan)
     request = comm.Iallreduce(mine(comm, 200_000), out)
     deadline = time.monotonic() + 60
-    while not request._flight.over and time.monotonic() < deadline:
+    while not request._operation.over and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert request._flight.over and (out == summed(comm, 200_000)).all()
+    assert request._operation.over and (out == summed(comm, 200_000)).all()
     request.Wait()
 
 
@@ -163,7 +163,7 @@ def test_buffers_live_until_the_end(comm):
     junk = [numpy.full(30_000, -1.) for _ in range(10)]
     MPI.Request.Waitall(requests)
     assert gathered.tolist() == list(range(comm.size)) and junk[0][0] == -1
-    assert all(r._flight.buffers is None for r in requests)
+    assert all(r._operation.buffers is None for r in requests)
 
 
 @pytest.mark.mpi(min_size=2)
@@ -187,7 +187,7 @@ def test_misuse_is_loud(comm):
         with pytest.raises(RequestError, match="cannot be cancelled"):
             refuse()
     assert isinstance(RequestError("text"), MPI.Exception)
-    if not request._flight.over:
+    if not request._operation.over:
         with pytest.raises(RequestError, match="under way"):
             request.Free()
     request.Wait()
@@ -210,7 +210,7 @@ def test_waiting_for_a_rank_that_does_not_come_ends(monkeypatch, begin):
             with pytest.raises(CollectiveTimeout) as caught:
                 begin(comm)
             assert caught.value.rank == 0 and caught.value.peers and caught.value.seconds == 0.2
-    assert not PROGRESS.flights
+    assert not PROGRESS.operations
     MPI.COMM_WORLD.Barrier()  # the communicator has messages on the way for good: not freed
 
 
@@ -235,11 +235,11 @@ def test_a_request_that_failed_cannot_be_started_again(monkeypatch):
 
 def test_errors_of_the_thread_reach_those_who_wait_for_all(comm, capfd):
     request = comm.Iallreduce(mine(comm, 100_000), numpy.empty(100_000))
-    flight = request._flight
-    with flight.lock:
-        broken = not flight.over
+    operation = request._operation
+    with operation.lock:
+        broken = not operation.over
         if broken:
-            flight._land(RuntimeError("something broke"))
+            operation._complete(RuntimeError("something broke"))
     if broken:
         with pytest.raises(MPI.Exception):
             MPI.Request.Waitall([request])
@@ -365,7 +365,7 @@ def test_freeing_a_communicator_waits_for_its_collectives(comm):
     with dup.using(**OURS):
         request = dup.Iallreduce(mine(comm, 50_000), out)
     dup.Free()
-    assert not PROGRESS.flights
+    assert not PROGRESS.operations
     request.Wait()
     assert (out == summed(comm, 50_000)).all()
 
@@ -411,10 +411,10 @@ def test_calls_alone_move_on_what_is_left_to_them(world):
         prepared = comm.Allreduce_init(mine(comm, 200_000), other)
         prepared.Start()
         threaded = world.Iallreduce(mine(comm, 4), numpy.empty(4))
-    assert not left._flight.threaded and not prepared._flight.threaded
+    assert not left._operation.threaded and not prepared._operation.threaded
     MPI.Request.Waitall([threaded])
     time.sleep(0.02)
-    assert not left._flight.over and not prepared._flight.over
+    assert not left._operation.over and not prepared._operation.over
     while not left.Test():  # moves both on
         time.sleep(0)
     while not prepared.Get_status():

@@ -301,9 +301,10 @@ def test_malformed_environment_names_the_variable(monkeypatch, variable, text):
 
 
 @pytest.mark.parametrize("text", ["2xx", "0", "-1", "", f"{MPI.COMM_WORLD.Get_size() + 1}"])
-def test_malformed_topology(text):
-    with pytest.raises(ArgumentError):
-        hpccoll.Comm(MPI.COMM_WORLD, topology=text)
+def test_malformed_layout(text):
+    with pytest.raises(ArgumentError, match="^layout: ") as caught:
+        hpccoll.Comm(MPI.COMM_WORLD, layout=text)
+    assert caught.value.argument == "layout"
 
 
 def test_dead_communicators(world):
@@ -317,7 +318,7 @@ def test_dead_communicators(world):
     for comm in (dup, other, again, hpccoll.Comm(), hpccoll.Comm(MPI.COMM_NULL)):
         for call in (lambda c: c.Barrier(), lambda c: c.Allreduce(numpy.ones(1), out),
                      lambda c: c.Ibarrier(), lambda c: c.Bcast_init(out), lambda c: c.bcast(1),
-                     lambda c: c.allreduce(1), lambda c: c.topology, lambda c: c.Free()):
+                     lambda c: c.allreduce(1), lambda c: c.layout, lambda c: c.Free()):
             with pytest.raises(CommunicatorError) as caught:
                 call(comm)
             assert isinstance(caught.value, MPI.Exception)

@@ -20,9 +20,8 @@ from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import survey
 from hpccoll.runtime.context import existing
-from hpccoll.tune.fingerprint import here
 from hpccoll.tune.online import MOST_TRIALS
-from hpccoll.tune.table import Candidate, read, render, sealed, write
+from hpccoll.tune.table import Candidate, fingerprint, read, render, sealed, write
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -39,9 +38,9 @@ def path(tmp_path):
 def machine():
     """What the tests run on."""
     comm = hpccoll.Comm(WORLD.Dup())
-    assert comm.topology.size == WORLD.size
+    assert comm.layout.size == WORLD.size
     context = existing(comm)
-    found = here(context.topology, context.oversubscribed)
+    found = fingerprint(context.topology, context.place.oversubscribed)
     comm.Free()
     return found
 
@@ -84,14 +83,14 @@ def test_a_table_decides(monkeypatch, path):
     for _ in range(4):
         works(comm)
         works(comm, 2)
-    plans = [key[1] for key in existing(comm).choices]
+    plans = [key[1] for key in existing(comm).plans.entries]
     assert plans == ["ring"]
     text = comm.explain("allreduce", 4000)
-    assert f"ring (measured: 1000 ms in {path})" in text and f"from {path}" in text
+    assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
     # Another wrapper of the same communicator knows it too, and a wish wins.
     with hpccoll.Comm(comm).using(allreduce="recursive_doubling") as other:
         works(other)
-    assert "recursive_doubling" in [key[1] for key in existing(comm).choices]
+    assert "recursive_doubling" in [key[1] for key in existing(comm).plans.entries]
     comm.Free()
 
 
@@ -232,7 +231,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again(monkeypatch, busy
         begin(surveyor, numbers, part)
 
     monkeypatch.setattr(survey.Surveyor, "begin", counted)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False), hpccoll.Comm)
     assert begun == [0, 1, 2, *busy] and not outcome.interrupted
     if WORLD.rank == 0:
         (curve,) = outcome.curves.values()
@@ -253,7 +252,7 @@ def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
 
     monkeypatch.setattr(survey.Surveyor, "resume", watched)
     barrier.number = -1
-    survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8,), 20.0, thorough=False))
+    survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8,), 20.0, thorough=False), hpccoll.Comm)
     assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
 
 
@@ -264,7 +263,7 @@ def test_segments_depend_on_time_and_nodes(monkeypatch, nodes, thorough, expecte
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
     plan = survey.SurveyPlan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough)
-    outcome = survey.survey(WORLD, plan, topology=layout)
+    outcome = survey.survey(WORLD, plan, hpccoll.Comm, topology=layout)
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {candidate.segment_bytes for candidate in times} == {0, *expected}
@@ -320,7 +319,7 @@ def test_rank_0_alone_complains(words):
 @alone
 def test_a_survey_ends_when_its_time_is_spent():
     plan = survey.SurveyPlan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
-    outcome = survey.survey(WORLD, plan)
+    outcome = survey.survey(WORLD, plan, hpccoll.Comm)
     assert not outcome.interrupted and outcome.curves == {} and outcome.failures == {}
     assert outcome.machine == machine()
 
@@ -330,7 +329,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
     broken = ALGORITHMS["allreduce"]["ring"]._replace(build=lambda rank, size: Program(()))
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False), hpccoll.Comm)
     assert outcome.failures["allreduce", RING] > 0
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -342,7 +341,7 @@ def test_parameters_and_segments_are_tried_too(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(survey, "NEAR", 1e9)  # whoever is fast today
     plan = survey.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
-    outcome = survey.survey(WORLD, plan)
+    outcome = survey.survey(WORLD, plan, hpccoll.Comm)
     if WORLD.rank == 0:
         (_, small), (_, large) = outcome.curves["bcast", True]
         assert Candidate("knomial", (("k", 2),)) in small
@@ -353,7 +352,7 @@ def test_parameters_and_segments_are_tried_too(monkeypatch):
 @alone
 def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True), hpccoll.Comm)
     assert outcome.failures == {}
     if WORLD.rank == 0:
         assert set(outcome.curves) == {("allreduce", True), ("allreduce", False), ("reduce", True),
@@ -368,7 +367,7 @@ def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
 @alone
 def test_a_survey_that_is_stopped_ends_on_all_ranks():
     plan = survey.SurveyPlan(("allreduce",), (8, 64), 1.0, False)
-    outcome = survey.survey(WORLD, plan, stopped=lambda: WORLD.rank == 0)
+    outcome = survey.survey(WORLD, plan, hpccoll.Comm, stopped=lambda: WORLD.rank == 0)
     assert outcome.interrupted and outcome.curves == {}
 
 
@@ -376,7 +375,7 @@ def test_a_survey_that_is_stopped_ends_on_all_ranks():
 def verdicts(comm):
     """What online tuning has found, the same on every rank: method, bytes, turns, winner."""
     found = [(key[0], key[1], trial.turn, trial.verdict and trial.verdict.label)
-             for key, trial in comm._life.tuned.trials.items()]
+             for key, trial in comm.tuned.trials.items()]
     assert len(set(map(str, WORLD.allgather(found)))) == 1
     return found
 
@@ -411,7 +410,7 @@ def test_online_tuning_is_right_at_every_call_and_agreed(monkeypatch):
 def test_online_tuning_decides_once_for_many_arrays_and_wrappers(monkeypatch):
     comm = tuned_comm(monkeypatch, "online")
     other = hpccoll.Comm(comm)
-    assert "not decided yet" in comm.explain("allreduce", 64) or comm._life.tuned is None
+    assert "not decided yet" in comm.explain("allreduce", 64) or comm.tuned is None
     for call in range(70):
         works((comm, other)[call % 2], 16)
     ((name, nbytes, turns, winner),) = verdicts(comm)
@@ -465,7 +464,7 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
             comm.explain("allreduce", nbytes)  # what one rank asks for counts for nothing
     for count in range(1, MOST_TRIALS + 10):
         works(comm, count)
-    turns = [trial.turn for trial in comm._life.tuned.trials.values()]
+    turns = [trial.turn for trial in comm.tuned.trials.values()]
     assert sum(turn > 0 for turn in turns) == MOST_TRIALS
     assert "(rule: " in comm.explain("bcast", 64).splitlines()[0]
     comm.Free()
@@ -475,7 +474,7 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
 def test_what_is_measured_by_name_promises_nothing(monkeypatch):
     monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False), hpccoll.Comm)
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {NATIVE, RING} <= set(times)
@@ -495,7 +494,7 @@ def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
         visits.append((numbers[0], len(surveyor.goes.get(numbers[0], ())) - before))
 
     monkeypatch.setattr(survey.Surveyor, "resume", noted)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64, 512), 60.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64, 512), 60.0, False), hpccoll.Comm)
     assert outcome.failures == {} and not outcome.interrupted
     # All points of a round before the next one, and results on rank 0.
     assert visits == [(0, WORLD.rank == 0), (1, WORLD.rank == 0)] * survey.MORE
@@ -506,5 +505,5 @@ def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(survey, "CLOSE", 0.0)
     monkeypatch.setattr(survey.Surveyor, "resume", None)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 60.0, False))
+    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 60.0, False), hpccoll.Comm)
     assert outcome.failures == {} and not outcome.interrupted

@@ -7,7 +7,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.calls.resolve import METHODS as COLLECTIVE
+from hpccoll.calls.call import METHODS as COLLECTIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.testing import exact

@@ -171,3 +171,10 @@ def test_public_names():
         assert getattr(hpccoll, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'Com'"):
         hpccoll.Com
+
+
+def test_transports_know_bytes_and_peers_only():
+    for module, path in MODULES.items():
+        if room_of(module) == "transport":
+            rooms = {room_of(name) for name in imports(path) if name.split(".")[0] == "hpccoll"}
+            assert rooms <= {"errors", "transport"}, module

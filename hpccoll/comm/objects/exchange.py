@@ -30,7 +30,8 @@ from hpccoll.comm.objects.wire import (
 )
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.context import OBJECTS_TAG, Context
-from hpccoll.runtime.executor import TRIES, Watch
+from hpccoll.runtime.executor import TRIES
+from hpccoll.runtime.waiting import Watch
 from hpccoll.transport import Batch, Posting
 
 #: Tags on the private communicator, of frames and of what follows them; blocking collectives use
@@ -248,8 +249,9 @@ class ObjectExchange:
 
     def batch(self, *messages: tuple[str, int, Any]) -> Batch:
         """Prepare messages that move together, by kind, peer and memory."""
-        return self.context.endpoint.batch([Posting(kind, peer, numpy.frombuffer(memory, "u1"))
-                                          for kind, peer, memory in messages], TAG, True)
+        return self.context.endpoint.batch(
+            [Posting(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
+             for kind, peer, memory in messages], TAG, True)
 
     def wait(self, test: Callable[..., bool], peer: int) -> None:
         """Wait for a message.

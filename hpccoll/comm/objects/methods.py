@@ -20,13 +20,14 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.calls.resolve import check_root
+from hpccoll.comm.base import Base
 from hpccoll.comm.objects.exchange import ObjectExchange, Operator
 from hpccoll.comm.objects.wire import FRAME, IMMUTABLE, LONG, Failure, landing, read, write
 from hpccoll.errors import ArgumentTypeError
 
 
-class Objects:
-    """Mixin: the lower-case collectives. Mixed into subclasses of ``MPI.Intracomm``."""
+class Objects(Base):
+    """The lower-case collectives."""
 
     _frame: bytearray | None = None
 
@@ -58,7 +59,7 @@ class Objects:
         if post is None:
             return super().allreduce(sendobj, op)
         # Ranks that share processors pay for every message that wakes one up.
-        if (post.size & (post.size - 1) or post.context.oversubscribed
+        if (post.size & (post.size - 1) or post.context.place.oversubscribed
                 or not (isinstance(op, MPI.Op) and op.is_predefined)):
             return self._share(post.combine(sendobj, op), 0, True)
         value, everywhere = post.spread(sendobj, op)
@@ -86,11 +87,9 @@ class Objects:
             raise ArgumentTypeError("op", f"expected an MPI.Op or a function, got {op!r}")
         if self.Get_size() == 1:
             return None
-        context = self._private()
-        if context.post is None:
-            context.post = ObjectExchange(context)
-        context.post.title, context.post.failure = f"{name} of objects", None
-        return context.post
+        exchange = self._private().service(ObjectExchange)
+        exchange.title, exchange.failure = f"{name} of objects", None
+        return exchange
 
     def _share(self, obj: Any, root: int, owned: bool) -> Any:
         """Send the root's object to every rank.

@@ -25,9 +25,9 @@ from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain.plotting import new_figure
 from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
-from hpccoll.explain.text import size_text
 from hpccoll.tools.bench import records
 from hpccoll.tools.bench.records import Record
+from hpccoll.units import size_text
 
 #: What Open MPI needs to be told where there are more ranks than cores; the user's own words win.
 CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy
 from mpi4py import MPI
 
+from hpccoll.comm import Comm
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import NonblockingForm
 from hpccoll.measure.cases import Case
@@ -196,7 +197,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
         report: is told the course on rank 0.
         stopped, progress: as for a benchmark of blocking collectives.
     """
-    world = World(comm, options.settings)
+    world = World(comm, options.settings, Comm)
     todo = planned(options, world.size)
     buffers = Buffers(world, options, todo)
     environment = record(comm, options.layout)

@@ -8,9 +8,10 @@ from typing import Any
 from hpccoll.config import NATIVE
 from hpccoll.explain.plotting import new_figure
 from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
+from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import ratios
 from hpccoll.tools.bench.report import Group
-from hpccoll.tune.fingerprint import library
+from hpccoll.units import short_size_text
 
 #: Colours above and below a ratio of 1.
 BETTER, WORSE = "#e8f4ea", "#fbecea"
@@ -115,7 +116,7 @@ def _dress(panel: Any, row: Sequence[Group], title: str) -> None:
     if sizes[0]:
         panel.set_xscale("log", base=2)
         shown = _spaced(sizes)
-        panel.set_xticks(shown, [_size(nbytes) for nbytes in shown])
+        panel.set_xticks(shown, [short_size_text(nbytes) for nbytes in shown])
         panel.set_xticks([], minor=True)
         panel.set_xlabel("bytes", color=INK)
     else:
@@ -148,14 +149,7 @@ def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[s
     ranks = environment["ranks"]
     return (", ".join(what + [" ".join(kind)] * bool(kind))
             + f", on {ranks} rank{'s' * (ranks != 1)}: hpccoll and "
-            + library(environment["mpi"]))
-
-
-def _size(nbytes: int) -> str:
-    for scale, unit in ((30, "G"), (20, "M"), (10, "K")):
-        if nbytes >= 1 << scale:
-            return f"{nbytes / (1 << scale):.3g}{unit}"
-    return str(nbytes)
+            + library_name(environment["mpi"]))
 
 
 def _spaced(sizes: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import __version__
-from hpccoll.tune.fingerprint import cpu, library
+from hpccoll.machine.identity import library_name, library_version, processor, thread_level
 
 #: Environment variables that steer MPI libraries, transports and hpccoll.
 PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
@@ -23,8 +23,6 @@ PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI
 LAUNCHER = ("OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_initial_wdir",
             "OMPI_MCA_num_procs", "I_MPI_HYDRA_", "I_MPI_INFO_", "I_MPI_INTERNAL_",
             "I_MPI_PIN_INFO", "I_MPI_PIN_MAPPING", "I_MPI_BIND_WIN_", "I_MPI_RETURN_WIN_")
-THREADS = {MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",
-           MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple"}
 
 
 def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
@@ -32,16 +30,15 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
     hosts = comm.gather(MPI.Get_processor_name(), 0)
     if hosts is None:
         return None
-    version = " ".join(MPI.Get_library_version().split("\0")[0].split())
     return {
-        "mpi": version, "library": library(version),
+        "mpi": library_version(), "library": library_name(),
         "mpi_standard": ".".join(map(str, MPI.Get_version())),
-        "thread_level": THREADS[MPI.Query_thread()],
+        "thread_level": thread_level(),
         "mpi4py": mpi4py.__version__, "numpy": numpy.__version__,
         "hpccoll": __version__, "python": platform.python_version(),
         "ranks": len(hosts), "hosts": dict(Counter(hosts)), "rank_hosts": hosts,
         "topology": topology,
-        "cpu": cpu(), "cores": os.cpu_count(), "kernel": platform.release(),
+        "cpu": processor(), "cores": os.cpu_count(), "kernel": platform.release(),
         "command": shlex.join(["hpccoll", *sys.argv[1:]]),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from hpccoll.config import NATIVE
+from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
 from hpccoll.tools.bench import regret
-from hpccoll.tune.fingerprint import library
 
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
@@ -163,7 +163,7 @@ def header(environment: Mapping[str, Any]) -> list[str]:
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
     layout = f", topology {environment['topology']}" if environment["topology"] else ""
     lines = [
-        f"hpccoll {environment['hpccoll']}, {library(environment['mpi'])}, "
+        f"hpccoll {environment['hpccoll']}, {library_name(environment['mpi'])}, "
         f"mpi4py {environment['mpi4py']}, NumPy {environment['numpy']}, "
         f"Python {environment['python']}, thread level {environment['thread_level']}",
         f"{ranks} rank{'s' * (ranks != 1)} on {', '.join(named[:NAMED])}{more}{layout}; "

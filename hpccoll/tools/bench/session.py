@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
+from hpccoll.comm import Comm
 from hpccoll.config import NATIVE, load
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
@@ -122,7 +123,7 @@ class Buffers:
         self.rank, self.arena, self.kind = world.rank, None, "ordinary"
         if options.registered:
             largest = max(case.nbytes for case in todo)
-            self.arena = Arena(world.measured, largest, options.settings.rotate,
+            self.arena = Arena(world.measured, Comm, largest, options.settings.rotate,
                                options.settings.topology)
             self.kind = "registered" if self.arena.registered else "unregistered"
 
@@ -163,18 +164,18 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         stopped: tells on rank 0 that it shall end early.
         progress: is told on rank 0 what is measured and which part of everything is done.
     """
-    world = World(comm, _spread(options.settings, options.sweeps))
+    world = World(comm, _spread(options.settings, options.sweeps), Comm)
     todo = planned(options, world.size)
     rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
     buffers = Buffers(world, options, todo)
     if options.peers:
-        world.gloo = Gloo(world.control)
+        world.peers[GLOO] = peer = Gloo(world.control)
     environment = record(comm, options.layout)
     listeners = list(reports) if environment is not None else []
     if environment is not None:
         environment |= {"copy_rate": rate, "buffers": buffers.kind,
                         "calls": options.settings.form.about,
-                        "peers": {GLOO: world.gloo.version} if world.gloo else {}}
+                        "peers": {GLOO: peer.version} if options.peers else {}}
     for report in listeners:
         report.begin(environment)
     audience = Audience(listeners, options, world.size)
@@ -209,7 +210,7 @@ def _visit(world: World, options: Options, case: Case, buffers: Buffers,
     memories = buffers.make(case, options.settings.rotate)
     chosen, refused = options.settings.form.select(options.wanted, case, memories[0],
                                                    options.hierarchical)
-    if world.gloo is not None:
+    if GLOO in world.peers:
         problem = objection(case)
         refused |= {GLOO: problem} if problem else {}
         chosen += [] if problem else [choosing.Candidate(GLOO)]

@@ -24,8 +24,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll import config
 from hpccoll.errors import HpccollError
-from hpccoll.tools.bench.provenance import THREADS
-from hpccoll.tune.fingerprint import library
+from hpccoll.machine.identity import library_name, library_version, thread_level
 
 #: Launchers: variables for a rank and for the number of ranks. The first that is there counts,
 #: because a launcher inside a Slurm job has both its own and Slurm's.
@@ -92,15 +91,14 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         config.load(environ)
     except HpccollError as error:
         problem = str(error)
-    raw = " ".join(MPI.Get_library_version().split("\0")[0].split())
     versions = {
-        "MPI library": raw, "hpccoll": f"{hpccoll.__version__} ({build()})",
+        "MPI library": library_version(), "hpccoll": f"{hpccoll.__version__} ({build()})",
         "mpi4py": mpi4py.__version__, "NumPy": numpy.__version__,
         "Python": platform.python_version(), "interpreter": sys.executable}
     return RankFacts(
         world.Get_rank(), world.Get_size(), launched(environ), launcher(environ),
-        environ.get("SLURMD_NODENAME") or platform.node(), library(raw),
-        THREADS[MPI.Query_thread()], versions, tuple(sorted(os.sched_getaffinity(0))),
+        environ.get("SLURMD_NODENAME") or platform.node(), library_name(),
+        thread_level(), versions, tuple(sorted(os.sched_getaffinity(0))),
         {name: value for name, value in sorted(environ.items())
          if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
         problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), _devices(),
@@ -141,7 +139,7 @@ def _tried(mine: RankFacts) -> RankFacts:
         with comm.using(allreduce="ring" if mine.size < 1000 else "recursive_doubling"):
             comm.Allreduce(x, out)
         right = bool((out == mine.size * (mine.size + 1) // 2).all())
-        layout = str(comm.topology)
+        layout = str(comm.layout)
         state = existing(comm)
         node = state.node if state else None
         shared = single = None

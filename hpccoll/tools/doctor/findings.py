@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
+from hpccoll.units import count_text, ranks_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
 #: or otherwise than meant; ``note`` - good to know; ``ok``.
@@ -70,7 +71,7 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
                       f"{first.slurm['SLURM_NTASKS']} tasks",
                       "give the launcher no number of its own, or mean it")
     else:
-        yield Finding(OK, "world", f"{_count(size, 'rank')}, started by {first.launcher}")
+        yield Finding(OK, "world", f"{count_text(size, 'rank')}, started by {first.launcher}")
 
 
 def _plugin(facts: RankFacts) -> str:
@@ -128,8 +129,8 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     nodes = _parts(facts, lambda each: each.node)
     if all("SLURMD_NODENAME" in each.slurm or "SLURM_NODEID" in each.slurm for each in facts):
         placed = _parts(facts, lambda each: each.host)
-        told = (f"Slurm placed the ranks on {_count(len(placed), 'node')}, the MPI library sees "
-                f"{_count(len(nodes), 'group')} that {'share' if len(nodes) > 1 else 'shares'} "
+        told = (f"Slurm placed the ranks on {count_text(len(placed), 'node')}, the MPI library sees "
+                f"{count_text(len(nodes), 'group')} that {'share' if len(nodes) > 1 else 'shares'} "
                 "memory")
         shape = f"{len(placed)}x{len(facts) // len(placed)}"
         same = sorted(placed.values()) == sorted(nodes.values())
@@ -146,7 +147,7 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                 f"HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
     sizes = {len(ranks) for ranks in nodes.values()}
     yield Finding(OK, "layout", f"{facts[0].layout or 'unknown'} "
-                  f"({_count(len(nodes), 'node')}, "
+                  f"({count_text(len(nodes), 'node')}, "
                   f"{_range(sizes)} ranks each)")
     if any(ranks[-1] - ranks[0] >= len(ranks) for ranks in nodes.values()):
         yield Finding(WARNING, "layout", "ranks are not numbered node by node",
@@ -279,22 +280,6 @@ CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
     library, versions, settings, layout, binding, memory, devices, result)
 
 
-def ranks_text(ranks: Sequence[int]) -> str:
-    """Ranks in few words.
-
-    >>> ranks_text([0, 1, 2, 5]), ranks_text([7])
-    ('ranks 0-2,5', 'rank 7')
-    """
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
-
-
 def _parts(facts: Iterable[RankFacts], key: Callable[[RankFacts], object]) -> dict:
     """Ranks by what the key says of them."""
     found: dict = {}
@@ -320,7 +305,3 @@ def _range(numbers: Iterable[int]) -> str:
     """
     ordered = sorted(set(numbers))
     return " to ".join(map(str, ordered[:1] + ordered[1:][-1:]))
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + "s" * (number != 1)

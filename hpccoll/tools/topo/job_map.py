@@ -11,7 +11,8 @@ from hpccoll import config
 from hpccoll.errors import HpccollError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import read_network
-from hpccoll.machine.levels import NODE, Grouping, Position, layout, parse_network, position
+from hpccoll.machine.levels import NODE, Grouping, Position, layout, position
+from hpccoll.machine.slurm import parse_network
 
 
 class JobMap(NamedTuple):

@@ -11,9 +11,9 @@ from rich.tree import Tree
 
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import NODE, SWITCH
-from hpccoll.tools.doctor.findings import ranks_text
 from hpccoll.tools.topo.job_map import JobMap
 from hpccoll.tools.topo.links import Links
+from hpccoll.units import ranks_text
 
 #: Ranks that a group names one by one; beyond, they are a range.
 FEW = 16

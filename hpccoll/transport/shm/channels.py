@@ -1,13 +1,14 @@
 """A node's shared memory: the channels between its ranks, and registered regions.
 
-Every rank has one line of control memory, and a few slots for messages, for each channel to
-another rank of the node. A region is further shared memory, whose arrays users get.
+For each channel to another rank of the node, a rank has one line of control memory and a few cells
+that messages are copied through. A region is further shared memory, whose arrays users get.
 
-    channel = sender's line [word ... | where ... | nbytes ...] and its slots
+    channel = sender's line [word ... | where ... | nbytes ...] and its cells
               receiver's line [taken ...]
 
-The messages of a channel are numbered from 1 and use the places in turn. ``word`` says that a
-message lies there (its number, and its size if it is in the slot), ``taken`` that it was read.
+The messages of a channel are numbered from 1 and use the places of the line in turn. ``word``
+announces a message: its number, and its size if it is in the cell of that place. ``taken`` is the
+number of the last message that was read there.
 """
 
 from __future__ import annotations
@@ -19,27 +20,31 @@ import os
 import platform
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.transport.shm.mapping import share
+from hpccoll.transport.shm.mapping import SharedMemory, share
 
-#: Tags that have channels: those of blocking calls, and so many for each other purpose.
+#: What ``ndarray.data`` is.
+View: TypeAlias = "memoryview[int]"
+
+#: Tags that have channels: so many for blocking calls, and so many for each other purpose.
 CHANNELS = 2
-#: Bytes of one rank's lines, which say how many purposes have channels.
+#: Bytes of one rank's lines; they limit how many purposes have channels.
 LINES_BYTES = 64 << 10
-#: Bytes of a slot for anything but blocking calls.
-OTHER_SLOT = 16 << 10
+#: Bytes of a cell for anything but blocking calls.
+OTHER_CELL_BYTES = 16 << 10
 #: Places of a channel; a power of two, at most 5 to fit a line.
 PLACES = 4
+#: Mask that makes a message's number its place.
 LAST = PLACES - 1
-#: Bytes of slots per rank, shared out among its channels, and the least for one slot.
-SLOTS_BYTES, LEAST_SLOT = 12 << 20, 4 << 10
+#: Bytes of cells per rank, shared out among its channels, and the least for one cell.
+CELLS_BYTES, LEAST_CELL_BYTES = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
 LINE = 128
-#: A word is a message's number above its size; the largest size means: see the line.
+#: A word is a message's number above its size; ELSEWHERE as size: not in the cell, see the line.
 SIZE_BITS = 24
 ELSEWHERE = (1 << SIZE_BITS) - 1
 #: A region's number is kept in the upper bits of ``where``, the offset in the lower.
@@ -53,12 +58,13 @@ _windows: list[MPI.Win] = []
 class Channel:
     """One direction between two ranks, seen from either side."""
 
-    def __init__(self, line: memoryview, taken: memoryview, slots: Sequence, tag: int,
+    def __init__(self, line: View, taken: View, cells: Sequence[numpy.ndarray], tag: int,
                  fence: Callable[[], Any] | None):
-        self.line, self.taken, self.slots, self.tag, self.fence = line, taken, slots, tag, fence
+        self.line, self.taken, self.cells, self.tag, self.fence = line, taken, cells, tag, fence
+        #: Numbers of the last messages.
         self.sent = self.received = 0
-        #: Seconds that a byte takes into a slot, lately; other messages may be faster unslotted.
-        self.limits = 0.0
+        #: Seconds per byte of recent copies into cells; where it is large, reading is faster.
+        self.copy_seconds = 0.0
 
 
 class Region:
@@ -76,9 +82,10 @@ class SharedNode:
     Args:
         comm: the communicator.
         near: this rank's part of its split by nodes; freed with this object.
-        most_slot: largest message to copy into a slot, in bytes; less where there are many ranks.
-        sure_slot: up to so many bytes, messages always go through slots; above, where that is
-            faster than reading them from the sender's memory.
+        cell_bytes: largest message that may be copied through a cell; less where there are many
+            ranks.
+        eager_bytes: messages of up to so many bytes always go through cells; larger ones where
+            that is faster than reading them from the sender's memory.
         more: first of ``CHANNELS`` tags each, which get channels too, as long as there is room
             for their lines.
 
@@ -86,30 +93,33 @@ class SharedNode:
         comm: communicator of the node's ranks.
         local: index in ``comm`` of every other rank of the node, by rank in the communicator;
             empty where there is no shared memory.
-        slot_bytes: largest message that is copied into a slot.
+        cell_bytes, eager_bytes: the same as above, as the number of ranks allows.
+        tags: every tag that has channels, and its place in memory.
+        readv: ``process_vm_readv``; ``None`` where ranks may not read each other's memory.
     """
 
-    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, most_slot: int,
-                 sure_slot: int, more: Sequence[int] = ()):
+    def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, cell_bytes: int,
+                 eager_bytes: int, more: Sequence[int] = ()):
         self.comm, self.rank = near, near.Get_rank()
-        told = near.allgather((comm.Get_rank(), os.getpid()))
-        self.pids = [pid for _, pid in told]
-        self.slot_bytes = _slot_bytes(len(told), most_slot)
-        self.sure_bytes = min(sure_slot, self.slot_bytes)
-        most = LINES_BYTES // (len(told) * CHANNELS * 2 * LINE)
-        #: Every tag that has channels, by its place in memory.
+        members = near.allgather((comm.Get_rank(), os.getpid()))
+        count = len(members)
+        self.pids = [pid for _, pid in members]
+        self.cell_bytes = _cell_bytes(count, cell_bytes)
+        self.eager_bytes = min(eager_bytes, self.cell_bytes)
+        most = LINES_BYTES // (count * CHANNELS * 2 * LINE)
         self.tags = {tag: place for place, tag in enumerate(
-            first + next_ for first in (0, *more[:most]) for next_ in range(CHANNELS))}
-        self.lines = len(told) * len(self.tags) * 2 * LINE
-        slots = CHANNELS * self.slot_bytes + (len(self.tags) - CHANNELS) * OTHER_SLOT
-        self.shared = share(near, self.lines + len(told) * PLACES * slots, self.lines)
-        self.local = {rank: i for i, (rank, _) in enumerate(told)
-                      if i != self.rank and self.shared}
-        self.channels: dict[tuple, Channel] = {}
+            first + offset for first in (0, *more[:most]) for offset in range(CHANNELS))}
+        self.lines_bytes = count * len(self.tags) * 2 * LINE
+        cells = CHANNELS * self.cell_bytes + (len(self.tags) - CHANNELS) * OTHER_CELL_BYTES
+        self.shared = share(near, self.lines_bytes + count * PLACES * cells, self.lines_bytes)
+        self.local = {rank: index for index, (rank, _) in enumerate(members)
+                      if index != self.rank and self.shared}
+        self.channels: dict[tuple[int, int, int], Channel] = {}
         self.regions: dict[int, Region] = {}
+        #: Addresses and numbers of the regions that have memory here, sorted.
         self.starts: list[tuple[int, int]] = []
         self.fence = _fence() if self.local else None
-        self.readv = self._probe() if self.local else None
+        self.readv: Any = self._probe() if self.local else None
 
     def outgoing(self, peer: int, tag: int) -> Channel:
         """The channel from this rank to a peer."""
@@ -119,31 +129,32 @@ class SharedNode:
         """The channel from a peer to this rank."""
         return self._channel(self.local[peer], self.rank, tag)
 
-    def sure(self, tag: int) -> int:
-        """Bytes up to which messages with a tag always go through slots; 0 without channels."""
+    def eager_limit(self, tag: int) -> int:
+        """Bytes up to which messages with a tag always go through cells; 0 without channels."""
         place = self.tags.get(tag, -1)
-        return (0 if place < 0 else self.sure_bytes if place < CHANNELS else
-                min(self.sure_bytes, OTHER_SLOT))
+        return (0 if place < 0 else self.eager_bytes if place < CHANNELS else
+                min(self.eager_bytes, OTHER_CELL_BYTES))
 
     def _channel(self, source: int, sink: int, tag: int) -> Channel:
         key = source, sink, tag
         if key not in self.channels:
-            parts, place, ranks = self.shared.parts, self.tags[tag], len(self.pids)
+            # Without shared memory ``local`` is empty, and nobody gets here.
+            shared, place, ranks = cast(SharedMemory, self.shared), self.tags[tag], len(self.pids)
             line = 2 * LINE * (sink * len(self.tags) + place)
             taken = 2 * LINE * (source * len(self.tags) + place) + LINE
-            slot_bytes, slots = self.slot_bytes, self.lines + PLACES * (
-                sink * CHANNELS + place) * self.slot_bytes
+            cell_bytes, cells = self.cell_bytes, self.lines_bytes + PLACES * (
+                sink * CHANNELS + place) * self.cell_bytes
             if place >= CHANNELS:
-                slot_bytes, slots = OTHER_SLOT, self.lines + PLACES * (
-                    ranks * CHANNELS * self.slot_bytes
-                    + (sink * (len(self.tags) - CHANNELS) + place - CHANNELS) * OTHER_SLOT)
-            memory = parts[source][slots:slots + PLACES * slot_bytes]
-            if source == self.rank and not self.shared.populate(slots, memory.nbytes):
-                memory = memory[:0]  # no room: this sender does without slots
+                cell_bytes, cells = OTHER_CELL_BYTES, self.lines_bytes + PLACES * (
+                    ranks * CHANNELS * self.cell_bytes
+                    + (sink * (len(self.tags) - CHANNELS) + place - CHANNELS) * OTHER_CELL_BYTES)
+            memory = shared.parts[source][cells:cells + PLACES * cell_bytes]
+            if source == self.rank and not shared.populate(cells, memory.nbytes):
+                memory = memory[:0]  # no room: this sender does without cells
             self.channels[key] = Channel(
-                memoryview(parts[source][line:line + LINE]).cast("q"),
-                memoryview(parts[sink][taken:taken + LINE]).cast("q"),
-                list(memory.reshape(PLACES, slot_bytes)) if memory.size else [],
+                shared.parts[source][line:line + LINE].data.cast("q"),
+                shared.parts[sink][taken:taken + LINE].data.cast("q"),
+                list(memory.reshape(PLACES, cell_bytes)) if memory.size else [],
                 tag, self.fence)
         return self.channels[key]
 
@@ -165,14 +176,14 @@ class SharedNode:
 
     def locate(self, array: numpy.ndarray) -> int | None:
         """The place of an array in registered memory; ``None`` if it is not there."""
-        address = array.__array_interface__["data"][0]
-        place = bisect.bisect_right(self.starts, (address, len(self.regions) + 1)) - 1
-        if place < 0:
+        address: int = array.__array_interface__["data"][0]
+        index = bisect.bisect_right(self.starts, (address, len(self.regions) + 1)) - 1
+        if index < 0:
             return None
-        found = self.regions[self.starts[place][1]]
-        if address + array.nbytes > found.stop:
+        region = self.regions[self.starts[index][1]]
+        if address + array.nbytes > region.stop:
             return None
-        return found.number << OFFSET_BITS | address - found.start
+        return region.number << OFFSET_BITS | address - region.start
 
     def region(self, peer: int, where: int, nbytes: int) -> numpy.ndarray:
         """Bytes of a peer's registered memory."""
@@ -183,27 +194,27 @@ class SharedNode:
     def read_private(self, peer: int, address: int, into: Any) -> None:
         """Copy memory of a peer's process into an array.
 
-        The vectors are this call's own: the progress thread may be reading, too.
+        Every call makes vectors of its own: the progress thread may be reading, too.
         """
         pid, left = self.pids[self.local[peer]], into.nbytes
         mine = into.__array_interface__["data"][0]
         while left:
             # Linux copies 2 GiB less a page at most.
-            got = self.readv(pid, _Vector(mine, left), 1, _Vector(address, left), 1, 0)
-            if got <= 0:
+            copied = self.readv(pid, _Vector(mine, left), 1, _Vector(address, left), 1, 0)
+            if copied <= 0:
                 error = ctypes.get_errno()
                 raise OSError(error, f"cannot read memory of rank {peer}: {os.strerror(error)}")
-            mine, address, left = mine + got, address + got, left - got
+            mine, address, left = mine + copied, address + copied, left - copied
 
     def _probe(self) -> Any:
         """``process_vm_readv``, if every rank of the node may read the others' memory.
 
         In containers, ranks can have the same process number and the same addresses, and would
-        read their own memory; so what they look for is different on every rank.
+        read their own memory. So every rank tries to read random bytes of the others.
         """
         mark = secrets.token_bytes(64)
         address = numpy.frombuffer(mark, numpy.uint8).__array_interface__["data"][0]
-        told = self.comm.allgather((address, mark))
+        marks = self.comm.allgather((address, mark))
         worked, readv = True, None
         try:
             readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
@@ -213,7 +224,7 @@ class SharedNode:
             self.readv = readv
             copy = numpy.zeros(len(mark), numpy.uint8)
             for peer, index in self.local.items():
-                address, wanted = told[index]
+                address, wanted = marks[index]
                 self.read_private(peer, address, copy)
                 worked &= copy.tobytes() == wanted
         except (OSError, AttributeError):
@@ -228,10 +239,10 @@ class SharedNode:
         self.comm.Free()
 
 
-def _slot_bytes(ranks: int, most: int) -> int:
-    """Bytes of one slot on a node of so many ranks."""
-    share = SLOTS_BYTES // (PLACES * CHANNELS * max(ranks - 1, 1))
-    return min(max(share // LINE * LINE, LEAST_SLOT), most)
+def _cell_bytes(ranks: int, most: int) -> int:
+    """Bytes of one cell on a node of so many ranks."""
+    even = CELLS_BYTES // (PLACES * CHANNELS * max(ranks - 1, 1))
+    return min(max(even // LINE * LINE, LEAST_CELL_BYTES), most)
 
 
 def _fence() -> Callable[[], Any] | None:
@@ -246,11 +257,11 @@ def _fence() -> Callable[[], Any] | None:
     return _windows[0].Sync
 
 
-# For programs that do not call MPI_Finalize: mpi4py does when the interpreter has gone, without
-# callbacks. Registered this early, it comes after what programs themselves do at their end.
+# For programs that do not call MPI_Finalize: mpi4py does after the interpreter has ended, without
+# callbacks. Exit handlers run in reverse order, so this one runs after those of the program.
 @atexit.register
 def _free_window(*_: Any) -> None:
-    """Free this process's window, if there is one: MPICH minds one that is left at the end."""
+    """Free this process's window, if there is one: MPICH warns of one that is left at the end."""
     while _windows:
         window = _windows.pop()
         window.Unlock_all()

@@ -1,67 +1,79 @@
-"""Small messages between ranks of a node, which always go through slots.
+"""Small messages between ranks of a node, which always go through cells.
 
-Here a message costs as much as the interpreter takes to send and to find it. So everything is
-prepared for each slot, and the code looks at nothing twice.
+Here a message costs as much as the interpreter takes to send it and to notice it. So everything is
+prepared for each cell, and the code looks nothing up twice.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from hpccoll.ir.schedule import SEND
-from hpccoll.transport import Posting
-from hpccoll.transport.shm.channels import LAST, PLACES, SIZE_BITS
-from hpccoll.transport.shm.rendezvous import ASIDE, Receive, bound
+from hpccoll.transport import Action, Posting
+from hpccoll.transport.shm.channels import LAST, PLACES, SIZE_BITS, Channel, View
+from hpccoll.transport.shm.rendezvous import ASIDE, Receive, actions_on
+
+if TYPE_CHECKING:
+    from hpccoll.transport.shm.endpoint import SharedEndpoint
+
+#: A message to send: channel, its line, its ``taken``, bytes, the cells, the message. A plain
+#: tuple, because unpacking one is faster than attributes; so is the next.
+Outgoing = tuple[Channel, View, View, int, list[View], View]
+#: A message to receive: line, ``taken``, what to do with it by cell, and the general way.
+Incoming = tuple[View, View, list[list[Action]], Receive]
 
 ALL = slice(None)
 
 
-class SlotBatch:
+class EagerBatch:
     """Small messages: nothing but two copies and two counters each.
 
-    A sender waits for no receiver here but for a slot. A receiver has freed all slots when it
+    A sender waits for no receiver here but for a cell. A receiver has freed all cells when it
     begins a batch, so there is one for each of its messages as long as it gets at most ``PLACES``
-    from each rank (``in_places``), and taking them strictly in order cannot deadlock. A sender
-    may choose another place than the slot, though; then the rules of ``SharedBatch`` hold.
+    from each rank (``fits_places``), and taking them strictly in order cannot deadlock. A sender
+    may choose another way than the cell, though; then the rules of ``RendezvousBatch`` hold.
     """
 
-    def __init__(self, endpoint: Any, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
         node = endpoint.node
-        self.sends, self.receives, self.numbered = [], [], []
+        self.sends: list[Outgoing] = []
+        self.receives: list[Incoming] = []
+        #: Of each receive: its index, the channel and the bytes.
+        self.numbered: list[tuple[int, Channel, int]] = []
         for posting in postings:
             nbytes = posting.array.nbytes
-            if posting.kind == SEND:
+            if posting.sends:
                 channel = node.outgoing(posting.peer, tag)
                 self.sends.append((channel, channel.line, channel.taken, nbytes,
-                                   [memoryview(slot[:nbytes]) for slot in channel.slots],
+                                   [cell[:nbytes].data for cell in channel.cells],
                                    memoryview(posting.array.view("u1"))))
             else:
                 channel = node.incoming(posting.peer, tag)
-                slots = [slot[:nbytes].view(posting.array.dtype) for slot in channel.slots]
+                cells = [cell[:nbytes].view(posting.array.dtype) for cell in channel.cells]
                 self.numbered.append((len(self.receives), channel, nbytes))
                 self.receives.append((channel.line, channel.taken,
-                                      [bound(posting, slot) for slot in slots],
+                                      [actions_on(posting, cell) for cell in cells],
                                       Receive(endpoint, posting, channel)))
         self.fence = node.fence
-        self.unsent: list[tuple] = []
-        #: Number of every message, its place, and the word that announces it in its slot.
+        #: Messages for which there was no cell, with their numbers.
+        self.unsent: list[tuple[Outgoing, int]] = []
+        #: Of each receive: the message's number, its place, and the word that announces it there.
         self.expected = [(0, 0, 0)] * len(self.receives)
         self.next = self.count = len(self.receives)
         self.idle = 0
 
-    # What is written out and kept in local names here costs as much as the copies otherwise.
+    # Inlined and kept in local names: a call or a look-up costs as much as a copy here.
     def start(self) -> None:
         fence = self.fence
         for send in self.sends:
-            channel, line, taken, nbytes, slots, message = send
+            channel, line, taken, nbytes, cells, message = send
             channel.sent = number = channel.sent + 1
             place = number & LAST
             if taken[place] < number - PLACES:
                 self.unsent.append((send, number))
                 continue
-            slots[place][ALL] = message
+            cells[place][ALL] = message
             if fence is not None:
                 fence()
             line[place] = number << SIZE_BITS | nbytes
@@ -71,14 +83,14 @@ class SlotBatch:
             expected[index] = number, number & LAST, number << SIZE_BITS | nbytes
         self.next = self.idle = 0
 
-    def send(self, send: tuple, number: int) -> None:
-        """Send a message for which there was no slot; it may have to wait once more."""
-        _, line, taken, nbytes, slots, message = send
+    def send(self, send: Outgoing, number: int) -> None:
+        """Send a message for which there was no cell; it may have to wait once more."""
+        _, line, taken, nbytes, cells, message = send
         place = number & LAST
         if taken[place] < number - PLACES:
             self.unsent.append((send, number))
             return
-        slots[place][ALL] = message
+        cells[place][ALL] = message
         if self.fence is not None:
             self.fence()
         line[place] = number << SIZE_BITS | nbytes
@@ -91,13 +103,13 @@ class SlotBatch:
         fence, index = self.fence, self.next
         while index < self.count:
             number, place, expected = self.expected[index]
-            line, taken, uses, other = self.receives[index]
+            line, taken, actions, other = self.receives[index]
             while line[place] != expected and tries > 0:
                 tries -= 1
             if line[place] == expected:
                 if fence is not None:
                     fence()
-                for function, operands in uses[place]:
+                for function, operands in actions[place]:
                     function(*operands)
                 if fence is not None:
                     fence()
@@ -113,7 +125,7 @@ class SlotBatch:
         return not self.unsent
 
     def lies_elsewhere(self, index: int) -> bool:
-        """Tell whether a message is there, but not in its slot as expected."""
+        """Tell whether a message is there, but not in its cell as expected."""
         number, place, expected = self.expected[index]
         line, _, _, other = self.receives[index]
         if other.number != number:
@@ -131,82 +143,96 @@ class SlotBatch:
                 other.put_aside()
 
     def free(self) -> None:
-        self.sends = self.receives = []
+        self.sends, self.receives = [], []
 
 
 class Exchange:
     """A batch with one message each way, whose ``start`` and ``test`` have less to look up.
 
-    What is out of the ordinary is left to the batch, until the next start.
+    They leave whatever is out of the ordinary to the batch, until the next start.
     """
 
-    def __init__(self, batch: SlotBatch):
+    def __init__(self, batch: EagerBatch):
         self.batch = batch
         # Functions without a reference to this object: a cycle would keep users' arrays alive.
-        self.start, self.test = _exchange(batch, *batch.sends, *batch.receives)
+        self.start, self.test = _exchange(batch, batch.sends[0], batch.receives[0])
 
     def free(self) -> None:
         self.batch.free()
 
 
-def in_places(postings: Sequence[Posting]) -> bool:
+def fits_places(postings: Sequence[Posting]) -> bool:
     """Tell whether all messages from each rank have a place in its channel at once.
 
     Otherwise the sender of the last one waits until the first is taken, and the receiver may
     want another rank's message before that, which comes when this sender has gone on.
     """
-    senders = [posting.peer for posting in postings if posting.kind != SEND]
+    senders = [posting.peer for posting in postings if not posting.sends]
     return len(senders) <= PLACES or max(Counter(senders).values()) <= PLACES
 
 
-def small(endpoint: Any, postings: Sequence[Posting], tag: int) -> SlotBatch | Exchange:
-    """Prepare messages that all fit slots."""
-    batch = SlotBatch(endpoint, postings, tag)
+def eager_batch(endpoint: SharedEndpoint, postings: Sequence[Posting],
+                tag: int) -> EagerBatch | Exchange:
+    """Prepare messages that all fit cells."""
+    batch = EagerBatch(endpoint, postings, tag)
     ordinary = len(batch.sends) == len(batch.receives) == 1 and batch.fence is None
     return Exchange(batch) if ordinary else batch
 
 
-def _exchange(batch: SlotBatch, send: tuple, receive: tuple) -> tuple[Callable, Callable]:
-    outgoing, announced, taken_there, nbytes, slots, message = send
-    line, taken, uses, _ = receive
+def _exchange(batch: EagerBatch, send: Outgoing, receive: Incoming
+              ) -> tuple[Callable[[], None], Callable[..., bool]]:
+    """The ``start`` and ``test`` of an exchange; names of closures cost less than attributes.
+
+    ``number``, ``place`` and ``word`` are those of the message that this rank waits for. ``fast``
+    says that the closures go on; else the batch does.
+
+                     cell free                          the word is there
+        start -> fast = True  ----------------> test -> use the message, mark it taken,
+          |                                      |      fast = False: the batch, which was left
+          | cell not free                        |      at its end, answers further tests
+          v                                      | no word after all tries
+        fast = False, hand over to the batch <---+
+    """
+    outgoing, announced, taken_there, nbytes, cells, message = send
+    line, taken, actions, _ = receive
     (_, incoming, awaited), = batch.numbered
     number = place = word = 0
-    ordinary = True
+    fast = True
 
     def start() -> None:
-        nonlocal number, place, word, ordinary
+        nonlocal number, place, word, fast
         outgoing.sent = number = outgoing.sent + 1
         place = number & LAST
-        ordinary = taken_there[place] >= number - PLACES
-        if ordinary:
-            slots[place][ALL] = message
+        fast = taken_there[place] >= number - PLACES
+        if fast:
+            cells[place][ALL] = message
             announced[place] = number << SIZE_BITS | nbytes
         else:
             batch.unsent.append((send, number))
         incoming.received = number = incoming.received + 1
         place = number & LAST
         word = number << SIZE_BITS | awaited
-        if not ordinary:
-            leave()
+        if not fast:
+            hand_over()
 
-    def leave() -> None:
+    def hand_over() -> None:
         batch.expected[0] = number, place, word
         batch.next = batch.idle = 0
 
     def test(tries: int = 1) -> bool:
-        nonlocal ordinary
-        if not ordinary:
-            return SlotBatch.test(batch, tries)
+        nonlocal fast
+        if not fast:
+            return EagerBatch.test(batch, tries)
         while line[place] != word:
             tries -= 1
             if tries <= 0:
-                ordinary = False
-                leave()
-                return SlotBatch.test(batch)
-        for function, operands in uses[place]:
+                fast = False
+                hand_over()
+                return EagerBatch.test(batch)
+        for function, operands in actions[place]:
             function(*operands)
         taken[place] = number
-        ordinary = False  # a test after the last one finds the batch with nothing left to receive
+        fast = False
         return True
 
     return start, test

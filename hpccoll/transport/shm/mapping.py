@@ -1,11 +1,11 @@
 """Memory that the ranks of a node share: a mapped file without a name.
 
-Rank 0 of the node makes the file, every rank reserves its own part - so that the pages come to
-lie near it, and a full file system is an error here instead of a bus error later - and maps the
-whole. The name is removed at once; the memory lives until the last array in it is gone, in every
-process by itself. Why this and not an MPI window is decision 0007.
+Rank 0 of the node makes the file. Every rank reserves its own part and maps the whole: its pages
+come to lie near it, and a full file system is an error here instead of a bus error later. The name
+is removed at once. In every process the memory lives until the last array in it is gone. Why this
+and not an MPI window is decision 0007.
 
-What may never be needed is not reserved but populated before its first use.
+Memory that may never be needed is not reserved here, but populated before its first use.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from mpi4py import MPI
 #: Where shared memory has a file system.
 DIRECTORY = "/dev/shm"
 
-
 #: ``MADV_POPULATE_WRITE``: makes pages exist, or fails where touching them would be a bus error.
 POPULATE = 23
 
 
-class Shared(NamedTuple):
+class SharedMemory(NamedTuple):
     """Memory that a node's ranks share.
 
     Attributes:
         parts: every rank's part as bytes, zero at first.
-        mapping, start: the whole of it, and where this rank's part begins.
+        mapping: all parts.
+        start: offset of this rank's part in bytes.
     """
 
     parts: list[numpy.ndarray]
@@ -49,11 +49,13 @@ class Shared(NamedTuple):
         return True
 
 
-def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Shared | None:
-    """Make memory of ``nbytes`` bytes (its own number on every rank); collective over ``node``.
+def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> SharedMemory | None:
+    """Make shared memory; collective over ``node``.
 
     Args:
-        reserve: bytes at the start of every part that must exist; all by default.
+        node: the ranks that share it.
+        nbytes: bytes of this rank's part; ranks may give different numbers.
+        reserve: bytes at the start of this rank's part that must exist; all by default.
 
     Returns:
         ``None``, on every rank, if the node has no file system for shared memory, or no room.
@@ -75,9 +77,9 @@ def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Share
             file = _opened(path, 0)
         if file >= 0:
             mapping = _mapped(file, total, starts[rank], nbytes if reserve is None else reserve)
-        # Whatever may fail was tried before: after this, the others would wait for a rank with an
-        # error of its own.
-        if not node.allreduce(mapping is not None, MPI.LAND):
+        # Whatever may fail on one rank alone comes before this agreement: an error after it would
+        # leave the other ranks waiting.
+        if not node.allreduce(mapping is not None, MPI.LAND) or mapping is None:
             return None
     finally:
         if file >= 0:
@@ -85,8 +87,8 @@ def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Share
         if rank == 0 and file >= 0:
             os.unlink(path)
     whole = numpy.frombuffer(mapping, numpy.uint8)
-    return Shared([whole[start:start + size] for start, size in zip(starts, sizes)], mapping,
-                  starts[rank])
+    return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)], mapping,
+                        starts[rank])
 
 
 def _opened(path: str, flags: int) -> int:

@@ -1,41 +1,45 @@
-"""Messages of any size between ranks of a node: slots, reading in place, and messages of MPI.
+"""Messages of any size between ranks of a node: announced by the sender, fetched by the receiver.
 
-Each message goes the way that its sender finds best at that moment and says so in the channel's
-line; the receiver follows.
+The sender decides for each message, when it starts it, where the message lies: in a cell, in
+registered memory, in private memory, or in an MPI message. It says so in the channel's line, and
+the receiver follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.ir.schedule import SEND
-from hpccoll.transport import Posting, copying
+from hpccoll.transport import Action, Batch, Posting, copying
 from hpccoll.transport.shm.channels import ELSEWHERE, LAST, OFFSET_BITS, PLACES, SIZE_BITS, Channel
 
-#: What ``where`` says of an MPI message; other values are addresses, or places in regions.
+if TYPE_CHECKING:
+    from hpccoll.transport.shm.endpoint import SharedEndpoint
+
+#: ``where`` of an MPI message; other values are addresses, or places in regions.
 BY_MPI = 0
-#: Tests without progress after which a message that cannot be used yet is moved out of the way.
+#: Tests without progress after which messages further back are put aside.
 ASIDE = 64
-#: Seconds per byte from which on slots do not pay, and after how many messages that is tried anew.
-SLOW, PROBE = 2.5e-10, 64
-#: Where a message lies that has arrived in its landing space; others are slots, or in regions.
+#: Seconds per byte above which copying into a cell is slower than reading in place.
+SLOW = 2.5e-10
+#: While copies are slow, every so many messages one is copied all the same, to time it again.
+PROBE = 64
+#: Where a message lies that is in its landing space; other values are cells or places in regions.
 HERE = -1
 
 
-class SharedBatch:
+class RendezvousBatch:
     """Messages of any size between this rank and others of its node."""
 
-    def __init__(self, endpoint: Any, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
         node = endpoint.node
-        self.sends = [Send(endpoint, p, node.outgoing(p.peer, tag)) for p in postings
-                      if p.kind == SEND]
+        self.sends = [Send(endpoint, p, node.outgoing(p.peer, tag)) for p in postings if p.sends]
         self.receives = [Receive(endpoint, p, node.incoming(p.peer, tag)) for p in postings
-                         if p.kind != SEND]
+                         if not p.sends]
 
     def start(self) -> None:
         for send in self.sends:
@@ -58,31 +62,33 @@ class SharedBatch:
             return True
         self.idle += 1
         if self.idle > ASIDE:
-            # A sender further back may be the one that the front waits for: let it go on.
+            # The message at the front may depend on a sender further back: let that one go on.
             for receive in waiting[1:]:
                 if receive.arrived():
                     receive.put_aside()
         return False
 
     def free(self) -> None:
-        self.sends = self.receives = []
+        self.sends, self.receives = [], []
 
 
 class Send:
     """One message to a rank of the node."""
 
-    def __init__(self, endpoint: Any, posting: Posting, channel: Channel):
+    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel):
         self.endpoint, self.channel = endpoint, channel
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
-        self.copies, self.where, self.sure = None, BY_MPI, False
-        self.request = None
+        #: Copies into the cells, where the message may use one; ``always_copied`` if it must.
+        self.copies: list[Action] = []
+        self.where, self.always_copied = BY_MPI, False
+        self.request: Batch | None = None
         node = endpoint.node
         if isinstance(self.array, numpy.ndarray):
             self.where = node.locate(self.array) or (
                 self.array.__array_interface__["data"][0] if node.readv else BY_MPI)
-            if endpoint.takes_slot(posting, channel.tag):
-                self.copies = [copying(slot[:self.nbytes], self.array) for slot in channel.slots]
-                self.sure = self.nbytes <= node.sure_bytes or self.where == BY_MPI
+            if endpoint.uses_cell(posting, channel.tag):
+                self.copies = [copying(cell[:self.nbytes], self.array) for cell in channel.cells]
+                self.always_copied = self.nbytes <= node.eager_bytes or self.where == BY_MPI
 
     def start(self) -> None:
         channel = self.channel
@@ -97,7 +103,8 @@ class Send:
         if channel.taken[place] < number - PLACES:
             return
         size = ELSEWHERE
-        if self.copies and (self.sure or channel.limits < SLOW or number % PROBE == 0):
+        if self.copies and (self.always_copied or channel.copy_seconds < SLOW
+                            or number % PROBE == 0):
             self.copy_in()
             size, self.done = self.nbytes, True
         else:
@@ -107,7 +114,7 @@ class Send:
                        for earlier in range(number - LAST, number)):
                     return
                 self.request = self.endpoint.remote.batch(
-                    [Posting(SEND, self.peer, self.array)], channel.tag, False)
+                    [Posting(True, self.peer, self.array)], channel.tag, False)
                 self.request.start()
             line[PLACES + place], line[2 * PLACES + place] = self.where, self.nbytes
         if channel.fence is not None:
@@ -116,16 +123,17 @@ class Send:
         self.posted = True
 
     def copy_in(self) -> None:
-        """Copy into the slot, and note how long that takes: at once if short, slowly if long."""
+        """Copy into the cell and time it; the channel's figure falls at once and rises slowly."""
         channel = self.channel
         copy, operands = self.copies[self.place]
-        if self.sure:
+        if self.always_copied:
             copy(*operands)
             return
         start = perf_counter()
         copy(*operands)
-        limits = (perf_counter() - start) / self.nbytes
-        channel.limits = min(limits, channel.limits + (limits - channel.limits) / 4)
+        seconds = (perf_counter() - start) / self.nbytes
+        channel.copy_seconds = min(
+            seconds, channel.copy_seconds + (seconds - channel.copy_seconds) / 4)
 
     def test(self) -> bool:
         if not self.posted:
@@ -141,10 +149,11 @@ class Send:
 class Receive:
     """One message from a rank of the node."""
 
-    def __init__(self, endpoint: Any, posting: Posting, channel: Channel):
+    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel):
         self.endpoint, self.posting, self.channel = endpoint, posting, channel
         self.array, self.nbytes = posting.array, posting.array.nbytes
-        self.calls: dict[int, list[tuple]] = {}
+        #: What to do with the message, by where it lies.
+        self.actions: dict[int, list[Action]] = {}
         self.number = 0
 
     def start(self) -> None:
@@ -153,13 +162,15 @@ class Receive:
         self.expect(channel.received)
 
     def expect(self, number: int) -> None:
+        """Wait for the message of a number."""
         self.number, self.place = number, number & LAST
-        self.aside, self.request = False, None
+        self.aside = False
+        self.request: Batch | None = None
 
     def arrived(self) -> bool:
         """Tell whether the message can be read now."""
         if self.aside:
-            return True  # its descriptor may be another message's by now
+            return True  # its place in the line may describe another message by now
         if self.request is not None:
             return self.request.test()
         channel, place = self.channel, self.place
@@ -170,20 +181,20 @@ class Receive:
         if channel.fence is not None:
             channel.fence()
         nbytes = word & ELSEWHERE
-        self.in_slot = nbytes != ELSEWHERE
-        if not self.in_slot:
+        self.in_cell = nbytes != ELSEWHERE
+        if not self.in_cell:
             self.where, nbytes = line[PLACES + place], line[2 * PLACES + place]
         if nbytes != self.nbytes:
             raise MessageSizeError(
                 f"rank {self.posting.peer} sent {nbytes} bytes where rank {self.endpoint.rank} "
                 f"expected {self.nbytes}; ranks disagree on counts")
-        if not self.in_slot and self.where == BY_MPI:
+        if not self.in_cell and self.where == BY_MPI:
             # MPI messages are received in the order of their numbers.
             if any(channel.taken[earlier & LAST] < earlier
                    for earlier in range(self.number - LAST, self.number)):
                 return False
             self.request = self.endpoint.remote.batch(
-                [Posting("recv", self.posting.peer, self.array)], channel.tag, False)
+                [Posting(False, self.posting.peer, self.array)], channel.tag, False)
             self.request.start()
             return self.request.test()
         return True
@@ -207,7 +218,7 @@ class Receive:
 
     def fetch(self) -> int:
         """Where the message can be used; one in private memory is copied here first."""
-        if self.in_slot:
+        if self.in_cell:
             return self.place
         if self.where >> OFFSET_BITS:
             return self.where
@@ -227,36 +238,38 @@ class Receive:
         """The message as an array, where it lies."""
         if key == HERE:
             return self.array
-        memory = (self.channel.slots[key][:self.nbytes] if key < PLACES
+        memory = (self.channel.cells[key][:self.nbytes] if key < PLACES
                   else self.endpoint.node.region(self.posting.peer, key, self.nbytes))
         return memory.view(self.array.dtype)
 
     def apply(self, key: int) -> None:
-        calls = self.calls.get(key)
-        if calls is None:
-            calls = self.calls[key] = (bound(self.posting, self.message(key))
-                                       if self.posting.uses or key != HERE else [])
-        for function, operands in calls:
+        """Do with the message what its posting says."""
+        actions = self.actions.get(key)
+        if actions is None:
+            actions = self.actions[key] = (actions_on(self.posting, self.message(key))
+                                           if self.posting.uses or key != HERE else [])
+        for function, operands in actions:
             function(*operands)
 
     def take(self) -> None:
+        """Tell the sender that its memory is its own again."""
         if self.channel.fence is not None:
             self.channel.fence()
         self.channel.taken[self.place] = self.number
 
 
-def bound(posting: Posting, message: Any) -> list[tuple]:
-    """What is to be done with a message, as calls on it."""
+def actions_on(posting: Posting, message: Any) -> list[Action]:
+    """What a posting wants to be done with its message, as calls on it."""
     if not posting.uses:
         on_host = isinstance(posting.array, numpy.ndarray)
         return [(copying if on_host else _storing)(posting.array, message)]
-    calls = []
-    for function, operands, place, start, stop in posting.uses:
-        operands = list(operands)
+    actions = []
+    for function, given, place, start, stop in posting.uses:
+        operands = list(given)
         operands[place] = message[start:stop]
-        calls.append(copying(*operands) if function is numpy.copyto
-                     else (function, tuple(operands)))
-    return calls
+        actions.append(copying(*operands) if function is numpy.copyto
+                       else (function, tuple(operands)))
+    return actions
 
 
 def _store(array: Any, source: numpy.ndarray) -> None:
@@ -266,5 +279,5 @@ def _store(array: Any, source: numpy.ndarray) -> None:
         array.set(source)
 
 
-def _storing(array: Any, source: numpy.ndarray) -> tuple:
+def _storing(array: Any, source: numpy.ndarray) -> Action:
     return _store, (array, source)

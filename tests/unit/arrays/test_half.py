@@ -70,23 +70,23 @@ def test_bfloat16(name):
     random = numpy.random.default_rng(1)
     for count in (0, 1, 1024, 1025, BLOCK + 3):
         left, right, last = (random.choice(every, count) for _ in range(3))
-        found, wide = numpy.zeros(count, dtype), half.wide(count)
+        found, sums = numpy.zeros(count, dtype), half.accumulator(count)
         with numpy.errstate(all="ignore"):
             kernel(left, right, found)
             assert numpy.array_equal(found.astype("f4"), ufunc(left, right).astype("f4"), True)
-            kernel(left, right, wide, found)
+            kernel(left, right, sums, found)
             assert numpy.array_equal(found.astype("f4"), ufunc(left, right).astype("f4"), True)
-            kernel(last, wide, last)
-            assert numpy.array_equal(wide, ufunc(left.astype("f4"), right.astype("f4")), True)
+            kernel(last, sums, last)
+            assert numpy.array_equal(sums, ufunc(left.astype("f4"), right.astype("f4")), True)
 
 
 def test_every_number_is_widened_and_rounded_as_it_is():
-    wide = numpy.empty(EVERY.size, "f4")
+    sums = numpy.empty(EVERY.size, "f4")
     for part in (EVERY, FINITE):
-        half._widen_float16(part, wide[:part.size])
-        assert numpy.array_equal(wide[:part.size], part.astype("f4"), equal_nan=True)
+        half._widen_float16(part, sums[:part.size])
+        assert numpy.array_equal(sums[:part.size], part.astype("f4"), equal_nan=True)
     back = numpy.empty_like(FINITE)
-    half._narrow_float16(FINITE.astype("f4"), wide[:FINITE.size], back)
+    half._narrow_float16(FINITE.astype("f4"), sums[:FINITE.size], back)
     assert (bits(back) == bits(FINITE)).all()
 
 
@@ -139,11 +139,11 @@ def test_the_mode_may_change_after_a_kernel_was_made(mode):
 def test_a_chain_is_rounded_once(count):
     kernel = kernels.kernel(MPI.SUM, F2, MPI.Datatype.fromcode("e"), numpy)
     terms = [numbers(count, "near one", seed) for seed in range(5)]
-    wide, found = half.wide(count), numpy.empty(count, F2)
-    kernel(terms[0], terms[1], wide)
-    kernel(wide, terms[2], wide)
-    kernel(terms[3], wide, wide)
-    kernel(wide, terms[4], found)
+    sums, found = half.accumulator(count), numpy.empty(count, F2)
+    kernel(terms[0], terms[1], sums)
+    kernel(sums, terms[2], sums)
+    kernel(terms[3], sums, sums)
+    kernel(sums, terms[4], found)
     one, two, three, four, five = (term.astype("f4") for term in terms)
     assert (bits(found) == bits((four + (one + two + three) + five).astype(F2))).all()
 
@@ -153,21 +153,21 @@ def test_which_zero_is_taken_does_not_depend_on_the_count(name, first):
     kernel, seen = half.kernel(getattr(numpy, name), F2), set()
     for count in (1, 5, FEW, FEW + 1, BLOCK + 3):
         left, right = numpy.full(count, first, F2), numpy.full(count, -first, F2)
-        found, wide = numpy.empty(count, F2), half.wide(count)
+        found, sums = numpy.empty(count, F2), half.accumulator(count)
         kernel(left, right, found)
         seen |= set(numpy.signbit(found).tolist())
-        kernel(left, right, wide, found)
+        kernel(left, right, sums, found)
         seen |= set(numpy.signbit(found).tolist())
     assert len(seen) == 1
 
 
-def test_what_is_held_wide():
-    def hold(op, dtype):
+def test_what_has_an_accumulator():
+    def factory(op, dtype):
         return kernels.accumulator_factory(op, numpy.dtype(dtype), numpy)
 
     op = MPI.Op.Create(lambda one, two, datatype: None)
-    assert hold(MPI.SUM, "f2")(3).dtype == half.WIDE
-    assert hold(MPI.SUM, "f4") is hold(MPI.SUM, "i2") is hold(op, "f2") is None
+    assert factory(MPI.SUM, "f2")(3).dtype == half.FLOAT32
+    assert factory(MPI.SUM, "f4") is factory(MPI.SUM, "i2") is factory(op, "f2") is None
     op.Free()
 
 
@@ -184,8 +184,8 @@ def results(name, size, count, direct, segment=0, in_place=False):
         arrays = {buffer: memory.array for buffer, memory in seat.memory.items()}
         executions.append(Execution(
             seat.plan, world.endpoint(seat.rank),
-            Memory(arrays, seat.scratch.array, half.kernel(numpy.add, F2), numpy, None, half.wide),
-            0))
+            Memory(arrays, seat.scratch.array, half.kernel(numpy.add, F2), numpy, None,
+                   half.accumulator), 0))
     interleave(executions, seed=size)
     return [seat.memory[OUT].array for seat in seats]
 

@@ -1,19 +1,10 @@
-"""Levels of a machine: what a rank finds out, how ranks nest, files about the network."""
+"""Levels of a machine: the position of a rank, and how ranks nest."""
 
 import pytest
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.levels import (
-    Grouping,
-    Position,
-    expand,
-    inside,
-    layout,
-    parse_network,
-    position,
-    slurm_switches,
-)
+from hpccoll.machine.levels import Grouping, Position, inside, layout, position
 
 
 def machine(tmp_path, cpus, sockets, numas, caches):
@@ -40,6 +31,17 @@ def test_inside_a_node(tmp_path):
 def test_this_machine_is_understood():
     assert len(inside((0,))) == 3
     assert position([0], {}).host
+
+
+def test_the_switches_above_a_node():
+    """From a file where there is one, from Slurm's variables otherwise."""
+    network = {"n02": ("top", "s1")}
+    slurm = {"SLURMD_NODENAME": "n02", "SLURM_TOPOLOGY_ADDR": "s7.n02",
+             "SLURM_TOPOLOGY_ADDR_PATTERN": "switch.node"}
+    assert position([0], slurm, network).switches == ("top", "s1")
+    assert position([0], slurm).switches == ("s7",)
+    with pytest.raises(ArgumentError, match="HPCCOLL_NETWORK: has no node 'n9'"):
+        position([0], {"SLURMD_NODENAME": "n9"}, network)
 
 
 def ranks(count, **by_rank):
@@ -118,45 +120,3 @@ def test_levels_that_are_not_wanted_do_not_order_ranks():
     positions = ranks(4, socket=lambda n: n % 2)
     assert str(layout([0] * 4, positions, ("switch", "node")).topology) == "4"
     assert str(layout([0, 1, 0, 1], positions, ("socket",)).topology) == "2x2@0,2,1,3"
-
-
-def test_slurm_says_nothing():
-    assert slurm_switches({}) == ()
-    assert slurm_switches({"SLURM_TOPOLOGY_ADDR": "n0", "SLURM_TOPOLOGY_ADDR_PATTERN": "node"}
-                          ) == ()
-    assert slurm_switches({"SLURM_TOPOLOGY_ADDR": "n0"}) == ()
-
-
-# -- files ----------------------------------------------------------------------------------
-CONF = """
-# two racks
-SwitchName=s0 Nodes=n[00-01] LinkSpeed=100
-switchname=s1 nodes=n[02-03],login
-SwitchName=top Switches=s[0-1]
-"""
-
-
-def test_network_files():
-    found = parse_network(CONF)
-    assert found == {"n00": ("top", "s0"), "n01": ("top", "s0"), "n02": ("top", "s1"),
-                     "n03": ("top", "s1"), "login": ("top", "s1")}
-    assert position([0], {"SLURMD_NODENAME": "n02"}, found).switches == ("top", "s1")
-    with pytest.raises(ArgumentError, match="HPCCOLL_NETWORK: has no node 'n9'"):
-        position([0], {"SLURMD_NODENAME": "n9"}, found)
-
-
-@pytest.mark.parametrize("text, problem", [
-    ("Nodes=n0", "line 1"), ("SwitchName=s0", "line 1"), ("nonsense", "line 1"),
-    ("SwitchName=a Nodes=n0\nSwitchName=b Nodes=n0", "line 2: n0 is below a and b"),
-    ("SwitchName=a Nodes=n0\nSwitchName=b Switches=a\nSwitchName=a Switches=b", "below itself"),
-    ("SwitchName=a Nodes=n[x-3]", "cannot read 'x-3'")])
-def test_bad_network_files(text, problem):
-    with pytest.raises(ArgumentError, match=problem):
-        parse_network(text)
-
-
-def test_lists_of_hosts():
-    assert expand("") == []
-    assert expand("a,b") == ["a", "b"]
-    assert expand("n[1-2]x,y[0]") == ["n1x", "n2x", "y0"]
-    assert expand("n[098-101]") == ["n098", "n099", "n100", "n101"]

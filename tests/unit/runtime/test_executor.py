@@ -4,11 +4,11 @@ import numpy
 import pytest
 
 from hpccoll.algorithms import schedule
-from hpccoll.config import Config
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
-from hpccoll.runtime import executor
-from hpccoll.runtime.executor import PATIENCE, SPINS, Watch, drive, run_prepared, wait
+from hpccoll.runtime import executor, waiting
+from hpccoll.runtime.executor import SPINS, Bounds, drive, finish, run_prepared
+from hpccoll.runtime.waiting import PATIENCE, Watch
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
@@ -19,8 +19,8 @@ class Clock:
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds, self.yields = 0.0, seconds, 0
-        monkeypatch.setattr(executor.time, "monotonic", self.read)
-        monkeypatch.setattr(executor.os, "sched_yield", self.other)
+        monkeypatch.setattr(waiting.time, "monotonic", self.read)
+        monkeypatch.setattr(waiting.os, "sched_yield", self.other)
 
     def read(self):
         self.now += self.seconds
@@ -47,7 +47,7 @@ def right(seats):
 
 def test_an_execution_goes_as_far_as_it_can():
     seats, (one, two, three) = made()
-    assert one.done and not one.slots
+    assert one.done and not one.tracks
     for execution in (one, two):
         execution.start()
         assert not execution.done and not execution.progress()
@@ -78,10 +78,10 @@ def test_an_execution_can_run_again():
                 seat.fill()
             interleave(executions, turn)
             assert right(seats)
-        assert bool(executions[0].kept) == repeated
+        assert bool(executions[0].prepared) == repeated
         for execution in executions:
             execution.free()
-            assert not execution.kept
+            assert not execution.prepared
 
 
 def test_long_plans_are_not_kept(monkeypatch):
@@ -109,7 +109,7 @@ def test_segments_in_flight_have_tags_and_scratch_of_their_own():
 
 def test_drive_runs_to_the_end():
     seats, executions = made(name="recursive_doubling", size=1)
-    drive(executions[0], 1.0, 1.0)
+    drive(executions[0], Bounds(1.0, 1.0))
     assert right(seats)
 
 
@@ -119,7 +119,7 @@ def test_wait_goes_on_where_start_stopped():
     two.start()
     test = one.progress
     one.progress = lambda: two.progress() | test()
-    wait(one, 1.0, 1.0)
+    finish(one, Bounds(1.0, 1.0))
     assert one.done
 
 
@@ -128,7 +128,7 @@ def test_time_is_up(monkeypatch):
     clock = Clock(monkeypatch, 1.0)
     _, (one, _, _) = made()
     with pytest.raises(CollectiveTimeout) as caught:
-        drive(one, 20.0, 30.0)
+        drive(one, Bounds(20.0, 30.0))
     assert (caught.value.rank, caught.value.round, caught.value.peers) == (0, 0, (1, 2))
     assert caught.value.seconds == 20.0 and clock.now == 21.0
     assert clock.yields == 21 * PATIENCE - SPINS
@@ -138,7 +138,7 @@ def test_a_warning_comes_first_and_once(monkeypatch):
     Clock(monkeypatch, 1.0)
     _, (one, _, _) = made()
     with pytest.warns(RuntimeWarning) as caught, pytest.raises(CollectiveTimeout):
-        drive(one, 20.0, 5.0)
+        drive(one, Bounds(20.0, 5.0))
     text, = (str(warning.message) for warning in caught)
     assert text == ("hpccoll: allreduce ring size=3 nblocks=3 on rank 0 has waited 5 s in round 0 "
                     "for rank(s) 1, 2")
@@ -192,10 +192,13 @@ def test_prepared_executions_run_without_the_state_machine(world):
     seats, (one, *others) = prepared(world(3))
     for other in others:
         other.start()
-    helping = [batch and Helping(batch, others) for _, batch, _ in one.kept[0]]
-    one.hot = [(before, batch and batch.start, batch and batch.test, after)
-               for (before, _, after), batch in zip(one.kept[0], helping, strict=True)]
-    run_prepared(one, Config(timeout=1.0, report=1.0))
+    helping = [Helping(batch, others) for _, _, _, batch in one.prepared[0] if batch]
+    tests, starts = iter(helping), iter(helping)
+    waits = [phase.wait for phase in one.prepared[0]]
+    one.program = [(next(tests).test, action[1]) if any(action is wait for wait in waits) else
+                   (next(starts).start, ()) if not action[1] else action
+                   for action in one.program]
+    run_prepared(one, Bounds(timeout=1.0, report=1.0))
     for other in others:
         other.progress()
     assert right(seats)
@@ -205,7 +208,7 @@ def test_prepared_executions_name_whom_they_wait_for(monkeypatch):
     Clock(monkeypatch, 1.0)
     _, (one, two, three) = prepared()
     with pytest.raises(CollectiveTimeout) as caught:
-        run_prepared(one, Config(timeout=5.0, report=30.0))
+        run_prepared(one, Bounds(timeout=5.0, report=30.0))
     assert (caught.value.round, caught.value.peers) == (0, (1, 2))
 
 
@@ -220,10 +223,10 @@ def test_a_barrier_moves_no_data():
 
 def test_views_are_elements_of_the_users_memory():
     seats, (one, _, _) = made()
-    phase = next(one.bind(0, 0))
-    posting, = (p for p in phase.batch.postings if p.kind == "send")
+    phase = next(one.binder.phases(0, 0))
+    posting, = (p for p in phase.batch.postings if p.sends)
     memory = seats[0].memory[IN].array
     assert numpy.shares_memory(posting.array, memory)
     assert not numpy.shares_memory(posting.array, seats[0].memory[OUT].array)
-    posting, = (p for p in phase.batch.postings if p.kind == "recv")
+    posting, = (p for p in phase.batch.postings if not p.sends)
     assert numpy.shares_memory(posting.array, seats[0].scratch.array)

@@ -9,12 +9,10 @@ from collections import Counter
 import pytest
 
 from hpccoll.algorithms import schedule
-from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
 from hpccoll.proof.cases import lower_all
 from hpccoll.testing import mutate
 from hpccoll.testing.mutate import Findings, chosen, judge, mutants, proof, suite
-from hpccoll.testing.truth import Truth, Verdict
+from hpccoll.testing.truth import Verdict
 
 
 @pytest.mark.parametrize("size, most, roots", [
@@ -65,72 +63,6 @@ def test_a_proof_that_believes_anything_is_found_out(monkeypatch):
     monkeypatch.setattr(mutate, "proof", lambda *how: Verdict(True, True, True))
     found = suite([2], 1)
     assert len(found.disagreements) > found.wrong.total() > 0
-
-
-# -- the yardstick itself -----------------------------------------------------------------------
-def truth(collective, name, size, programs, case=0, **options):
-    made = schedule(collective, name, size, **options)
-    case = chosen(made)[case]
-    lowered = [lower_all(made, made.collective, rank, case) for rank in range(size)]
-    assert Truth(made, case).verdict(lowered).right
-    return Truth(made, case).verdict([programs.get(rank, lowered[rank]) for rank in range(size)])
-
-
-def lane(*phases, scratch=0, landing=0):
-    return [Segment(Lowered(tuple(Phase(*phase) for phase in phases), scratch, landing), 0)]
-
-
-TAKE = Local(Extent(OUT, 0, 1), Extent(IN, 0, 1))
-
-
-@pytest.mark.parametrize("program, why", [
-    (lane(((), (Message("recv", 2, Extent(OUT, 0, 1)),), ())), "2 is no other rank"),
-    (lane(((), (Message("recv", 1, Extent(OUT, 0, 1)),), ())), "1 is no other rank"),
-    (lane(((), (Message("recv", 0, Extent(OUT, 1, 1)),), ())), "out<1+1> does not exist"),
-    (lane(((), (Message("recv", 0, Extent(IN, 0, 1)),), ())), "in<0+1> does not exist"),
-    (lane(((), (Message("recv", 0, Extent(TMP, -1, 1)),), ()), scratch=2), "does not exist"),
-    (lane(((), (Message("recv", 0, Extent(OUT, 0, 1)), Message("send", 0, Extent(OUT, 0, 1))), ())),
-     "two messages of a round use the same memory"),
-    (lane(((Local(Extent(OUT, 0, 1), Extent(TMP, 0, 2)),), (), ()), scratch=2),
-     "operands of different sizes"),
-    (lane(((Local(Extent(TMP, 0, 2), Extent(TMP, 1, 2)),), (), ()), scratch=3),
-     "overwrites a part of what it reads"),
-    (lane(((Local(Extent(TMP, 0, 2), Extent(TMP, 2, 2)),), (), ()), scratch=3),
-     "uses memory that does not exist"),
-    (lane(((), (Message("recv", 0, Extent(TMP, 0, 1)),), ()), scratch=1, landing=1),
-     "1 of 1 elements of block 0 are wrong"),
-    (lane(), "stalled"),
-    (lane(((), (Message("recv", 0, Extent(OUT, 0, 0)),), ())), "a message of 8 bytes"),
-])
-def test_what_is_wrong_and_why(program, why):
-    found = truth("bcast", "linear", 2, {1: program})
-    assert not found.right and why in found.why
-
-
-def test_two_segments_may_not_meet():
-    program = lane(((), (), (TAKE,))) * 2
-    assert truth("allreduce", "linear", 1, {0: program}).why == (
-        "rank 0: two segments use the same memory")
-
-
-def test_barriers_hold_everybody_back():
-    send, recv = (Message(kind, 1, Extent(TMP, 0, 0)) for kind in ("send", "recv"))
-    early = truth("barrier", "linear", 2, {
-        0: lane(((), (send,), ())), 1: lane(((), (recv._replace(peer=0),), ()))})
-    assert early.why == "rank 0 leaves the barrier before rank 1 enters it"
-
-
-def test_order_and_grouping_are_told_apart():
-    assert truth("allreduce", "recursive_doubling", 4, {}) == (True, True, True, "")
-    assert truth("allreduce", "ring", 3, {}) == (True, False, True, "")
-    assert truth("allreduce", "census", 5, {})[:3] == (True, False, False)
-
-
-def test_what_lands_is_gone_in_the_next_phase():
-    receive = (), (Message("recv", 0, Extent(TMP, 0, 1)),), ()
-    late = (), (), (Local(Extent(OUT, 0, 1), Extent(TMP, 0, 1)),)
-    assert truth("bcast", "linear", 2, {1: lane(receive, late, scratch=1, landing=1)}).right
-    assert not truth("bcast", "linear", 2, {1: lane(receive, late, scratch=1)}).right
 
 
 def test_mutants_leave_the_original_alone():

@@ -20,17 +20,17 @@ from rich.console import Console
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.arrays.kernels import UFUNCS
-from hpccoll.calls.resolve import METHODS
+from hpccoll.calls.call import METHODS
 from hpccoll.cli import main
+from hpccoll.cli.options import buffer_sizes
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.explain import plotting
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.ir.schedule import Program
 from hpccoll.measure import candidates, inputs, results, survey, timing
 from hpccoll.measure.buffers import CaseBuffers
-from hpccoll.measure.cases import UNEVEN, arguments, data_type, make, parse_sizes
+from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
 from hpccoll.tools.bench import formats, gloo, overlap, plot, regret, report, roofline
-from hpccoll.tune import fingerprint
 from hpccoll.tune.pruning import plausible
 
 FLOAT = numpy.dtype("f4")
@@ -58,13 +58,13 @@ def result(candidate, microseconds, nbytes=1024, collective="allreduce", **chang
     ("64", 2, [8, 16, 32, 64]), ("4", 2, [4]), ("8M:", 2, [8 << 20, 16 << 20]),
     ("1g:1G", 2, [1 << 30])])
 def test_sizes(text, step, expected):
-    assert parse_sizes(text, step) == expected
+    assert buffer_sizes(text, step) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "9:8", "8:4:2", "-8", "8:1T", "1.5K"])
 def test_bad_sizes(text):
     with pytest.raises(ArgumentError, match="-m"):
-        parse_sizes(text, 4)
+        buffer_sizes(text, 4)
 
 
 @pytest.mark.parametrize("collective", METHODS)
@@ -280,15 +280,6 @@ def test_statistics():
     ("gather", 0.75), ("scatterv", 0.75), ("bcast", 1), ("reduce", 1), ("scan", 1)])
 def test_bus_factors(collective, factor):
     assert results.bus_factor(collective, 4) == factor
-
-
-@pytest.mark.parametrize("text, expected", [
-    ("Open MPI v5.0.11, package: Open MPI user@host", "Open MPI 5.0.11"),
-    ("MPICH Version: 5.0.2 MPICH Release date: Fri", "MPICH 5.0.2"),
-    ("Intel(R) MPI Library 2021.18 for Linux* OS", "Intel MPI 2021.18"),
-    ("MVAPICH Version : 4.0 MVAPICH", "MVAPICH 4.0"), ("Something else", "Something else")])
-def test_library_names(text, expected):
-    assert fingerprint.library(text) == expected
 
 
 # -- the survey's goes ----------------------------------------------------------------------

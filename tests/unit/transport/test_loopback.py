@@ -12,32 +12,32 @@ def message(value, count=4):
     return numpy.full(count, value, numpy.int64)
 
 
-def start(world, rank, kind, peer, array, tag=0):
-    batch = world.endpoint(rank).batch([Posting(kind, peer, array)], tag, False)
+def start(world, rank, sends, peer, array, tag=0):
+    batch = world.endpoint(rank).batch([Posting(sends, peer, array)], tag, False)
     batch.start()
     return batch
 
 
 def test_a_send_waits_for_its_receive():
     world, into = Loopback(2), message(0)
-    sending = start(world, 0, "send", 1, message(7))
+    sending = start(world, 0, True, 1, message(7))
     assert not sending.test()
-    receiving = start(world, 1, "recv", 0, into)
+    receiving = start(world, 1, False, 0, into)
     assert sending.test() and receiving.test() and list(into) == [7] * 4
 
 
 @pytest.mark.parametrize("eager, expected", [(False, 8), (True, 7)])
 def test_data_is_read_early_or_late(eager, expected):
     world, sent, into = Loopback(2, eager), message(7), message(0)
-    start(world, 0, "send", 1, sent)
+    start(world, 0, True, 1, sent)
     sent[:] = 8
-    start(world, 1, "recv", 0, into)
+    start(world, 1, False, 0, into)
     assert list(into) == [expected] * 4
 
 
 def test_a_receive_spoils_its_buffer_at_once():
     world, into = Loopback(2), message(0)
-    start(world, 1, "recv", 0, into)
+    start(world, 1, False, 0, into)
     assert set(into.view("u1")) == {0xA5}
     other = message(0)
     spoil(other[1:3])
@@ -47,8 +47,8 @@ def test_a_receive_spoils_its_buffer_at_once():
 @pytest.mark.parametrize("counts", [(3, 4), (4, 3), (0, 1)])
 def test_both_sides_hear_of_another_size(counts):
     world = Loopback(2)
-    sending = start(world, 0, "send", 1, message(7, counts[0]))
-    receiving = start(world, 1, "recv", 0, message(0, counts[1]))
+    sending = start(world, 0, True, 1, message(7, counts[0]))
+    receiving = start(world, 1, False, 0, message(0, counts[1]))
     for batch in (sending, receiving):
         with pytest.raises(MessageSizeError, match=f"a message of {counts[0] * 8} bytes from rank "
                                                    f"0 met a receive of {counts[1] * 8} bytes"):
@@ -57,7 +57,7 @@ def test_both_sides_hear_of_another_size(counts):
 
 def test_worlds_are_apart():
     one, other, into = Loopback(2), Loopback(2), message(0)
-    start(one, 0, "send", 1, message(7))
-    assert not start(other, 1, "recv", 0, into).test()
+    start(one, 0, True, 1, message(7))
+    assert not start(other, 1, False, 0, into).test()
     assert (one.endpoint(1).rank, one.endpoint(1).size) == (1, 2)
     assert not one.endpoint(0).direct([1], 0)

@@ -6,16 +6,16 @@ from random import Random
 import numpy
 import pytest
 from mpi4py import MPI
+from unit.tune.choosing import asks_for_the_place, describe, native_below, objection
+from unit.tune.choosing import choose as choose_anywhere
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.calls import resolve
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import EVERY, native_below, objection
-from hpccoll.tune.choose import choose as choose_anywhere
+from hpccoll.tune.choose import EVERY
 from hpccoll.tune.cost_model import MOST_RANKS, Model, calibrated, closed_form, fit, terms
-from hpccoll.tune.describe import describe
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.pruning import plausible
 from hpccoll.tune.ranking import BEYOND, PROBED_TIE, TIE, UNMEASURED
@@ -32,7 +32,7 @@ def allreduce(array=LARGE, op=MPI.SUM):
 
 
 def choose(call, size, wanted, from_environment, tuned=None, **more):
-    return choose_anywhere(call, size, wanted, from_environment, tuned, where=lambda: HERE, **more)
+    return choose_anywhere(call, size, wanted, from_environment, tuned, place=HERE, **more)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_rules_for_what_is_slow_in_mpich(monkeypatch, collective, nbytes, ranks,
     monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: "MPICH")
     call = KINDS[collective](ranks, numpy.zeros(nbytes // 4 * ranks, "f4"))
     place = Place(one_node=True, oversubscribed=oversubscribed)
-    assert choose_anywhere(call, ranks, None, True, where=lambda: place).algorithm == serves
+    assert choose_anywhere(call, ranks, None, True, place=place).algorithm == serves
 
 
 def test_a_rule_may_ask_for_a_place():
@@ -97,7 +97,7 @@ def test_a_rule_may_ask_for_a_place():
 
 def test_rails_have_short_messages_without_a_fabric():
     def chosen(place):
-        return choose_anywhere(allreduce(), SIZE, None, True, where=lambda: place)
+        return choose_anywhere(allreduce(), SIZE, None, True, place=place)
 
     apart = Place(one_node=False, oversubscribed=True)
     with_tcp, with_fabric = chosen(apart), chosen(apart._replace(fabric=True))
@@ -109,7 +109,7 @@ def test_rails_have_short_messages_without_a_fabric():
 def test_chains_are_for_ranks_in_order():
     def chosen(place):
         call = resolve.reduce(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM, 0)
-        return choose_anywhere(call, SIZE, None, True, where=lambda: place).algorithm
+        return choose_anywhere(call, SIZE, None, True, place=place).algorithm
 
     apart = Place(one_node=False, oversubscribed=True)
     assert chosen(apart) == "chain" and chosen(apart._replace(in_order=False)) == "leader"
@@ -122,7 +122,7 @@ def test_a_bcast_between_nodes(monkeypatch, library, dealt):
     def chosen(**place):
         call = resolve.bcast(SIZE, 0, LARGE, 0)
         return choose_anywhere(call, SIZE, None, True,
-                               where=lambda: Place(False, True, **place)).algorithm
+                               place=Place(False, True, **place)).algorithm
 
     assert chosen() == chosen(fabric=True) == "chain"
     assert chosen(in_order=False) == dealt
@@ -140,9 +140,8 @@ def test_no_rule_makes_long_chains(collective, library):
 
 def test_where_the_place_is_unknown_no_rule_holds():
     assert choose_anywhere(allreduce(), SIZE, None, True).is_native
-    asked = []
-    choose_anywhere(allreduce(SMALL), SIZE, None, True, where=lambda: asked.append(1))
-    assert not asked  # asking is collective: small calls do without
+    # Asking is collective: small calls do without.
+    assert asks_for_the_place(allreduce(), SIZE) and not asks_for_the_place(allreduce(SMALL), SIZE)
 
 
 def test_without_wishes_rules_decide_by_size():
@@ -280,7 +279,7 @@ def test_below_its_first_rule_a_collective_is_native(monkeypatch, library, colle
         for items in {1, 4, 200, *(1 << n for n in range(16)), *filter(None, around)}:
             call = KINDS[collective](size, numpy.zeros(items * size, "u1"))
             for there in places if place is None else [place]:
-                chosen = choose_anywhere(call, size, None, False, where=lambda: there)
+                chosen = choose_anywhere(call, size, None, False, place=there)
                 assert chosen.is_native or call.nbytes >= end
                 if call.nbytes == end and place is not None:
                     assert not chosen.is_native

@@ -3,12 +3,14 @@
 import numpy
 import pytest
 from mpi4py import MPI
+from unit.tune.choosing import choose, describe
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.flat.linear import FAN
 from hpccoll.algorithms.table import reproducible
 from hpccoll.calls import resolve
-from hpccoll.calls.resolve import Call
+from hpccoll.calls.call import Call
+from hpccoll.calls.facts import facts_of
 from hpccoll.config import DETERMINISM
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
@@ -16,8 +18,6 @@ from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.executor import Execution, Memory
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
-from hpccoll.tune.choose import choose
-from hpccoll.tune.describe import describe
 from hpccoll.tune.determinism import (
     LONG,
     LONGEST,
@@ -135,7 +135,7 @@ def test_what_is_said_of_chains_is_how_often_they_are_rounded(collective, name):
     most = max(int(seat.memory[OUT].array.max()) for seat in seats
                if any(map(len, seat.wanted)))
     call = Call(collective, collective, datatype=MPI.Datatype.fromcode("e"), op=MPI.SUM, nbytes=8)
-    assert (not inaccurate(name, call, size)) == (most < LONGEST), most
+    assert (not inaccurate(Choice(name), facts_of(call), size)) == (most < LONGEST), most
     assert most <= ALGORITHMS[collective][name].rounds(size)
 
 
@@ -156,12 +156,12 @@ def table(**times):
 
 
 def test_what_promises_are_about():
-    assert not applies("none", allreduce())
+    assert not applies("none", facts_of(allreduce()))
     for determinism in DETERMINISM[1:]:
-        assert applies(determinism, allreduce())
-        assert applies(determinism, allreduce(dtype="c8", op=MPI.PROD))
-        assert not applies(determinism, allreduce(dtype="i4"))
-        assert not applies(determinism, resolve.bcast(4, 0, numpy.zeros(4), 0))
+        assert applies(determinism, facts_of(allreduce()))
+        assert applies(determinism, facts_of(allreduce(dtype="c8", op=MPI.PROD)))
+        assert not applies(determinism, facts_of(allreduce(dtype="i4")))
+        assert not applies(determinism, facts_of(resolve.bcast(4, 0, numpy.zeros(4), 0)))
 
 
 @pytest.mark.parametrize("determinism, algorithm, keeps", [
@@ -172,7 +172,7 @@ def test_what_promises_are_about():
     ("run", schedule("allreduce", "ring", 4), True),
     ("layout", schedule("allreduce", "recursive_doubling", 4), False)])
 def test_breaches(determinism, algorithm, keeps):
-    problem = violation(algorithm, allreduce(), determinism)
+    problem = violation(Choice(algorithm), facts_of(allreduce()), determinism)
     assert (problem == "") == keeps and (keeps or determinism in problem)
 
 

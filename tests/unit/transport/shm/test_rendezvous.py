@@ -1,19 +1,13 @@
-"""Order on a channel of shared memory, one message at a time; and what a node needs for that."""
+"""Order on a channel of shared memory, one message at a time."""
 
 import ctypes
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy
 import pytest
-from mpi4py import MPI
 
 from hpccoll.testing.device import installed
 from hpccoll.transport import Posting
-from hpccoll.transport.shm import channels, mapping
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.rendezvous import BY_MPI, Receive, Send
 
@@ -40,7 +34,7 @@ def channel():
 @pytest.fixture
 def endpoint():
     node = SimpleNamespace(locate=lambda array: None, readv=None)
-    return SimpleNamespace(rank=0, node=node, remote=Remote(), takes_slot=lambda *_: False)
+    return SimpleNamespace(rank=0, node=node, remote=Remote(), uses_cell=lambda *_: False)
 
 
 def announce(channel, number, where=BY_MPI):
@@ -51,7 +45,7 @@ def announce(channel, number, where=BY_MPI):
 
 def test_an_mpi_message_is_not_received_before_an_earlier_one(channel, endpoint):
     """Message 2 was taken and 3 is announced, but 1 is not: 3's receive would get 1's data."""
-    receives = [Receive(endpoint, Posting("recv", 1, numpy.zeros(NBYTES, "u1")), channel)
+    receives = [Receive(endpoint, Posting(False, 1, numpy.zeros(NBYTES, "u1")), channel)
                 for _ in range(3)]
     for receive in receives:
         receive.start()
@@ -66,7 +60,7 @@ def test_an_mpi_message_is_not_received_before_an_earlier_one(channel, endpoint)
 
 def test_an_mpi_message_does_not_leave_before_an_earlier_one(channel, endpoint):
     """Message 1 waits although 2, which needed no turn, is announced."""
-    sends = [Send(endpoint, Posting("send", 1, numpy.zeros(NBYTES, "u1")), channel)
+    sends = [Send(endpoint, Posting(True, 1, numpy.zeros(NBYTES, "u1")), channel)
              for _ in range(3)]
     channel.sent = 2
     channel.line[2] = 2 << SIZE_BITS | NBYTES
@@ -85,7 +79,7 @@ def test_private_memory_is_read_onto_a_device(channel, endpoint, aside):
         into.__array_interface__["data"][0], address, into.nbytes)
     with installed(True) as cupy:
         landing = cupy.empty(10)
-        receive = Receive(endpoint, Posting("recv", 1, landing), channel)
+        receive = Receive(endpoint, Posting(False, 1, landing), channel)
         receive.start()
         announce(channel, 1, sent.__array_interface__["data"][0])
         assert receive.arrived()
@@ -95,44 +89,3 @@ def test_private_memory_is_read_onto_a_device(channel, endpoint, aside):
             sent[:] = -1  # its sender goes on
         receive.use()
         assert channel.taken[1] == 1 and (cupy.asnumpy(landing) == numpy.arange(10)).all()
-
-
-# -- a node -------------------------------------------------------------------------------------
-def test_own_memory_is_not_taken_for_a_peers():
-    """Containers may give two ranks the same process number, and the system the same addresses."""
-    made = channels.SharedNode.__new__(channels.SharedNode)
-    made.pids, made.local = [os.getpid()] * 2, {1: 1}
-    made.comm = SimpleNamespace(allgather=lambda told: [told, told],
-                                allreduce=lambda worked, op: worked)
-    if made._probe() is None:
-        pytest.skip("this system lets nobody read")
-    made.comm.allgather = lambda told: [told, (told[0], bytes(64))]
-    assert made._probe() is None
-
-
-@pytest.mark.parametrize("end", ["", "MPI.Finalize()"])
-def test_the_window_of_memory_barriers_is_freed_before_mpi_ends(end):
-    """What is registered first is done last at the exit."""
-    done = subprocess.run([sys.executable, "-c", f"""
-import atexit
-from mpi4py import MPI
-atexit.register(lambda: print(len(channels._windows), MPI.Is_finalized()))
-from hpccoll.transport.shm import channels
-channels.platform.machine = lambda: "aarch64"
-for _ in range(2):  # as for two communicators
-    channels._fence()()
-print(len(channels._windows))
-{end}
-"""], cwd=Path(channels.__file__).parents[3], capture_output=True, text=True)
-    assert done.returncode == 0 and "WARN" not in done.stderr, done.stderr
-    assert done.stdout.split() == ["1", "0", str(bool(end))]
-
-
-def test_a_file_that_cannot_be_mapped_is_no_room(monkeypatch):
-    """An error of one rank alone would leave the others waiting for it."""
-    def refuse(*_):
-        raise OSError("no address space")
-
-    assert mapping.share(MPI.COMM_SELF, 100) is not None
-    monkeypatch.setattr(mapping.mmap, "mmap", refuse)
-    assert mapping.share(MPI.COMM_SELF, 100) is None

@@ -1,4 +1,4 @@
-"""Small messages through slots, both ranks in one process: what happens when one is late."""
+"""Small messages through cells, both ranks in one process: what happens when one is late."""
 
 import gc
 import weakref
@@ -15,7 +15,7 @@ from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport import Posting
 from hpccoll.transport.shm import rendezvous
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
-from hpccoll.transport.shm.eager import Exchange, small
+from hpccoll.transport.shm.eager import Exchange, eager_batch
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
 COUNT = 5
@@ -24,11 +24,12 @@ COUNT = 5
 def side(memory, rank, fence):
     """A rank's view of two channels: 0 from rank 0 to rank 1, 1 back."""
     def channel(number):
-        line, taken, slots = memory[number]
-        return Channel(memoryview(line), memoryview(taken), list(slots), 0, fence)
-    made = channel(rank), channel(1 - rank)
-    node = SimpleNamespace(outgoing=lambda peer, tag: made[0], incoming=lambda peer, tag: made[1],
-                           fence=fence, region=lambda peer, where, nbytes: None)
+        line, taken, cells = memory[number]
+        return Channel(memoryview(line), memoryview(taken), list(cells), 0, fence)
+    outgoing, incoming = channel(rank), channel(1 - rank)
+    node = SimpleNamespace(outgoing=lambda peer, tag: outgoing, fence=fence,
+                           incoming=lambda peer, tag: incoming,
+                           region=lambda peer, where, nbytes: None)
     return SimpleNamespace(node=node, rank=rank, remote=None)
 
 
@@ -42,21 +43,21 @@ def ranks(fences):
     """Two ranks that exchange and add: (batch, input, output) of each."""
     memory = [(numpy.zeros(16, "i8"), numpy.zeros(16, "i8"),
                numpy.zeros((PLACES, 128), "u1")) for _ in range(2)]
-    made = []
+    ranks = []
     for rank in range(2):
         mine, sum_ = numpy.zeros(COUNT), numpy.full(COUNT, numpy.nan)
         landing = numpy.empty(COUNT)
         fence = None if fences is None else lambda: fences.append(True)
-        batch = small(side(memory, rank, fence), [
-            Posting("send", 1 - rank, mine),
-            Posting("recv", 1 - rank, landing, [
+        batch = eager_batch(side(memory, rank, fence), [
+            Posting(True, 1 - rank, mine),
+            Posting(False, 1 - rank, landing, [
                 (numpy.add, (mine, landing, sum_), 1, 0, COUNT)])], 0)
-        made.append((batch, mine, sum_))
-    return made
+        ranks.append((batch, mine, sum_))
+    return ranks
 
 
-def book(batch):
-    """The batch that knows about everything."""
+def general(batch):
+    """The batch behind an exchange."""
     return batch.batch if isinstance(batch, Exchange) else batch
 
 
@@ -104,10 +105,11 @@ def test_a_late_message_is_found_by_a_later_test(ranks, tries):
         assert one.test(tries) and right(sum_, turn)
 
 
-def test_a_sender_without_a_free_slot_waits_for_one(ranks):
+def test_a_sender_without_a_free_cell_waits_for_one(ranks):
     (one, mine, sum_), (two, _, other) = ranks
-    (outgoing, *_), = book(one).sends
-    outgoing.sent, book(two).numbered[0][1].received = PLACES, PLACES  # four that nobody has taken
+    (outgoing, *_), = general(one).sends
+    # Four messages that nobody has taken.
+    outgoing.sent, general(two).numbered[0][1].received = PLACES, PLACES
     fill(ranks, 1)
     one.start()
     two.start()
@@ -120,7 +122,7 @@ def test_a_sender_without_a_free_slot_waits_for_one(ranks):
 def test_a_message_of_another_size_is_an_error(ranks):
     (one, *_), (two, *_) = ranks
     one.start()
-    book(one).sends[0][1][1] = 1 << SIZE_BITS | 8
+    general(one).sends[0][1][1] = 1 << SIZE_BITS | 8
     two.start()
     with pytest.raises(Exception, match="sent 8 bytes where rank 1 expected 40"):
         two.test()
@@ -141,14 +143,14 @@ class Near:
     """One rank's side of a node whose ranks are all in this process."""
 
     fence = readv = None
-    sure_bytes, tags = 128, (0, 1)
+    eager_bytes, tags = 128, (0, 1)
 
     def __init__(self, memory, rank, size):
         self.memory, self.rank, self.channels = memory, rank, {}
         self.local = [peer for peer in range(size) if peer != rank]
 
-    def sure(self, tag):
-        return self.sure_bytes
+    def eager_limit(self, tag):
+        return self.eager_bytes
 
     def locate(self, array):
         return None
@@ -161,8 +163,8 @@ class Near:
 
     def channel(self, *key):
         if key not in self.channels:
-            line, taken, slots = self.memory[key]
-            self.channels[key] = Channel(memoryview(line), memoryview(taken), list(slots), 0, None)
+            line, taken, cells = self.memory[key]
+            self.channels[key] = Channel(memoryview(line), memoryview(taken), list(cells), 0, None)
         return self.channels[key]
 
 
@@ -174,11 +176,11 @@ def test_messages_may_lie_behind_one_whose_sender_waits_for_theirs(monkeypatch, 
     rounds = [((recv(1, at(OUT, count)), *[recv(2, one) for one in many]),),
               ((recv(2, every),), (send(0, at(OUT, count)),)),
               (tuple(send(0, one) for one in many), (send(1, every),))]
-    made = Schedule(BCAST, "mine", 3, lambda rank: Program(rounds[rank]), 2, count + 1)
-    assert verify(made)
+    schedule = Schedule(BCAST, "mine", 3, lambda rank: Program(rounds[rank]), 2, count + 1)
+    assert verify(schedule)
     memory = defaultdict(lambda: (numpy.zeros(16, "i8"), numpy.zeros(16, "i8"),
                                   numpy.zeros((PLACES, 128), "u1")))
-    seats = [Seat(made, Problem(BCAST, 3, [count + 1], 2), rank) for rank in range(3)]
+    seats = [Seat(schedule, Problem(BCAST, 3, [count + 1], 2), rank) for rank in range(3)]
     ends = [SharedEndpoint(Near(memory, rank, 3), SimpleNamespace(rank=rank, size=3))
             for rank in range(3)]
     for seat in seats:

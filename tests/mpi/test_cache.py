@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.small_calls import never
 from hpccoll.errors import CommunicatorError, HpccollError
 from hpccoll.runtime import context as contexts
 
@@ -42,11 +43,11 @@ def settled(comm, form, dtype="f8"):
 def hits(comm):
     """Counts the calls that are recognised by their arrays."""
     seen = []
-    for number, (*call, same, execution) in comm._shapes.repeats.items():
+    for number, (*call, same, execution) in comm._cache.repeats.items():
         def noted(source, sink, same=same):
             seen.append(same(source, sink))
             return seen[-1]
-        comm._shapes.repeats[number] = *call, noted, execution
+        comm._cache.repeats[number] = *call, noted, execution
     return seen
 
 
@@ -71,10 +72,10 @@ def test_a_barrier_is_prepared_once_and_holds_everybody_back(world):
             world.Barrier()
             left = time.monotonic()
             assert world.allreduce(entered, MPI.MAX) <= world.allreduce(left, MPI.MIN)
-        kept, = [each for each in contexts.existing(world).prepared.values()
+        kept, = [each for each in contexts.existing(world).prepared.entries.values()
                  if each.plan.schedule.collective.name == "barrier"]
         ran = []
-        kept.hot = [([(ran.append, (phase,))], *phase[1:]) for phase in kept.hot]
+        kept.program = [(ran.append, (1,)), *kept.program]
         world.Barrier()
         assert ran
 
@@ -170,13 +171,13 @@ def test_prepared_calls_share_what_scratch_is_too_large_to_keep(world, monkeypat
                 world.Allreduce(source, sink)
                 assert (sink == world.size * (world.size - 1) // 2 + world.size * turn).all()
         assert len(context.prepared) == len(pairs)
-        scratches = [each.memory.scratch for each in context.prepared.values()]
+        scratches = [each.memory.scratch for each in context.prepared.entries.values()]
         large = {id(scratch.base) for scratch in scratches if scratch.nbytes > 1 << 10}
         assert len(large) <= 2 and (context._large() is not None) == bool(large)
         assert large or world.size != 2
         del scratches
         context.prepared.clear()
-        world._shapes.clear()
+        world._cache.clear()
         assert context._large() is None
 
 
@@ -202,12 +203,12 @@ def test_what_was_prepared_may_be_given_up(ours, form):
 def test_what_failed_half_way_is_not_started_again(ours, form):
     source, sink = settled(ours, form)
     if ours.size > 1:
-        execution = ours._shapes.repeats[id(sink)][3]
+        execution = ours._cache.repeats[id(sink)][3]
 
         def fails():
             raise RuntimeError("half way")
 
-        execution.hot = [((), fails, None, ())]
+        execution.program = [(fails, ())]
         with pytest.raises(RuntimeError, match="half way"):
             ours.Allreduce(source, sink)
     for turn in range(5):
@@ -247,7 +248,7 @@ def every_small(comm, dtype, turn):
 
 
 def test_small_calls_take_the_short_way(theirs, monkeypatch):
-    monkeypatch.setattr(type(theirs), "_again", None)
+    monkeypatch.setattr(type(theirs), "_lookup", None)
     for turn in range(3):
         every_small(theirs, "f4", turn)
     monkeypatch.undo()
@@ -287,7 +288,7 @@ def test_another_wish_for_small_calls(theirs):
     with theirs.using(allreduce="recursive_doubling", bcast="binomial"):
         for turn in range(4):
             every_small(theirs, "f4", turn)
-        assert {place[0] for place in theirs._context.choices} >= {"allreduce", "bcast"} or (
+        assert {place[0] for place in theirs._context.plans.entries} >= {"allreduce", "bcast"} or (
             theirs.size == 1)
     every_small(theirs, "f4", 4)
 
@@ -299,7 +300,7 @@ def test_small_calls_end_with_the_communicator(world):
         with comm.using(allreduce="native"):
             comm.Allreduce(numpy.ones(2), numpy.empty(2))
     with second.using(allreduce="native"):
-        assert second._shapes.below["allreduce"][0] > 16
+        assert second._cache.small.allreduce is not never
         first.Free()
         with pytest.raises(CommunicatorError):
             second.Allreduce(numpy.ones(2), numpy.empty(2))

@@ -1,0 +1,73 @@
+"""What every rank knows of a call: all that a choice may depend on.
+
+Ranks choose without talking to each other, so they must choose by the same facts. Buffers, addresses,
+whether a call is in place, and counts that only some ranks know are no facts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hpccoll.arrays.half import is_bfloat16
+from hpccoll.arrays.kernels import is_exact, operator_of
+from hpccoll.calls.call import Call, lacks_mpi_type
+from hpccoll.calls.specification import element_type
+
+#: Name of the operator where it is a user's.
+USER = "user"
+#: Methods whose counts only the root knows.
+COUNTS_AT_ROOT = ("gatherv", "scatterv")
+
+
+class CallFacts(NamedTuple):
+    """What every rank knows of a call, the same on all of them.
+
+    Attributes:
+        method: its name in lower case, e.g. ``allgatherv``.
+        collective: what its algorithms are registered under, e.g. ``allgather``.
+        nbytes: bytes of a vector, or of all blocks together; ``None`` where not all ranks know.
+        uniform: all blocks have one size.
+        root: root rank; 0 where there is none.
+        operator: MPI's name of the operator, ``user`` for a user's; empty where nothing is reduced.
+        commutes: contributions may be combined in any order.
+        exact: results are not rounded, or nothing is reduced.
+        dtype: type of the elements, for messages to people; empty where nothing is reduced.
+        kind, itemsize: NumPy's kind of element, and bytes of one; where something is reduced.
+        has_mpi_type: the MPI library can reduce such elements.
+    """
+
+    method: str
+    collective: str
+    nbytes: int | None = 0
+    uniform: bool = True
+    root: int = 0
+    operator: str = ""
+    commutes: bool = True
+    exact: bool = True
+    dtype: str = ""
+    kind: str = ""
+    itemsize: int = 0
+    has_mpi_type: bool = True
+
+    @property
+    def reduces(self) -> bool:
+        """Tell whether the call combines contributions."""
+        return bool(self.operator)
+
+    @property
+    def counts_at_root(self) -> bool:
+        """Tell whether only the root knows all counts."""
+        return self.method in COUNTS_AT_ROOT
+
+
+def facts_of(call: Call) -> CallFacts:
+    """The facts of a call that one rank has resolved."""
+    known = CallFacts(call.name, call.collective, call.nbytes, call.uniform, call.root)
+    if call.op is None:
+        return known
+    dtype, operator = element_type(call.datatype), operator_of(call.op)
+    return known._replace(
+        operator=operator.name if operator else USER, commutes=bool(call.op.Is_commutative()),
+        exact=is_exact(call.op, dtype), dtype=str(dtype),
+        kind="f" if is_bfloat16(dtype) else dtype.kind, itemsize=dtype.itemsize,
+        has_mpi_type=not lacks_mpi_type(call))

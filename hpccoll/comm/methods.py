@@ -1,0 +1,111 @@
+"""The table of collective methods: what resolves each, and which of the MPI library's serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mpi4py import MPI
+
+from hpccoll.calls import resolve
+from hpccoll.calls.call import METHODS, Call
+from hpccoll.tune.choose import BLOCKING, NONBLOCKING, PERSISTENT
+
+if TYPE_CHECKING:
+    from hpccoll.comm.base import Base
+
+#: The methods of the MPI library. ``super()`` would find the same ones, a third of a
+#: microsecond later.
+native = MPI.Intracomm
+#: ``resolve(size, rank, *arguments)``.
+Resolver = Callable[..., Call]
+
+
+class Method:
+    """One method of a communicator.
+
+    Args:
+        name: of its blocking form, in lower case.
+        resolve: makes a call of size, rank and arguments.
+        native: the MPI library's own method.
+        form: blocking, nonblocking or persistent.
+
+    Attributes:
+        title: the name as the method spells it, e.g. ``iallreduce``.
+        collective: what its algorithms are registered under.
+    """
+
+    def __init__(self, name: str, resolve: Resolver, native: Callable[..., Any],
+                 form: str = BLOCKING):
+        self.name, self.resolve, self.native, self.form = name, resolve, native, form
+        self.title, self.collective = form.format(name), METHODS[name]
+
+    def serve(self, comm: Base, *args: Any) -> Any:
+        """Serve a call that is not like an earlier one."""
+        return comm._serve(self, args)
+
+
+BARRIER = Method("barrier", resolve.barrier, native.Barrier)
+BCAST = Method("bcast", resolve.bcast, native.Bcast)
+REDUCE = Method("reduce", resolve.reduce, native.Reduce)
+ALLREDUCE = Method("allreduce", resolve.allreduce, native.Allreduce)
+SCAN = Method("scan", resolve.scan, native.Scan)
+EXSCAN = Method("exscan", resolve.exscan, native.Exscan)
+REDUCE_SCATTER_BLOCK = Method("reduce_scatter_block", resolve.reduce_scatter_block,
+                              native.Reduce_scatter_block)
+REDUCE_SCATTER = Method("reduce_scatter", resolve.reduce_scatter, native.Reduce_scatter)
+ALLGATHER = Method("allgather", resolve.allgather, native.Allgather)
+ALLGATHERV = Method("allgatherv", resolve.allgatherv, native.Allgatherv)
+GATHER = Method("gather", resolve.gather, native.Gather)
+GATHERV = Method("gatherv", resolve.gatherv, native.Gatherv)
+SCATTER = Method("scatter", resolve.scatter, native.Scatter)
+SCATTERV = Method("scatterv", resolve.scatterv, native.Scatterv)
+ALLTOALL = Method("alltoall", resolve.alltoall, native.Alltoall)
+ALLTOALLV = Method("alltoallv", resolve.alltoallv, native.Alltoallv)
+ALLTOALLW = Method("alltoallw", resolve.alltoallw, native.Alltoallw)
+
+
+def _nonblocking(method: Method, native: Callable[..., Any]) -> Method:
+    return Method(method.name, method.resolve, native, NONBLOCKING)
+
+
+IBARRIER = _nonblocking(BARRIER, native.Ibarrier)
+IBCAST = _nonblocking(BCAST, native.Ibcast)
+IREDUCE = _nonblocking(REDUCE, native.Ireduce)
+IALLREDUCE = _nonblocking(ALLREDUCE, native.Iallreduce)
+ISCAN = _nonblocking(SCAN, native.Iscan)
+IEXSCAN = _nonblocking(EXSCAN, native.Iexscan)
+IREDUCE_SCATTER_BLOCK = _nonblocking(REDUCE_SCATTER_BLOCK, native.Ireduce_scatter_block)
+IREDUCE_SCATTER = _nonblocking(REDUCE_SCATTER, native.Ireduce_scatter)
+IALLGATHER = _nonblocking(ALLGATHER, native.Iallgather)
+IALLGATHERV = _nonblocking(ALLGATHERV, native.Iallgatherv)
+IGATHER = _nonblocking(GATHER, native.Igather)
+IGATHERV = _nonblocking(GATHERV, native.Igatherv)
+ISCATTER = _nonblocking(SCATTER, native.Iscatter)
+ISCATTERV = _nonblocking(SCATTERV, native.Iscatterv)
+IALLTOALL = _nonblocking(ALLTOALL, native.Ialltoall)
+IALLTOALLV = _nonblocking(ALLTOALLV, native.Ialltoallv)
+IALLTOALLW = _nonblocking(ALLTOALLW, native.Ialltoallw)
+
+
+def _persistent(method: Method, native: Callable[..., Any]) -> Method:
+    return Method(method.name, method.resolve, native, PERSISTENT)
+
+
+BARRIER_INIT = _persistent(BARRIER, native.Barrier_init)
+BCAST_INIT = _persistent(BCAST, native.Bcast_init)
+REDUCE_INIT = _persistent(REDUCE, native.Reduce_init)
+ALLREDUCE_INIT = _persistent(ALLREDUCE, native.Allreduce_init)
+SCAN_INIT = _persistent(SCAN, native.Scan_init)
+EXSCAN_INIT = _persistent(EXSCAN, native.Exscan_init)
+REDUCE_SCATTER_BLOCK_INIT = _persistent(REDUCE_SCATTER_BLOCK, native.Reduce_scatter_block_init)
+REDUCE_SCATTER_INIT = _persistent(REDUCE_SCATTER, native.Reduce_scatter_init)
+ALLGATHER_INIT = _persistent(ALLGATHER, native.Allgather_init)
+ALLGATHERV_INIT = _persistent(ALLGATHERV, native.Allgatherv_init)
+GATHER_INIT = _persistent(GATHER, native.Gather_init)
+GATHERV_INIT = _persistent(GATHERV, native.Gatherv_init)
+SCATTER_INIT = _persistent(SCATTER, native.Scatter_init)
+SCATTERV_INIT = _persistent(SCATTERV, native.Scatterv_init)
+ALLTOALL_INIT = _persistent(ALLTOALL, native.Alltoall_init)
+ALLTOALLV_INIT = _persistent(ALLTOALLV, native.Alltoallv_init)
+ALLTOALLW_INIT = _persistent(ALLTOALLW, native.Alltoallw_init)

@@ -1,0 +1,40 @@
+"""What is timed: any class of communicators that offers what this protocol names.
+
+``measure`` stands below ``comm``, so that a job can measure itself. Whoever measures hands in the
+class, which is :class:`hpccoll.Comm` outside tests.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.ir.topology import Topology
+from hpccoll.tune.loading import Tuned
+
+
+class MeasuredComm(Protocol):
+    """A communicator whose collectives are timed.
+
+    It has the methods of ``MPI.Intracomm``, too.
+    """
+
+    @property
+    def tuned(self) -> Tuned | None:
+        """The measured times that choices rest on; ``None`` before the first collective."""
+
+    def empty(self, shape: int, dtype: Any) -> numpy.ndarray:
+        """Make an array in registered memory; collective."""
+
+    def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> AbstractContextManager:
+        """Choose algorithms inside a ``with`` block."""
+
+
+class Wrap(Protocol):
+    """A class of such communicators, or what makes one from a communicator and a layout."""
+
+    def __call__(self, comm: MPI.Intracomm, layout: Topology | None = None, /, *,
+                 determinism: str | None = None, tuning: str | None = None) -> MeasuredComm: ...

@@ -1,0 +1,176 @@
+"""Binding: a segment of a plan put onto memory, as actions that only have to be called.
+
+An action is a function with its operands. Of each phase there are, in this order, the local steps before
+its messages, the start of the messages, the test whether they are complete - which says ``False``
+while they are not, as nothing else does - and the local steps after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy
+
+from hpccoll.arrays.kernels import Kernel
+from hpccoll.ir.collectives import TMP
+from hpccoll.ir.dataflow import consumers, fused_with_next
+from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
+from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.runtime.plan import Plan
+from hpccoll.transport import Batch, Endpoint, Posting, copying
+
+Action = tuple[Callable[..., Any], tuple[Any, ...]]
+#: What finds the memory of an extent.
+View = Callable[[Extent], Any]
+
+
+class Memory(NamedTuple):
+    """The arrays a plan runs on: flat, of one dtype and one namespace (NumPy, CuPy).
+
+    Attributes:
+        arrays: ``in`` and ``out``, each an array that starts at element 0 of the layout.
+        scratch: elements for all segments in flight.
+        kernel: reduces; ``None`` where nothing is reduced.
+        namespace: the module of the arrays.
+        synchronize: waits for the device, where the namespace works on one.
+        accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
+            takes such memory as operands, and the place for the rounded result as a fourth one.
+    """
+
+    arrays: dict[str, Any]
+    scratch: Any
+    kernel: Kernel | None
+    namespace: Any
+    synchronize: Callable[[], None] | None = None
+    accumulator: Callable[[int], Any] | None = None
+
+
+class BoundPhase(NamedTuple):
+    """A phase on memory.
+
+    Attributes:
+        number: of the phase in its program.
+        actions: what to call, in order.
+        wait: the test among them; ``None`` where there are no messages.
+        batch: the messages, which have to be freed.
+    """
+
+    number: int
+    actions: list[Action]
+    wait: Action | None
+    batch: Batch | None
+
+
+class Binder:
+    """Binds the segments of one plan to one memory.
+
+    Args:
+        plan: what to do.
+        endpoint: this rank's side of the transport.
+        memory: what to do it on; ``scratch`` holds ``plan.depth * plan.scratch`` elements.
+        tag: the tag of the first segment in flight; the others have the next ones.
+        repeated: messages are prepared to be started many times.
+        tries: looks for messages at once in every test.
+    """
+
+    def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int, repeated: bool,
+                 tries: int):
+        self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
+        self.repeated, self.tries = repeated, tries
+        self.accumulators: dict[int, Any] = {}
+
+    def phases(self, number: int, slot: int) -> Iterator[BoundPhase]:
+        """Put one segment onto memory, phase by phase; ``slot`` says which scratch is its own."""
+        segment = self.plan.segments[number]
+        view = self._view(segment, slot)
+        program = segment.program
+        for index, phase in enumerate(program.phases):
+            chained = slot if self.memory.accumulator and index in program.single_block else None
+            uses, after = self._uses(phase, program.landing, view, chained)
+            batch = wait = None
+            actions = self._local(phase.before, view, chained)
+            if phase.messages:
+                batch = self.endpoint.batch(
+                    [Posting(kind == SEND, peer, view(extent), use)
+                     for (kind, peer, extent), use in zip(phase.messages, uses)],
+                    self.tag + slot, self.repeated)
+                wait = batch.test, (self.tries,)
+                actions += [(batch.start, ()), wait]
+            yield BoundPhase(index, actions + self._local(after, view, chained), wait, batch)
+
+    def _view(self, segment: Segment, slot: int) -> View:
+        base = slot * self.plan.scratch
+        arrays = {**self.memory.arrays,
+                  TMP: self.memory.scratch[base:base + self.plan.scratch]}
+
+        def view(extent: Extent) -> Any:
+            extent = shifted(extent, segment.shift)
+            return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
+        return view
+
+    def _uses(self, phase: Phase, landing: int, view: View, chained: int | None
+              ) -> tuple[Sequence[Sequence[Any]], Sequence[Local]]:
+        """Local steps that can use messages in place, message by message, and the others."""
+        senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
+        steps_of = (consumers(phase, landing)
+                    if phase.after and self.memory.synchronize is None
+                    and self.endpoint.direct(senders, self.tag) else None)
+        if steps_of is None:
+            return [()] * len(phase.messages), phase.after
+        # The steps of one message after the other are those of the phase, in their order.
+        calls = iter(self._calls(phase.after, view, chained))
+        return [[in_place(*next(calls), step, message.extent) for step in steps]
+                for message, steps in zip(phase.messages, steps_of)], ()
+
+    def _calls(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
+        """Local steps as calls; in a chain, the next step gets the result as it was computed.
+
+        ``chained`` says whose accumulator holds it; without, the next step gets the rounded one.
+        """
+        actions: list[Action] = []
+        held, where = None, None
+        for (into, left, right), after, more in zip(
+                steps, (*steps[1:], None),
+                repeat(False) if chained is None else fused_with_next(steps)):
+            if right is None:
+                actions.append((self.memory.namespace.copyto, (view(into), view(left))))
+                continue
+            operands = [view(left), view(right), view(into)]
+            if held is not None:
+                operands[0 if left == where else 1] = held
+            held, where = self._accumulator(chained, into.count) if more else None, into
+            if held is not None:
+                # Rounded as well, unless the next step overwrites it.
+                operands[2:] = [held] if after.into == into else [held, operands[2]]
+            actions.append((self.memory.kernel, tuple(operands)))
+        return actions
+
+    def _accumulator(self, slot: int, count: int) -> Any:
+        """Memory for the chains of a segment, which follow each other."""
+        if slot not in self.accumulators or self.accumulators[slot].size < count:
+            self.accumulators[slot] = self.memory.accumulator(count)
+        return self.accumulators[slot][:count]
+
+    def _local(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
+        """Local steps as actions, and what makes sure that they are done."""
+        actions = self._calls(steps, view, chained)
+        if self.memory.namespace is numpy:
+            actions = [copying(*operands) if function is numpy.copyto else (function, operands)
+                       for function, operands in actions]
+        if actions and self.memory.synchronize:
+            actions.append((self.memory.synchronize, ()))
+        return actions
+
+
+def in_place(function: Callable[..., Any], operands: tuple[Any, ...], step: Local,
+             landing: Extent) -> tuple[Any, ...]:
+    """A local step's call as a use of the message that would land in ``landing``.
+
+    See :class:`hpccoll.transport.Posting` for the form.
+    """
+    place = 0 if step.right is not None and within(step.left, landing) else 1
+    arriving = step[1 + place] if step.right is not None else step.left
+    start = arriving.offset - landing.offset
+    return function, operands, place, start, start + arriving.count

@@ -1,0 +1,111 @@
+"""Waiting with bounds: spin, then yield, then warn, then fail."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from typing import Protocol
+
+from mpi4py import MPI
+
+from hpccoll.errors import CollectiveTimeout
+from hpccoll.machine.limits import SPINS
+
+#: Failed tests between two looks at the clock.
+PATIENCE = 1000
+
+
+class Awaited(Protocol):
+    """What can say for whom a rank waits."""
+
+    @property
+    def title(self) -> str:
+        """What runs, for messages to people."""
+
+    @property
+    def rank(self) -> int:
+        """The rank that waits."""
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """The round it is in, and the ranks that it may be waiting for."""
+
+
+class Watch:
+    """Patience while nothing moves.
+
+    Args:
+        awaited: names round and peers when time is up.
+        timeout, report: seconds without progress until the error, and until the warning.
+        spins: failed tests before the processor is offered to others.
+    """
+
+    def __init__(self, awaited: Awaited, timeout: float, report: float, spins: int = SPINS):
+        self.awaited, self.timeout, self.report, self.spins = awaited, timeout, report, spins
+        self.moved()
+
+    def moved(self) -> None:
+        """Something moved: start counting again."""
+        self.idles = 0
+        self.since: float | None = None
+        self.warned = False
+
+    def idle(self) -> None:
+        """Nothing moved: let others run, and look at the clock now and then.
+
+        Raises:
+            CollectiveTimeout: nothing moved for ``timeout`` seconds.
+        """
+        self.idles += 1
+        if self.idles > self.spins:
+            os.sched_yield()
+        if self.idles % PATIENCE == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Look at the clock: warn after ``report`` seconds, raise after ``timeout``."""
+        now = time.monotonic()
+        if self.since is None:
+            self.since = now
+        elapsed = now - self.since
+        if elapsed < min(self.report, self.timeout):
+            return
+        number, peers = self.awaited.pending()
+        title, rank = self.awaited.title, self.awaited.rank
+        if elapsed >= self.timeout:
+            raise CollectiveTimeout(title, rank, number, peers, self.timeout)
+        if not self.warned:
+            self.warned = True
+            text = (f"hpccoll: {title} on rank {rank} has waited {elapsed:.0f} s in round "
+                    f"{number} for rank(s) {', '.join(map(str, peers))}")
+            try:
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            except RuntimeWarning:  # a filter makes it an error, which would break the communicator
+                print(text, file=sys.stderr, flush=True)
+
+
+class Meeting:
+    """All ranks of a communicator waiting for each other.
+
+    Args:
+        comm: the ranks.
+        title: what they meet for, for messages to people.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, title: str):
+        self.rank, self.size, self.title = comm.Get_rank(), comm.Get_size(), title
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """No round, and all other ranks."""
+        return 0, tuple(rank for rank in range(self.size) if rank != self.rank)
+
+    def wait(self, request: MPI.Request, timeout: float, report: float) -> None:
+        """Wait for a request that all ranks take part in.
+
+        Raises:
+            CollectiveTimeout: it was not complete after ``timeout`` seconds.
+        """
+        watch = Watch(self, timeout, report)
+        while not request.Test():
+            watch.idle()

@@ -1,0 +1,48 @@
+"""What a node needs for its channels: memory of other processes, memory barriers, cells."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hpccoll.transport.shm import channels
+
+
+def test_own_memory_is_not_taken_for_a_peers():
+    """Containers may give two ranks the same process number, and the system the same addresses."""
+    node = channels.SharedNode.__new__(channels.SharedNode)
+    node.pids, node.local = [os.getpid()] * 2, {1: 1}
+    node.comm = SimpleNamespace(allgather=lambda mark: [mark, mark],
+                                allreduce=lambda worked, op: worked)
+    if node._probe() is None:
+        pytest.skip("this system lets nobody read")
+    node.comm.allgather = lambda mark: [mark, (mark[0], bytes(64))]
+    assert node._probe() is None
+
+
+@pytest.mark.parametrize("end", ["", "MPI.Finalize()"])
+def test_the_window_of_memory_barriers_is_freed_before_mpi_ends(end):
+    """What is registered first is done last at the exit."""
+    done = subprocess.run([sys.executable, "-c", f"""
+import atexit
+from mpi4py import MPI
+atexit.register(lambda: print(len(channels._windows), MPI.Is_finalized()))
+from hpccoll.transport.shm import channels
+channels.platform.machine = lambda: "aarch64"
+for _ in range(2):  # as for two communicators
+    channels._fence()()
+print(len(channels._windows))
+{end}
+"""], cwd=Path(channels.__file__).parents[3], capture_output=True, text=True)
+    assert done.returncode == 0 and "WARN" not in done.stderr, done.stderr
+    assert done.stdout.split() == ["1", "0", str(bool(end))]
+
+
+@pytest.mark.parametrize("ranks, most, expected", [
+    (1, 256 << 10, 256 << 10), (2, 256 << 10, 256 << 10), (9, 256 << 10, 192 << 10),
+    (9, 64 << 10, 64 << 10), (100_000, 256 << 10, channels.LEAST_CELL_BYTES)])
+def test_cells_are_smaller_where_there_are_many_ranks(ranks, most, expected):
+    assert channels._cell_bytes(ranks, most) == expected
