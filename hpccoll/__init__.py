@@ -32,6 +32,8 @@ __all__ = ["Comm", "HpccollError", "Topology", "algorithm_names", "schedule", "s
 def __getattr__(name: str) -> Any:
     # mpi4py initialises MPI on import, so the communicator waits until somebody asks for it.
     if name == "Comm":
+        from hpccoll.machine.launcher import require_mpi
+        require_mpi()
         from hpccoll.comm import Comm
         return Comm
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

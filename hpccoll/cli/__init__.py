@@ -11,7 +11,8 @@ from importlib import import_module
 import click
 
 from hpccoll import __version__
-from hpccoll.errors import HpccollError
+from hpccoll.cli.ranks import said, without_mpi
+from hpccoll.errors import HpccollError, MpiLibraryError
 
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``.
 COMMANDS = {
@@ -54,8 +55,8 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except HpccollError as error:
-            click.echo(f"hpccoll: {error}", err=True)
-            context.exit(2)
+            context.exit(without_mpi(error) if isinstance(error, MpiLibraryError)
+                         else said(error))
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

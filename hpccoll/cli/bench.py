@@ -34,6 +34,7 @@ from hpccoll.cli.ranks import (
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.launcher import require_mpi
 from hpccoll.units import size
 
 
@@ -127,8 +128,7 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
     with ExitStack() as stack:
         # Before MPI starts: from then on no rank may end without the others.
         stopped = stack.enter_context(stoppable())
-        from mpi4py import MPI
-
+        MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal
         from hpccoll.tools.bench import gloo, overlap_report, plot, session
         from hpccoll.tools.bench import overlap as overlapping

@@ -15,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hpccoll.cli.ranks import WRONG, Ranked
+from hpccoll.errors import MpiLibraryError
+from hpccoll.machine.launcher import require_mpi
 
 SCHEMA = "hpccoll-doctor-1"
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
@@ -34,6 +36,13 @@ def command(ranks: int | None, strict: bool, as_json: bool) -> None:
     mpiexec -n 4 python -m hpccoll doctor
     srun --mpi=pmi2 python -m hpccoll doctor --ranks "$SLURM_NTASKS"
     """
+    try:
+        require_mpi(steps=True)
+    except MpiLibraryError:
+        # A running MPI that knows of one rank alone is a finding like others.
+        MPI = sys.modules.get("mpi4py.MPI")
+        if MPI is None or not MPI.Is_initialized():
+            raise
     from mpi4py import MPI
 
     from hpccoll.tools.doctor import examine, gather

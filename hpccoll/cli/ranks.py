@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from hpccoll.errors import HpccollError
+from hpccoll.errors import HpccollError, MpiLibraryError
+from hpccoll.machine.launcher import launched, require_mpi
 
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
@@ -34,10 +35,27 @@ class Ranked(click.Command):
 
 def complain(command: str, message: str) -> None:
     """Say what is wrong in one line, on rank 0 alone."""
-    from mpi4py import MPI
-
-    if MPI.COMM_WORLD.Get_rank() == 0:
+    try:
+        rank = require_mpi().COMM_WORLD.Get_rank()
+    except MpiLibraryError:
+        rank = launched()[0]
+    if rank <= 0:
         click.echo(f"hpccoll: {command}: {' '.join(message.split())}", err=True)
+
+
+def said(error: HpccollError) -> int:
+    """Say what is wrong, in this process; return the exit status."""
+    click.echo(f"hpccoll: {error}", err=True)
+    return BAD_OPTIONS
+
+
+def without_mpi(error: MpiLibraryError) -> int:
+    """Say once, for all processes of the launcher, that there is no MPI; return the exit status.
+
+    The processes do not know of each other, so the launcher's first one speaks. The others end
+    well: Open MPI's launcher kills all as soon as one fails, the one that speaks among them.
+    """
+    return said(error) if launched()[0] <= 0 else 0
 
 
 def fall(comm: Any, error: Exception) -> NoReturn:

@@ -15,17 +15,18 @@ import os
 import runpy
 import sys
 import threading
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pkgutil import get_importer
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 import click
-from mpi4py.run import set_abort_status
 
 from hpccoll import config
-from hpccoll.errors import ArgumentError
+from hpccoll.cli.ranks import without_mpi
+from hpccoll.errors import ArgumentError, MpiLibraryError
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.launcher import not_loaded, require_mpi
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
 #: Seconds that a failed program's threads and exit handlers have before the job is aborted.
@@ -42,15 +43,27 @@ class Importer:
         if name != "mpi4py.MPI":
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
+        try:
+            spec = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
+        except RuntimeError as error:
+            raise not_loaded(error) from error
         if spec is not None:
-            load = spec.loader.exec_module
+            create, execute = spec.loader.create_module, spec.loader.exec_module
+
+            def create_module(spec: ModuleSpec) -> ModuleType | None:
+                try:
+                    return create(spec)
+                except ImportError as error:
+                    raise not_loaded(error) from error
 
             def exec_module(module: ModuleType) -> None:
-                load(module)
-                adopt(module, self.topology)
+                def load() -> ModuleType:
+                    execute(module)
+                    return module
 
-            spec.loader.exec_module = exec_module
+                adopt(require_mpi(steps=True, load=load), self.topology)
+
+            spec.loader.create_module, spec.loader.exec_module = create_module, exec_module
         return spec
 
 
@@ -142,7 +155,7 @@ def command(algorithms: str, topology: str | None, program: tuple[str, ...]) -> 
         execute(kind, *program[1 if kind else 0:])
     except SystemExit as stop:
         if stop.code:
-            set_abort_status(stop)
+            _abort_with(stop)
             _limit(stop.code if isinstance(stop.code, int) else 1)
         raise
     except BaseException as error:
@@ -184,15 +197,27 @@ def _start(place: str | None, *argv: str) -> None:
 
 def _fail(error: BaseException) -> NoReturn:
     """Show the traceback from the program's first line on, and abort the job at exit."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
+        error = not_loaded(error)
+    if isinstance(error, MpiLibraryError):
+        # No rank waits for this one: none knows of others.
+        sys.exit(without_mpi(error))
     ours = __file__, runpy.run_path.__code__.co_filename
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in ours:
         trace = trace.tb_next
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     status = 130 if isinstance(error, KeyboardInterrupt) else 1
-    set_abort_status(status)
+    _abort_with(status)
     _limit(status)
     sys.exit(status)
+
+
+def _abort_with(status: Any) -> None:
+    """Let mpi4py abort the job at exit, if the program has loaded it."""
+    if "mpi4py" in sys.modules:
+        from mpi4py.run import set_abort_status
+        set_abort_status(status)
 
 
 def _limit(status: int) -> None:

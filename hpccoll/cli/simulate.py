@@ -25,6 +25,7 @@ from hpccoll.cli.ranks import BAD_OPTIONS, agree, complain, fall
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
 from hpccoll.simulator.machine_model import machine_as_data
 from hpccoll.simulator.report import Report
@@ -192,8 +193,7 @@ def _beside(found: Sequence[Compared]) -> Table:
 
 def _calibrate(path: str) -> None:
     """Measure on all ranks; rank 0 writes the file."""
-    from mpi4py import MPI
-
+    MPI = require_mpi(steps=True)
     from hpccoll.comm.communicator import Comm
     from hpccoll.tools.calibrate import calibrate
 

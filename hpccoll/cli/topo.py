@@ -14,6 +14,7 @@ import click
 from hpccoll.cli.options import check_outputs, write_text
 from hpccoll.cli.ranks import BAD_OPTIONS, Ranked, agree, complain, fall, silent
 from hpccoll.errors import HpccollError
+from hpccoll.machine.launcher import require_mpi
 
 SCHEMA = "hpccoll-topo-1"
 
@@ -37,8 +38,7 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
     mpiexec -n 4 python -m hpccoll topo
     srun --mpi=pmi2 python -m hpccoll topo --plot machine.png --json machine.json
     """
-    from mpi4py import MPI
-
+    MPI = require_mpi(steps=True)
     from hpccoll.tools import topo
 
     comm = MPI.COMM_WORLD

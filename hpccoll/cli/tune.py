@@ -32,6 +32,7 @@ from hpccoll.cli.ranks import (
 )
 from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
+from hpccoll.machine.launcher import require_mpi
 
 #: Seconds for everything, quick and full.
 QUICK, FULL = 50.0, 600.0
@@ -65,8 +66,7 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
     """
     with ExitStack() as stack:
         stopped = stack.enter_context(stoppable())
-        from mpi4py import MPI
-
+        MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal
         from hpccoll.comm import Comm
         from hpccoll.measure import survey

@@ -40,6 +40,13 @@ class CommunicatorError(HpccollError, ValueError):
     """The communicator is null, was freed, or is of a kind that hpccoll does not support."""
 
 
+class MpiLibraryError(HpccollError, ImportError, RuntimeError):
+    """No MPI library can be loaded, or the launcher is another one's."""
+
+    def __init__(self, problem: str, remedy: str):
+        super().__init__(f"{problem}; {remedy}")
+
+
 class ScheduleError(HpccollError, ValueError):
     """A schedule is malformed: it names memory or ranks that do not exist."""
 

@@ -288,7 +288,9 @@ def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | 
 def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
     """Why a choice cannot serve a call, or would break a promise; empty when it may serve."""
     problem = objection(choice, facts, conditions.size)
-    if not problem and conditions.size > 1 and applies(conditions.determinism, facts):
+    if problem or choice.is_native and not applies(conditions.determinism, facts):
+        return problem
+    if conditions.size > 1 and applies(conditions.determinism, facts):
         problem = violation(choice, facts, conditions.determinism)
     if not problem and conditions.form == NONBLOCKING and facts.counts_at_root and not (
             choice.name and ALGORITHMS[facts.collective][choice.name].own_blocks):

@@ -44,3 +44,33 @@ def test_a_measurement_runs(capture, tmp_path, words):
     ratios = (tmp_path / "figures" / "ratios.md").read_text(encoding="utf-8")
     assert "| 8 |" in ratios or "| 16 |" in ratios
     assert len(list((tmp_path / "figures").glob("*.json"))) == 1
+
+
+def recipe(target):
+    """What ``make`` would print and run for a target."""
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    return subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout
+
+
+def test_bench_says_how_to_go_on():
+    text = recipe("bench")
+    assert f"{ROOT}/.venv/bin/hpccoll" in text
+    assert ". .venv/bin/activate" in text
+    assert ". .venv/bin/activate" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_figures_fill_the_pages():
+    assert recipe("figures").splitlines()[-1].endswith("docs/figures.py")
+
+
+def test_warnings_of_the_site_are_errors():
+    assert "mkdocs build --strict\n" in recipe("docs")  # --quiet would hide them from it
+
+
+def test_help_names_every_target():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = next(line for line in makefile.splitlines() if line.startswith(".PHONY:"))
+    for target in targets.split()[1:]:
+        assert target == "help" or f"# make {target} " in makefile

@@ -15,6 +15,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.comm.requests import Prequest, Request
 from hpccoll.errors import ArgumentError, CollectiveTimeout
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
+from hpccoll.runtime.binding import BoundPhase
 from hpccoll.runtime.progress import PROGRESS, PersistentOperation
 from hpccoll.testing.device import installed
 
@@ -277,8 +278,9 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
             raise RuntimeError("something broke")
         return answers.pop()
 
-    execution = SimpleNamespace(hot=[((), lambda: None, test, ())], title="broken",
-                                rank=comm.rank, spins=0)
+    wait = test, (1,)
+    execution = SimpleNamespace(program=[wait], prepared={0: [BoundPhase(0, [wait], wait, None)]},
+                                title="broken", rank=comm.rank, spins=0)
     context = SimpleNamespace(abandoned=[], config=comm._config, freed=False)
     lasting = PersistentOperation(context, execution, None, threaded=False)
     request = Prequest(context, tuple, lasting.free, lasting)

@@ -49,7 +49,7 @@ MALFORMED = [
     ("HPCCOLL_SEGMENT_BYTES", "0", "must be at least 1 byte"),
     ("HPCCOLL_SEGMENT_BYTES", "0K", "must be at least 1 byte"),
     ("HPCCOLL_SEGMENT_BYTES", "-4K", "cannot use '-4K': size: cannot read '-4K' as a size"),
-    ("HPCCOLL_SEGMENT_BYTES", "2048T", "is more than a pebibyte"),
+    ("HPCCOLL_SEGMENT_BYTES", "2048T", "is more than 1 PiB"),
     ("HPCCOLL_SEGMENT_BYTES", "4 apples", "cannot use '4 apples'"),
     ("HPCCOLL_SEGMENT_BYTES", "K", "cannot use 'K'"),
     ("HPCCOLL_SEGMENT_BYTES", "1.5M", "cannot use '1.5M'"),

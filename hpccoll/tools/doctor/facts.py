@@ -25,11 +25,8 @@ import hpccoll
 from hpccoll import config
 from hpccoll.errors import HpccollError
 from hpccoll.machine.identity import library_name, library_version, thread_level
+from hpccoll.machine.launcher import launched, launcher
 
-#: Launchers: variables for a rank and for the number of ranks. The first that is there counts,
-#: because a launcher inside a Slurm job has both its own and Slurm's.
-LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
-             ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("PMIX_RANK", ""))
 #: Variables that findings look at, beside all that begin with HPCCOLL_ or as libraries' do.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 #: What variables of MPI libraries, their transports and OpenMP begin with.
@@ -150,41 +147,6 @@ def _tried(mine: RankFacts) -> RankFacts:
         return replace(mine, problem=str(error))
     finally:
         comm.Free()
-
-
-def launched(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Rank and number of ranks as the launcher says; -1 for what it does not say.
-
-    >>> launched({"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_PROCID": "0"})
-    (1, 4)
-    >>> launched({})
-    (-1, -1)
-    """
-    for rank, size in LAUNCHERS:
-        if environ.get(rank, "").isdigit() and (rank != "SLURM_PROCID"
-                                                or "SLURM_STEP_ID" in environ):
-            return int(environ[rank]), int(environ.get(size) or environ.get(
-                "SLURM_STEP_NUM_TASKS") or -1)
-    return -1, -1
-
-
-def launcher(environ: Mapping[str, str]) -> str:
-    """What started this process.
-
-    >>> launcher({"SLURM_STEP_ID": "0", "SLURM_MPI_TYPE": "pmi2", "PMI_RANK": "0"})
-    'srun --mpi=pmi2'
-    >>> launcher({"HYDI_CONTROL_FD": "7"}), launcher({})
-    ("mpiexec (MPICH's Hydra)", 'no launcher')
-    """
-    if "HYDI_CONTROL_FD" in environ:
-        return "mpiexec (MPICH's Hydra)"
-    if "PRTE_LAUNCHED" in environ or "OMPI_COMM_WORLD_RANK" in environ:
-        return "mpiexec (Open MPI)"
-    if "SLURM_STEP_ID" in environ:
-        return f"srun --mpi={environ.get('SLURM_MPI_TYPE') or 'none'}"
-    if "PALS_RANKID" in environ:
-        return "mpiexec (HPE PALS)"
-    return "mpiexec" if launched(environ)[0] >= 0 else "no launcher"
 
 
 @functools.lru_cache(maxsize=1)

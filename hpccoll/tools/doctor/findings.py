@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from hpccoll.machine.launcher import alone
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
 from hpccoll.units import count_text, ranks_text
 
@@ -58,13 +59,10 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
     first, size = facts[0], len(facts)
     started = first.launched[1]
     if size == 1 and started > 1:
-        yield Finding(
-            ERROR, "world", f"{started} processes were started, and each of them is alone: the "
-            f"launcher ({first.launcher}) and the MPI library ({first.mpi}) do not talk to each "
-            "other", _plugin(first))
+        yield Finding(ERROR, "world", *alone(started, first.launcher, first.mpi))
     elif expected and size != expected:
         yield Finding(ERROR, "world", f"MPI.COMM_WORLD has {size} ranks, {expected} were expected",
-                      _plugin(first) if size == 1 else
+                      alone(expected, first.launcher, first.mpi)[1] if size == 1 else
                       "start as many ranks as --ranks says: srun --ntasks, mpiexec -n")
     elif first.slurm.get("SLURM_NTASKS", str(size)) != str(size):
         yield Finding(WARNING, "world", f"MPI.COMM_WORLD has {size} ranks, the Slurm job "
@@ -72,20 +70,6 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
                       "give the launcher no number of its own, or mean it")
     else:
         yield Finding(OK, "world", f"{count_text(size, 'rank')}, started by {first.launcher}")
-
-
-def _plugin(facts: RankFacts) -> str:
-    """How to start ranks of this MPI library."""
-    name = facts.mpi.lower()
-    right = ("--mpi=pmix" if "open mpi" in name else "--mpi=cray_shasta" if "cray" in name
-             else "--mpi=pmi2")
-    if facts.launcher == f"srun {right}":
-        return ("mpi4py is built for another MPI library than the launcher serves: build it with "
-                "the site's compiler (docs/slurm.md)")
-    if "srun" in facts.launcher:
-        return f"start with srun {right}; srun --mpi=list shows what is installed"
-    return ("use the mpiexec that belongs to the MPI library of mpi4py, "
-            "or build mpi4py for the MPI library of this mpiexec")
 
 
 def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from hpccoll.machine.launcher import launched, launcher
 from hpccoll.tools.doctor import RankFacts, examine
-from hpccoll.tools.doctor.facts import launched, launcher, own
+from hpccoll.tools.doctor.facts import own
 from hpccoll.tools.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING
 
 pytest.importorskip("click")

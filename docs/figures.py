@@ -1,0 +1,318 @@
+"""Fill the marked blocks of the pages from the records of ``make figures``.
+
+    python docs/figures.py           write the pages
+    python docs/figures.py --check   name the pages that are not current; exit status 1 if any
+
+A block begins with ``<!-- table: NAME -->`` and ends with ``<!-- end -->``; ``BLOCKS`` says what
+goes between. The numbers come from ``docs/data/*/*.json`` and ``docs/data/goals.json``, nothing is
+measured here. Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "docs" / "data"
+#: The pages that have blocks.
+PAGES = ("README.md", "docs/performance.md", "docs/goals.md")
+BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+#: Names of the environments in ``.venv-figures``, which are also the first words of the records.
+LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
+#: Number of ranks of most runs.
+RANKS = (2, 4)
+KIB, MIB = 1 << 10, 1 << 20
+#: The largest call that counts as small in the summaries; larger ones have 8 KiB or more.
+SMALL = 4 * KIB
+
+
+class Point(NamedTuple):
+    """One median of a record: what was measured, and the columns made of it."""
+
+    collective: str
+    candidate: str
+    nbytes: int
+    seconds: float
+    ratio: float
+    limit: float | None
+
+
+# -- the records -------------------------------------------------------------------------------
+@cache
+def record(folder: str, run: str) -> dict[str, Any]:
+    """Read one record, such as ``allreduce`` and ``mpich-2``."""
+    return json.loads((DATA / folder / f"{run}.json").read_text(encoding="utf-8"))
+
+
+@cache
+def points(folder: str, run: str) -> tuple[Point, ...]:
+    """List all medians of a record."""
+    return tuple(Point(r["collective"], r["candidate"], r["nbytes"],
+                       r["statistics"]["p50_seconds"], r["statistics"]["ratio"],
+                       r["statistics"].get("limit")) for r in record(folder, run)["results"])
+
+
+def select(folder: str, run: str, candidate: str = "auto", collective: str | None = None,
+           sizes: tuple[int, int] = (0, 1 << 40)) -> list[Point]:
+    """Select the points of a candidate; ``sizes`` are the smallest and the largest, in bytes.
+
+    Raises:
+        LookupError: there is none.
+    """
+    chosen = [p for p in points(folder, run) if p.candidate == candidate
+              and p.collective == (collective or p.collective)
+              and sizes[0] <= p.nbytes <= sizes[1]]
+    if not chosen:
+        raise LookupError(f"docs/data/{folder}/{run}.json: no {candidate} of {collective}, {sizes}")
+    return chosen
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The mean for ratios: that of r and 1/r is 1."""
+    known = list(values)
+    return exp(sum(map(log, known)) / len(known))
+
+
+# -- text --------------------------------------------------------------------------------------
+def size(nbytes: int) -> str:
+    """Bytes as text: ``8 B``, ``64 KiB``."""
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if nbytes >= unit and nbytes % unit == 0:
+            return f"{nbytes // unit} {name}"
+    return f"{nbytes:,} B"
+
+
+def number(value: float) -> str:
+    """Three digits at most, and two behind the point at most."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(head: list[str], rows: Iterable[list[str]], left: int = 1) -> Iterator[str]:
+    """Make the lines of a table; ``left`` columns are text, the others numbers."""
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * left + "---:|" * (len(head) - left)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def runs(libraries: Iterable[str] = tuple(LIBRARIES)) -> list[str]:
+    """The runs in the order of columns: every library with every number of ranks."""
+    return [f"{library}-{ranks}" for library in libraries for ranks in RANKS]
+
+
+def heads(libraries: Iterable[str] = tuple(LIBRARIES)) -> list[str]:
+    """The heads of those columns."""
+    return [f"{LIBRARIES[library]}, {ranks} ranks" for library in libraries for ranks in RANKS]
+
+
+# -- the blocks --------------------------------------------------------------------------------
+def machine() -> Iterator[str]:
+    """Machine and versions, as the records have them."""
+    known = [record("allreduce", f"{library}-2")["environment"] for library in LIBRARIES]
+    one = known[0]
+    yield (f"* {one['cpu']}, {one['cores']} cores, {len(one['hosts'])} node, "
+           f"Linux {one['kernel'].split('-')[0]}")
+    yield f"* {', '.join(about['library'] for about in known)}, all from PyPI"
+    peers = record("peers", "mpich-2")["environment"]["peers"]
+    yield (f"* Python {one['python']}, NumPy {one['numpy']}, mpi4py {one['mpi4py']}, "
+           f"PyTorch {peers['gloo']}, thread level {one['thread_level'].upper()}")
+    yield f"* {one['time'][:10]}, `hpccoll` {one['hpccoll']}, float32, sum, ordinary buffers"
+
+
+def summary() -> Iterator[str]:
+    """Geometric means of small and of large calls: the table of the README."""
+    rows = []
+    for collective in ("allreduce", "reduce_scatter", "reduce", "bcast", "allgather", "alltoall"):
+        folder = "allreduce" if collective == "allreduce" else "others"
+        for words, sizes in (("to 4 KiB", (0, SMALL)), ("8 KiB and more", (SMALL + 1, 1 << 40))):
+            rows.append([collective, words] + [
+                number(geometric_mean(p.ratio for p in select(folder, run, "auto", collective,
+                                                              sizes))) for run in runs()])
+    yield from table(["collective", "bytes", *heads()], rows, left=2)
+
+
+def allreduce() -> Iterator[str]:
+    """Allreduce by size, every third power of two."""
+    sizes = [8 << 3 * n for n in range(9)]
+    yield from table(["bytes", *heads()], (
+        [size(n)] + [number(select("allreduce", run, sizes=(n, n))[0].ratio) for run in runs()]
+        for n in sizes))
+
+
+def worst_and_best() -> Iterator[str]:
+    """Of every collective the least and the largest ratio, and where."""
+    rows = []
+    for collective in ("allreduce", "reduce_scatter", "reduce", "bcast", "allgather", "alltoall"):
+        folder = "allreduce" if collective == "allreduce" else "others"
+        cells = []
+        for run in runs():
+            chosen = sorted(select(folder, run, "auto", collective), key=lambda p: p.ratio)
+            cells.append(" to ".join(number(p.ratio) for p in (chosen[0], chosen[-1])))
+        rows.append([collective, *cells])
+    yield from table(["collective", *heads()], rows)
+
+
+def registered() -> Iterator[str]:
+    """Registered memory: ratio, and the part of the roofline where memory decides."""
+    def cell(run: str, nbytes: int) -> str:
+        point = select("registered", run, sizes=(nbytes, nbytes))[0]
+        return number(point.ratio) + (f" / {point.limit:.2f}" if point.limit else "")
+
+    sizes = [64 * KIB << 2 * n for n in range(6)]
+    yield from table(["bytes", *heads()], (
+        [size(n)] + [cell(run, n) for run in runs()] for n in sizes))
+
+
+def forms() -> Iterator[str]:
+    """Persistent and lower-case calls, Gloo, and what a forwarded call costs."""
+    def mean(folder: str, run: str, candidate: str, sizes: tuple[int, int]) -> str:
+        return number(geometric_mean(p.ratio for p in select(folder, run, candidate, sizes=sizes)))
+
+    rows = [["persistent, 8 B to 1 KiB, `recursive_doubling`"] + [
+                mean("persistent", run, "recursive_doubling", (0, KIB)) for run in runs()],
+            ["lower case, one float"] + [
+                mean("lower-case", run, "auto", (8, 8)) for run in runs()],
+            ["lower case, arrays of 80 B to 8 MB"] + [
+                mean("lower-case", run, "auto", (9, 1 << 40)) for run in runs()],
+            ["Gloo / `auto`, 8 B to 32 KiB"] + [gloo(run, (0, 32 * KIB)) for run in runs()],
+            ["Gloo / `auto`, 256 KiB to 64 MiB"] + [
+                gloo(run, (33 * KIB, 1 << 40)) for run in runs()]]
+    yield from table(["allreduce", *heads()], rows)
+
+
+def gloo(run: str, sizes: tuple[int, int]) -> str:
+    """The geometric mean of Gloo's times over ours; Intel MPI has no such record."""
+    if not (DATA / "peers" / f"{run}.json").exists():
+        return "-"
+    return number(geometric_mean(over("peers", run, "auto", "gloo", sizes).values()))
+
+
+def over(folder: str, run: str, candidate: str, other: str,
+         sizes: tuple[int, int]) -> dict[Point, float]:
+    """Times of another candidate divided by those of ``candidate``, by its points."""
+    others = {(p.collective, p.nbytes): p.seconds
+              for p in select(folder, run, other, sizes=sizes)}
+    return {p: others[p.collective, p.nbytes] / p.seconds
+            for p in select(folder, run, candidate, sizes=sizes)}
+
+
+# -- goals -------------------------------------------------------------------------------------
+class Reached(NamedTuple):
+    """The number that counts for a goal, and the point where it was measured."""
+
+    value: float
+    place: str = ""
+
+
+def measured(goal: dict[str, Any], run: str) -> Reached:
+    """Compute what a record says of a goal."""
+    source, statistic = goal["record"], goal["statistic"]
+    folder, candidate = source["folder"], source["candidate"]
+    sizes = tuple(source.get("sizes", (0, 1 << 40)))
+    chosen = select(folder, run, candidate, source.get("collective"), sizes)
+    if statistic == "geometric mean":
+        return Reached(geometric_mean(p.ratio for p in chosen))
+    values = {"ratio": lambda p: p.ratio, "limit": lambda p: p.limit,
+              "microseconds": lambda p: p.seconds * 1e6}
+    pairs: dict[Point, float]
+    if source.get("over"):
+        pairs = over(folder, run, candidate, source["over"], sizes)
+    elif source.get("less"):
+        base = {(p.collective, p.nbytes): p.seconds for p in points(folder, run)
+                if p.candidate == source["less"]}
+        pairs = {p: (p.seconds - base[p.collective, p.nbytes]) * 1e6 for p in chosen}
+    else:
+        pairs = {p: values[source.get("column", "ratio")](p) for p in chosen}
+    pick = {"least": min, "most": max}[statistic]
+    point = pick(pairs, key=lambda p: pairs[p])
+    several = len({p.collective for p in chosen}) > 1
+    return Reached(pairs[point], " ".join(
+        [point.collective] * several + [size(point.nbytes)] * bool(point.nbytes)))
+
+
+def goal_rows() -> Iterator[tuple[str, list[str]]]:
+    """Every goal, library and number of ranks: its group and its row.
+
+    Raises:
+        ValueError: a goal that is not met has no reason.
+    """
+    for goal in json.loads((DATA / "goals.json").read_text(encoding="utf-8")):
+        at_least = "at least" in goal
+        bound = goal["at least" if at_least else "at most"]
+        for run in goal["runs"]:
+            library, _, ranks = run.rpartition("-")
+            reached = (Reached(goal["reached"][run]) if "reached" in goal
+                       else measured(goal, run))
+            # As printed, so that the row does not contradict itself.
+            shown = float(number(reached.value))
+            met = shown >= bound if at_least else shown <= bound
+            why = goal.get("why", {})
+            reason = why.get(run, why.get("all", ""))
+            if not met and not reason:
+                raise ValueError(f"{goal['goal']}, {run}: not met, and no word on why")
+            yield goal["group"], [
+                goal["goal"], f"{LIBRARIES[library]}, {ranks}",
+                f"{'≥' if at_least else '≤'} {bound}", number(reached.value), reached.place,
+                "met" if met else "**not met**", reason]
+
+
+def goals() -> Iterator[str]:
+    """All goals, group by group, with a count in front."""
+    rows = list(goal_rows())
+    met = sum("not" not in row[5] for _, row in rows)
+    yield f"{met} of {len(rows)} are met."
+    for group in dict.fromkeys(group for group, _ in rows):
+        yield ""
+        yield f"## {group}"
+        yield ""
+        head = ["goal", "library, ranks", "must reach", "reached", "at", "", "why"]
+        yield f"| {' | '.join(head)} |"
+        yield "|---|---|---:|---:|---|---|---|"
+        before = ""
+        for name, row in rows:
+            if name == group:
+                # A goal of several rows is named in the first.
+                yield f"| {' | '.join([row[0] if row[0] != before else '', *row[1:]])} |"
+                before = row[0]
+
+
+BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
+    "machine": machine, "summary": summary, "allreduce": allreduce,
+    "worst-and-best": worst_and_best, "registered": registered, "forms": forms, "goals": goals}
+
+
+# -- the pages ---------------------------------------------------------------------------------
+def filled(text: str) -> str:
+    """The text of a page with every block as the data have it now.
+
+    Raises:
+        KeyError: a block has a name that ``BLOCKS`` lacks.
+    """
+    return BLOCK.sub(lambda m: m[1] + "\n" + "\n".join(BLOCKS[m[2]]()) + "\n\n" + m[4], text)
+
+
+def main(words: list[str]) -> int:
+    """Write the pages, or only check them; return the exit status."""
+    stale = []
+    for name in PAGES:
+        page = ROOT / name
+        before = page.read_text(encoding="utf-8")
+        after = filled(before)
+        if after != before:
+            stale.append(name)
+            if "--check" not in words:
+                page.write_text(after, encoding="utf-8")
+    if stale:
+        print(*stale, sep="\n")
+    return 1 if stale and "--check" in words else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

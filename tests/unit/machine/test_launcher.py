@@ -1,0 +1,188 @@
+"""What started a process, and one message where no MPI library is there that knows of it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from mpi4py import MPI
+
+from hpccoll.errors import HpccollError, MpiLibraryError
+from hpccoll.machine.launcher import alone, launched, launcher, require_mpi, serves_another
+
+OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
+#: What another library's mpiexec sets.
+ANOTHERS = ({"PMI_RANK": "{}", "PMI_SIZE": "2", "HYDI_CONTROL_FD": "99"} if OPEN_MPI else
+            {"OMPI_COMM_WORLD_RANK": "{}", "OMPI_COMM_WORLD_SIZE": "2"})
+#: How mpi4py and the dynamic loader say that there is no library.
+BROKEN = {
+    "no library": "raise RuntimeError('cannot load MPI library\\nlibmpi.so.12: cannot open')",
+    "another ABI": "raise ImportError('libmpi.so.40: cannot open shared object file')"}
+#: Commands of ranks, with arguments that get as far as MPI.
+RANKED = [("doctor",), ("bench", "allreduce"), ("tune", "--quick"), ("topo",),
+          ("simulate", "--calibrate", "x.json"), ("run", "-c", "from mpi4py import MPI")]
+#: Their mistakes, which are said without MPI, too.
+MISTAKEN = {("bench",): "hpccoll: bench: Missing argument 'COLLECTIVE...'.\n",
+            ("tune", "--seconds", "0"): "hpccoll: tune: Invalid value for '--seconds': 0.0 is not "
+                                        "in the range x>0.\n"}
+#: Commands that need no MPI.
+FREE = [("--help",), ("bench", "--help"), ("tune", "--help"), ("run", "--help"),
+        ("explain", "allreduce", "ring", "--size", "2"), ("run", "-c", "print(1)"),
+        ("verify", "--ranks", "2", "--collective", "barrier"), ("job", "--site", "generic"),
+        ("simulate", "allreduce", "--nodes", "2")]
+
+
+def environment(path, **more):
+    """Variables of a process that no launcher has started, and that finds modules there first."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("PMI", "OMPI_COMM", "HYD", "PRTE_", "SLURM_"))}
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, [path, *sys.path])), **more}
+
+
+def python(*words, **given):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=100,
+                          check=False, **given)
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Makes a place that holds an mpi4py which fails to import its ``MPI``."""
+    def make(statement):
+        package = tmp_path / "mpi4py"
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").write_text("class rc: initialize, finalize = True, None\n")
+        (package / "MPI.py").write_text(statement + "\n")
+        return tmp_path
+    return make
+
+
+@pytest.mark.parametrize("words", RANKED, ids=" ".join)
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_command_without_a_library_says_so_in_one_line(broken, how, words, tmp_path):
+    done = python("-m", "hpccoll", *words, env=environment(broken(BROKEN[how])), cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("hpccoll: mpi4py cannot load an MPI library (libmpi.so.")
+    assert "pip install 'hpccoll[mpich]'" in done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", MISTAKEN, ids=" ".join)
+def test_what_is_wrong_with_options_is_said_without_a_library(broken, words):
+    done = python("-m", "hpccoll", *words, env=environment(broken(BROKEN["no library"])))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", MISTAKEN[words])
+
+
+@pytest.mark.parametrize("words", RANKED, ids=" ".join)
+def test_a_command_without_mpi4py_says_so_in_one_line(words, tmp_path):
+    code = (f"import sys; sys.modules['mpi4py'] = None; sys.argv = ['hpccoll', *{words!r}]\n"
+            "from hpccoll.__main__ import main; main()")
+    done = python("-c", code, env=environment(""), cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("hpccoll: mpi4py is not installed; install it, and an MPI ")
+
+
+@pytest.mark.parametrize("words", FREE, ids=" ".join)
+def test_commands_that_need_no_mpi_do_without(broken, words):
+    done = python("-m", "hpccoll", *words, env=environment(broken(BROKEN["no library"])))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("statement", [
+    "hpccoll.Comm", "from hpccoll import Comm", "import mpi4py; hpccoll.Comm(None)"])
+@pytest.mark.parametrize("how", BROKEN)
+def test_the_communicator_without_a_library(broken, how, statement):
+    done = python("-c", f"import hpccoll\n{statement}", env=environment(broken(BROKEN[how])))
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("hpccoll.errors.MpiLibraryError: mpi4py cannot load an MPI library")
+    assert "pip install 'hpccoll[mpich]'" in last
+
+
+def test_a_program_may_do_without_a_library(broken, tmp_path):
+    """Whichever of the two errors of the import it expects."""
+    for error in ("ImportError", "RuntimeError"):
+        code = f"try:\n    from mpi4py import MPI\nexcept {error}:\n    print('serial')"
+        done = python("-m", "hpccoll", "run", "-c", code,
+                      env=environment(broken(BROKEN["no library"])))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "serial\n", "")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("words", RANKED, ids=" ".join)
+def test_a_command_under_anothers_mpiexec_says_so_once(words, rank, tmp_path):
+    started = {name: value.format(rank) for name, value in ANOTHERS.items()}
+    done = python("-m", "hpccoll", *words, env=environment("", **started), cwd=tmp_path)
+    # All but the first end well: Open MPI's mpiexec would kill the first before it has spoken.
+    assert done.returncode == (0 if rank else 2) and done.stdout == ""
+    assert done.stderr.count("\n") == (rank == 0) and "Traceback" not in done.stderr
+    if rank == 0:
+        assert done.stderr.startswith("hpccoll: 2 processes were started, and each of them is "
+                                      f"alone: the launcher ({launcher(started)})")
+        assert "use the mpiexec that belongs to the MPI library of mpi4py" in done.stderr
+
+
+def test_the_communicator_under_anothers_mpiexec():
+    started = {name: value.format(1) for name, value in ANOTHERS.items()}
+    done = python("-c", "import hpccoll; hpccoll.Comm", env=environment("", **started))
+    assert "MpiLibraryError: 2 processes were started" in done.stderr.splitlines()[-1]
+
+
+def test_one_process_of_any_launcher_is_no_error():
+    started = {name: value.format(0).replace("2", "1") for name, value in ANOTHERS.items()}
+    code = ("from hpccoll.machine.launcher import serves_another\n"
+            "import mpi4py; mpi4py.rc.initialize = False\n"
+            "import hpccoll; hpccoll.Comm; from mpi4py import MPI\n"
+            "print(serves_another(MPI.get_vendor()[0]))")
+    assert python("-W", "ignore", "-c", code, env=environment("", **started)).stdout == "True\n"
+
+
+def test_tasks_of_slurm_without_a_plugin():
+    """A program may be started so; a command for many ranks may not."""
+    step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4",
+            "SLURM_MPI_TYPE": "none"}
+    code = ("from hpccoll.machine.launcher import require_mpi; import sys\n"
+            "require_mpi(steps='strict' in sys.argv)")
+    assert python("-c", code, env=environment("", **step)).returncode == 0
+    done = python("-c", code, "strict", env=environment("", **step))
+    assert "start with srun --mpi=pm" in done.stderr.splitlines()[-1]
+
+
+def test_mpi_starts_as_its_import_would_have_started_it():
+    """The name of the library is looked at before; settings of the program still count."""
+    code = ("import mpi4py; mpi4py.rc.thread_level = 'serialized'\n"
+            "from hpccoll.machine.launcher import require_mpi\n"
+            "MPI = require_mpi(environ=held)\n"
+            "print(MPI.Is_initialized(), MPI.Query_thread() == MPI.THREAD_SERIALIZED,"
+            " MPI.COMM_WORLD.Get_errhandler() == MPI.ERRORS_RETURN)\n"
+            "print(mpi4py.rc.initialize, mpi4py.rc.finalize)")
+    name = "OMPI_COMM_WORLD_SIZE" if OPEN_MPI else "HYDI_CONTROL_FD"
+    outputs = [python("-c", f"held = {held}\n{code}", env=environment("")).stdout
+               for held in ({}, {name: "1"})]
+    assert outputs == ["True True True\nTrue None\n"] * 2
+
+
+def test_the_error_is_what_both_kinds_of_callers_catch():
+    error = MpiLibraryError(*alone(4, "srun --mpi=none", "MPICH 4"))
+    assert isinstance(error, (HpccollError, ImportError)) and isinstance(error, RuntimeError)
+    assert str(error).endswith("; start with srun --mpi=pmi2; srun --mpi=list shows what is "
+                               "installed")
+    assert "site's compiler" in alone(4, "srun --mpi=pmi2", "MPICH 4")[1]
+    assert "--mpi=pmix" in alone(4, "srun --mpi=pmi2", "Open MPI 5")[1]
+
+
+@pytest.mark.parametrize("vendor, names, another", [
+    ("MPICH", ["PMI_SIZE"], False), ("MPICH", ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK"], True),
+    ("Intel MPI", ["PMIX_RANK"], True), ("Open MPI", ["PMIX_RANK"], False),
+    ("Open MPI", ["PMI_SIZE"], True), ("Open MPI", [], False),
+    ("MPICH", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"], False)])
+def test_whose_launcher_it_is(vendor, names, another):
+    assert serves_another(vendor, dict.fromkeys(names, "2")) is another
+
+
+def test_this_process_has_its_own_library():
+    assert require_mpi() is MPI
+
+
+def test_what_launchers_say():
+    assert launched({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}) == (3, 8)
+    assert launcher({"PALS_RANKID": "1"}) == "mpiexec (HPE PALS)"
