@@ -186,7 +186,7 @@ class _Run:
                 "for messages that never come", rank, thread.number, waits)
 
     def advance(self, rank: int, segment: int) -> list[ThreadKey]:
-        """Start the next phase of a thread, match its messages; return the threads that can go on."""
+        """Start the next phase of a thread, match its messages; return threads that can go on."""
         thread = self.threads[rank, segment]
         woken: list[ThreadKey] = []
         if thread.started:

@@ -1,7 +1,11 @@
 """Simulation: how long a schedule takes on a machine that is described, not there.
 
-``simulate`` times the same schedules that are proved and run, for any number of ranks, on a
-machine of the model in :mod:`hpccoll.simulator.machine_model`. It needs neither MPI nor NumPy.
+``simulate`` times the same schedules that are proved and run, for any number of ranks. A
+``machine_model`` comes from the ``catalog`` or a file; ``workload`` and ``network`` say what ranks
+do and what their messages share; ``symmetry`` finds ranks that do the same; ``event_loop`` lets
+time pass, at the rates of ``fair_share``; ``report`` and ``plot`` show the result, ``validation``
+compares it with measurements. Nothing here needs MPI or NumPy. A new cost is a
+field of the machine model, and a term in the event loop.
 """
 
 from __future__ import annotations
@@ -41,8 +45,7 @@ def simulate(schedule: Schedule, nbytes: float, machine: str | Machine = "hdr",
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.network import NetworkPaths
     from hpccoll.simulator.report import report
-    from hpccoll.simulator.symmetry import Folding
-    from hpccoll.simulator.symmetry import fold as folded
+    from hpccoll.simulator.symmetry import Folding, find_symmetry
     from hpccoll.simulator.workload import Workload
 
     if not isinstance(schedule, Schedule):
@@ -57,7 +60,7 @@ def simulate(schedule: Schedule, nbytes: float, machine: str | Machine = "hdr",
 
     def timed(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        folding = folded(work, layout) if fold else Folding(None)
+        folding = find_symmetry(work, layout) if fold else Folding(None)
         return report(schedule, known, layout, folding, nbytes, work.segments,
                       run(work, known, layout, folding))
 

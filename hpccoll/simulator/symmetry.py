@@ -100,7 +100,7 @@ class Folding(NamedTuple):
                 f"(symmetry {self.symmetry}, checked on {how})")
 
 
-def fold(work: Workload, layout: NetworkPaths) -> Folding:
+def find_symmetry(work: Workload, layout: NetworkPaths) -> Folding:
     """Find the symmetry with the fewest classes; without one, every rank stands alone."""
     radices = layout.radices()
     if radices is None or layout.size == 1:

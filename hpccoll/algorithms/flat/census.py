@@ -1,4 +1,4 @@
-"""Windows: every rank combines the e ranks just below it, and e doubles, in the fewest rounds.
+"""Census: a window of the e ranks just below every rank doubles, in the fewest rounds.
 
 A rank keeps E, the sum over ranks r-e .. r-1, and its own contribution x. A move with bit 0
 sends E to rank r+e, a move with bit 1 sends E op x to rank r+e+1; the arriving sum is put below

@@ -3,7 +3,7 @@
 Chain: each rank waits for the result of the rank below, adds its own and passes it on; the
 least work of all, and once cut into segments a pipeline. Recursive doubling: partners
 exchange the sums of their groups; the upper one adds what it gets to its result. Where no
-rank is above the merged group, nobody will ask for its sum and only the upper one is served.
+rank is above the merged group, its sum is not needed, and only the upper one is served.
 Both keep rank order and serve any number of ranks.
 Source: Open MPI (linear), MPICH (recursive doubling).
 Rounds: linear p-1, recursive doubling q = ceil(log2 p). Sent: n and qn.

@@ -6,11 +6,16 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
-from hpccoll.simulator import simulate
+from hpccoll.runtime import plan
+from hpccoll.simulator import simulate, workload
 from hpccoll.simulator.machine_model import Level, Machine
 
 A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6
 FLAT = Machine("flat", (Level("network", A, B),), G)
+
+
+def test_as_many_segments_are_in_flight_as_in_plans():
+    assert workload.DEPTH == plan.DEPTH
 
 
 def test_segments_are_a_pipeline():

@@ -4,8 +4,8 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.lowering import Extent, Local, Lowered, Message, Phase, Segment
-from hpccoll.proof.verifier import lower_all
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.proof.cases import lower_all
 from hpccoll.testing.mutate import chosen
 from hpccoll.testing.truth import Truth
 

@@ -90,17 +90,6 @@ def test_parameters_are_checked():
         schedule("allreduce", "multi_leader", topology="2x2", leaders=0)
 
 
-@pytest.mark.parametrize(("collective", "name"), [("allreduce", "leader"),
-                                                  ("allreduce", "multi_leader")])
-@pytest.mark.parametrize("shape", ["4x4", "3,5,4", "1,4,2"])
-def test_only_leaders_cross(collective, name, shape):
-    made = schedule(collective, name, topology=shape)
-    for group in made.topology.groups():
-        talking = [rank for rank in group if crossing(made, rank)[1]]
-        most = dict(made.params).get("leaders", 1)
-        assert talking == list(group[:most])
-
-
 @pytest.mark.parametrize("shape", ["4x4", "3,5,4", "2x2x3", "1,4,2"])
 @pytest.mark.parametrize(("collective", "name"), [
     ("bcast", "leader"), ("bcast", "rails"), ("reduce", "leader"), ("reduce", "rails"),

@@ -1,0 +1,51 @@
+"""From names and builders to schedules."""
+
+import pytest
+
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS, find, schedule
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
+from hpccoll.ir.schedule import Program, at, copy
+
+
+def test_a_builder_of_ones_own_is_a_schedule():
+    def mine(rank, size):
+        return Program(((copy(at(OUT, 0), at(IN, 0)),),))
+
+    made = schedule("allreduce", mine, 1)
+    assert made.algorithm == "mine" and made.collective is ALLREDUCE
+    hpccoll.verify(made)
+    hpccoll.verify(schedule("allreduce", find("allreduce", "ring"), 3))
+
+
+@pytest.mark.parametrize("arguments, options, complaint", [
+    (("allreduce", "ringg", 4), {}, "allreduce has no algorithm 'ringg'; choose from ring"),
+    (("allreduc", "ring", 4), {}, "'allreduc' is unknown; choose from allreduce"),
+    (("allreduce", "ring", 0), {}, "expected a number of ranks, got 0"),
+    (("allreduce", "ring", None), {}, "expected a number of ranks, got None"),
+    (("allreduce", "ring", True), {}, "expected a number of ranks, got True"),
+    (("allreduce", "ring", 2.0), {}, "expected a number of ranks, got 2.0"),
+    (("bcast", "binomial", 4), {"root": 4}, "root: 4 is not a rank of 0..3"),
+    (("bcast", "binomial", 4), {"root": -1}, "root: -1 is not a rank of 0..3"),
+    (("bcast", "binomial", 4), {"root": "0"}, "root: '0' is not a rank"),
+    (("bcast", "binomial", 4), {"k": 3}, "bcast binomial has no such parameter; it takes: none"),
+    (("bcast", "knomial", 4), {"q": 3}, "bcast knomial has no such parameter; it takes: k"),
+    (("bcast", "knomial", 4), {"k": 0}, "k: expected a positive integer, got 0"),
+    (("bcast", "knomial", 4), {"k": 2.5}, "k: expected a positive integer, got 2.5"),
+    (("allreduce", "ring", 4), {"nblocks": 2}, "nblocks: ring cuts vectors its own way"),
+    (("allreduce", lambda rank, size: None, 4), {"nblocks": 0}, "nblocks: must be at least 1"),
+    (("allreduce", "ring", 4), {"topology": "2x3"}, "'2x3' describes 6 ranks"),
+    (("allreduce", 7, 4), {}, "expected a name or a builder, got 7"),
+])
+def test_what_is_refused_and_how(arguments, options, complaint):
+    with pytest.raises(ArgumentError, match=complaint):
+        schedule(*arguments, **options)
+
+
+@pytest.mark.parametrize("collective, name", [
+    (collective, name) for collective, table in ALGORITHMS.items() for name in table])
+def test_one_rank_sends_nothing(collective, name):
+    made = schedule(collective, name, 1)
+    assert made.rounds in (0, None) and made.sent in (0, None)
+    assert made.nblocks >= 1

@@ -1,0 +1,50 @@
+"""Symbols: histories of elements, and when two of them have the same bits."""
+
+from hpccoll.proof.symbols import GARBAGE, SymbolTable
+
+
+def table(size=4):
+    """Blocks of 1, 2 and 3 elements."""
+    return SymbolTable(size, lambda key: key + 1, 3)
+
+
+def test_contributions_differ_and_are_no_combinations():
+    symbols = table()
+    leaves = [symbols.contribution(key, element, rank)
+              for key in range(3) for element in range(key + 1) for rank in range(4)]
+    assert len(set(leaves)) == len(leaves) and max(leaves) < 0
+
+
+def test_equal_histories_are_equal_symbols():
+    symbols = table()
+    one, two, three = (symbols.contribution(0, 0, rank) for rank in range(3))
+    left = symbols.combine(symbols.combine(one, two), three)
+    assert left == symbols.combine(symbols.combine(one, two), three) >= 0
+    assert left != symbols.combine(one, symbols.combine(two, three))
+    assert symbols.leaves(left, 9) == [one, two, three]
+    assert symbols.leaves(symbols.combine(left, left), 4) == [one, two, three, one]
+
+
+def test_garbage_spoils_what_it_meets():
+    symbols = table()
+    one = symbols.contribution(0, 0, 0)
+    assert symbols.combine(one, GARBAGE) is symbols.combine(GARBAGE, one) is GARBAGE
+
+
+def test_swapped_operands_have_the_same_bits_and_another_association_has_not():
+    symbols = table()
+    one, two, three = (symbols.contribution(0, 0, rank) for rank in range(3))
+    left = symbols.combine(symbols.combine(one, two), three)
+    swapped = symbols.combine(three, symbols.combine(two, one))
+    right = symbols.combine(one, symbols.combine(two, three))
+    assert symbols.associate_alike(left, swapped) and symbols.associate_alike(left, left)
+    assert not symbols.associate_alike(left, right)
+    assert symbols.associate_alike(one, one) and not symbols.associate_alike(one, two)
+    assert not symbols.associate_alike(one, GARBAGE)
+
+
+def test_contributions_in_words():
+    symbols = table()
+    assert symbols.describe([symbols.contribution(2, 1, 3), symbols.contribution(0, 0, 1)]) == (
+        "rank 3's block 2, rank 1's block 0")
+    assert symbols.describe([symbols.contribution(0, 0, 0)] * 9).endswith("block 0 ...")
