@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy
 from mpi4py import MPI
@@ -116,16 +116,16 @@ class Context:
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.abandoned: list[Execution] = []
         self.freed = False
-        self._services: dict[type, Service] = {}
+        self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
         self._large: Callable[[], numpy.ndarray | None] = lambda: None
 
     def service(self, kind: type[S]) -> S:
         """The service of a kind, made when somebody asks for it first."""
-        service = self._services.get(kind)
+        service: S | None = self._services.get(kind)
         if service is None:
             service = self._services[kind] = kind(self)
-        return cast(S, service)
+        return service
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Memory for one blocking call; the next blocking call gets the same memory."""
