@@ -21,7 +21,7 @@ from rich.table import Table
 from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import check_outputs, names, parameters, write_text
-from hpccoll.cli.ranks import BAD_OPTIONS, agree, complain, fall
+from hpccoll.cli.ranks import BAD_OPTIONS, abort, agree, complain
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
@@ -211,7 +211,7 @@ def _calibrate(path: str) -> None:
     try:
         measured = calibrate(comm, PurePath(path).stem)
     except Exception as error:
-        fall(world, error)
+        abort(world, error)
     if world.Get_rank() == 0:
         write_text(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
 

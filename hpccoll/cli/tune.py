@@ -23,10 +23,12 @@ from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
     WRONG,
+    Progress,
     Ranked,
+    abort,
     agree,
+    agree_on_rank_0,
     complain,
-    fall,
     silent,
     stoppable,
 )
@@ -78,19 +80,20 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
             if comm.Get_size() == 1:
                 raise ArgumentError("tune", "there is nothing to choose on one rank",
                                     "start it with mpiexec")
-            agree(comm, lambda: comm.Get_rank() or _check(path))
+            agree_on_rank_0(comm, lambda: _check(path))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
         try:
-            console, progress = None, silent
+            console: Console | None = None
+            progress: Progress = silent
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
                 progress = terminal.shown(stack.enter_context(bar))
             outcome = survey.survey(comm, plan, Comm, stopped, progress)
             machine = outcome.machine._replace(probe=probe)
         except Exception as error:
-            fall(comm, error)
+            abort(comm, error)
         if outcome.interrupted:
             sys.exit(INTERRUPTED)
         try:
@@ -113,7 +116,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     Raises:
         ArgumentError: an option makes no sense.
     """
-    from hpccoll.measure import survey
+    from hpccoll.measure import survey_plan
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
@@ -122,9 +125,9 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
         if name not in ALGORITHMS:
             raise ArgumentError("--collective", f"{name!r} is unknown",
                                 f"choose from {', '.join(ALGORITHMS)}")
-    plan = survey.PROBE if probe else (
-        survey.SurveyPlan(sizes=survey.QUICK, seconds=QUICK, thorough=False) if quick
-        else survey.SurveyPlan(seconds=FULL))
+    plan = survey_plan.PROBE if probe else (
+        survey_plan.SurveyPlan(sizes=survey_plan.QUICK, seconds=QUICK, thorough=False) if quick
+        else survey_plan.SurveyPlan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
         wanted = buffer_sizes(sizes, 16 if probe else 8 if quick else 4)

@@ -215,7 +215,8 @@ def prove_all(work: Sequence[ProofTask], jobs: int) -> Iterator[ProofOutcome]:
     # Fresh processes: forking a process that may have threads can deadlock.
     with ProcessPoolExecutor(jobs, get_context("spawn"), die_quietly) as pool:
         queue = iter(work)
-        running: set[Future[ProofOutcome]] = {pool.submit(prove_job, j) for j in islice(queue, 4 * jobs)}
+        running: set[Future[ProofOutcome]] = {
+            pool.submit(prove_job, each) for each in islice(queue, 4 * jobs)}
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -37,7 +37,7 @@ from hpccoll.simulator.network import NetworkPaths
 from hpccoll.tools.bench.provenance import record
 from hpccoll.tune.fingerprint import library
 
-#: Bytes of the message whose time is the latency; and of those that tell the rate.
+#: Bytes of the message whose time is the latency; and of those that show the rate.
 SMALL, MIDDLE, LARGE = 8, 4 << 20, 32 << 20
 #: Batches of small and of large messages, whose median counts, as in benchmarks.
 MANY, FEW = 100, 9
@@ -55,7 +55,8 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
     """Measure a machine; collective over two ranks or more, and the same on all of them."""
     topology = comm.topology
     hosts = comm.allgather(MPI.Get_processor_name())
-    levels, names = [], set()
+    levels: list[Level] = []
+    names: set[str] = set()
     for depth, pairs in _crossings(topology):
         a, b = pairs[0]
         alone = _passing(comm, pairs[:1], SMALL)
@@ -79,11 +80,12 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
                             link=limit if across else math.inf,
                             bus=math.inf if across else limit, overhead=overhead, header=header))
     gamma, copy = (comm.bcast(value) for value in _local())
-    found = record(comm, str(topology))
-    words = comm.bcast(None if found is None else (
-        f"{found['ranks']} ranks ({topology}) on {len(found['hosts'])} host(s), {found['cpu']}, "
-        f"{found['cores']} cores, {library(found['mpi'])}, hpccoll {found['hpccoll']}",
-        f"measured by hpccoll simulate --calibrate, {found['time'][:10]}"))
+    machine = record(comm, str(topology))
+    words = comm.bcast(None if machine is None else (
+        f"{machine['ranks']} ranks ({topology}) on {len(machine['hosts'])} host(s), "
+        f"{machine['cpu']}, "
+        f"{machine['cores']} cores, {library(machine['mpi'])}, hpccoll {machine['hpccoll']}",
+        f"measured by hpccoll simulate --calibrate, {machine['time'][:10]}"))
     return Machine(name, tuple(levels), gamma, copy, f"measured: {words[0]}", (words[1],))
 
 

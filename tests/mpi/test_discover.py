@@ -4,11 +4,11 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.tune.rules import place_of
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import discover
 from hpccoll.machine.levels import LEVELS
 from hpccoll.runtime.context import existing
+from hpccoll.tune.rules import place_of
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD

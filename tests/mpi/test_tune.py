@@ -18,7 +18,7 @@ from hpccoll.cli import main
 from hpccoll.errors import TuningError
 from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
-from hpccoll.measure import survey
+from hpccoll.measure import shortlist, survey, survey_plan
 from hpccoll.runtime.context import existing
 from hpccoll.tune.fingerprint import here
 from hpccoll.tune.online import MOST_TRIALS
@@ -101,7 +101,8 @@ def test_a_table_for_others_is_not_used(monkeypatch, path):
     for changed, reason in (
             (mine._replace(mpi="Another 1.0"), "measured elsewhere: mpi is 'Another 1.0' there"),
             (mine._replace(ranks=mine.ranks + 1), f"no measurements for {mine.ranks} ranks"),
-            (mine._replace(oversubscribed=not mine.oversubscribed), "measured elsewhere: oversubscribed is")):
+            (mine._replace(oversubscribed=not mine.oversubscribed),
+             "measured elsewhere: oversubscribed is")):
         on_rank_0(write, path, {changed: CURVES})
         comm = tuned_comm(monkeypatch, path)
         works(comm)
@@ -232,7 +233,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again(monkeypatch, busy
         begin(surveyor, numbers, part)
 
     monkeypatch.setattr(survey.Surveyor, "begin", counted)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False), hpccoll.Comm)
+    outcome = measured(survey_plan.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
     assert begun == [0, 1, 2, *busy] and not outcome.interrupted
     if WORLD.rank == 0:
         (curve,) = outcome.curves.values()
@@ -247,24 +248,24 @@ def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
 
     def watched(surveyor, numbers, part):
         barrier.number = None if len(resumed) % 2 else -1
-        before = len(surveyor.goes.get(numbers[0], ()))
+        before = len(surveyor.rounds.get(numbers[0], ()))
         resume(surveyor, numbers, part)
-        resumed.append(len(surveyor.goes.get(numbers[0], ())) - before)
+        resumed.append(len(surveyor.rounds.get(numbers[0], ())) - before)
 
     monkeypatch.setattr(survey.Surveyor, "resume", watched)
     barrier.number = -1
-    survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8,), 20.0, thorough=False), hpccoll.Comm)
+    measured(survey_plan.SurveyPlan(("bcast",), (8,), 20.0, thorough=False))
     assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
 
 
 @pytest.mark.skipif(WORLD.size % 2 or WORLD.size < 4, reason="two nodes of several ranks")
 @pytest.mark.parametrize("nodes, thorough, expected", [
-    (1, False, ()), (1, True, survey.SEGMENTS), (2, False, survey.BETWEEN)])
+    (1, False, ()), (1, True, shortlist.SEGMENTS), (2, False, shortlist.BETWEEN)])
 def test_segments_depend_on_time_and_nodes(monkeypatch, nodes, thorough, expected):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
-    plan = survey.SurveyPlan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm, topology=layout)
+    plan = survey_plan.SurveyPlan(("allreduce",), (shortlist.SEGMENTED,), 20.0, thorough)
+    outcome = measured(plan, topology=layout)
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {candidate.segment_bytes for candidate in times} == {0, *expected}
@@ -319,8 +320,8 @@ def test_rank_0_alone_complains(words):
 
 @alone
 def test_a_survey_ends_when_its_time_is_spent():
-    plan = survey.SurveyPlan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm)
+    plan = survey_plan.SurveyPlan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
+    outcome = measured(plan)
     assert not outcome.interrupted and outcome.curves == {} and outcome.failures == {}
     assert outcome.machine == machine()
 
@@ -330,7 +331,7 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
     broken = ALGORITHMS["allreduce"]["ring"]._replace(build=lambda rank, size: Program(()))
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False), hpccoll.Comm)
+    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 20.0, False))
     assert outcome.failures["allreduce", RING] > 0
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
@@ -341,8 +342,8 @@ def test_candidates_that_are_wrong_are_left_out(monkeypatch):
 def test_parameters_and_segments_are_tried_too(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(survey, "NEAR", 1e9)  # whoever is fast today
-    plan = survey.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm)
+    plan = survey_plan.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
+    outcome = measured(plan)
     if WORLD.rank == 0:
         (_, small), (_, large) = outcome.curves["bcast", True]
         assert Candidate("knomial", (("k", 2),)) in small
@@ -353,7 +354,7 @@ def test_parameters_and_segments_are_tried_too(monkeypatch):
 @alone
 def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True), hpccoll.Comm)
+    outcome = measured(survey_plan.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True))
     assert outcome.failures == {}
     if WORLD.rank == 0:
         assert set(outcome.curves) == {("allreduce", True), ("allreduce", False), ("reduce", True),
@@ -367,8 +368,8 @@ def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
 
 @alone
 def test_a_survey_that_is_stopped_ends_on_all_ranks():
-    plan = survey.SurveyPlan(("allreduce",), (8, 64), 1.0, False)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm, stopped=lambda: WORLD.rank == 0)
+    plan = survey_plan.SurveyPlan(("allreduce",), (8, 64), 1.0, False)
+    outcome = measured(plan, stopped=lambda: WORLD.rank == 0)
     assert outcome.interrupted and outcome.curves == {}
 
 
@@ -400,7 +401,7 @@ def test_online_tuning_is_right_at_every_call_and_agreed(monkeypatch):
         assert winner is None or turns
     assert found["gather"][1] is not None
     before = found["gather"]
-    for call in range(20):
+    for _ in range(20):
         comm.Gather(numpy.full(5, comm.rank, "f4"), numpy.empty((comm.size, 5), "f4"), 0)
     assert ("gather", 20 * comm.size, *before) in verdicts(comm)
     assert "online, in this job" in comm.explain("gather", 20 * comm.size)
@@ -475,7 +476,7 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
 def test_what_is_measured_by_name_promises_nothing(monkeypatch):
     monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False), hpccoll.Comm)
+    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 20.0, False))
     if WORLD.rank == 0:
         ((_, times),) = outcome.curves["allreduce", True]
         assert {NATIVE, RING} <= set(times)
@@ -490,12 +491,12 @@ def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
     visits, resume = [], survey.Surveyor.resume
 
     def noted(surveyor, numbers, part):
-        before = len(surveyor.goes.get(numbers[0], ()))
+        before = len(surveyor.rounds.get(numbers[0], ()))
         resume(surveyor, numbers, part)
-        visits.append((numbers[0], len(surveyor.goes.get(numbers[0], ())) - before))
+        visits.append((numbers[0], len(surveyor.rounds.get(numbers[0], ())) - before))
 
     monkeypatch.setattr(survey.Surveyor, "resume", noted)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64, 512), 60.0, False), hpccoll.Comm)
+    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64, 512), 60.0, False))
     assert outcome.failures == {} and not outcome.interrupted
     # All points of a round before the next one, and results on rank 0.
     assert visits == [(0, WORLD.rank == 0), (1, WORLD.rank == 0)] * survey.MORE
@@ -506,5 +507,5 @@ def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     monkeypatch.setattr(survey, "CLOSE", 0.0)
     monkeypatch.setattr(survey.Surveyor, "resume", None)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 60.0, False), hpccoll.Comm)
+    outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 60.0, False))
     assert outcome.failures == {} and not outcome.interrupted

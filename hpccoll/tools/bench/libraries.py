@@ -65,7 +65,8 @@ def plan(environments: Sequence[str], ranks: Sequence[int], folder: Path) -> lis
                                     "give virtual environments with an MPI library in each")
         for count in ranks:
             stem = f"{environment.name}-{count}"
-            found.append(LibraryRun(environment, count, folder / f"{stem}.json", folder / f"{stem}.png"))
+            found.append(LibraryRun(environment, count, folder / f"{stem}.json",
+                                    folder / f"{stem}.png"))
     if len({run.record for run in found}) < len(found):
         raise ArgumentError("--matrix", "two environments have one name, or ranks are given twice")
     return found

@@ -27,7 +27,7 @@ from hpccoll.measure.call_forms import NonblockingForm
 from hpccoll.measure.cases import Case
 from hpccoll.measure.timing import LEAST, MOST, WARM, World, in_turn
 from hpccoll.tools.bench.provenance import record
-from hpccoll.tools.bench.session import Buffers, Options, Outcome, planned
+from hpccoll.tools.bench.session import Buffers, Options, planned
 from hpccoll.tune.table import Candidate
 
 #: Elements of the array that is worked on: in the cache, and enough for NumPy to let go of Python.
@@ -57,8 +57,8 @@ class Overlap(NamedTuple):
     @property
     def medians(self) -> tuple[float, float, float]:
         """Median seconds: pure, compute, overlapped."""
-        return tuple(float(numpy.median(series)) for series in (
-            self.pure_seconds, self.compute_seconds, self.overlapped_seconds))
+        return (float(numpy.median(self.pure_seconds)), float(numpy.median(self.compute_seconds)),
+                float(numpy.median(self.overlapped_seconds)))
 
     @property
     def percent(self) -> float:
@@ -165,8 +165,17 @@ class OverlapRunner:
         return Overlap(case.collective, self.candidate.label, case.size,
                        case.root if case.rule.rooted else None, case.nbytes,
                        case.dtype.name if case.count else None, case.op, case.in_place, tests,
-                       *map(self.slowest, (self.pure, self.compute, self.overlapped)),
-                       *map(int, total))
+                       self.slowest(self.pure), self.slowest(self.compute),
+                       self.slowest(self.overlapped), int(total[0]), int(total[1]))
+
+
+class OverlapOutcome(NamedTuple):
+    """How it ended; the environment is on rank 0."""
+
+    groups: list[list[Overlap]]
+    environment: dict[str, Any] | None
+    failures: int
+    interrupted: bool
 
 
 class OverlapReport(Protocol):
@@ -187,7 +196,7 @@ class OverlapReport(Protocol):
 
 def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport | None,
         stopped: Callable[[], bool] = lambda: False,
-        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
+        progress: Callable[[str, float], None] = lambda name, part: None) -> OverlapOutcome:
     """Measure everything; collective.
 
     Args:
@@ -204,9 +213,10 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
     if environment is not None:
         environment["buffers"] = buffers.kind
     work = Computation(world.control)
-    if report is not None:
+    if report is not None and environment is not None:
         report.begin(environment)
-    groups, failures, latest, interrupted = [], 0, "", False
+    groups: list[list[Overlap]] = []
+    failures, latest, interrupted = 0, "", False
     for number, case in enumerate(todo):
         interrupted = world.control.bcast(stopped())
         if interrupted:
@@ -227,11 +237,11 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
     if report is not None:
         report.end(failures, interrupted)
     world.free()
-    return Outcome(groups, environment, failures, interrupted)
+    return OverlapOutcome(groups, environment, failures, interrupted)
 
 
-def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: CaseBuffers, work: Computation,
-             tests: int) -> list[Overlap]:
+def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: CaseBuffers,
+             work: Computation, tests: int) -> list[Overlap]:
     settings = world.settings
     with ExitStack() as stack:
         runners = [OverlapRunner(world, case, c, stack.enter_context(

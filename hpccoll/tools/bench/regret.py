@@ -1,9 +1,9 @@
 """How near ``auto`` comes to the best candidate, point by point.
 
 A point is one case with ``auto`` and at least two other candidates. The time of a candidate is its
-trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The smallest of several noisy times is too
-small, so nobody is compared with it: the best candidate is found by every second iteration and
-timed by the others. That is done both ways round, and the geometric mean of the two
+trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The smallest of several noisy times is
+too small, so nothing is compared with it: every second iteration decides which candidate is the
+best, and the others time it. That is done both ways round, and the geometric mean of the two
 ratios counts.
 
 What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's the two are one and

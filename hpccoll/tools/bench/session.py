@@ -92,8 +92,8 @@ def check(options: Options, size: int) -> None:
         if chosen:
             return
         refused.update(problems)
-    problems = "; ".join(f"{label} cannot serve: {why}" for label, why in refused.items())
-    raise ArgumentError("--algorithm", problems, f"add another candidate, such as {NATIVE}")
+    reasons = "; ".join(f"{label} cannot serve: {why}" for label, why in refused.items())
+    raise ArgumentError("--algorithm", reasons, f"add another candidate, such as {NATIVE}")
 
 
 def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
@@ -171,13 +171,14 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     if options.peers:
         world.peers[GLOO] = peer = Gloo(world.control)
     environment = record(comm, options.layout)
-    listeners = list(reports) if environment is not None else []
+    listeners: list[BenchReport] = []
     if environment is not None:
+        listeners += reports
         environment |= {"copy_rate": rate, "buffers": buffers.kind,
                         "calls": options.settings.form.about,
                         "peers": {GLOO: peer.version} if options.peers else {}}
-    for report in listeners:
-        report.begin(environment)
+        for report in listeners:
+            report.begin(environment)
     audience = Audience(listeners, options, world.size)
     found: dict[int, tuple[list[Result], dict[str, str]]] = {}
     interrupted, total, told = False, options.sweeps * len(todo), 0
@@ -195,7 +196,7 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     interrupted = world.control.bcast(interrupted or stopped())
     for number in range(told, len(found)):
         audience.tell(todo[number], *found[number])
-    groups = [results for results, _ in found.values() if results]
+    groups: list[Group] = [results for results, _ in found.values() if results]
     for report in listeners:
         report.end(groups, interrupted)
     failures = world.control.bcast(sum(r.failures for group in groups for r in group))

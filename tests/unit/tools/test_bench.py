@@ -27,7 +27,7 @@ from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.explain import plotting
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.ir.schedule import Program
-from hpccoll.measure import candidates, inputs, results, survey, timing
+from hpccoll.measure import candidates, inputs, results, shortlist, survey_plan, timing
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
 from hpccoll.tools.bench import formats, gloo, overlap, plot, regret, report, roofline
@@ -295,19 +295,19 @@ def test_one_disturbed_iteration_keeps_nobody_out():
     rough = [result("native", [9, 9, 9]), result("ring", [5, 99, 99]), result("linear", [30, 9, 9]),
              result("pat", [1, 1, 1], wrong=1)]
     case = make("allreduce", 4, 1024, FLOAT)
-    near = survey._near(rough, case, survey.SurveyPlan())
+    near = shortlist.near(rough, case, survey_plan.SurveyPlan())
     assert [c.name for c in near] == ["native", "ring"]  # native always
 
 
-def test_only_what_is_close_gets_a_third_go():
+def test_only_what_is_close_gets_a_third_round():
     fine = [result("native", [8]), result("ring", [5]), result("linear", [5.7]),
             result("pat", [1], wrong=1)]
-    assert [c.name for c in survey._close(fine)] == ["ring", "linear"]
-    assert survey._close(fine[:2]) == []
+    assert [c.name for c in shortlist.close(fine)] == ["ring", "linear"]
+    assert shortlist.close(fine[:2]) == []
 
 
-def test_goes_are_joined():
-    joined = survey._joined(
+def test_rounds_are_joined():
+    joined = shortlist.of_all_rounds(
         [result("native", [9]), result("ring", [9], wrong=1), result("pat", [9])],
         [result("native", [2]), result("ring", [3]), result("ring:segment=64", [4])],
         [result("ring", [5], changed=2)])
@@ -317,7 +317,7 @@ def test_goes_are_joined():
 
 
 def test_what_a_candidate_may_cost_grows_with_its_calls_only():
-    latest = survey.Latest(64, idle=5.0, busy=1.0, order=())
+    latest = shortlist.Latest(64, idle=5.0, busy=1.0, order=())
     assert latest.seconds(64) == 6 and latest.seconds(640) == 15
     assert latest.seconds(8) == 6 and latest._replace(nbytes=0).seconds(2) == 7
 

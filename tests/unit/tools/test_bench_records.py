@@ -72,7 +72,8 @@ def test_regressions_are_found(tmp_path):
 
 
 def test_exactly_the_tolerance_is_no_regression():
-    pair = compare.ComparedCase(None, records.Entry(1.0, 0, None, None), records.Entry(1.5, 0, None, None))
+    pair = compare.ComparedCase(None, records.Entry(1.0, 0, None, None),
+                                records.Entry(1.5, 0, None, None))
     assert not pair.regressed(0.5) and pair.regressed(0.49)
 
 
