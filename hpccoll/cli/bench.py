@@ -94,7 +94,7 @@ TOGETHER = (
 @click.option("--seconds", type=SECONDS, default=0.25,
               show_default=True, help="Time for each candidate and size.")
 @click.option("--sweeps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Go through all sizes so often, and spread times and iterations over that: a "
+              help="Measure all sizes so often, and spread times and iterations over that: a "
                    "machine that is slow for some seconds is so for a part of them only.")
 @click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Sets of buffers that iterations use in turn.")
@@ -211,17 +211,17 @@ def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, .
 
     try:
         old, new = map(records.read, paths)
-        found = [pair for pair in compare.pairs(old, new)
+        compared = [pair for pair in compare.pairs(old, new)
                  if not collectives or pair.key.collective in collectives]
-        if not found:
+        if not compared:
             raise HpccollError(f"the records have no {' or '.join(collectives)} in common")
     except HpccollError as error:
         click.echo(f"hpccoll: bench: {error}", err=True)
         return BAD_OPTIONS
     console = Console(file=sys.stdout, highlight=False)
-    for line in compare.lines(old, new, found, tolerance):
+    for line in compare.lines(old, new, compared, tolerance):
         console.print(line, soft_wrap=True)
-    return WRONG if any(pair.regressed(tolerance) for pair in found) else 0
+    return WRONG if any(pair.regressed(tolerance) for pair in compared) else 0
 
 
 def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
@@ -237,11 +237,11 @@ def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
         runs = libraries.plan(environments, [int(count) for count in counts], folder)
         words = _words(context)
         folder.mkdir(parents=True, exist_ok=True)
-        found, problems = libraries.measure(runs, words, lambda line: click.echo(f"# {line}"))
-        if found:
-            text = "\n".join(libraries.markdown(found, words)) + "\n"
+        measured, problems = libraries.measure(runs, words, lambda line: click.echo(f"# {line}"))
+        if measured:
+            text = "\n".join(libraries.markdown(measured, words)) + "\n"
             (folder / "ratios.md").write_text(text, encoding="utf-8")
-            libraries.draw(found, folder / "ratios.png")
+            libraries.draw(measured, folder / "ratios.png")
             click.echo(text, nl=False)
     except HpccollError as error:
         click.echo(f"hpccoll: bench: {error}", err=True)

@@ -61,7 +61,7 @@ def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
     Raises:
         ArgumentError: not of the form NAME=VALUE with a whole number, or given twice.
     """
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for text in texts:
         name, _, value = text.partition("=")
         if not name.isidentifier() or not value.isdecimal():
@@ -69,10 +69,10 @@ def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
         if name in ("collective", "algorithm", "size", "root", "topology"):
             raise ArgumentError(option, f"{name} is not a parameter of the algorithm",
                                 "it is an argument or an option of the command")
-        if name in found:
+        if name in values:
             raise ArgumentError(option, f"{name} is given twice")
-        found[name] = int(value)
-    return found
+        values[name] = int(value)
+    return values
 
 
 class Together(NamedTuple):

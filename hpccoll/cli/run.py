@@ -210,9 +210,9 @@ def _fail(error: BaseException) -> NoReturn:
     if isinstance(error, MpiLibraryError):
         # No rank waits for this one: none knows of others.
         sys.exit(without_mpi(error))
-    ours = __file__, runpy.run_path.__code__.co_filename
+    here = __file__, runpy.run_path.__code__.co_filename
     trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+    while trace is not None and trace.tb_frame.f_code.co_filename in here:
         trace = trace.tb_next
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     status = 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -1,6 +1,6 @@
 """``hpccoll tune``: measure all candidates on this machine and write the table for ``auto``.
 
-The table is read before anything is measured, so that a broken one is found at once, and again
+The table is read before anything is measured, so that a broken one is an error at once, and again
 right before it is written, so that what another job wrote meanwhile, or writes just now, stays.
 Exit status: 0, 1 when a result was wrong (that candidate is left out), 2 for bad options or an
 unusable table, 130 when interrupted (nothing is written).
@@ -49,7 +49,8 @@ QUICK, FULL = 50.0, 600.0
               help="The table; what it holds already stays, and where it has times of the same "
                    "calls, the old and the new ones count half each. Default: the file that "
                    "HPCCOLL_TUNING names, or where hpccoll looks by itself.")
-@click.option("--anew", is_flag=True, help="Forget what the table says of these calls here.")
+@click.option("--replace", "replaced", is_flag=True,
+              help="Forget what the table says of these calls here.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Collectives to measure. Default: all.")
 @click.option("-m", "--sizes", metavar="[MIN:]MAX",
@@ -57,7 +58,7 @@ QUICK, FULL = 50.0, 600.0
                    "else.")
 @click.option("--seconds", type=SECONDS,
               help=f"Time for everything, about. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
-def command(quick: bool, probe: bool, output: str | None, anew: bool,
+def command(quick: bool, probe: bool, output: str | None, replaced: bool,
             collectives: tuple[str, ...], sizes: str | None, seconds: float | None) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
 
@@ -97,7 +98,7 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
         if outcome.interrupted:
             sys.exit(INTERRUPTED)
         try:
-            curves = agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome, anew))
+            curves = agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome, replaced))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
@@ -164,7 +165,7 @@ def _check(path: str) -> None:
         raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}")
 
 
-def _add(path: str, machine: Any, outcome: Any, anew: bool) -> Any:
+def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
     """Write the times, if there are any; what the table has of these calls then.
 
     Raises:
@@ -173,7 +174,7 @@ def _add(path: str, machine: Any, outcome: Any, anew: bool) -> Any:
     from hpccoll.tune.store import add
 
     if outcome.curves:
-        return add(path, machine, outcome.curves, outcome.failures, anew)
+        return add(path, machine, outcome.curves, outcome.failures, replaced)
     if not outcome.failures:
         raise ArgumentError("--seconds", "too short to measure anything: nothing is written")
     return {}

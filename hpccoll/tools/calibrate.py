@@ -13,8 +13,7 @@ and copying are timed on one rank, on arrays too large for most caches: they cou
 messages are small.
 
 Ranks that do not measure wait as they would in a collective, not asleep: where processors are
-shared, also by what hpccoll does not know to be one machine, whoever waits takes turns with whoever
-works.
+shared, a rank that waits takes turns with one that works.
 
 What is not measured: switches.
 """

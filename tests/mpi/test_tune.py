@@ -210,9 +210,9 @@ def test_the_command_measures_writes_and_shows(monkeypatch, path):
     (both,) = read(path).values()
     assert [nbytes for nbytes, _ in both["bcast", True]] == [64, 512, 1024]
     WORLD.Barrier()
-    anew = tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20", "-o", path,
-                "--anew")
-    assert anew.exit_code == 0, anew.output
+    replaced = tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20",
+                    "-o", path, "--replace")
+    assert replaced.exit_code == 0, replaced.output
     (only,) = read(path).values()
     assert [nbytes for nbytes, _ in only["bcast", True]] == [64] and len(only) == 3
 

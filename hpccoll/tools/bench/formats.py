@@ -172,8 +172,8 @@ class Json:
 
 def entries(group: Group) -> list[dict[str, Any]]:
     """The results of a case as plain data."""
-    found = ratios(group)
-    return [{**result._asdict(), "statistics": statistics(result, found.get(result.candidate))}
+    faster = ratios(group)
+    return [{**result._asdict(), "statistics": statistics(result, faster.get(result.candidate))}
             for result in group]
 
 

@@ -1,7 +1,7 @@
 """How much of a nonblocking collective hides behind computation, as OSU's NBC tests define it.
 
     pure        begin, and wait at once
-    compute     work of the caller's, made to last as long as ``pure``
+    compute     work of the caller's that lasts as long as ``pure``
     overlapped  begin, do that work, wait
     overlap     100 % - (overlapped - compute) / pure, not below 0 %
 
@@ -30,7 +30,8 @@ from hpccoll.tools.bench.provenance import record
 from hpccoll.tools.bench.session import Buffers, Options, planned
 from hpccoll.tune.table import Candidate
 
-#: Elements of the array that is worked on: in the cache, and enough for NumPy to let go of Python.
+#: Elements of the array that is worked on: in the cache, and enough for NumPy to release Python's
+#: lock.
 WORKED = 2048
 #: Repetitions that the iterations are spread over.
 REPETITIONS = 5
@@ -179,7 +180,7 @@ class OverlapOutcome(NamedTuple):
 
 
 class OverlapReport(Protocol):
-    """Something that is told the course of the measurement, on rank 0."""
+    """What follows the measurement, on rank 0."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """The measurement begins."""
@@ -203,7 +204,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
         comm: the ranks.
         options: what to measure; checked already.
         tests: calls of ``Test`` during the computation.
-        report: is told the course on rank 0.
+        report: follows the course on rank 0.
         stopped, progress: as for a benchmark of blocking collectives.
     """
     world = World(comm, options.settings, Comm)

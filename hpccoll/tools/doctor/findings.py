@@ -127,7 +127,8 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                 "was built with the PMIx that Slurm uses")
         elif not same:
             yield Finding(
-                ERROR, "layout", f"{differ}: memory may be shared across nodes that do not share it",
+                ERROR, "layout",
+                f"{differ}: memory may be shared across nodes that do not share it",
                 f"HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
     sizes = {len(ranks) for ranks in nodes.values()}
     yield Finding(OK, "layout", f"{facts[0].layout or 'unknown'} "

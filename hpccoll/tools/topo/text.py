@@ -27,7 +27,7 @@ def tree(machine: JobMap) -> Tree:
     root = Tree(Text.assemble((f"{size} rank{'s' * (size != 1)}", "bold"),
                               f", layout {layout.topology} ({levels})",
                               "" if machine.used == str(layout.topology) else
-                              f"; hpccoll goes by {machine.used}"))
+                              f"; hpccoll uses {machine.used}"))
     _grow(root, machine, layout.topology.plain, layout.topology.ranks, layout.names)
     return root
 
