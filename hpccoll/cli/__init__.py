@@ -2,6 +2,11 @@
 
 So ``hpccoll verify`` runs where there is no MPI, and ``hpccoll --help`` imports nothing. Every
 error the library raises on purpose becomes one line on standard error and exit status 2.
+
+A new sub-command is a module here with a ``command``, and a line in ``COMMANDS``. One for many
+ranks is a ``Ranked`` command: it calls ``require_mpi`` before it imports what needs MPI, ``agree``
+for what may go wrong on one rank, and ``abort`` where a rank fails alone. ``options`` reads values
+and checks which options go together. What a command does is in ``tools``.
 """
 
 from __future__ import annotations

@@ -19,15 +19,25 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
-from hpccoll.cli.options import PERCENT, SECONDS, buffer_sizes, check_outputs, opened
+from hpccoll.cli.options import (
+    PERCENT,
+    SECONDS,
+    Together,
+    buffer_sizes,
+    check_outputs,
+    check_together,
+    opened,
+)
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
     WRONG,
+    Progress,
     Ranked,
+    abort,
     agree,
+    agree_on_rank_0,
     complain,
-    fall,
     silent,
     stoppable,
 )
@@ -36,6 +46,21 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.units import size
+
+#: Which options go together. Two programs beside the usual one start no MPI: --compare, --matrix.
+TOGETHER = (
+    Together("--overlap", ("--format", "--plot", "--peers", "--sweeps", "--rotate", "--calls",
+                           "--keep"),
+             remedy="it has a table and a record, no other form, no peers, one sweep and one set "
+                    "of buffers, and nonblocking calls"),
+    Together("--tests", needs="--overlap"),
+    Together("--compare", ("--overlap", "--matrix", "--plot", "--json"),
+             remedy="it measures nothing"),
+    Together("--matrix", ("--overlap", "--tolerance", "--format", "--json", "--plot"),
+             remedy="it writes records, pictures and a table of its own"),
+    Together("--ranks", needs="--matrix"),
+    Together("--output", needs="--matrix"),
+)
 
 
 @click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
@@ -69,7 +94,7 @@ from hpccoll.units import size
 @click.option("--seconds", type=SECONDS, default=0.25,
               show_default=True, help="Time for each candidate and size.")
 @click.option("--sweeps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Go through all sizes so often, and spread times and iterations over that: a "
+              help="Measure all sizes so often, and spread times and iterations over that: a "
                    "machine that is slow for some seconds is so for a part of them only.")
 @click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Sets of buffers that iterations use in turn.")
@@ -118,6 +143,14 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
     python -m hpccoll bench --compare before.json after.json
     python -m hpccoll bench allreduce --matrix envs/mpich --matrix envs/openmpi --ranks 2,4
     """
+    try:
+        check_together(context, TOGETHER)
+    except ArgumentError as error:
+        if records is not None or environments:  # which start no MPI
+            click.echo(f"hpccoll: bench: {error}", err=True)
+        else:
+            complain("bench", str(error))
+        sys.exit(BAD_OPTIONS)
     if records is not None:
         sys.exit(_compare(records, tolerance / 100, collectives))
     if not collectives:
@@ -135,44 +168,41 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
 
         comm = MPI.COMM_WORLD
         try:
-            if overlap and (form != "table" or plot_path is not None or given["peers"]
-                            or given["sweeps"] > 1 or given["rotate"] > 1
-                            or given["calls"] != "blocking" or keep is not None):
-                raise ArgumentError(
-                    "--overlap", "has a table and a record, no other form, no peers, one sweep and "
-                    "one set of buffers, and nonblocking calls",
-                    "leave out --format, --plot, --peers, --sweeps, --rotate, --calls and --keep")
             options = _options(collectives, osu=form == "osu", **given)
             agree(comm, lambda: session.check(options, comm.Get_size()))
             if options.peers:
                 agree(comm, gloo.available)
-            agree(comm, lambda: comm.Get_rank() or check_outputs(json_path, plot_path))
+            agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
         except HpccollError as error:
             complain("bench", str(error))
             sys.exit(BAD_OPTIONS)
         try:
-            reports, table, progress = [], None, silent
+            progress: Progress = silent
+            console: Console | None = None
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
-                reports = _reports(form, full, validate, tail, console, options,
-                                   None if overlap else json_path, tolerance / 100, keep or 0)
-                table = overlap_report.OverlapTable(console)
                 progress = terminal.shown(stack.enter_context(bar))
             if overlap:
-                outcome = overlapping.run(comm, options, tests, table, stopped, progress)
-                if json_path is not None and comm.Get_rank() == 0:
+                table = None if console is None else overlap_report.OverlapTable(console)
+                hidden = overlapping.run(comm, options, tests, table, stopped, progress)
+                if json_path is not None and console is not None:
                     with opened(json_path) as file:
-                        overlap_report.write_record(file, options, outcome)
+                        overlap_report.write_record(file, options, hidden)
+                failures, interrupted = hidden.failures, hidden.interrupted
             else:
-                outcome = session.run(comm, options, reports, stopped, progress)
-            if plot_path is not None and outcome.groups:
-                plot.draw(outcome.groups, outcome.environment, plot_path)
+                reports = [] if console is None else _reports(
+                    form, full, validate, tail, console, options, json_path, tolerance / 100,
+                    keep or 0)
+                times = session.run(comm, options, reports, stopped, progress)
+                if plot_path is not None and times.environment is not None and times.groups:
+                    plot.draw(times.groups, times.environment, plot_path)
+                failures, interrupted = times.failures, times.interrupted
         except TuningError as error:
             complain("bench", str(error))
             sys.exit(BAD_OPTIONS)
         except Exception as error:
-            fall(comm, error)
-    sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
+            abort(comm, error)
+    sys.exit(WRONG if failures else INTERRUPTED if interrupted else 0)
 
 
 def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, ...]) -> int:
@@ -181,17 +211,17 @@ def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, .
 
     try:
         old, new = map(records.read, paths)
-        found = [pair for pair in compare.pairs(old, new)
+        compared = [pair for pair in compare.pairs(old, new)
                  if not collectives or pair.key.collective in collectives]
-        if not found:
+        if not compared:
             raise HpccollError(f"the records have no {' or '.join(collectives)} in common")
     except HpccollError as error:
         click.echo(f"hpccoll: bench: {error}", err=True)
         return BAD_OPTIONS
     console = Console(file=sys.stdout, highlight=False)
-    for line in compare.lines(old, new, found, tolerance):
+    for line in compare.lines(old, new, compared, tolerance):
         console.print(line, soft_wrap=True)
-    return WRONG if any(pair.regressed(tolerance) for pair in found) else 0
+    return WRONG if any(pair.regressed(tolerance) for pair in compared) else 0
 
 
 def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
@@ -205,13 +235,13 @@ def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
         if not all(count.isdecimal() and int(count) for count in counts):
             raise ArgumentError("--ranks", f"cannot read {ranks!r}", "write it like 2,4")
         runs = libraries.plan(environments, [int(count) for count in counts], folder)
-        words = _again(context)
+        words = _words(context)
         folder.mkdir(parents=True, exist_ok=True)
-        found, problems = libraries.measure(runs, words, lambda line: click.echo(f"# {line}"))
-        if found:
-            text = "\n".join(libraries.markdown(found, words)) + "\n"
+        measured, problems = libraries.measure(runs, words, lambda line: click.echo(f"# {line}"))
+        if measured:
+            text = "\n".join(libraries.markdown(measured, words)) + "\n"
             (folder / "ratios.md").write_text(text, encoding="utf-8")
-            libraries.draw(found, folder / "ratios.png")
+            libraries.draw(measured, folder / "ratios.png")
             click.echo(text, nl=False)
     except HpccollError as error:
         click.echo(f"hpccoll: bench: {error}", err=True)
@@ -224,21 +254,15 @@ def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
     return WRONG if problems else 0
 
 
-def _again(context: click.Context) -> list[str]:
-    """The words of a command line, less those of ``--matrix`` itself.
-
-    Raises:
-        ArgumentError: an option does not go with it.
-    """
+def _words(context: click.Context) -> list[str]:
+    """The words of a command line, less those of ``--matrix`` itself."""
     words = list(context.params["collectives"])
     for option in context.command.params:
-        source = context.get_parameter_source(option.name)
+        source = context.get_parameter_source(str(option.name))
         if (not isinstance(option, click.Option) or source != ParameterSource.COMMANDLINE
                 or option.name in ("environments", "ranks", "output")):
             continue
-        if option.name in ("overlap", "tests", "tolerance", "form", "json_path", "plot_path"):
-            raise ArgumentError("--matrix", f"does not go with {option.opts[-1]}")
-        value = context.params[option.name]
+        value = context.params[str(option.name)]
         words += [option.opts[-1]] if option.is_flag else [option.opts[-1], str(value)]
     return words
 
@@ -276,19 +300,20 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
 
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
-             json_path: str | None, tolerance: float, keep: int) -> list:
+             json_path: str | None, tolerance: float, keep: int) -> list[Any]:
     """The reports that rank 0 writes."""
     from hpccoll.tools.bench import formats
-    from hpccoll.tools.bench.report import TableReport
+    from hpccoll.tools.bench.report import BenchReport, TableReport
 
+    reports: list[BenchReport]
     if form == "table":
-        made = [TableReport(console, full, tolerance)]
+        reports = [TableReport(console, full, tolerance)]
     elif form == "osu":
-        made = [formats.Osu(sys.stdout, full, validate, tail)]
+        reports = [formats.Osu(sys.stdout, full, validate, tail)]
     elif form == "csv":
-        made = [formats.Csv(sys.stdout)]
+        reports = [formats.Csv(sys.stdout)]
     else:
-        made = [formats.Json(partial(opened, "-"), options.as_data(), tolerance, keep)]
+        reports = [formats.Json(partial(opened, "-"), options.as_data(), tolerance, keep)]
     if json_path is not None:
-        made.append(formats.Json(partial(opened, json_path), options.as_data(), tolerance, keep))
-    return made
+        reports.append(formats.Json(partial(opened, json_path), options.as_data(), tolerance, keep))
+    return reports

@@ -40,30 +40,30 @@ def command(ranks: int | None, strict: bool, as_json: bool) -> None:
         require_mpi(steps=True)
     except MpiLibraryError:
         # A running MPI that knows of one rank alone is a finding like others.
-        MPI = sys.modules.get("mpi4py.MPI")
-        if MPI is None or not MPI.Is_initialized():
+        loaded = sys.modules.get("mpi4py.MPI")
+        if loaded is None or not loaded.Is_initialized():
             raise
     from mpi4py import MPI
 
-    from hpccoll.tools.doctor import examine, gather
+    from hpccoll.tools.doctor import RankFacts, examine, gather
     from hpccoll.tools.doctor.facts import own
     from hpccoll.tools.doctor.findings import ERROR, WARNING, world
 
     mine, wrong = own(), (ERROR, WARNING) if strict else (ERROR,)
     comm = MPI.COMM_WORLD
-    facts = [mine] * mine.size
-    found = list(world(facts, ranks or 0))
-    if not any(each.level == ERROR for each in found):
+    facts: list[RankFacts] | None = [mine] * mine.size
+    findings = list(world([mine] * mine.size, ranks or 0))
+    if not any(each.level == ERROR for each in findings):
         facts = gather(mine)
-        found = examine(facts, ranks or 0) if facts is not None else []
+        findings = examine(facts, ranks or 0) if facts is not None else []
     # Ranks that are alone would all say the same: the launcher's first one does.
     if mine.rank == 0 and mine.launched[0] <= 0:
-        (_json if as_json else _text)(found, facts or [mine])
-    failed = comm.bcast(any(each.level in wrong for each in found))
+        (_json if as_json else _text)(findings, facts or [mine])
+    failed = comm.bcast(any(each.level in wrong for each in findings))
     sys.exit(WRONG if failed else 0)
 
 
-def _text(found: list[Any], facts: list[Any]) -> None:
+def _text(findings: list[Any], facts: list[Any]) -> None:
     """Findings as a table, and what they amount to."""
     from hpccoll.cli.terminal import screen
     from hpccoll.units import ranks_text
@@ -72,7 +72,7 @@ def _text(found: list[Any], facts: list[Any]) -> None:
     if not console.is_terminal:
         console.width = WIDTH
     table = Table.grid(padding=(0, 2))
-    for each in found:
+    for each in findings:
         what = Text(each.what)
         if each.ranks and len(each.ranks) < len(facts):
             what.append(f" ({ranks_text(each.ranks)})")
@@ -80,14 +80,14 @@ def _text(found: list[Any], facts: list[Any]) -> None:
         if each.remedy:
             table.add_row("", "", Text("-> " + each.remedy, style="bold"))
     console.print(table)
-    counts = {level: sum(each.level == level for each in found) for level in STYLES}
+    counts = {level: sum(each.level == level for each in findings) for level in STYLES}
     said = [f"{number} {level}{'s' * (number != 1)}" for level, number in counts.items()
             if number and level != "ok"]
     console.print(", ".join(said) or "nothing to complain about")
 
 
-def _json(found: list[Any], facts: list[Any]) -> None:
+def _json(findings: list[Any], facts: list[Any]) -> None:
     click.echo(json.dumps({
         "schema": SCHEMA, "ranks": len(facts),
-        "findings": [each._asdict() for each in found],
+        "findings": [each._asdict() for each in findings],
         "facts": [vars(each) for each in facts]}, indent=1, default=dict))

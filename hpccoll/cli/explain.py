@@ -49,12 +49,12 @@ def command(collective, algorithm, listed, markdown, size, topology, root, param
         raise click.UsageError("name a COLLECTIVE and an ALGORITHM; --list shows them")
     if size is None and topology is None:
         size = 8
-    made = schedule(collective, algorithm, size, root=root, topology=topology,
+    built = schedule(collective, algorithm, size, root=root, topology=topology,
                     **parameters(params))
     if json_path is not None:
-        write_text(json_path, json.dumps(as_json(made), indent=1) + "\n")
+        write_text(json_path, json.dumps(as_json(built), indent=1) + "\n")
     if picture_path is not None:
-        draw(made, picture_path, nbytes)
+        draw(built, picture_path, nbytes)
         click.echo(f"wrote {picture_path}", err=True)
     if json_path is None and picture_path is None:
-        click.echo(as_text(made, nbytes), nl=False)
+        click.echo(as_text(built, nbytes), nl=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
-from typing import Any, ContextManager, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import click
 
@@ -61,7 +61,7 @@ def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
     Raises:
         ArgumentError: not of the form NAME=VALUE with a whole number, or given twice.
     """
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for text in texts:
         name, _, value = text.partition("=")
         if not name.isidentifier() or not value.isdecimal():
@@ -69,10 +69,46 @@ def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
         if name in ("collective", "algorithm", "size", "root", "topology"):
             raise ArgumentError(option, f"{name} is not a parameter of the algorithm",
                                 "it is an argument or an option of the command")
-        if name in found:
+        if name in values:
             raise ArgumentError(option, f"{name} is given twice")
-        found[name] = int(value)
-    return found
+        values[name] = int(value)
+    return values
+
+
+class Together(NamedTuple):
+    """What one option says of others.
+
+    Attributes:
+        option: its long spelling; the rule is for calls that have it.
+        excludes: options that it does not go with.
+        needs: an option without which it means nothing.
+        remedy: why, or what to do.
+    """
+
+    option: str
+    excludes: tuple[str, ...] = ()
+    needs: str = ""
+    remedy: str = ""
+
+
+def check_together(context: click.Context, rules: Iterable[Together]) -> None:
+    """Demand that the options of a call go together; one with its default's value is not there.
+
+    Raises:
+        ArgumentError: names the first option whose rule is broken, and the others.
+    """
+    present = {option.opts[-1] for option in context.command.params
+               if isinstance(option, click.Option) and option.name is not None
+               and context.params[option.name] not in (option.get_default(context), (), None)}
+    for rule in rules:
+        if rule.option in present:
+            clashes = [other for other in rule.excludes if other in present]
+            if clashes:
+                raise ArgumentError(rule.option, f"does not go with {', '.join(clashes)}",
+                                    rule.remedy)
+            if rule.needs and rule.needs not in present:
+                raise ArgumentError(rule.option, f"means nothing without {rule.needs}",
+                                    rule.remedy)
 
 
 def check_outputs(json_path: str | None, plot_path: str | None) -> None:
@@ -87,7 +123,7 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
         raise ArgumentError("--json", f"cannot write {json_path!r}")
 
 
-def opened(path: str) -> ContextManager[TextIO]:
+def opened(path: str) -> AbstractContextManager[TextIO]:
     """What ``--json`` names: a file that is written whole or not at all, or ``-`` for standard
     output."""
     return nullcontext(sys.stdout) if path == "-" else replacing(path)

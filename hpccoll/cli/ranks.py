@@ -18,6 +18,8 @@ from hpccoll.machine.launcher import launched, require_mpi
 
 #: Exit statuses.
 BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
+#: Called with what is measured now, and the part of everything that is done.
+Progress = Callable[[str, float], None]
 #: Seconds after the first Ctrl-C from when on another one means it.
 INSIST = 1.0
 
@@ -58,7 +60,7 @@ def without_mpi(error: MpiLibraryError) -> int:
     return said(error) if launched()[0] <= 0 else 0
 
 
-def fall(comm: Any, error: Exception) -> NoReturn:
+def abort(comm: Any, error: Exception) -> NoReturn:
     """End all ranks because of an error on this one, which must not leave the others waiting."""
     if comm.Get_size() == 1:
         raise error
@@ -83,6 +85,15 @@ def agree(comm: Any, work: Callable[[], Any]) -> Any:
     if problem:
         raise HpccollError(problem)
     return value
+
+
+def agree_on_rank_0(comm: Any, work: Callable[[], object]) -> None:
+    """Do something on rank 0; what goes wrong there is raised on all.
+
+    Raises:
+        HpccollError: with what rank 0 said.
+    """
+    agree(comm, work if comm.Get_rank() == 0 else lambda: None)
 
 
 def silent(name: str, part: float) -> None:

@@ -15,6 +15,7 @@ import os
 import runpy
 import sys
 import threading
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pkgutil import get_importer
 from types import ModuleType, TracebackType
@@ -47,7 +48,7 @@ class Importer:
             spec = next(filter(None, (f.find_spec(name, path, target) for f in others)), None)
         except RuntimeError as error:
             raise not_loaded(error) from error
-        if spec is not None:
+        if spec is not None and spec.loader is not None:
             create, execute = spec.loader.create_module, spec.loader.exec_module
 
             def create_module(spec: ModuleSpec) -> ModuleType | None:
@@ -63,26 +64,33 @@ class Importer:
 
                 adopt(require_mpi(steps=True, load=load), self.topology)
 
-            spec.loader.create_module, spec.loader.exec_module = create_module, exec_module
+            # Types have no word for it, but a loader's methods may be replaced for one module.
+            loader: Any = spec.loader
+            loader.create_module, loader.exec_module = create_module, exec_module
         return spec
 
 
-def adopt(MPI: ModuleType, topology: str | None = None) -> None:
+def adopt(MPI: Any, topology: str | None = None) -> None:
     """Replace the predefined communicators of ``mpi4py.MPI`` as soon as MPI is running."""
     if MPI.Is_initialized():
         _replace(MPI, topology)
         return
     # With ``mpi4py.rc.initialize = False`` the program starts MPI itself; nothing works earlier.
     for name in ("Init", "Init_thread"):
-        def start(*arguments: Any, start=getattr(MPI, name), **named: Any) -> Any:
-            result = start(*arguments, **named)
-            _replace(MPI, topology)
-            return result
-
-        setattr(MPI, name, start)
+        setattr(MPI, name, _starting(getattr(MPI, name), MPI, topology))
 
 
-def _replace(MPI: ModuleType, topology: str | None) -> None:
+def _starting(start: Callable, MPI: Any, topology: str | None) -> Callable:
+    """A function that starts MPI, and replaces the communicators then."""
+    def started(*arguments: Any, **named: Any) -> Any:
+        result = start(*arguments, **named)
+        _replace(MPI, topology)
+        return result
+
+    return started
+
+
+def _replace(MPI: Any, topology: str | None) -> None:
     from hpccoll.comm.communicator import Comm  # needs mpi4py.MPI
     MPI.COMM_WORLD = Comm(MPI.COMM_WORLD, topology)
     MPI.COMM_SELF = Comm(MPI.COMM_SELF)
@@ -202,9 +210,9 @@ def _fail(error: BaseException) -> NoReturn:
     if isinstance(error, MpiLibraryError):
         # No rank waits for this one: none knows of others.
         sys.exit(without_mpi(error))
-    ours = __file__, runpy.run_path.__code__.co_filename
+    here = __file__, runpy.run_path.__code__.co_filename
     trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+    while trace is not None and trace.tb_frame.f_code.co_filename in here:
         trace = trace.tb_next
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     status = 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -21,7 +21,7 @@ from rich.table import Table
 from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import check_outputs, names, parameters, write_text
-from hpccoll.cli.ranks import BAD_OPTIONS, agree, complain, fall
+from hpccoll.cli.ranks import BAD_OPTIONS, abort, agree, complain
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
@@ -162,29 +162,29 @@ def _against(path: str, collective: str | None, machine: str, topology: str | No
     known, record = catalog.find(machine), records.read(path)
     layout = None if topology is None else Topology.parse(topology)
     try:
-        found = compare(record._asdict(), known, layout, segment, collective)
+        compared = compare(record._asdict(), known, layout, segment, collective)
     except HpccollError as error:
         raise ArgumentError("--against", f"{path!r}: {error}") from error
-    right, of = picks(found)
+    right, of = picks(compared)
     if json_path is not None:
         write_text(json_path, json.dumps({
             "format": 1, "machine": machine_as_data(known), "right": right, "of": of,
-            "results": [c._asdict() for c in found]}, indent=1) + "\n")
+            "results": [c._asdict() for c in compared]}, indent=1) + "\n")
     else:
-        Console(width=None if sys.stdout.isatty() else WIDE).print(_beside(found))
+        Console(width=None if sys.stdout.isatty() else WIDE).print(_beside(compared))
         click.echo(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured "
                    f"best, or within {NEAR - 1:.0%} of it")
     if plot_path is not None:
-        plot.draw_against(found, plot_path)
+        plot.draw_against(compared, plot_path)
         click.echo(f"wrote {plot_path}", err=True)
 
 
-def _beside(found: Sequence[Compared]) -> Table:
+def _beside(compared: Sequence[Compared]) -> Table:
     """A line per algorithm and size: measured and simulated."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("collective", "bytes", "algorithm", "measured", "simulated", "simulated/measured"):
         table.add_column(name, justify="left" if name in ("collective", "algorithm") else "right")
-    for c in found:
+    for c in compared:
         table.add_row(c.collective, size_text(c.nbytes, unit=""), c.candidate,
                       time_text(c.measured), time_text(c.simulated),
                       f"{c.simulated / c.measured:.2f}")
@@ -211,7 +211,7 @@ def _calibrate(path: str) -> None:
     try:
         measured = calibrate(comm, PurePath(path).stem)
     except Exception as error:
-        fall(world, error)
+        abort(world, error)
     if world.Get_rank() == 0:
         write_text(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
 
@@ -219,8 +219,8 @@ def _calibrate(path: str) -> None:
 def _layouts(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:
     """The layout for every number of nodes."""
     if topology is not None:
-        made = Topology.parse(topology)
-        return {len(made.groups()): made}
+        layout = Topology.parse(topology)
+        return {len(layout.groups()): layout}
     Topology.parse(ppn)
     inner = f"({ppn})" if "," in ppn else ppn
     return {count: Topology.parse(f"{count}x{inner}") for count in counts("--nodes", nodes)}
@@ -248,9 +248,9 @@ def _shown(simulations: Iterator[tuple[SimulationCase, Report]],
     with Progress(*columns, console=console, transient=True,
                   disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=total)
-        for found in simulations:
+        for each in simulations:
             progress.advance(task)
-            yield found
+            yield each
 
 
 def _table(reports: list[tuple[SimulationCase, Report]]) -> Table:

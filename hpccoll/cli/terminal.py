@@ -1,7 +1,7 @@
 """The terminal, if what a rank writes ends on one: colours and a progress bar.
 
 Launchers stand between. MPICH's gives its ranks pipes and Open MPI's a pseudo-terminal,
-whatever their own output is, so the question goes up to the launcher that the user started.
+whatever their own output is, so this looks up to the launcher that the user started.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def shown(bar: Progress) -> Callable[[str, float], None]:
 def on_terminal(descriptor: int) -> bool:
     """Tell whether standard output (1) or standard error (2) ends on a terminal."""
     answer, pid = os.isatty(descriptor), os.getppid()
-    while pid > 1 and (found := _process(pid)) and found[0].split(".")[0] in LAUNCHERS:
+    while pid > 1 and (process := _process(pid)) and process[0].split(".")[0] in LAUNCHERS:
         try:
             target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
         except OSError:
             return False
-        answer, pid = target.startswith(("/dev/pts/", "/dev/tty")), found[1]
+        answer, pid = target.startswith(("/dev/pts/", "/dev/tty")), process[1]
     return answer
 
 
 def _process(pid: int) -> tuple[str, int] | None:
-    """Name and parent of a process; ``None`` where that cannot be told."""
+    """Name and parent of a process; ``None`` where that is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             match = re.match(r"\d+ \((.*)\) \S (\d+)", file.read())

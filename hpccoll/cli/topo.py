@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hpccoll.cli.options import check_outputs, write_text
-from hpccoll.cli.ranks import BAD_OPTIONS, Ranked, agree, complain, fall, silent
+from hpccoll.cli.ranks import BAD_OPTIONS, Ranked, abort, agree_on_rank_0, complain, silent
 from hpccoll.errors import HpccollError
 from hpccoll.machine.launcher import require_mpi
 
@@ -43,7 +43,7 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
 
     comm = MPI.COMM_WORLD
     try:
-        agree(comm, lambda: comm.Get_rank() or check_outputs(json_path, plot_path))
+        agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
         machine = topo.survey(comm, network)
     except HpccollError as error:
         complain("topo", str(error))
@@ -56,7 +56,7 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
             _show(machine, links, json_path, plot_path)
     except Exception as error:
         # A rank that fails alone must not leave the others waiting for it.
-        fall(comm, error)
+        abort(comm, error)
 
 
 def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:

@@ -1,6 +1,6 @@
 """``hpccoll tune``: measure all candidates on this machine and write the table for ``auto``.
 
-The table is read before anything is measured, so that a broken one is found at once, and again
+The table is read before anything is measured, so that a broken one is an error at once, and again
 right before it is written, so that what another job wrote meanwhile, or writes just now, stays.
 Exit status: 0, 1 when a result was wrong (that candidate is left out), 2 for bad options or an
 unusable table, 130 when interrupted (nothing is written).
@@ -23,10 +23,12 @@ from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
     WRONG,
+    Progress,
     Ranked,
+    abort,
     agree,
+    agree_on_rank_0,
     complain,
-    fall,
     silent,
     stoppable,
 )
@@ -47,7 +49,8 @@ QUICK, FULL = 50.0, 600.0
               help="The table; what it holds already stays, and where it has times of the same "
                    "calls, the old and the new ones count half each. Default: the file that "
                    "HPCCOLL_TUNING names, or where hpccoll looks by itself.")
-@click.option("--anew", is_flag=True, help="Forget what the table says of these calls here.")
+@click.option("--replace", "replaced", is_flag=True,
+              help="Forget what the table says of these calls here.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Collectives to measure. Default: all.")
 @click.option("-m", "--sizes", metavar="[MIN:]MAX",
@@ -55,7 +58,7 @@ QUICK, FULL = 50.0, 600.0
                    "else.")
 @click.option("--seconds", type=SECONDS,
               help=f"Time for everything, about. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
-def command(quick: bool, probe: bool, output: str | None, anew: bool,
+def command(quick: bool, probe: bool, output: str | None, replaced: bool,
             collectives: tuple[str, ...], sizes: str | None, seconds: float | None) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
 
@@ -78,23 +81,24 @@ def command(quick: bool, probe: bool, output: str | None, anew: bool,
             if comm.Get_size() == 1:
                 raise ArgumentError("tune", "there is nothing to choose on one rank",
                                     "start it with mpiexec")
-            agree(comm, lambda: comm.Get_rank() or _check(path))
+            agree_on_rank_0(comm, lambda: _check(path))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
         try:
-            console, progress = None, silent
+            console: Console | None = None
+            progress: Progress = silent
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
                 progress = terminal.shown(stack.enter_context(bar))
             outcome = survey.survey(comm, plan, Comm, stopped, progress)
             machine = outcome.machine._replace(probe=probe)
         except Exception as error:
-            fall(comm, error)
+            abort(comm, error)
         if outcome.interrupted:
             sys.exit(INTERRUPTED)
         try:
-            curves = agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome, anew))
+            curves = agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome, replaced))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
@@ -113,7 +117,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     Raises:
         ArgumentError: an option makes no sense.
     """
-    from hpccoll.measure import survey
+    from hpccoll.measure import survey_plan
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
@@ -122,9 +126,9 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
         if name not in ALGORITHMS:
             raise ArgumentError("--collective", f"{name!r} is unknown",
                                 f"choose from {', '.join(ALGORITHMS)}")
-    plan = survey.PROBE if probe else (
-        survey.SurveyPlan(sizes=survey.QUICK, seconds=QUICK, thorough=False) if quick
-        else survey.SurveyPlan(seconds=FULL))
+    plan = survey_plan.PROBE if probe else (
+        survey_plan.SurveyPlan(sizes=survey_plan.QUICK, seconds=QUICK, thorough=False) if quick
+        else survey_plan.SurveyPlan(seconds=FULL))
     wanted = plan.sizes
     if sizes is not None:
         wanted = buffer_sizes(sizes, 16 if probe else 8 if quick else 4)
@@ -161,7 +165,7 @@ def _check(path: str) -> None:
         raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}")
 
 
-def _add(path: str, machine: Any, outcome: Any, anew: bool) -> Any:
+def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
     """Write the times, if there are any; what the table has of these calls then.
 
     Raises:
@@ -170,7 +174,7 @@ def _add(path: str, machine: Any, outcome: Any, anew: bool) -> Any:
     from hpccoll.tune.store import add
 
     if outcome.curves:
-        return add(path, machine, outcome.curves, outcome.failures, anew)
+        return add(path, machine, outcome.curves, outcome.failures, replaced)
     if not outcome.failures:
         raise ArgumentError("--seconds", "too short to measure anything: nothing is written")
     return {}

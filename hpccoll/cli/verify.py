@@ -168,10 +168,10 @@ def prove_job(job: ProofTask) -> ProofOutcome:
     verdict = ProofOutcome(job)
     entry = find(job.collective, job.algorithm)
     try:
-        for made, varied in schedules(job):
-            proof = verify(made) if varied else prove(
-                made, made.collective, next(iter(cases(made, made.collective))))
-            check_claims(made, entry, proof)
+        for built, varied in schedules(job):
+            proof = verify(built) if varied else prove(
+                built, built.collective, next(iter(cases(built, built.collective))))
+            check_claims(built, entry, proof)
             verdict = verdict._replace(
                 schedules=verdict.schedules + 1,
                 rank_order=verdict.rank_order and proof.rank_order,
@@ -182,24 +182,24 @@ def prove_job(job: ProofTask) -> ProofOutcome:
     return verdict
 
 
-def check_claims(made: Schedule, entry: Algorithm, proof: Proof) -> None:
+def check_claims(built: Schedule, entry: Algorithm, proof: Proof) -> None:
     """Compare what the table says about an algorithm with what was proved.
 
     Raises:
         ProofError: the table promises more than holds.
     """
     for holds, problem in (
-            (made.rounds in (None, proof.rounds),
-             f"takes {proof.rounds} rounds, the closed form says {made.rounds}"),
-            (made.sent in (None, proof.sent),
-             f"sends {proof.sent} blocks from the busiest rank, the closed form says {made.sent}"),
-            (proof.rank_order or not entry.rank_order or _permuted(made.topology),
+            (built.rounds in (None, proof.rounds),
+             f"takes {proof.rounds} rounds, the closed form says {built.rounds}"),
+            (built.sent in (None, proof.sent),
+             f"sends {proof.sent} blocks from the busiest rank, the closed form says {built.sent}"),
+            (proof.rank_order or not entry.rank_order or _permuted(built.topology),
              "contributions are not combined in rank order, but the table says rank_order"),
             (proof.replicas_identical or entry.exact_only,
              "ranks combine contributions in different ways, so floating-point results may "
              "differ, but the table does not say exact_only")):
         if not holds:
-            raise ProofError(problem, schedule=made.title)
+            raise ProofError(problem, schedule=built.title)
 
 
 def _permuted(topology: str | Topology | None) -> bool:
@@ -215,7 +215,8 @@ def prove_all(work: Sequence[ProofTask], jobs: int) -> Iterator[ProofOutcome]:
     # Fresh processes: forking a process that may have threads can deadlock.
     with ProcessPoolExecutor(jobs, get_context("spawn"), die_quietly) as pool:
         queue = iter(work)
-        running: set[Future[ProofOutcome]] = {pool.submit(prove_job, j) for j in islice(queue, 4 * jobs)}
+        running: set[Future[ProofOutcome]] = {
+            pool.submit(prove_job, each) for each in islice(queue, 4 * jobs)}
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -33,7 +33,6 @@ from hpccoll.comm.methods import (
     SCATTER,
     SCATTERV,
     Method,
-    native,
 )
 from hpccoll.comm.small_calls import MAKERS
 from hpccoll.runtime.choice import Choice

@@ -124,25 +124,25 @@ class CaseBuffers:
 
     def wrong(self, iteration: int) -> int:
         """Count the wrong elements of the output."""
-        case, found, start = self.case, 0, 0
+        case, number, start = self.case, 0, 0
         for block, ranks in self.wanted:
             count = case.extent(block)
             expected = inputs.result(case.op, case.dtype, ranks, case.size, block, iteration, count)
-            found += inputs.wrong(self.result[start:start + count], expected, case.op is None)
+            number += inputs.wrong(self.result[start:start + count], expected, case.op is None)
             start += count
-        return found
+        return number
 
     def changed(self, iteration: int) -> int:
         """Count the elements of a separate input that the call has changed."""
         if not isinstance(self.send, numpy.ndarray):
             return 0
-        found, start = 0, 0
+        number, start = 0, 0
         for block in self.given:
             count = self.case.extent(block)
-            found += inputs.wrong(self.source[start:start + count],
+            number += inputs.wrong(self.source[start:start + count],
                                 self._contribution(block, iteration), self.case.op is None)
             start += count
-        return found
+        return number
 
     def _contribution(self, block: int, iteration: int) -> numpy.ndarray:
         case = self.case

@@ -26,7 +26,7 @@ _WHOLE = (NATIVE, choosing.FORWARDED, AUTO)
 
 
 class BlockingForm:
-    """The upper-case method, called anew for every iteration.
+    """The upper-case method, called again in every iteration.
 
     Attributes:
         call, arguments: what an iteration calls, and with what.
@@ -50,7 +50,7 @@ class BlockingForm:
 
     @staticmethod
     def served(case: Case, config: Config) -> str | None:
-        """What serves ``auto``; ``None`` where there is a choice that tells."""
+        """What serves ``auto``; ``None`` where the choice says it."""
         return None
 
     @classmethod
@@ -108,7 +108,7 @@ class NonblockingForm(BlockingForm):
 
 
 class PersistentForm(NonblockingForm):
-    """A request that is made once, and started and waited for in every iteration."""
+    """A request that is created once, and started and waited for in every iteration."""
 
     word, about = "persistent", "persistent: prepared once, every time is that of Start and Wait"
 
@@ -160,7 +160,7 @@ class LowerCase(BlockingForm):
     @classmethod
     def select(cls, wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
                hierarchical: bool) -> tuple[list[Candidate], dict[str, str]]:
-        """The MPI library's method and ours."""
+        """The MPI library's method and hpccoll's."""
         wanted = choosing.expand(wanted or [Candidate(NATIVE), Candidate(AUTO)], case.collective,
                                  case.size, case.nbytes, hierarchical)
         refused = {c.label: "methods for objects have no choice of algorithms"
@@ -185,11 +185,13 @@ class LowerCase(BlockingForm):
 
 
 #: All forms that a benchmark of times has, by name.
-FORMS: dict[str, type[BlockingForm]] = {form.word: form for form in (BlockingForm, PersistentForm, LowerCase)}
+FORMS: dict[str, type[BlockingForm]] = {
+    form.word: form for form in (BlockingForm, PersistentForm, LowerCase)}
 
 
-def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool, peers: bool) -> None:
-    """Find out what does not go together.
+def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool,
+          peers: bool) -> None:
+    """Refuse what cannot be combined.
 
     Raises:
         ArgumentError: names the option.

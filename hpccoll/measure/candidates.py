@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Any
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.table import picks
@@ -38,7 +39,7 @@ def parse(text: str) -> list[Candidate]:
         ArgumentError: malformed, a name no collective knows, or one given twice.
     """
     known = {*WORDS, *(name for table in ALGORITHMS.values() for name in table)}
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for entry in filter(None, map(str.strip, text.split(","))):
         name, *settings = entry.split(":")
         candidate = Candidate.read(entry)
@@ -49,10 +50,10 @@ def parse(text: str) -> list[Candidate]:
         if candidate is None or settings and name in WORDS:
             raise ArgumentError("--algorithm", f"cannot read {entry!r}",
                                 "write parameters of an algorithm like knomial:k=8")
-        if candidate in found:
+        if candidate in candidates:
             raise ArgumentError("--algorithm", f"{entry} is given twice")
-        found.append(candidate)
-    return found
+        candidates.append(candidate)
+    return candidates
 
 
 def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) -> None:
@@ -72,7 +73,8 @@ def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) ->
                                                f"{candidate.name!r}",
                                 f"choose from {', '.join([*WORDS, *names])}")
         for base in fitting:
-            schedule(base, candidate.name, size, **dict(candidate.params))
+            parameters: dict[str, Any] = dict(candidate.params)
+            schedule(base, candidate.name, size, **parameters)
 
 
 def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,

@@ -4,7 +4,7 @@ The contribution of a rank to a block comes from :mod:`hpccoll.testing.exact` an
 function of (rank, block, iteration, element), so every rank knows every result without
 communication. It repeats after ``PERIOD`` elements, which makes filling and checking as cheap
 as a copy, whatever the number of ranks; a prime period lets no shift by a block or by a power
-of two go unseen. All candidates of a case have the same data, so what was made last is kept.
+of two go unseen. All candidates of a case have the same data, so the latest is kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def result(op: str | None, dtype: numpy.dtype, ranks: Sequence[int], size: int, 
            iteration: int, count: int) -> numpy.ndarray:
     """What the contributions of ``ranks`` to a block come to; at most a period of it."""
     if op is None:
-        return contribution(op, dtype, *ranks, size, block, iteration, count)
+        owner, = ranks
+        return contribution(op, dtype, owner, size, block, iteration, count)
     return _result(op, dtype, tuple(ranks), size, block, iteration, min(count, PERIOD))
 
 
@@ -57,10 +58,10 @@ def wrong(array: numpy.ndarray, period: numpy.ndarray, bitwise: bool) -> int:
     if bitwise:
         array, period = _bits(array), _bits(period)
     whole, rest = _cut(array)
-    found = numpy.count_nonzero(rest != period[:rest.size])
+    number = numpy.count_nonzero(rest != period[:rest.size])
     if whole.size:
-        found += numpy.count_nonzero(whole != period)
-    return int(found)
+        number += numpy.count_nonzero(whole != period)
+    return int(number)
 
 
 @lru_cache(KEPT)

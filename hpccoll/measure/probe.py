@@ -11,7 +11,8 @@ from __future__ import annotations
 from mpi4py import MPI
 
 from hpccoll.errors import TuningError
-from hpccoll.measure.survey import PROBE, survey
+from hpccoll.measure import survey_plan
+from hpccoll.measure.survey import survey
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import Context
 from hpccoll.tune.store import add
@@ -35,7 +36,7 @@ def probe(context: Context, machine: Fingerprint, path: str,
         The times, which may be none; the file that holds them now; on rank 0, what is to be
         warned of.
     """
-    outcome = survey(context.comm, PROBE, wrap, topology=context.topology)
+    outcome = survey(context.comm, survey_plan.PROBE, wrap, topology=context.topology)
     curves, source = outcome.curves, path
     problems: list[str] = []
     if context.rank == 0:

@@ -27,8 +27,8 @@ class Result(NamedTuple):
         rank_mean_seconds: for every rank, its own mean time.
         wrong: wrong elements of outputs, over all ranks and checked iterations.
         changed: elements of inputs that a call changed, likewise.
-        limit_seconds: what the memory allows, see :mod:`hpccoll.tools.bench.roofline`; ``None`` where
-            memory is not the limit.
+        limit_seconds: what the memory allows, see :mod:`hpccoll.tools.bench.roofline`;
+            ``None`` where memory is not the limit.
     """
 
     collective: str
@@ -37,7 +37,7 @@ class Result(NamedTuple):
     ranks: int
     root: int | None
     nbytes: int
-    count: int
+    count: int  # type: ignore[assignment]  # a field of every record; nobody counts fields
     message: int
     dtype: str | None
     op: str | None
@@ -92,7 +92,7 @@ class Result(NamedTuple):
         return self.algorithm_bandwidth(seconds) * bus_factor(self.collective, self.ranks)
 
 
-def trimmed(seconds: Sequence[float]) -> float:
+def trimmed(seconds: Sequence[float] | numpy.ndarray) -> float:
     """The mean without the shortest and the longest tenth, of three and more without one of each.
 
     Times of one call come in heaps: ranks that share a processor had their turn or waited for it,
@@ -103,13 +103,15 @@ def trimmed(seconds: Sequence[float]) -> float:
     return float(numpy.mean(numpy.sort(seconds)[cut:len(seconds) - cut]))
 
 
-def joined(*goes: Sequence[Result]) -> list[Result]:
-    """The results of several goes at one case, put together by candidate; what was wrong once is
-    wrong. What an automatic choice serves is what it did last."""
-    found: dict[str, list[Result]] = {}
-    for result in (r for go in goes for r in go):
-        found.setdefault(result.candidate, []).append(result)
-    return [_together(results) for results in found.values()]
+def joined(*rounds: Sequence[Result]) -> list[Result]:
+    """The results of several rounds of one case, put together by candidate.
+
+    What was wrong once is wrong. What an automatic choice serves is what it did last.
+    """
+    by_candidate: dict[str, list[Result]] = {}
+    for result in (r for part in rounds for r in part):
+        by_candidate.setdefault(result.candidate, []).append(result)
+    return [_together(results) for results in by_candidate.values()]
 
 
 def _together(results: Sequence[Result]) -> Result:
@@ -142,9 +144,9 @@ def ratios(group: Sequence[Result]) -> dict[str, float]:
 
 def mean_ratios(groups: Iterable[Sequence[Result]]) -> dict[str, tuple[float, int]]:
     """Geometric mean of each candidate's ratios, and over how many cases."""
-    found: dict[str, list[float]] = {}
+    by_candidate: dict[str, list[float]] = {}
     for group in groups:
         for candidate, ratio in ratios(group).items():
-            found.setdefault(candidate, []).append(ratio)
+            by_candidate.setdefault(candidate, []).append(ratio)
     return {candidate: (exp(sum(map(log, values)) / len(values)), len(values))
-            for candidate, values in found.items()}
+            for candidate, values in by_candidate.items()}

@@ -1,13 +1,13 @@
 """Measuring candidates side by side.
 
-All candidates of a case run in one go on the same buffers: every repetition gives each of them
+All candidates of a case run together on the same buffers: every repetition gives each of them
 a batch of iterations, each time in another order, so that drift of the machine and what the one
 before has left behind hit all alike. An iteration starts at a native barrier; its time is
 that of the slowest rank. The first and the last iteration of every candidate are checked, on
 data of their own, and not timed with the others.
 
-Rank 0 sets the pace and tells the others after every repetition, so that all ranks stop
-together: at the budget, or when somebody wants it to end.
+Rank 0 sets the pace and sends it to the others after every repetition, so that all ranks stop
+together: at the budget, or on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from random import Random
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy
 from mpi4py import MPI
@@ -43,6 +43,8 @@ REPETITIONS = 25
 LEAST, MOST = 10, 5000
 #: Iterations of warm-up for each set of buffers; hpccoll has everything prepared after three.
 WARM = 5
+
+AnyRunner = TypeVar("AnyRunner")
 
 
 class Settings(NamedTuple):
@@ -134,9 +136,9 @@ class World:
 
     @property
     def place(self) -> Place | None:
-        """Where ``auto`` has found that it runs, if it has looked."""
+        """Where ``auto`` runs, once it knows."""
         context = existing(self.measured)
-        return context.place if context else None
+        return None if context is None else context.place
 
     def free(self) -> None:
         """Free the communicators, and end peers; collective."""
@@ -224,8 +226,8 @@ def measure(world: World, case: Case, candidates: Sequence[Candidate], memories:
     Args:
         world: the communicators.
         case, candidates, memories: what to call, by which algorithms, on which buffers.
-        stopped: tells on rank 0 that the measurement shall end early.
-        progress: is told the name of the case and which part of it is done.
+        stopped: asked on rank 0 whether to end early.
+        progress: called with the name of the case and the part of it that is done.
         settings: the pace of this case; the world's if omitted.
     """
     settings = settings or world.settings
@@ -269,7 +271,7 @@ def _repeat(world: World, settings: Settings, runners: Sequence[Runner],
                  else min(max(done / MOST, spent / settings.seconds), 1))
 
 
-def in_turn(runners: Sequence[Runner], repetition: int) -> list[Runner]:
+def in_turn(runners: Sequence[AnyRunner], repetition: int) -> list[AnyRunner]:
     """The runners in the order of a repetition; the same on every rank.
 
     Shuffled, so that nobody always comes after the same one: a slow candidate leaves cold caches

@@ -13,8 +13,7 @@ and copying are timed on one rank, on arrays too large for most caches: they cou
 messages are small.
 
 Ranks that do not measure wait as they would in a collective, not asleep: where processors are
-shared, also by what hpccoll does not know to be one machine, whoever waits takes turns with whoever
-works.
+shared, a rank that waits takes turns with one that works.
 
 What is not measured: switches.
 """
@@ -37,7 +36,7 @@ from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.tools.bench.provenance import record
 
-#: Bytes of the message whose time is the latency; and of those that tell the rate.
+#: Bytes of the message whose time is the latency; and of those that show the rate.
 SMALL, MIDDLE, LARGE = 8, 4 << 20, 32 << 20
 #: Batches of small and of large messages, whose median counts, as in benchmarks.
 MANY, FEW = 100, 9
@@ -55,7 +54,8 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
     """Measure a machine; collective over two ranks or more, and the same on all of them."""
     topology = comm.layout
     hosts = comm.allgather(MPI.Get_processor_name())
-    levels, names = [], set()
+    levels: list[Level] = []
+    names: set[str] = set()
     for depth, pairs in _crossings(topology):
         a, b = pairs[0]
         alone = _passing(comm, pairs[:1], SMALL)
@@ -79,11 +79,12 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
                             link=limit if across else math.inf,
                             bus=math.inf if across else limit, overhead=overhead, header=header))
     gamma, copy = (comm.bcast(value) for value in _local())
-    found = record(comm, str(topology))
-    words = comm.bcast(None if found is None else (
-        f"{found['ranks']} ranks ({topology}) on {len(found['hosts'])} host(s), {found['cpu']}, "
-        f"{found['cores']} cores, {library_name(found['mpi'])}, hpccoll {found['hpccoll']}",
-        f"measured by hpccoll simulate --calibrate, {found['time'][:10]}"))
+    machine = record(comm, str(topology))
+    words = comm.bcast(None if machine is None else (
+        f"{machine['ranks']} ranks ({topology}) on {len(machine['hosts'])} host(s), "
+        f"{machine['cpu']}, "
+        f"{machine['cores']} cores, {library_name(machine['mpi'])}, hpccoll {machine['hpccoll']}",
+        f"measured by hpccoll simulate --calibrate, {machine['time'][:10]}"))
     return Machine(name, tuple(levels), gamma, copy, f"measured: {words[0]}", (words[1],))
 
 

@@ -116,11 +116,15 @@ def test_calls_on_objects(collective, dtype):
 
 def test_the_method_of_each_form_is_called(monkeypatch):
     called = []
-    for name in ("Allreduce", "Allreduce_init", "allreduce"):
-        def noted(comm, *args, name=name, method=getattr(hpccoll.Comm, name)):
+
+    def noting(name, method):
+        def noted(comm, *args):
             called.append(name)
             return method(comm, *args)
-        monkeypatch.setattr(hpccoll.Comm, name, noted)
+        return noted
+
+    for name in ("Allreduce", "Allreduce_init", "allreduce"):
+        monkeypatch.setattr(hpccoll.Comm, name, noting(name, getattr(hpccoll.Comm, name)))
     for word, name in (("blocking", "Allreduce"), ("persistent", "Allreduce_init"),
                        ("lower-case", "allreduce")):
         called.clear()

@@ -17,7 +17,7 @@ from hpccoll.cli import main
 from hpccoll.errors import TuningError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.measure import probe as probing
-from hpccoll.measure import survey
+from hpccoll.measure import survey, survey_plan
 from hpccoll.tune import loading
 from hpccoll.tune.table import Candidate, read, render
 
@@ -37,10 +37,9 @@ def probes(monkeypatch):
         return measure(*args, **given)
 
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    short = survey.PROBE._replace(
+    short = survey_plan.PROBE._replace(
         collectives=("allreduce", "bcast"), sizes=(64, 1024), seconds=2.0, most=3)
-    for module in (survey, probing):
-        monkeypatch.setattr(module, "PROBE", short)
+    monkeypatch.setattr(survey_plan, "PROBE", short)
     monkeypatch.setattr(probing, "survey", counted)
     monkeypatch.setattr(loading, "_probed", {})
     monkeypatch.setenv("HPCCOLL_TUNING", "probe")
@@ -214,7 +213,7 @@ def test_nobody_is_probed_unasked(monkeypatch, cache, probes):
 
 def test_every_collective_is_probed(monkeypatch, cache):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
-    plan = survey.PROBE._replace(sizes=(64, 4096), seconds=20.0, most=2)
+    plan = survey_plan.PROBE._replace(sizes=(64, 4096), seconds=20.0, most=2)
     outcome = survey.survey(WORLD, plan, hpccoll.Comm)
     assert outcome.failures == {} and not outcome.interrupted
     if WORLD.rank == 0:

@@ -1,6 +1,7 @@
 """``hpccoll topo`` on real ranks: everybody agrees on the layout, every pair is measured."""
 
 import json
+from itertools import combinations
 
 import pytest
 from mpi4py import MPI
@@ -36,7 +37,7 @@ def test_every_rank_knows_the_same_machine(nodes):
     assert machine.layout.topology.size == WORLD.size
     assert list(machine.nodes) == nodes
     if len(set(nodes)) > 1:  # ranks that count as one node may still be below several switches
-        for a, b in ((a, b) for a in range(WORLD.size) for b in range(a)):
+        for a, b in combinations(range(WORLD.size), 2):
             assert (machine.meet(a, b) in ("network", "switch")) == (nodes[a] != nodes[b])
 
 

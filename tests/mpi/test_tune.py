@@ -4,20 +4,17 @@ import os
 
 import numpy
 import pytest
-from mpi.cases import works
-from mpi4py import MPI
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
 
 from click.testing import CliRunner
+from mpi.cases import works
+from mpi4py import MPI
 
 import hpccoll
-from hpccoll.algorithms import ALGORITHMS
 from hpccoll.cli import main
 from hpccoll.errors import TuningError
-from hpccoll.ir.schedule import Program
-from hpccoll.ir.topology import Topology
 from hpccoll.measure import survey
 from hpccoll.runtime.context import existing
 from hpccoll.tune.online import MOST_TRIALS
@@ -100,7 +97,8 @@ def test_a_table_for_others_is_not_used(monkeypatch, path):
     for changed, reason in (
             (mine._replace(mpi="Another 1.0"), "measured elsewhere: mpi is 'Another 1.0' there"),
             (mine._replace(ranks=mine.ranks + 1), f"no measurements for {mine.ranks} ranks"),
-            (mine._replace(oversubscribed=not mine.oversubscribed), "measured elsewhere: oversubscribed is")):
+            (mine._replace(oversubscribed=not mine.oversubscribed),
+             "measured elsewhere: oversubscribed is")):
         on_rank_0(write, path, {changed: CURVES})
         comm = tuned_comm(monkeypatch, path)
         works(comm)
@@ -211,73 +209,11 @@ def test_the_command_measures_writes_and_shows(monkeypatch, path):
     (both,) = read(path).values()
     assert [nbytes for nbytes, _ in both["bcast", True]] == [64, 512, 1024]
     WORLD.Barrier()
-    anew = tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20", "-o", path,
-                "--anew")
-    assert anew.exit_code == 0, anew.output
+    replaced = tune("--quick", "--collective", "bcast", "-m", "64:64", "--seconds", "20",
+                    "-o", path, "--replace")
+    assert replaced.exit_code == 0, replaced.output
     (only,) = read(path).values()
     assert [nbytes for nbytes, _ in only["bcast", True]] == [64] and len(only) == 3
-
-
-@pytest.mark.parametrize("busy", [(), (0,), (1, 2)])
-def test_what_was_measured_on_a_busy_machine_is_measured_again(monkeypatch, busy):
-    """Around the points of these numbers, when they are begun first, barriers take long."""
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(survey.Surveyor, "_barrier", barrier := FakeBarrier(busy))
-    begun, begin = [], survey.Surveyor.begin
-
-    def counted(surveyor, numbers, part):
-        begun.append(numbers[0])
-        barrier.number = numbers[0] if numbers[0] not in begun[:-1] else None
-        begin(surveyor, numbers, part)
-
-    monkeypatch.setattr(survey.Surveyor, "begin", counted)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False), hpccoll.Comm)
-    assert begun == [0, 1, 2, *busy] and not outcome.interrupted
-    if WORLD.rank == 0:
-        (curve,) = outcome.curves.values()
-        assert [nbytes for nbytes, _ in curve] == [8, 64, 512]
-
-
-def test_a_later_go_on_a_busy_machine_does_not_count(monkeypatch):
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(survey, "CLOSE", 1e6)
-    monkeypatch.setattr(survey.Surveyor, "_barrier", barrier := FakeBarrier((None,)))
-    resumed, resume = [], survey.Surveyor.resume
-
-    def watched(surveyor, numbers, part):
-        barrier.number = None if len(resumed) % 2 else -1
-        before = len(surveyor.goes.get(numbers[0], ()))
-        resume(surveyor, numbers, part)
-        resumed.append(len(surveyor.goes.get(numbers[0], ())) - before)
-
-    monkeypatch.setattr(survey.Surveyor, "resume", watched)
-    barrier.number = -1
-    survey.survey(WORLD, survey.SurveyPlan(("bcast",), (8,), 20.0, thorough=False), hpccoll.Comm)
-    assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
-
-
-@pytest.mark.skipif(WORLD.size % 2 or WORLD.size < 4, reason="two nodes of several ranks")
-@pytest.mark.parametrize("nodes, thorough, expected", [
-    (1, False, ()), (1, True, survey.SEGMENTS), (2, False, survey.BETWEEN)])
-def test_segments_depend_on_time_and_nodes(monkeypatch, nodes, thorough, expected):
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    layout = Topology.parse(f"2x{WORLD.size // 2}", WORLD.size) if nodes == 2 else None
-    plan = survey.SurveyPlan(("allreduce",), (survey.SEGMENTED,), 20.0, thorough)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm, topology=layout)
-    if WORLD.rank == 0:
-        ((_, times),) = outcome.curves["allreduce", True]
-        assert {candidate.segment_bytes for candidate in times} == {0, *expected}
-
-
-class FakeBarrier:
-    """Stands for a barrier, which takes long while the number of the point is one of ``busy``."""
-
-    def __init__(self, busy):
-        self.busy, self.number = busy, None
-
-    def __get__(self, surveyor, _):
-        surveyor.quiet = 1e-6
-        return lambda: 1.0 if self.number in self.busy else 1e-6
 
 
 @alone
@@ -316,62 +252,6 @@ def test_rank_0_alone_complains(words):
     assert ran.stderr.count("\n") == (WORLD.rank == 0)
 
 
-@alone
-def test_a_survey_ends_when_its_time_is_spent():
-    plan = survey.SurveyPlan(("allreduce", "bcast"), (8, 64, 512), 1e-9, True)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm)
-    assert not outcome.interrupted and outcome.curves == {} and outcome.failures == {}
-    assert outcome.machine == machine()
-
-
-@alone
-def test_candidates_that_are_wrong_are_left_out(monkeypatch):
-    broken = ALGORITHMS["allreduce"]["ring"]._replace(build=lambda rank, size: Program(()))
-    monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False), hpccoll.Comm)
-    assert outcome.failures["allreduce", RING] > 0
-    if WORLD.rank == 0:
-        ((_, times),) = outcome.curves["allreduce", True]
-        assert NATIVE in times and RING not in times
-
-
-@alone
-def test_parameters_and_segments_are_tried_too(monkeypatch):
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(survey, "NEAR", 1e9)  # whoever is fast today
-    plan = survey.SurveyPlan(("bcast",), (64, 2 << 20), 60.0, True)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm)
-    if WORLD.rank == 0:
-        (_, small), (_, large) = outcome.curves["bcast", True]
-        assert Candidate("knomial", (("k", 2),)) in small
-        assert any(candidate.segment_bytes for candidate in large)
-        assert not any(candidate.segment_bytes for candidate in small)
-
-
-@alone
-def test_operators_that_do_not_commute_have_times_of_their_own(monkeypatch):
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce", "reduce", "bcast"), (64,), 60.0, True), hpccoll.Comm)
-    assert outcome.failures == {}
-    if WORLD.rank == 0:
-        assert set(outcome.curves) == {("allreduce", True), ("allreduce", False), ("reduce", True),
-                                       ("reduce", False), ("bcast", True)}
-        for collective in ("allreduce", "reduce"):
-            ((_, times),) = outcome.curves[collective, False]
-            assert NATIVE in times and len(times) > 2
-            assert all(c.name == "native" or ALGORITHMS[collective][c.name].rank_order
-                       for c in times)
-
-
-@alone
-def test_a_survey_that_is_stopped_ends_on_all_ranks():
-    plan = survey.SurveyPlan(("allreduce",), (8, 64), 1.0, False)
-    outcome = survey.survey(WORLD, plan, hpccoll.Comm, stopped=lambda: WORLD.rank == 0)
-    assert outcome.interrupted and outcome.curves == {}
-
-
-# -- online --------------------------------------------------------------------------------
 def verdicts(comm):
     """What online tuning has found, the same on every rank: method, bytes, turns, winner."""
     found = [(key[0], key[1], trial.turn, trial.verdict and trial.verdict.label)
@@ -399,7 +279,7 @@ def test_online_tuning_is_right_at_every_call_and_agreed(monkeypatch):
         assert winner is None or turns
     assert found["gather"][1] is not None
     before = found["gather"]
-    for call in range(20):
+    for _ in range(20):
         comm.Gather(numpy.full(5, comm.rank, "f4"), numpy.empty((comm.size, 5), "f4"), 0)
     assert ("gather", 20 * comm.size, *before) in verdicts(comm)
     assert "online, in this job" in comm.explain("gather", 20 * comm.size)
@@ -468,42 +348,3 @@ def test_online_tuning_tries_only_so_many_shapes(monkeypatch):
     assert sum(turn > 0 for turn in turns) == MOST_TRIALS
     assert "(rule: " in comm.explain("bcast", 64).splitlines()[0]
     comm.Free()
-
-
-@alone
-def test_what_is_measured_by_name_promises_nothing(monkeypatch):
-    monkeypatch.setenv("HPCCOLL_DETERMINISM", "size")
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 20.0, False), hpccoll.Comm)
-    if WORLD.rank == 0:
-        ((_, times),) = outcome.curves["allreduce", True]
-        assert {NATIVE, RING} <= set(times)
-
-
-@alone
-def test_what_is_close_is_measured_again_in_later_rounds(monkeypatch):
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(survey, "NEAR", 1e9)  # whoever is fast today
-    monkeypatch.setattr(survey, "CLOSE", 1e9)
-    monkeypatch.setattr(survey, "BUSY", 1e9)  # as it may be while tests run
-    visits, resume = [], survey.Surveyor.resume
-
-    def noted(surveyor, numbers, part):
-        before = len(surveyor.goes.get(numbers[0], ()))
-        resume(surveyor, numbers, part)
-        visits.append((numbers[0], len(surveyor.goes.get(numbers[0], ())) - before))
-
-    monkeypatch.setattr(survey.Surveyor, "resume", noted)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64, 512), 60.0, False), hpccoll.Comm)
-    assert outcome.failures == {} and not outcome.interrupted
-    # All points of a round before the next one, and results on rank 0.
-    assert visits == [(0, WORLD.rank == 0), (1, WORLD.rank == 0)] * survey.MORE
-
-
-@alone
-def test_where_nothing_is_close_there_are_no_later_rounds(monkeypatch):
-    monkeypatch.setattr(survey, "LONGEST", 0.01)
-    monkeypatch.setattr(survey, "CLOSE", 0.0)
-    monkeypatch.setattr(survey.Surveyor, "resume", None)
-    outcome = survey.survey(WORLD, survey.SurveyPlan(("allreduce",), (64,), 60.0, False), hpccoll.Comm)
-    assert outcome.failures == {} and not outcome.interrupted

@@ -1,5 +1,10 @@
 """Measuring collectives on real ranks, side by side with the host MPI's, every result checked.
 
-    cases: what is called  ->  memory: with which data  ->  measure: how long it takes
-                                                         ->  report, plot: what people see
+    session (options -> times), overlap (nonblocking)    run on all ranks
+    report, formats, overlap_report, plot                what people and programs read, on rank 0
+    records -> compare, libraries, regret                what records say, without MPI
+    roofline, provenance, gloo                           memory's limit, the machine, a peer
+
+Timing itself is :mod:`hpccoll.measure`. A new form of output is a ``BenchReport`` (see ``report``)
+and a name in ``--format``; another library to compare with is a ``Peer`` beside ``gloo``.
 """

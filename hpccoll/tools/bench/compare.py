@@ -19,7 +19,7 @@ from hpccoll.tools.bench.records import Entry, Key, Record
 #: What of an environment makes two runs differ before anything is measured.
 SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "cpu", "cores",
         "thread_level", "buffers", "variables")
-#: What of the settings does, beside what the environment tells, and what it was before there was
+#: What of the settings does, beside what the environment says, and what it was before there was
 #: such an option.
 CHOSEN = {"uneven": False, "segment_bytes": 0, "warmup": None, "iterations": None, "seconds": 0.25,
           "sweeps": 1, "rotate": 1, "form": "blocking"}
@@ -48,15 +48,16 @@ def pairs(old: Record, new: Record) -> list[ComparedCase]:
     Raises:
         HpccollError: they have nothing in common.
     """
-    found = [ComparedCase(key, old.entries[key], entry) for key, entry in new.entries.items()
+    compared = [ComparedCase(key, old.entries[key], entry) for key, entry in new.entries.items()
              if key in old.entries]
-    if not found:
+    if not compared:
         raise HpccollError(f"{old.path!r} and {new.path!r} have no collective, size and candidate "
                            "in common")
-    return found
+    return compared
 
 
-def lines(old: Record, new: Record, found: list[ComparedCase], tolerance: float) -> Iterator[Text]:
+def lines(old: Record, new: Record, compared: list[ComparedCase],
+          tolerance: float) -> Iterator[Text]:
     """The table; comment lines start with ``#``."""
     yield _said(f"old: {old.path}, {old.environment.get('time', '')}")
     yield _said(f"new: {new.path}, {new.environment.get('time', '')}")
@@ -69,19 +70,19 @@ def lines(old: Record, new: Record, found: list[ComparedCase], tolerance: float)
             yield _said(f"only in {record.path}: {alone} of {len(record.entries)} results")
     yield _said("ratio is old / new of the medians: above 1, the new one is faster")
     yield _said("")
-    width = max(9, *(len(pair.key.candidate) for pair in found))
-    kind = max(10, *(len(pair.key.collective) for pair in found))
+    width = max(9, *(len(pair.key.candidate) for pair in compared))
+    kind = max(10, *(len(pair.key.collective) for pair in compared))
     yield _said(f"{'collective':{kind}} {'ranks':>6} {'size':>11} {'candidate':{width}} "
                 f"{'old p50(us)':>12} {'new p50(us)':>12} {'ratio':>7}")
-    for pair in found:
+    for pair in compared:
         yield _line(pair, kind, width, tolerance)
     yield _said("")
-    for candidate in dict.fromkeys(pair.key.candidate for pair in found):
-        mine = [pair.ratio for pair in found if pair.key.candidate == candidate]
+    for candidate in dict.fromkeys(pair.key.candidate for pair in compared):
+        mine = [pair.ratio for pair in compared if pair.key.candidate == candidate]
         mean = exp(sum(map(log, mine)) / len(mine))
         yield _said(f"geometric mean of the ratio, {candidate}: {mean:.2f} ({len(mine)})")
-    worse = sum(pair.regressed(tolerance) for pair in found)
-    yield _said(f"regressions beyond {100 * tolerance:g} %: {worse} of {len(found)}",
+    worse = sum(pair.regressed(tolerance) for pair in compared)
+    yield _said(f"regressions beyond {100 * tolerance:g} %: {worse} of {len(compared)}",
                 "bold red" if worse else "")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ContextManager, TextIO
+from contextlib import AbstractContextManager
+from typing import Any, TextIO
 
 import numpy
 
@@ -72,7 +73,7 @@ class Osu:
             self.head(result, sized)
         cells = [f"{result.message:<10}"] if sized else []
         means = result.rank_mean_seconds
-        cells += [_time(numpy.mean(means))]
+        cells += [_time(float(numpy.mean(means)))]
         if self.full:
             cells += [_time(min(means)), _time(max(means)), f"{len(result.seconds):>12}"]
         if self.validation:
@@ -139,8 +140,8 @@ class Json:
         keep: times of each series, evenly taken; 0 for all of them. Statistics are of all.
     """
 
-    def __init__(self, opened: Callable[[], ContextManager[TextIO]], settings: Mapping[str, Any],
-                 tolerance: float = regret.TOLERANCE, keep: int = 0):
+    def __init__(self, opened: Callable[[], AbstractContextManager[TextIO]],
+                 settings: Mapping[str, Any], tolerance: float = regret.TOLERANCE, keep: int = 0):
         self.opened, self.settings, self.tolerance = opened, settings, tolerance
         self.keep = keep
         self.environment: Mapping[str, Any] = {}
@@ -171,8 +172,8 @@ class Json:
 
 def entries(group: Group) -> list[dict[str, Any]]:
     """The results of a case as plain data."""
-    found = ratios(group)
-    return [{**result._asdict(), "statistics": statistics(result, found.get(result.candidate))}
+    faster = ratios(group)
+    return [{**result._asdict(), "statistics": statistics(result, faster.get(result.candidate))}
             for result in group]
 
 

@@ -91,12 +91,12 @@ class Gloo:
         prepare = getattr(self, f"_{collective}")
 
         def call(*arguments: Any) -> None:
-            found = prepared.get(tuple(map(id, arguments)))
-            if found is None:
+            call_of = prepared.get(tuple(map(id, arguments)))
+            if call_of is None:
                 # The arguments are kept, so that nothing else gets their identity.
-                found = prepare(*arguments), arguments
-                prepared[tuple(map(id, arguments))] = found
-            found[0]()
+                call_of = prepare(*arguments), arguments
+                prepared[tuple(map(id, arguments))] = call_of
+            call_of[0]()
 
         return call
 
@@ -179,5 +179,5 @@ class Gloo:
         return list(self._tensor(array).chunk(self.size))
 
     def _op(self, op: MPI.Op) -> Any:
-        return next(getattr(self.dist.ReduceOp, theirs) for ours, theirs in OPERATORS.items()
-                    if getattr(MPI, ours.upper()) == op)
+        return next(getattr(self.dist.ReduceOp, theirs) for name, theirs in OPERATORS.items()
+                    if getattr(MPI, name.upper()) == op)

@@ -2,7 +2,7 @@
 
 An environment is a virtual environment that holds an MPI library, its ``mpiexec`` and hpccoll's
 requirements. Each runs ``python -m hpccoll bench`` with the same options, once for every number of
-ranks; what it leaves, and what is made of all records:
+ranks; what it leaves, and what all records together give:
 
     ENVIRONMENT-RANKS.json, .png   record and picture of one run
     ratios.md                      a table per collective and number of ranks
@@ -29,7 +29,7 @@ from hpccoll.tools.bench import records
 from hpccoll.tools.bench.records import Record
 from hpccoll.units import size_text
 
-#: What Open MPI needs to be told where there are more ranks than cores; the user's own words win.
+#: What Open MPI needs where there are more ranks than cores; the user's own words win.
 CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
            "OMPI_MCA_mpi_yield_when_idle": "1"}
 #: Seconds that a launcher has to end its ranks.
@@ -42,7 +42,7 @@ LABELS = 9
 
 
 class LibraryRun(NamedTuple):
-    """One environment with one number of ranks, and where its record and picture go."""
+    """One environment with one number of ranks, and the places of its record and picture."""
 
     environment: Path
     ranks: int
@@ -56,7 +56,7 @@ def plan(environments: Sequence[str], ranks: Sequence[int], folder: Path) -> lis
     Raises:
         ArgumentError: a directory without a Python or an mpiexec, or two of one name.
     """
-    found = []
+    runs = []
     for name in environments:
         environment = Path(name).absolute()
         for program in ("python", "mpiexec"):
@@ -65,10 +65,11 @@ def plan(environments: Sequence[str], ranks: Sequence[int], folder: Path) -> lis
                                     "give virtual environments with an MPI library in each")
         for count in ranks:
             stem = f"{environment.name}-{count}"
-            found.append(LibraryRun(environment, count, folder / f"{stem}.json", folder / f"{stem}.png"))
-    if len({run.record for run in found}) < len(found):
+            runs.append(LibraryRun(environment, count, folder / f"{stem}.json",
+                                    folder / f"{stem}.png"))
+    if len({run.record for run in runs}) < len(runs):
         raise ArgumentError("--matrix", "two environments have one name, or ranks are given twice")
-    return found
+    return runs
 
 
 def command(run: LibraryRun, words: Sequence[str]) -> list[str]:
@@ -81,7 +82,7 @@ def command(run: LibraryRun, words: Sequence[str]) -> list[str]:
 def measure(runs: Sequence[LibraryRun], words: Sequence[str],
             say: Callable[[str], None]) -> tuple[list[Record], list[str]]:
     """Run everything in turn; return the records, and what went wrong."""
-    found, problems = [], []
+    measured, problems = [], []
     for run in runs:
         words_of_run = command(run, words)
         say(" ".join(words_of_run))
@@ -90,10 +91,10 @@ def measure(runs: Sequence[LibraryRun], words: Sequence[str],
         if status:
             problems.append(f"{run.environment.name}, {run.ranks} ranks: exit status {status}")
         try:
-            found.append(records.read(str(run.record)))
+            measured.append(records.read(str(run.record)))
         except HpccollError as error:
             problems.append(str(error))
-    return found, problems
+    return measured, problems
 
 
 def launch(words: Sequence[str], run: LibraryRun) -> int:
@@ -114,7 +115,7 @@ def launch(words: Sequence[str], run: LibraryRun) -> int:
                 process.wait()
 
 
-# -- what is made of the records --------------------------------------------------------------
+# -- what the records say        --------------------------------------------------------------
 class RatioSheet(NamedTuple):
     """Ratios of one collective and number of ranks: bytes -> (library, candidate) -> ratio.
 
@@ -127,42 +128,42 @@ class RatioSheet(NamedTuple):
     rows: dict[int, dict[tuple[str, str], float]]
 
 
-def libraries(found: Sequence[Record]) -> list[str]:
+def libraries(measured: Sequence[Record]) -> list[str]:
     """The library of each record, with its environment where several environments have it."""
-    named = [(record.library, Path(record.path).stem.rpartition("-")[0]) for record in found]
+    named = [(record.library, Path(record.path).stem.rpartition("-")[0]) for record in measured]
     times = Counter(library for library, _ in set(named))
     return [f"{library} ({name})" if times[library] > 1 else library for library, name in named]
 
 
-def sheets(found: Sequence[Record]) -> list[RatioSheet]:
+def sheets(measured: Sequence[Record]) -> list[RatioSheet]:
     """Sort the ratios of all records."""
-    made: dict[tuple[str, int], RatioSheet] = {}
-    for record, library in zip(found, libraries(found)):
+    by_case: dict[tuple[str, int], RatioSheet] = {}
+    for record, library in zip(measured, libraries(measured)):
         for key, entry in record.entries.items():
             if key.candidate == NATIVE or entry.ratio is None:
                 continue
-            sheet = made.setdefault((key.collective, key.ranks),
+            sheet = by_case.setdefault((key.collective, key.ranks),
                                     RatioSheet(key.collective, key.ranks, [], {}))
             column = library, key.candidate
             if column not in sheet.columns:
                 sheet.columns.append(column)
             sheet.rows.setdefault(key.nbytes, {})[column] = entry.ratio
-    return list(made.values())
+    return list(by_case.values())
 
 
-def markdown(found: Sequence[Record], words: Sequence[str]) -> Iterator[str]:
+def markdown(measured: Sequence[Record], words: Sequence[str]) -> Iterator[str]:
     """The lines of ``ratios.md``."""
     yield "# Ratios: native / candidate of the medians"
     yield ""
     yield ("Above 1, the candidate is faster than the MPI library of its column. Measured with "
            f"`hpccoll bench {' '.join(words)}`.")
     yield ""
-    for record, library in zip(found, libraries(found)):
+    for record, library in zip(measured, libraries(measured)):
         about = record.environment
         yield (f"* {library}, {about.get('ranks')} ranks: {about.get('cpu')}, "
                f"{about.get('cores')} cores, mpi4py {about.get('mpi4py')}, NumPy "
                f"{about.get('numpy')}, {about.get('time')}, [record]({Path(record.path).name})")
-    for sheet in sheets(found):
+    for sheet in sheets(measured):
         yield ""
         yield f"## {sheet.collective}, {sheet.ranks} ranks"
         yield ""
@@ -176,15 +177,15 @@ def markdown(found: Sequence[Record], words: Sequence[str]) -> Iterator[str]:
             for c in sheet.columns) + " |"
 
 
-def draw(found: Sequence[Record], path: Path) -> None:
+def draw(measured: Sequence[Record], path: Path) -> None:
     """Draw the ratios over size: a panel per collective and ranks, a line per column."""
-    made = [s for s in sheets(found) if any(s.rows)]
-    if not made:
+    drawn = [s for s in sheets(measured) if any(s.rows)]
+    if not drawn:
         return
-    figure = new_figure(WIDTH, HEIGHT * len(made))
-    panels = figure.subplots(len(made), 1, squeeze=False).flat
-    colours = {name: FEW[n % len(FEW)] for n, name in enumerate(dict.fromkeys(libraries(found)))}
-    for sheet, panel in zip(made, panels):
+    figure = new_figure(WIDTH, HEIGHT * len(drawn))
+    panels = figure.subplots(len(drawn), 1, squeeze=False).flat
+    colours = {name: FEW[n % len(FEW)] for n, name in enumerate(dict.fromkeys(libraries(measured)))}
+    for sheet, panel in zip(drawn, panels):
         _panel(panel, sheet, colours)
     figure.tight_layout()
     # The legends stand beside the panels.

@@ -1,7 +1,7 @@
 """How much of a nonblocking collective hides behind computation, as OSU's NBC tests define it.
 
     pure        begin, and wait at once
-    compute     work of the caller's, made to last as long as ``pure``
+    compute     work of the caller's that lasts as long as ``pure``
     overlapped  begin, do that work, wait
     overlap     100 % - (overlapped - compute) / pure, not below 0 %
 
@@ -27,10 +27,11 @@ from hpccoll.measure.call_forms import NonblockingForm
 from hpccoll.measure.cases import Case
 from hpccoll.measure.timing import LEAST, MOST, WARM, World, in_turn
 from hpccoll.tools.bench.provenance import record
-from hpccoll.tools.bench.session import Buffers, Options, Outcome, planned
+from hpccoll.tools.bench.session import Buffers, Options, planned
 from hpccoll.tune.table import Candidate
 
-#: Elements of the array that is worked on: in the cache, and enough for NumPy to let go of Python.
+#: Elements of the array that is worked on: in the cache, and enough for NumPy to release Python's
+#: lock.
 WORKED = 2048
 #: Repetitions that the iterations are spread over.
 REPETITIONS = 5
@@ -57,8 +58,8 @@ class Overlap(NamedTuple):
     @property
     def medians(self) -> tuple[float, float, float]:
         """Median seconds: pure, compute, overlapped."""
-        return tuple(float(numpy.median(series)) for series in (
-            self.pure_seconds, self.compute_seconds, self.overlapped_seconds))
+        return (float(numpy.median(self.pure_seconds)), float(numpy.median(self.compute_seconds)),
+                float(numpy.median(self.overlapped_seconds)))
 
     @property
     def percent(self) -> float:
@@ -165,12 +166,21 @@ class OverlapRunner:
         return Overlap(case.collective, self.candidate.label, case.size,
                        case.root if case.rule.rooted else None, case.nbytes,
                        case.dtype.name if case.count else None, case.op, case.in_place, tests,
-                       *map(self.slowest, (self.pure, self.compute, self.overlapped)),
-                       *map(int, total))
+                       self.slowest(self.pure), self.slowest(self.compute),
+                       self.slowest(self.overlapped), int(total[0]), int(total[1]))
+
+
+class OverlapOutcome(NamedTuple):
+    """How it ended; the environment is on rank 0."""
+
+    groups: list[list[Overlap]]
+    environment: dict[str, Any] | None
+    failures: int
+    interrupted: bool
 
 
 class OverlapReport(Protocol):
-    """Something that is told the course of the measurement, on rank 0."""
+    """What follows the measurement, on rank 0."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """The measurement begins."""
@@ -187,14 +197,14 @@ class OverlapReport(Protocol):
 
 def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport | None,
         stopped: Callable[[], bool] = lambda: False,
-        progress: Callable[[str, float], None] = lambda name, part: None) -> Outcome:
+        progress: Callable[[str, float], None] = lambda name, part: None) -> OverlapOutcome:
     """Measure everything; collective.
 
     Args:
         comm: the ranks.
         options: what to measure; checked already.
         tests: calls of ``Test`` during the computation.
-        report: is told the course on rank 0.
+        report: follows the course on rank 0.
         stopped, progress: as for a benchmark of blocking collectives.
     """
     world = World(comm, options.settings, Comm)
@@ -204,9 +214,10 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
     if environment is not None:
         environment["buffers"] = buffers.kind
     work = Computation(world.control)
-    if report is not None:
+    if report is not None and environment is not None:
         report.begin(environment)
-    groups, failures, latest, interrupted = [], 0, "", False
+    groups: list[list[Overlap]] = []
+    failures, latest, interrupted = 0, "", False
     for number, case in enumerate(todo):
         interrupted = world.control.bcast(stopped())
         if interrupted:
@@ -227,11 +238,11 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
     if report is not None:
         report.end(failures, interrupted)
     world.free()
-    return Outcome(groups, environment, failures, interrupted)
+    return OverlapOutcome(groups, environment, failures, interrupted)
 
 
-def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: CaseBuffers, work: Computation,
-             tests: int) -> list[Overlap]:
+def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: CaseBuffers,
+             work: Computation, tests: int) -> list[Overlap]:
     settings = world.settings
     with ExitStack() as stack:
         runners = [OverlapRunner(world, case, c, stack.enter_context(

@@ -8,10 +8,10 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
-from hpccoll.tools.bench.overlap import Overlap
+from hpccoll.tools.bench.overlap import Overlap, OverlapOutcome
 from hpccoll.tools.bench.records import SCHEMA
 from hpccoll.tools.bench.report import Lines, header
-from hpccoll.tools.bench.session import Options, Outcome
+from hpccoll.tools.bench.session import Options
 
 
 class OverlapTable(Lines):
@@ -56,8 +56,7 @@ class OverlapTable(Lines):
             self.say("interrupted: not everything was measured", "bold red")
 
 
-
-def write_record(file: TextIO, options: Options, outcome: Outcome) -> None:
+def write_record(file: TextIO, options: Options, outcome: OverlapOutcome) -> None:
     """Write environment, settings and every single time, as JSON."""
     entries = [{**r._asdict(), "statistics": {
         **dict(zip(("pure_seconds", "compute_seconds", "overlapped_seconds"), r.medians)),

@@ -1,9 +1,9 @@
 """How near ``auto`` comes to the best candidate, point by point.
 
 A point is one case with ``auto`` and at least two other candidates. The time of a candidate is its
-trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The smallest of several noisy times is too
-small, so nobody is compared with it: the best candidate is found by every second iteration and
-timed by the others. That is done both ways round, and the geometric mean of the two
+trimmed mean, see :func:`hpccoll.measure.results.trimmed`. The smallest of several noisy times is
+too small, so nothing is compared with it: every second iteration decides which candidate is the
+best, and the others time it. That is done both ways round, and the geometric mean of the two
 ratios counts.
 
 What ``auto`` runs may be a candidate itself. If it is an algorithm of hpccoll's the two are one and
@@ -34,7 +34,7 @@ from hpccoll.tools.bench.gloo import GLOO
 TOLERANCE = 0.1
 
 
-class Nearness(NamedTuple):
+class Regret(NamedTuple):
     """One point: what ``auto`` ran, the best candidate, and how many times its time auto took.
 
     ``again`` is the ratio of the times of what auto ran, as auto and by name; ``None`` where it
@@ -50,30 +50,30 @@ class Nearness(NamedTuple):
     again: float | None = None
 
     def within(self, tolerance: float) -> bool:
-        """Tell whether auto was near enough."""
+        """Whether auto was near enough."""
         return self.ratio <= 1 + tolerance
 
 
-def nearness(group: Sequence[Result]) -> Nearness | None:
-    """How near auto came in one case; ``None`` where there is nothing to tell."""
+def regret_of(group: Sequence[Result]) -> Regret | None:
+    """How near auto came in one case; ``None`` where the case is no point."""
     auto = next((r for r in group if r.candidate == AUTO and not r.failures), None)
     forwarded = any(r.candidate == FORWARDED for r in group)
     others = {NATIVE if r.candidate == FORWARDED else r.candidate: r for r in group
               if r.candidate not in (AUTO, GLOO, *[NATIVE] * forwarded) and not r.failures}
     if auto is None or len(others) < 2 or min(len(r.seconds) for r in group) < 2:
         return None
-    found, mine, again = {name: _halves(r) for name, r in others.items()}, _halves(auto), None
+    halves, mine, again = {name: _halves(r) for name, r in others.items()}, _halves(auto), None
     same = auto.serves in others and (forwarded or auto.serves != NATIVE)
     if same:
         again = auto.trimmed / others[auto.serves].trimmed
-        mine = found[auto.serves] = [numpy.concatenate(both)
-                                     for both in zip(mine, found[auto.serves])]
+        mine = halves[auto.serves] = [numpy.concatenate(both)
+                                     for both in zip(mine, halves[auto.serves])]
     seconds, ratio, best = trimmed(numpy.concatenate(mine)), 1.0, ""
     for half in (0, 1):
-        best = min(found, key=lambda name: trimmed(found[name][half]))
+        best = min(halves, key=lambda name: trimmed(halves[name][half]))
         if not same or best != auto.serves:
-            ratio *= seconds / trimmed(found[best][1 - half])
-    return Nearness(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio), again)
+            ratio *= seconds / trimmed(halves[best][1 - half])
+    return Regret(auto.collective, auto.nbytes, auto.serves, seconds, best, sqrt(ratio), again)
 
 
 def _halves(result: Result) -> list[numpy.ndarray]:
@@ -87,26 +87,26 @@ def summary(groups: Iterable[Sequence[Result]], tolerance: float) -> dict[str, A
     ``same`` and ``same_within`` count points where auto was measured by name as well, and those
     where the two were near each other.
     """
-    found = [near for group in groups if (near := nearness(group)) is not None]
-    missed = [near for near in found if not near.within(tolerance)]
-    again = [near.again for near in found if near.again is not None]
-    return {"tolerance": tolerance, "points": len(found), "within": len(found) - len(missed),
+    points = [near for group in groups if (near := regret_of(group)) is not None]
+    missed = [near for near in points if not near.within(tolerance)]
+    again = [near.again for near in points if near.again is not None]
+    return {"tolerance": tolerance, "points": len(points), "within": len(points) - len(missed),
             "same": len(again), "same_within": sum(1 / (1 + tolerance) <= ratio <= 1 + tolerance
                                                    for ratio in again),
-            "missed": [near._asdict() for near in missed]} if found else None
+            "missed": [near._asdict() for near in missed]} if points else None
 
 
 def lines(groups: Iterable[Sequence[Result]], tolerance: float) -> list[str]:
     """What the table says, for people."""
-    found = summary(groups, tolerance)
-    if found is None:
+    numbers = summary(groups, tolerance)
+    if numbers is None:
         return []
-    said = [f"auto within {100 * tolerance:g} % of the best candidate at {found['within']} of "
-            f"{found['points']} points"]
-    if found["same"]:
+    said = [f"auto within {100 * tolerance:g} % of the best candidate at {numbers['within']} of "
+            f"{numbers['points']} points"]
+    if numbers["same"]:
         said.append("noise: the same algorithm, as auto and by name, was that near itself at "
-                    f"{found['same_within']} of {found['same']} points")
-    for missed in (Nearness(**fields) for fields in found["missed"]):
+                    f"{numbers['same_within']} of {numbers['same']} points")
+    for missed in (Regret(**fields) for fields in numbers["missed"]):
         said.append(f"not at {missed.collective}, {missed.nbytes} bytes: auto ({missed.serves}) "
                     f"takes {missed.ratio:.2f} times as long as {missed.best}")
     return said

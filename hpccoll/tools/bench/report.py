@@ -29,7 +29,7 @@ NAMED = 4
 
 
 class BenchReport(Protocol):
-    """Something that is told the course of a benchmark, on rank 0."""
+    """What follows a benchmark, on rank 0."""
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """The benchmark begins."""
@@ -107,12 +107,12 @@ class TableReport(Lines):
             if self.refused.get(label) != problem:
                 self.say(f"{label} is left out: {problem}")
         self.refused.update(refused)
-        found = ratios(results)
+        faster = ratios(results)
         for number, result in enumerate(results):
-            self.write(self.line(result, found.get(result.candidate), number == 0))
+            self.write(self.line(result, faster.get(result.candidate), number == 0))
 
     def line(self, result: Result, ratio: float | None, first: bool) -> Text:
-        """One candidate's line; only the first of a group tells the case."""
+        """One candidate's line; only the first of a group names the case."""
         root = "-" if result.root is None else result.root
         where = (f"{result.nbytes:>13} {result.count:>11} {result.dtype or '-':>10} "
                  f"{result.op or '-':>6} {root:>5}" if first else " " * 49)

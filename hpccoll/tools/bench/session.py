@@ -92,8 +92,8 @@ def check(options: Options, size: int) -> None:
         if chosen:
             return
         refused.update(problems)
-    problems = "; ".join(f"{label} cannot serve: {why}" for label, why in refused.items())
-    raise ArgumentError("--algorithm", problems, f"add another candidate, such as {NATIVE}")
+    reasons = "; ".join(f"{label} cannot serve: {why}" for label, why in refused.items())
+    raise ArgumentError("--algorithm", reasons, f"add another candidate, such as {NATIVE}")
 
 
 def cases(options: Options, collective: str, size: int) -> Iterator[Case]:
@@ -136,12 +136,12 @@ class Buffers:
 
 
 class Audience:
-    """Tells reports, which are on rank 0, of cases, and where a collective begins."""
+    """Passes cases on to the reports, which are on rank 0, and where a collective begins."""
 
     def __init__(self, reports: Sequence[BenchReport], options: Options, size: int):
         self.reports, self.options, self.size, self.latest = reports, options, size, ""
 
-    def tell(self, case: Case, results: Group, refused: Mapping[str, str]) -> None:
+    def show(self, case: Case, results: Group, refused: Mapping[str, str]) -> None:
         """A case was measured."""
         if case.collective != self.latest:
             self.latest = case.collective
@@ -160,9 +160,9 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     Args:
         comm: the ranks.
         options: what to measure; checked already.
-        reports: are told the course on rank 0.
-        stopped: tells on rank 0 that it shall end early.
-        progress: is told on rank 0 what is measured and which part of everything is done.
+        reports: follow the course on rank 0.
+        stopped: asked on rank 0 whether to end early.
+        progress: called on rank 0 with what is measured, and the part of everything that is done.
     """
     world = World(comm, _spread(options.settings, options.sweeps), Comm)
     todo = planned(options, world.size)
@@ -171,16 +171,17 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     if options.peers:
         world.peers[GLOO] = peer = Gloo(world.control)
     environment = record(comm, options.layout)
-    listeners = list(reports) if environment is not None else []
+    listeners: list[BenchReport] = []
     if environment is not None:
+        listeners += reports
         environment |= {"copy_rate": rate, "buffers": buffers.kind,
                         "calls": options.settings.form.about,
                         "peers": {GLOO: peer.version} if options.peers else {}}
-    for report in listeners:
-        report.begin(environment)
+        for report in listeners:
+            report.begin(environment)
     audience = Audience(listeners, options, world.size)
-    found: dict[int, tuple[list[Result], dict[str, str]]] = {}
-    interrupted, total, told = False, options.sweeps * len(todo), 0
+    by_number: dict[int, tuple[list[Result], dict[str, str]]] = {}
+    interrupted, total, shown = False, options.sweeps * len(todo), 0
     for visit in range(total):
         interrupted = world.control.bcast(stopped())
         if interrupted:
@@ -188,14 +189,15 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         number = visit % len(todo)
         results, refused = _visit(world, options, todo[number], buffers, rate, stopped,
                                   partial(_part, progress, visit, total))
-        found[number] = joined(found[number][0] if number in found else [], results), refused
+        before = by_number[number][0] if number in by_number else []
+        by_number[number] = joined(before, results), refused
         if visit >= total - len(todo):
-            audience.tell(todo[number], *found[number])
-            told += 1
+            audience.show(todo[number], *by_number[number])
+            shown += 1
     interrupted = world.control.bcast(interrupted or stopped())
-    for number in range(told, len(found)):
-        audience.tell(todo[number], *found[number])
-    groups = [results for results, _ in found.values() if results]
+    for number in range(shown, len(by_number)):
+        audience.show(todo[number], *by_number[number])
+    groups: list[Group] = [results for results, _ in by_number.values() if results]
     for report in listeners:
         report.end(groups, interrupted)
     failures = world.control.bcast(sum(r.failures for group in groups for r in group))
@@ -227,11 +229,12 @@ def _spread(settings: Settings, sweeps: int) -> Settings:
 
 def _part(progress: Callable[[str, float], None], number: int, total: int, name: str,
           part: float) -> None:
-    """Tell which part of everything is done when a part of one case is."""
+    """Pass on which part of everything is done when a part of one case is."""
     progress(name, (number + part) / total)
 
 
 def _labels(options: Options, name: str, size: int) -> list[str]:
     named = [choosing.expand(options.wanted, name, size, nbytes, options.hierarchical)
              for nbytes in options.sizes]
-    return [*dict.fromkeys(c.label for found in named for c in found), *[GLOO] * options.peers]
+    labels = dict.fromkeys(c.label for expanded in named for c in expanded)
+    return [*labels, *[GLOO] * options.peers]

@@ -52,7 +52,7 @@ class RankFacts:
         shared_bytes: free bytes for shared memory; -1 where there is none.
         shared, single_copy: whether hpccoll shares memory with the node's other ranks, and
             whether it reads theirs directly; ``None`` if it was not tried.
-        layout: topology that hpccoll found, and whether its allreduce was right.
+        layout: topology that hpccoll discovered, and whether its allreduce was right.
         ptrace_scope: the kernel's setting for reading other processes; -1 where unknown.
         devices: addresses of the visible devices, the first being the one that is used.
         device_aware: whether the MPI library moves device memory; ``None`` if it was not tried.
@@ -160,10 +160,10 @@ def build() -> str:
 
 def _free(directory: str) -> int:
     try:
-        found = os.statvfs(directory)
+        status = os.statvfs(directory)
     except OSError:
         return -1
-    return found.f_bavail * found.f_frsize if os.access(directory, os.W_OK) else -1
+    return status.f_bavail * status.f_frsize if os.access(directory, os.W_OK) else -1
 
 
 def _number(path: str) -> int:

@@ -22,7 +22,7 @@ LITTLE_SHARED = 64 << 20
 
 
 class Finding(NamedTuple):
-    """One thing that was found.
+    """One result of the examination.
 
     Attributes:
         level: one of :data:`LEVELS`.
@@ -46,12 +46,12 @@ def examine(facts: Sequence[RankFacts], expected: int = 0) -> list[Finding]:
         facts: of every rank of the world, in order.
         expected: number of ranks the user expects; 0 if not said.
     """
-    found = [*world(facts, expected)]
-    if any(each.level == ERROR for each in found):
-        return found  # the rest would be about another job than the user's
+    findings = [*world(facts, expected)]
+    if any(each.level == ERROR for each in findings):
+        return findings  # the rest would be about another job than the user's
     for check in CHECKS:
-        found += check(facts)
-    return sorted(found, key=lambda each: LEVELS.index(each.level))
+        findings += check(facts)
+    return sorted(findings, key=lambda each: LEVELS.index(each.level))
 
 
 def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
@@ -82,11 +82,11 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """The same software on every rank?"""
     for name in facts[0].versions:
-        parts = _parts(facts, lambda each: each.versions.get(name, ""))
+        parts = _parts(facts, _entry("versions", name, ""))
         if len(parts) > 1:
             path = name == "interpreter"
             yield Finding(
-                WARNING if path else ERROR, "versions", f"{name} differs: {_told(parts)}",
+                WARNING if path else ERROR, "versions", f"{name} differs: {_who_has_what(parts)}",
                 "use one environment on all nodes: the same path on a shared file system, or a "
                 "copy made anew on each" + ("" if path else "; ranks of different builds may "
                                             "disagree on schedules"), _fewest(parts))
@@ -95,12 +95,12 @@ def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """The same variables on every rank, and ones that make sense?"""
     for name in sorted({name for each in facts for name in each.variables}):
-        parts = _parts(facts, lambda each: each.variables.get(name, "(not set)"))
-        ours = name.startswith("HPCCOLL_")
-        if len(parts) > 1 and (ours or name.startswith(LIBRARIES)):
+        parts = _parts(facts, _entry("variables", name, "(not set)"))
+        own = name.startswith("HPCCOLL_")
+        if len(parts) > 1 and (own or name.startswith(LIBRARIES)):
             yield Finding(
-                ERROR if ours else WARNING, "settings", f"{name} differs: {_told(parts)}",
-                ("" if ours else "unless it is meant, ") + "set it in the job script, not in a "
+                ERROR if own else WARNING, "settings", f"{name} differs: {_who_has_what(parts)}",
+                ("" if own else "unless it is meant, ") + "set it in the job script, not in a "
                 "shell's start file: srun --export=ALL, mpiexec -genv or -x pass it on",
                 _fewest(parts))
     for problem, ranks in _parts(facts, lambda each: each.problem).items():
@@ -113,21 +113,22 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     nodes = _parts(facts, lambda each: each.node)
     if all("SLURMD_NODENAME" in each.slurm or "SLURM_NODEID" in each.slurm for each in facts):
         placed = _parts(facts, lambda each: each.host)
-        told = (f"Slurm placed the ranks on {count_text(len(placed), 'node')}, the MPI library sees "
-                f"{count_text(len(nodes), 'group')} that {'share' if len(nodes) > 1 else 'shares'} "
-                "memory")
+        differ = (f"Slurm placed the ranks on {count_text(len(placed), 'node')}, the MPI library "
+                  f"sees {count_text(len(nodes), 'group')} that "
+                  f"{'share' if len(nodes) > 1 else 'shares'} memory")
         shape = f"{len(placed)}x{len(facts) // len(placed)}"
         same = sorted(placed.values()) == sorted(nodes.values())
         finer = all(any(set(group) <= set(node) for node in placed.values())
                     for group in nodes.values())
         if finer and not same:
             yield Finding(
-                WARNING, "layout", f"{told}: ranks of a node talk through the network",
+                WARNING, "layout", f"{differ}: ranks of a node talk through the network",
                 "start the ranks of a node by one launcher, not by a host file; an Open MPI that "
                 "was built with the PMIx that Slurm uses")
         elif not same:
             yield Finding(
-                ERROR, "layout", f"{told}: memory may be shared across nodes that do not share it",
+                ERROR, "layout",
+                f"{differ}: memory may be shared across nodes that do not share it",
                 f"HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
     sizes = {len(ranks) for ranks in nodes.values()}
     yield Finding(OK, "layout", f"{facts[0].layout or 'unknown'} "
@@ -264,15 +265,20 @@ CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
     library, versions, settings, layout, binding, memory, devices, result)
 
 
+def _entry(field: str, name: str, missing: str) -> Callable[[RankFacts], str]:
+    """What gives a rank's entry in one of its mappings."""
+    return lambda facts: getattr(facts, field).get(name, missing)
+
+
 def _parts(facts: Iterable[RankFacts], key: Callable[[RankFacts], object]) -> dict:
     """Ranks by what the key says of them."""
-    found: dict = {}
+    parts: dict = {}
     for each in facts:
-        found.setdefault(key(each), []).append(each.rank)
-    return {value: tuple(ranks) for value, ranks in found.items()}
+        parts.setdefault(key(each), []).append(each.rank)
+    return {value: tuple(ranks) for value, ranks in parts.items()}
 
 
-def _told(parts: dict) -> str:
+def _who_has_what(parts: dict) -> str:
     return "; ".join(f"{value} on {ranks_text(ranks)}" for value, ranks in parts.items())
 
 

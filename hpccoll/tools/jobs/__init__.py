@@ -1,6 +1,7 @@
 """Job scripts: what is known about sites, and scripts made from it.
 
-The files in ``jobs/`` at the top of the repository are scripts made here; a test says so.
+The files in ``jobs/`` at the top of the repository are written here; a test compares them. A new
+site is an entry of ``sites.SITES``, with the page that its facts come from.
 """
 
 from hpccoll.tools.jobs.job import Job

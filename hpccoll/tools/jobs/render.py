@@ -147,7 +147,8 @@ def _directives(mark: str, job: list[Line], site: Site) -> list[Line]:
 
 def _option(directive: Line) -> str:
     """What a directive sets: ``--partition``, ``-q``, ``-l walltime``."""
-    return re.match("(-l )?[^ =]+", directive.text)[0]
+    match = re.match("(-l )?[^ =]+", directive.text)
+    return match[0] if match else directive.text
 
 
 def _mpiexec(job: Job) -> list[Line]:

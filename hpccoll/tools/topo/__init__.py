@@ -1,4 +1,8 @@
-"""The machine under a job: where every rank is, and what messages cost between any two."""
+"""The machine under a job: where every rank is, and what messages cost between any two.
+
+``job_map`` and ``links`` ask all ranks and return values; ``text`` and ``plot`` show them on one. A
+new view of the machine is a function of a ``JobMap``, and of ``Links`` where it is about costs.
+"""
 
 from hpccoll.tools.topo.job_map import JobMap, survey
 from hpccoll.tools.topo.links import Links, chosen, measure

@@ -20,7 +20,7 @@ class JobMap(NamedTuple):
 
     Attributes:
         layout: nested groups of ranks, with all levels there are.
-        used: those that hpccoll goes by, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
+        used: those that hpccoll uses, see ``HPCCOLL_LEVELS`` and ``HPCCOLL_TOPOLOGY``.
         nodes: for every rank, the smallest rank of its node.
         positions: of every rank.
         processors: those that every rank may run on.
@@ -34,18 +34,20 @@ class JobMap(NamedTuple):
 
     def meet(self, a: int, b: int) -> str:
         """The smallest level that holds both ranks; ``network`` is above all others."""
-        levels, ranks, found = iter(self.layout.names), self.layout.topology.plain, "network"
+        levels, ranks = iter(self.layout.names), self.layout.topology.plain
+        smallest = "network"
         if NODE not in self.layout.names and self.nodes[a] == self.nodes[b]:
-            found = NODE
+            smallest = NODE
         a, b = (self.layout.topology.positions[rank] for rank in (a, b))
         while ranks.children:
             for group, child in zip(ranks.groups(), ranks.children):
                 if a in group and b in group:
-                    a, b, ranks, found = a - group.start, b - group.start, child, next(levels)
+                    start, ranks, smallest = group[0], child, next(levels)
+                    a, b = a - start, b - start
                     break
             else:
-                return found
-        return found
+                return smallest
+        return smallest
 
 
 def survey(comm: MPI.Intracomm, network: str = "") -> JobMap:
@@ -82,10 +84,10 @@ def survey(comm: MPI.Intracomm, network: str = "") -> JobMap:
             here = position(processors, network=parse_network(text) if network else None)
         except HpccollError as error:
             problem = str(error)
-    told = comm.allgather((node, here, processors, problem))
-    problems = [each[3] for each in told if each[3]]
+    answers = comm.allgather((node, here, processors, problem))
+    problems = [each[3] for each in answers if each[3]]
     if problems:
         raise HpccollError(problems[0])
-    nodes, positions, masks, _ = zip(*told)
+    nodes, positions, masks, _ = zip(*answers)
     used = settings.topology or layout(nodes, positions, settings.levels).topology
     return JobMap(layout(nodes, positions), str(used), nodes, positions, masks)

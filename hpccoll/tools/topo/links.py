@@ -45,9 +45,9 @@ class Links(NamedTuple):
         pairs: dict[str, list[tuple[int, int]]] = {}
         for pair in self.latency:
             pairs.setdefault(machine.meet(*pair), []).append(pair)
-        return {level: (statistics.median(self.latency[pair] for pair in found),
-                        statistics.median(self.bandwidth[pair] for pair in found), len(found))
-                for level, found in pairs.items()}
+        return {level: (statistics.median(self.latency[pair] for pair in measured),
+                        statistics.median(self.bandwidth[pair] for pair in measured), len(measured))
+                for level, measured in pairs.items()}
 
 
 def chosen(size: int, most: int = MOST) -> tuple[int, ...]:
@@ -75,12 +75,12 @@ def measure(comm: MPI.Intracomm, ranks: Sequence[int],
                 mine[a, b] = times
         together(comm)
         progress(f"ranks {a} and {b}", (number + 1) / len(pairs))
-    told = comm.gather(mine)
-    if told is None:
+    answers = comm.gather(mine)
+    if answers is None:
         return None
-    found = {pair: times for part in told for pair, times in part.items()}
-    return Links(tuple(ranks), {pair: found[pair][0] for pair in pairs},
-                 {pair: LARGE / found[pair][1] for pair in pairs})
+    times_of = {pair: times for part in answers for pair, times in part.items()}
+    return Links(tuple(ranks), {pair: times_of[pair][0] for pair in pairs},
+                 {pair: LARGE / times_of[pair][1] for pair in pairs})
 
 
 def together(comm: MPI.Intracomm) -> None:
@@ -96,7 +96,7 @@ def _pair(comm: MPI.Intracomm, peer: int, first: bool) -> tuple[float, float]:
     The shortest of many small ones, because what else the processors do only adds to them; the
     median of large ones, because a link that had a rest may let the first bytes pass at once.
     """
-    found = []
+    halves = []
     for nbytes, trips, middle in ((SMALL, SHORT, min), (LARGE, LONG, statistics.median)):
         out, into = numpy.zeros(nbytes, "u1"), numpy.zeros(nbytes, "u1")
         seconds = []
@@ -110,5 +110,5 @@ def _pair(comm: MPI.Intracomm, peer: int, first: bool) -> tuple[float, float]:
                 comm.Send(out, peer, TAG)
             if trip >= WARMUP:
                 seconds.append(time.perf_counter() - start)
-        found.append(middle(seconds) / 2)
-    return found[0], found[1]
+        halves.append(middle(seconds) / 2)
+    return halves[0], halves[1]

@@ -67,12 +67,12 @@ def _boxes(axes: Any, machine: JobMap) -> None:
 
 def _starts(machine: JobMap) -> list[list[int]]:
     """First positions of the groups of every level, single ranks at last."""
-    found, level = [], [(0, machine.layout.topology.plain)]
+    starts, level = [], [(0, machine.layout.topology.plain)]
     for _ in machine.layout.names:
-        level = [(start + group.start, child) for start, topology in level
+        level = [(start + group[0], child) for start, topology in level
                  for group, child in zip(topology.groups(), topology.children)]
-        found.append([start for start, _ in level])
-    return [*found, list(range(machine.layout.topology.size))]
+        starts.append([start for start, _ in level])
+    return [*starts, list(range(machine.layout.topology.size))]
 
 
 def _heat(axes: Any, bar: Any, machine: JobMap, ranks: Sequence[int],

@@ -27,7 +27,7 @@ def tree(machine: JobMap) -> Tree:
     root = Tree(Text.assemble((f"{size} rank{'s' * (size != 1)}", "bold"),
                               f", layout {layout.topology} ({levels})",
                               "" if machine.used == str(layout.topology) else
-                              f"; hpccoll goes by {machine.used}"))
+                              f"; hpccoll uses {machine.used}"))
     _grow(root, machine, layout.topology.plain, layout.topology.ranks, layout.names)
     return root
 
@@ -70,11 +70,11 @@ def _processors(mask: tuple[int, ...]) -> str:
 
 def table(machine: JobMap, links: Links) -> Table:
     """Latency and bandwidth of every level, the nearest first."""
-    made = Table("level", box=SIMPLE_HEAD)
+    rows = Table("level", box=SIMPLE_HEAD)
     for name in ("pairs", "latency (us)", "bandwidth (GB/s)"):
-        made.add_column(name, justify="right")
+        rows.add_column(name, justify="right")
     levels = sorted(links.levels(machine).items(), key=lambda item: item[1][0])
     for level, (latency, bandwidth, pairs) in levels:
-        made.add_row(f"same {level}" if level != "network" else level, str(pairs),
+        rows.add_row(f"same {level}" if level != "network" else level, str(pairs),
                      f"{latency * 1e6:.2f}", f"{bandwidth / 1e9:.2f}")
-    return made
+    return rows

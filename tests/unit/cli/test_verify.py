@@ -21,8 +21,6 @@ from click.testing import CliRunner
 
 from hpccoll.cli import COMMANDS, main
 from hpccoll.cli import verify as cli_verify
-from hpccoll.cli.options import names, parameters
-from hpccoll.errors import ArgumentError
 
 
 def call(*words):
@@ -220,11 +218,3 @@ def test_the_module_runs_and_names_the_extra():
     assert done.returncode == 1
     assert done.stderr == ("hpccoll: the command line needs click; "
                            "install it with: pip install 'hpccoll[cli]'\n")
-
-
-def test_lists_and_ranges():
-    assert names(["ring, bruck", "pat,"]) == ["ring", "bruck", "pat"]
-    assert parameters(["k=4", "n=2"]) == {"k": 4, "n": 2}
-    for texts in (["k"], ["k="], ["=3"], ["k=-1"], ["k=x"], ["k=1", "k=2"], ["size=2"]):
-        with pytest.raises(ArgumentError):
-            parameters(texts)

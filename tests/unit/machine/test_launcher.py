@@ -186,3 +186,15 @@ def test_this_process_has_its_own_library():
 def test_what_launchers_say():
     assert launched({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}) == (3, 8)
     assert launcher({"PALS_RANKID": "1"}) == "mpiexec (HPE PALS)"
+
+
+def test_launchers():
+    assert launched({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8",
+                     "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}) == (3, 8)
+    step = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
+    assert launched(step) == (1, 4)
+    assert launched({**step, "PMIX_RANK": "1"}) == (1, 4)
+    # In the job script itself, not started by srun.
+    assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (-1, -1)
+    assert launcher({"PRTE_LAUNCHED": "1", "SLURM_STEP_ID": "1"}) == "mpiexec (Open MPI)"
+    assert launcher({"SLURM_STEP_ID": "1"}) == "srun --mpi=none"

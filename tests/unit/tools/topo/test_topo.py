@@ -73,7 +73,7 @@ def test_ranks_dealt_out_over_nodes(tmp_path):
 
 def test_tree_in_words():
     text = shown(tree(machine()))
-    assert "16 ranks, layout 2x2x2x2 (switch / node / socket / rank); hpccoll goes by 4x4" in text
+    assert "16 ranks, layout 2x2x2x2 (switch / node / socket / rank); hpccoll uses 4x4" in text
     assert "switch s1  ranks 8-15" in text and "node n3  ranks 12-15" in text
     assert "socket 1  ranks 14-15" in text and "rank 15 on processor 3" in text
     many = JobMap(layout([0] * 99, [Position("x")] * 99), "99", (0,) * 99, (Position("x"),) * 99,

@@ -1,22 +1,11 @@
-"""Findings of ``hpccoll doctor`` from facts made up, and the command on one rank."""
+"""Findings of ``hpccoll doctor`` from facts made up."""
 
-import json
-import sys
 from dataclasses import replace
 
 import pytest
 
-from hpccoll.machine.launcher import launched, launcher
 from hpccoll.tools.doctor import RankFacts, examine
-from hpccoll.tools.doctor.facts import own
 from hpccoll.tools.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING
-
-pytest.importorskip("click")
-pytest.importorskip("rich")
-
-from click.testing import CliRunner
-
-from hpccoll.cli import main
 
 PER_NODE = 2
 
@@ -206,73 +195,3 @@ def test_a_wrong_result_is_an_error():
 def test_a_large_job_is_quick_and_named_in_few_words():
     facts = job(5000, shared={4999: False}, single_copy=False)
     assert any(each.ranks == (4999,) for each in examine(facts))
-
-
-def test_launchers():
-    assert launched({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8",
-                     "SLURM_PROCID": "0", "SLURM_STEP_ID": "0"}) == (3, 8)
-    step = {"SLURM_PROCID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
-    assert launched(step) == (1, 4)
-    assert launched({**step, "PMIX_RANK": "1"}) == (1, 4)
-    # In the job script itself, not started by srun.
-    assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (-1, -1)
-    assert launcher({"PRTE_LAUNCHED": "1", "SLURM_STEP_ID": "1"}) == "mpiexec (Open MPI)"
-    assert launcher({"SLURM_STEP_ID": "1"}) == "srun --mpi=none"
-
-
-# -- the command ----------------------------------------------------------------------------
-def doctor(*words):
-    return CliRunner().invoke(main, ["doctor", *words])
-
-
-def test_command_alone():
-    ran = doctor()
-    assert ran.exit_code == 0, ran.output
-    assert "1 rank, started by" in ran.stdout and "\x1b" not in ran.stdout
-    assert "was right" in ran.stdout
-
-
-def test_command_json():
-    ran = doctor("--json")
-    record = json.loads(ran.stdout)
-    assert record["schema"] == "hpccoll-doctor-1" and record["ranks"] == 1
-    assert {each["topic"] for each in record["findings"]} >= {"world", "MPI", "layout"}
-    assert record["facts"][0]["right"] is True
-
-
-def test_status_says_whether_something_is_wrong(monkeypatch):
-    assert doctor("--ranks", "2").exit_code == 1
-    monkeypatch.setenv("SLURM_NTASKS", "4")
-    assert doctor().exit_code == 0
-    assert doctor("--strict").exit_code == 1
-    monkeypatch.setenv("HPCCOLL_TIMEOUT", "soon")
-    ran = doctor()
-    assert ran.exit_code == 1 and "HPCCOLL_TIMEOUT" in ran.stdout
-    assert doctor("--ranks", "x").exit_code == 2
-
-
-# -- devices --------------------------------------------------------------------------------
-CUPY = """
-class runtime:
-    class CUDARuntimeError(Exception): pass
-    @staticmethod
-    def getDeviceCount():
-        if {count} < 0:
-            raise runtime.CUDARuntimeError
-        return {count}
-    @staticmethod
-    def deviceGetPCIBusId(number):
-        return f"0000:0{{number}}:00.0"
-class cuda:
-    runtime = runtime
-"""
-
-
-@pytest.mark.parametrize("count, found", [(2, ("0000:00:00.0", "0000:01:00.0")), (0, ()),
-                                          (-1, ())])
-def test_devices_are_what_cupy_sees(tmp_path, monkeypatch, count, found):
-    (tmp_path / "cupy.py").write_text(CUPY.format(count=count))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    assert own().devices == found
-    monkeypatch.delitem(sys.modules, "cupy", raising=False)

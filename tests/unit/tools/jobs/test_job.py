@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from hpccoll.cli import main
 
-JOBS = Path(__file__).resolve().parents[3] / "jobs"
+JOBS = Path(__file__).resolve().parents[4] / "jobs"
 
 
 def job(*words):

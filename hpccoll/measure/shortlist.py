@@ -1,0 +1,145 @@
+"""Which candidates a survey tries, and which of them get another round.
+
+Pure functions of times and of what is known of algorithms; the same code decides in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.algorithms.table import picks
+from hpccoll.config import NATIVE
+from hpccoll.measure.cases import Case
+from hpccoll.measure.results import Result, joined
+from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint
+from hpccoll.tune.pruning import plausible
+from hpccoll.tune.rules import RULES
+from hpccoll.tune.table import Candidate
+
+#: From this size on, messages may be cut into segments of these bytes: inside nodes, and between.
+SEGMENTED = 1 << 20
+SEGMENTS, BETWEEN = (128 << 10, 512 << 10, 2 << 20), (48 << 10, 256 << 10, 1 << 20)
+#: The second round is for candidates at most this much slower than the best of the first; later
+#: ones are for those at most this much slower than the best so far.
+NEAR, CLOSE = 1.6, 1.2
+#: How many candidates have a first round, however short the time.
+FEWEST = 4
+
+
+class Latest(NamedTuple):
+    """What the first round of a collective's latest size took.
+
+    Attributes:
+        nbytes: that size.
+        idle, busy: seconds of a candidate outside its calls, and in them.
+        order: the candidates, fastest first.
+    """
+
+    nbytes: int
+    idle: float
+    busy: float
+    order: Sequence[Candidate]
+
+    def seconds(self, nbytes: int) -> float:
+        """What a candidate may take at another size, where calls grow with the bytes."""
+        return self.idle + self.busy * max(nbytes / max(self.nbytes, 1), 1.0)
+
+
+def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
+                 hierarchical: bool) -> list[Candidate]:
+    """Everything worth a try, the most promising first: there may not be time for all.
+
+    Native, what the rules name, and then in turn what was fast for fewer bytes, which knows the
+    machine, and what is cheap by its closed form, which knows the number of bytes.
+    """
+    case = point.case
+    names = plausible(case.rule.name, case.size, case.nbytes, hierarchical)
+    if not point.commutes:
+        names = [name for name in names if ALGORITHMS[case.rule.name][name].rank_order]
+    if plan.most:
+        names = _representative(case.rule.name, names)[:plan.most]
+    candidates = [Candidate(NATIVE), *map(Candidate, names)]
+    if plan.thorough:
+        candidates += [variant for name in names for variant in _variants(case, name)]
+    before = [c for c in latest.order if c in candidates] if latest else []
+    named = [Candidate(name) for name in _ruled(case.rule.name) if name in names]
+    in_turn = [c for pair in zip_longest(before, candidates[1:]) for c in pair if c is not None]
+    return list(dict.fromkeys([candidates[0], *named, *in_turn]))
+
+
+def affordable(point: SurveyPoint, tried: list[Candidate], latest: Latest | None,
+               seconds: float) -> list[Candidate]:
+    """As many of the candidates as the first round, at half of the time, has room for."""
+    if latest is None:
+        return tried
+    return tried[:max(int(seconds / 2 / latest.seconds(point.case.nbytes)), FEWEST)]
+
+
+def fastest(result: Result) -> float:
+    """The shortest of a few iterations: a disturbance makes them longer, and one would be enough to
+    keep the best candidate out of the second round."""
+    return min(result.seconds)
+
+
+def candidate_of(result: Result) -> Candidate:
+    """The candidate that a result is of."""
+    candidate = Candidate.read(result.candidate)
+    if candidate is None:
+        raise ValueError(f"{result.candidate!r} is no label of a candidate")
+    return candidate
+
+
+def near(rough: Sequence[Result], case: Case, plan: SurveyPlan,
+         segments: Sequence[int] = SEGMENTS) -> list[Candidate]:
+    """The candidates that came near the best one, native, and the best with other segments."""
+    good = sorted((r for r in rough if not r.failures), key=fastest) or rough
+    candidates = list(dict.fromkeys([Candidate(NATIVE), *(
+        candidate_of(r) for r in good if fastest(r) <= NEAR * fastest(good[0]))]))
+    if case.nbytes >= SEGMENTED and not plan.most:
+        named = [c for c in candidates if c.name != NATIVE][:3 if plan.thorough else 1]
+        candidates += [c._replace(segment_bytes=segment) for c in named for segment in segments]
+    return candidates
+
+
+def close(fine: Sequence[Result]) -> list[Candidate]:
+    """The candidates that are close to the best one; none where it is alone."""
+    good = [r for r in fine if not r.failures]
+    if not good:
+        return []
+    limit = CLOSE * min(r.trimmed for r in good)
+    candidates = [candidate_of(r) for r in good if r.trimmed <= limit]
+    return candidates if len(candidates) > 1 else []
+
+
+def of_all_rounds(rough: Sequence[Result], *rounds: Sequence[Result]) -> list[Result]:
+    """The results of later rounds together; of the first, which is short, where there are no
+    others. What was wrong in the first is wrong."""
+    first, later = ({r.candidate: r for r in part} for part in (rough, joined(*rounds)))
+    failed = {name: r for name, r in first.items() if name in later and r.failures}
+    return [*(first | later | {name: later[name]._replace(
+        wrong=later[name].wrong + r.wrong, changed=later[name].changed + r.changed)
+        for name, r in failed.items()}).values()]
+
+
+def _ruled(collective: str) -> list[str]:
+    """What rules name: algorithms that were best elsewhere."""
+    return [rule.algorithm for rule in RULES if rule.collective == collective]
+
+
+def _representative(collective: str, names: Sequence[str]) -> list[str]:
+    """The names, those first that were best elsewhere, for few bytes or for many."""
+    picked = [*picks(collective, large=False), *picks(collective, large=True)]
+    return [name for name in dict.fromkeys((*_ruled(collective), *picked, *names))
+            if name in names]
+
+
+def _variants(case: Case, name: str) -> Iterator[Candidate]:
+    """An algorithm with other values of its parameters."""
+    entry = ALGORITHMS[case.rule.name][name]
+    for key, default in entry.params.items():
+        for value in entry.variants[key].measured:
+            if value != default and (key == "n" or value <= case.size):
+                yield Candidate(name, ((key, value),))

@@ -1,0 +1,135 @@
+"""``hpccoll bench`` on one rank, and its mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from hpccoll.algorithms import ALGORITHMS, Algorithm
+from hpccoll.cli import main
+from hpccoll.ir.schedule import Program
+
+
+def bench(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+def test_command_on_one_rank(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["hpccoll", "bench", "allreduce"])
+    ran = bench("allreduce", "-m", "8:64", "-i", "5", "--json", str(tmp_path / "record.json"))
+    assert ran.exit_code == 0, ran.output
+    assert "mpiexec -n 4 python -m hpccoll bench allreduce\n" in ran.output
+    assert "wrong elements: 0" in ran.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert {r["candidate"] for r in record["results"]} == {"native", "auto", "recursive_doubling"}
+    assert all(len(r["seconds"]) == 5 for r in record["results"])
+
+
+def test_command_in_registered_memory(tmp_path):
+    ran = bench("allreduce", "gather", "-m", "1M:1M", "-i", "2", "--rotate", "2", "--registered",
+                "--algorithm", "native,auto", "--json", str(tmp_path / "record.json"))
+    assert ran.exit_code == 0, ran.output
+    # One rank has nobody to read its memory.
+    assert "# not every rank has registered memory" in ran.output
+    assert "# limit is the part reached" in ran.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["environment"]["buffers"] == "unregistered"
+    assert record["settings"]["registered"]
+    assert all(r["statistics"]["limit"] > 0 for r in record["results"])
+
+
+@pytest.mark.parametrize("calls, about", [("persistent", "# calls: persistent: "),
+                                          ("lower-case", "# calls: lower case: "),
+                                          ("blocking", None)])
+def test_command_with_other_calls(tmp_path, calls, about):
+    """One rank's calls are native, whichever; the record says of what kind they were."""
+    ran = bench("allreduce", "-m", "8:64", "-i", "2", "--calls", calls, "--json",
+                str(tmp_path / "record.json"))
+    assert ran.exit_code == 0, ran.output
+    assert about in ran.output if about else "# calls:" not in ran.output
+    assert json.loads((tmp_path / "record.json").read_text())["settings"]["settings"][
+        "form"] == calls
+
+
+def test_an_old_record_stays_until_there_is_a_new_one(tmp_path, monkeypatch):
+    path = tmp_path / "record.json"
+    path.write_text("the old one")
+    words = "allreduce", "-m", "8:8", "-i", "2", "--json", str(path)
+    monkeypatch.setattr("hpccoll.tools.bench.session.run", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        CliRunner().invoke(main, ["bench", *words], catch_exceptions=False)
+    assert path.read_text() == "the old one"
+    monkeypatch.undo()
+    assert bench(*words).exit_code == 0
+    assert json.loads(path.read_text())["complete"]
+    assert [each.name for each in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_what_is_no_file_is_written_to():
+    assert bench("allreduce", "-m", "8:8", "-i", "2", "--json", "/dev/null").exit_code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_record_on_standard_output():
+    ran = bench("allreduce", "-m", "8:8", "-i", "2", "--format", "csv", "--json", "-")
+    assert ran.exit_code == 0 and not Path("-").exists()
+    assert json.loads(ran.stdout[ran.stdout.index("{"):])["complete"]
+
+
+def test_native_through_us_overlaps_without_an_algorithm(tmp_path):
+    ran = bench("gatherv", "-m", "8:8", "-i", "2", "--overlap", "--topology", "1", "--algorithm",
+                "native,forwarded", "--json", str(tmp_path / "record.json"))
+    assert ran.exit_code == 0, ran.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert {r["candidate"] for r in record["overlap"]} == {"native", "forwarded"}
+    assert record["environment"]["topology"] == "1"
+
+
+def test_wrong_results_are_found(monkeypatch):
+    idle = Algorithm(lambda rank, size: Program(()))
+    monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", idle)
+    ran = bench("allreduce", "-m", "64:64", "-i", "2", "--algorithm", "native,ring")
+    assert ran.exit_code == 1
+    assert "WRONG: allreduce ring (ring), 64 bytes: 32 wrong elements" in ran.output
+    assert "wrong elements: 32" in ran.output
+
+
+@pytest.mark.parametrize("words", [
+    ["nonsense"], [], ["allreduce", "--nonsense"], ["allreduce", "-i", "x"],
+    ["allreduce", "-m", "9:8"], ["allreduce", "--dtype", "S3"], ["allreduce", "--op", "plus"],
+    ["allreduce", "--algorithm", "bruck"], ["allreduce", "--algorithm", "census"],
+    ["bcast", "--algorithm", "knomial:z=1"], ["bcast", "--root", "9999"],
+    ["bcast", "--topology", "4096x2"], ["bcast", "--segment-bytes", "0"],
+    ["bcast", "--json", "/nonexistent/x"], ["bcast", "--plot", "/nonexistent/x.png"],
+    ["bcast", "--plot", "x.nonsense"], ["bcast", "--rotate", "0"], ["bcast", "--format", "x"],
+    ["bcast", "--overlap", "--format", "csv"], ["bcast", "--overlap", "--plot", "x.png"],
+    ["bcast", "--overlap", "--peers"], ["bcast", "--overlap", "--sweeps", "2"],
+    ["bcast", "--overlap", "--rotate", "2"], ["bcast", "--sweeps", "0"],
+    ["bcast", "--overlap", "--keep", "9"], ["bcast", "--keep", "0"],
+    ["bcast", "--overlap", "--calls", "persistent"], ["bcast", "--calls", "x"],
+    ["bcast", "--tests", "2"], ["bcast", "--ranks", "2"], ["bcast", "-o", "x"],
+    ["allreduce", "alltoall", "--calls", "lower-case"],
+    ["allreduce", "--calls", "lower-case", "--in-place"],
+    ["allreduce", "--calls", "lower-case", "--algorithm", "ring"],
+    ["allreduce", "--calls", "persistent", "--peers"],
+    ["bcast", "--dtype", ">f8"], ["bcast", "--seconds", "nan"], ["bcast", "--seconds", "inf"],
+    ["bcast", "--tolerance", "nan"]])
+def test_bad_options_are_one_line(words):
+    if "--plot" in words:
+        pytest.importorskip("matplotlib")
+    ran = bench(*words)
+    assert ran.exit_code == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("hpccoll: bench: ") and ran.stderr.count("\n") == 1
+
+
+def test_bad_environment_is_one_line(monkeypatch):
+    monkeypatch.setenv("HPCCOLL_ALGORITHM", "nonsense")
+    ran = bench("bcast")
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("hpccoll: bench: HPCCOLL_ALGORITHM")

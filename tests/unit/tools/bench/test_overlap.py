@@ -1,0 +1,48 @@
+"""Overlap of nonblocking collectives and computation."""
+
+import json
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+from mpi4py import MPI
+
+from hpccoll.cli import main
+from hpccoll.tools.bench import overlap
+
+
+def bench(*words):
+    return CliRunner().invoke(main, ["bench", *words])
+
+
+@pytest.mark.parametrize("pure, compute, overlapped, percent", [
+    (10, 10, 10, 100), (10, 10, 20, 0), (10, 12, 17, 50), (10, 10, 40, 0), (10, 12, 11, 100)])
+def test_overlap_is_what_osu_means(pure, compute, overlapped, percent):
+    made = overlap.Overlap("allreduce", "ring", 2, None, 8, "float32", "sum", False, 0,
+                           (pure, pure, 99), (compute,) * 3, (overlapped,) * 3, 0, 0)
+    assert made.percent == pytest.approx(percent)
+
+
+def test_work_lasts_as_long_as_asked():
+    work = overlap.Computation(MPI.COMM_SELF)
+    assert 0 < work.unit < 0.1
+    assert work.units(0) == 1 and work.units(100 * work.unit) == 100
+
+
+def test_overlap_command(tmp_path):
+    path = tmp_path / "record.json"
+    ran = bench("allreduce", "barrier", "-m", "8:64", "-i", "4", "--overlap", "--tests", "2",
+                "--json", str(path))
+    assert ran.exit_code == 0, ran.output
+    rows = [line for line in ran.output.splitlines() if not line.startswith("#")]
+    assert len({line.index("|") for line in rows}) == 1 and "wrong elements: 0" in ran.output
+    record = json.loads(path.read_text())
+    assert record["results"] == [] and record["complete"]
+    assert {(r["collective"], r["candidate"]) for r in record["overlap"]} == {
+        ("allreduce", "native"), ("allreduce", "recursive_doubling"),
+        ("barrier", "native"), ("barrier", "dissemination")}
+    assert all(len(r["overlapped_seconds"]) == 4 and 0 <= r["statistics"]["overlap_percent"] <= 100
+               for r in record["overlap"])

@@ -1,0 +1,32 @@
+"""What one rank says of itself."""
+
+import sys
+
+import pytest
+
+from hpccoll.tools.doctor.facts import own
+
+CUPY = """
+class runtime:
+    class CUDARuntimeError(Exception): pass
+    @staticmethod
+    def getDeviceCount():
+        if {count} < 0:
+            raise runtime.CUDARuntimeError
+        return {count}
+    @staticmethod
+    def deviceGetPCIBusId(number):
+        return f"0000:0{{number}}:00.0"
+class cuda:
+    runtime = runtime
+"""
+
+
+@pytest.mark.parametrize("count, found", [(2, ("0000:00:00.0", "0000:01:00.0")), (0, ()),
+                                          (-1, ())])
+def test_devices_are_what_cupy_sees(tmp_path, monkeypatch, count, found):
+    (tmp_path / "cupy.py").write_text(CUPY.format(count=count))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    assert own().devices == found
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
