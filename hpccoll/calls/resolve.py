@@ -21,9 +21,7 @@ from hpccoll.calls.specification import (
     Buffer,
     NativeOnly,
     buffer_of,
-    element_type,
     is_in_place,
-    is_packed,
     overlap,
     packed,
 )

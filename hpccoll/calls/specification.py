@@ -15,7 +15,6 @@ What hpccoll does not serve (derived datatypes with an operator, objects) raises
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import index
@@ -23,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy
 from mpi4py import MPI
-from mpi4py.util import dtlib
 
 from hpccoll.arrays import device
 from hpccoll.arrays.half import is_bfloat16
+from hpccoll.calls.datatypes import datatype_of, element_type, is_packed
 from hpccoll.calls.packed import Block, Packed
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 
@@ -260,72 +259,6 @@ def _datatype(datatype: Any, memory: Any) -> MPI.Datatype:
                 else datatype_of(memory.dtype))
     except (KeyError, ValueError, TypeError) as error:
         raise NativeOnly(str(error)) from error
-
-
-@functools.cache
-def datatype_of(dtype: numpy.dtype) -> MPI.Datatype:
-    """The MPI type of a NumPy dtype; (value, index) structures map to MPI's pair types.
-
-    MPI has no bfloat16: a type of our own is as large, and nothing else.
-    """
-    if is_bfloat16(dtype):
-        made = MPI.UINT16_T.Dup()
-        made.Set_name(dtype.name)
-        _element_types[made.handle] = dtype
-        return made
-    if dtype.names is None:
-        return MPI.Datatype.fromcode(dtype.char if dtype.kind != "b" else "?")
-    for pair in PAIRS:
-        like = element_type(pair)
-        if (len(dtype.names) == 2 and dtype.itemsize == like.itemsize
-                and [dtype.fields[n][:2] for n in dtype.names]
-                == [like.fields[n][:2] for n in like.names]):
-            return pair
-    raise KeyError(f"no MPI datatype for {dtype}")
-
-
-#: MPI's (value, index) types, for MAXLOC and MINLOC.
-PAIRS = (MPI.DOUBLE_INT, MPI.FLOAT_INT, MPI.TWOINT, MPI.LONG_INT, MPI.SHORT_INT,
-         MPI.LONG_DOUBLE_INT)
-
-_element_types: dict[int, numpy.dtype | None] = {}
-
-
-def element_type(datatype: MPI.Datatype) -> numpy.dtype | None:
-    """The NumPy dtype of a predefined MPI type; ``None`` for derived types."""
-    handle = datatype.handle
-    if handle not in _element_types:
-        if not datatype.is_predefined or datatype == MPI.DATATYPE_NULL:
-            # Not remembered: a freed derived type's handle is used again for another one.
-            return None
-        try:
-            dtype = numpy.dtype(dtlib.to_numpy_dtype(datatype))
-        except (ValueError, TypeError):
-            return None
-        same = dtype.itemsize == datatype.Get_extent()[1] and dtype.kind in "biufcV"
-        _element_types[handle] = dtype if same else None
-    return _element_types[handle]
-
-
-def is_packed(datatype: MPI.Datatype) -> bool:
-    """Tell whether elements of an MPI type have to be packed: it was made of others, and is not
-    ours for bfloat16; or it has gaps, as the types of some (value, index) pairs have."""
-    dtype = element_type(datatype)
-    if dtype is not None:
-        return dtype.names is not None and datatype.Get_size() != dtype.itemsize
-    return datatype != MPI.DATATYPE_NULL and (
-        not datatype.is_predefined or datatype.Get_size() != datatype.Get_extent()[1])
-
-
-def lasting(spec: Any, made: list[MPI.Datatype]) -> Any:
-    """The same specification with derived datatypes of its own, which are added to a list: the
-    caller may free his own."""
-    if isinstance(spec, (list, tuple)):
-        return type(spec)(lasting(part, made) for part in spec)
-    if isinstance(spec, MPI.Datatype) and spec != MPI.DATATYPE_NULL and not spec.is_predefined:
-        made.append(spec.Dup())
-        return made[-1]
-    return spec
 
 
 def _elements(memory: Any, dtype: numpy.dtype, argument: str, whole: bool) -> Any:

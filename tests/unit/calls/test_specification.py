@@ -6,12 +6,10 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+from hpccoll.calls.datatypes import PAIRS, datatype_of, element_type
 from hpccoll.calls.specification import (
-    PAIRS,
     NativeOnly,
     buffer_of,
-    datatype_of,
-    element_type,
     is_in_place,
     native_form,
     overlap,
