@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.specification import native_form
+from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.small_calls import SmallCalls
 from hpccoll.ir.operators import OPERATORS
