@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.kernels import is_exact, operator_of
 from hpccoll.calls.call import Call, lacks_mpi_type
-from hpccoll.calls.specification import element_type
+from hpccoll.calls.datatypes import element_type
 
 #: Name of the operator where it is a user's.
 USER = "user"

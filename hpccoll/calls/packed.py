@@ -19,7 +19,7 @@ class Block(NamedTuple):
     """``count`` elements of a datatype, ``displ`` bytes behind a buffer's start."""
 
     datatype: MPI.Datatype
-    count: int
+    count: int  # type: ignore[assignment]  # MPI's word; tuple.count is not used
     displ: int
 
     @property

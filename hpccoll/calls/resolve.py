@@ -8,6 +8,7 @@ which blocks. What only the native implementation serves raises ``NativeOnly``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 from mpi4py import MPI
@@ -16,16 +17,15 @@ from hpccoll.arrays.device import synchronizer
 from hpccoll.arrays.kernels import check_op, has_kernel
 from hpccoll.calls import layouts
 from hpccoll.calls.call import Call
-from hpccoll.calls.packed import Block
+from hpccoll.calls.datatypes import element_type
+from hpccoll.calls.native import NativeOnly
 from hpccoll.calls.specification import (
     Buffer,
-    NativeOnly,
     buffer_of,
-    element_type,
+    check_count,
     is_in_place,
-    is_packed,
     overlap,
-    packed,
+    typed_blocks,
 )
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.errors.mpi import RootError
@@ -37,11 +37,15 @@ def check_root(root: Any, size: int) -> int:
     Raises:
         RootError, ArgumentTypeError: it is not.
     """
-    if isinstance(root, bool) or not hasattr(root, "__index__"):
+    try:
+        number = None if isinstance(root, bool) else index(root)
+    except TypeError:
+        number = None
+    if number is None:
         raise ArgumentTypeError("root", f"expected a rank, got {root!r}")
-    if not 0 <= root < size:
-        raise RootError("root", f"{root} is not a rank of 0..{size - 1}")
-    return int(root)
+    if not 0 <= number < size:
+        raise RootError("root", f"{number} is not a rank of 0..{size - 1}")
+    return number
 
 
 def barrier(size: int, rank: int) -> Call:
@@ -60,6 +64,7 @@ def reduce(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any, root: Any)
     """Resolve ``Reduce(sendbuf, recvbuf, op, root)``."""
     root = check_root(root, size)
     if rank != root:
+        _check_operator(op, "reduce")
         source = buffer_of(sendbuf, "sendbuf")
         _check_op(op, source, "reduce")
         return _vector("reduce", source, None, op, root)
@@ -83,6 +88,7 @@ def exscan(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
 
 def reduce_scatter_block(size: int, rank: int, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
     """Resolve ``Reduce_scatter_block(sendbuf, recvbuf, op)``."""
+    _check_operator(op, "reduce_scatter")
     in_place = is_in_place(sendbuf)
     sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size if in_place else None)
     each = sink.count // size if in_place else sink.count
@@ -98,10 +104,18 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
 
     Without ``recvcounts`` mpi4py asks every rank for its count; the native call does that.
     """
+    _check_operator(op, "reduce_scatter")
     in_place = is_in_place(sendbuf)
     if recvcounts is None:
+        _check_uncounted(sendbuf, recvbuf, op)
         raise NativeOnly("counts are not known")
-    counts = [check_count(c, "recvcounts") for c in recvcounts]
+    try:
+        counts = [check_count(c, "recvcounts") for c in recvcounts]
+    except TypeError as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentTypeError("recvcounts", f"expected {size} counts, got {recvcounts!r}"
+                                ) from None
     if len(counts) != size:
         raise ArgumentError("recvcounts", f"{len(counts)} counts for {size} ranks")
     sink = buffer_of(recvbuf, "recvbuf", writable=True)
@@ -112,6 +126,15 @@ def reduce_scatter(size: int, rank: int, sendbuf: Any, recvbuf: Any, recvcounts:
     _same(source, sink, sum(counts), op, "reduce_scatter")
     return _blocks("reduce_scatter", "reduce_scatter", source, sink, counts, op=op,
                    in_place=in_place)
+
+
+def _check_uncounted(sendbuf: Any, recvbuf: Any, op: Any) -> None:
+    """Raise for what is wrong in a reduce-scatter without counts, whatever the counts are."""
+    if is_in_place(sendbuf):
+        raise ArgumentTypeError("recvcounts", "is None, and in place no buffer tells the counts",
+                                "pass one count per rank")
+    sink, source = buffer_of(recvbuf, "recvbuf", writable=True), buffer_of(sendbuf, "sendbuf")
+    _same(source, sink, None, op, "reduce_scatter")
 
 
 def allgather(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
@@ -199,8 +222,9 @@ def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
 
 def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Alltoallw(sendbuf, recvbuf)``: blocks of bytes."""
-    sink = _bytes(recvbuf, "recvbuf", size, True)
-    source = _copied(sink) if is_in_place(sendbuf) else _bytes(sendbuf, "sendbuf", size, False)
+    sink = typed_blocks(recvbuf, "recvbuf", size, True)
+    source = (_copied(sink) if is_in_place(sendbuf) else
+              typed_blocks(sendbuf, "sendbuf", size, False))
     _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
         raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} bytes from this rank itself, "
@@ -209,21 +233,13 @@ def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
                   sink.displs)
 
 
-def check_count(count: Any, argument: str) -> int:
-    """Return a count if it is a non-negative integer."""
-    if isinstance(count, bool) or not hasattr(count, "__index__"):
-        raise ArgumentTypeError(argument, f"counts are integers, got {count!r}")
-    if count < 0:
-        raise ArgumentError(argument, f"counts are not negative, got {count}")
-    return int(count)
-
-
 def itemsize(datatype: MPI.Datatype) -> int:
     """Bytes of one element."""
     return element_type(datatype).itemsize
 
 
 def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) -> Call:
+    _check_operator(op, name)
     in_place = is_in_place(sendbuf) or sendbuf is recvbuf
     sink = buffer_of(recvbuf, "recvbuf", writable=True)
     source = sink if in_place else buffer_of(sendbuf, "sendbuf")
@@ -308,6 +324,13 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
                                   "pass separate memory, or MPI.IN_PLACE")
 
 
+def _check_operator(op: Any, collective: str) -> None:
+    """Raise unless it is an operator, which mpi4py too would refuse."""
+    if not isinstance(op, MPI.Op):
+        raise ArgumentTypeError("op", f"{collective} needs an MPI.Op, got {type(op).__name__}",
+                                "make one with MPI.Op.Create")
+
+
 def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
     """The operator exists for the buffer's elements, and can be applied where they lie."""
     check_op(op, buffer.dtype, collective)
@@ -344,27 +367,6 @@ def _copied(sink: Buffer) -> Buffer:
             synchronize()  # the first messages leave without any work before them
 
     return sink._replace(array=array, load=load, store=None)
-
-
-def _bytes(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
-    """Resolve an alltoallw specification, whose blocks have a type and a place in bytes each."""
-    try:
-        obj, *rest, types = spec
-        counts, displs = (rest if len(rest) == 2 else rest[0]) if rest else ([1] * size, [0] * size)
-        fits = len(types) == len(counts) == len(displs) == size
-    except (TypeError, ValueError):
-        fits = False
-    if not fits or not all(isinstance(t, MPI.Datatype) for t in types):
-        raise NativeOnly("unknown form; mpi4py says what is wrong with it")
-    counts = [check_count(c, argument) for c in counts]
-    displs = [check_count(d, argument) for d in displs]
-    if MPI.DATATYPE_NULL in types:
-        raise NativeOnly("no datatype; mpi4py says what is wrong with it")
-    if any(map(is_packed, types)):
-        return packed(obj, list(map(Block, types, counts, displs)), argument, writable)
-    nbytes = [count * t.Get_size() for count, t in zip(counts, types)]
-    return buffer_of([obj, (nbytes, displs), MPI.BYTE], argument, vector=True, blocks=size,
-                   writable=writable, raw=True)
 
 
 def _amount(buffer: Buffer, count: int) -> str:

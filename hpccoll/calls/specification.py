@@ -9,13 +9,13 @@ where the MPI library moves device memory, and staged through host memory elsewh
 A collective without an operator only moves elements. Ranks may describe these by different types,
 so its buffers are resolved ``raw``: as bytes, packed ones where the type is derived.
 
-What hpccoll does not serve (derived datatypes with an operator, objects) raises
-:class:`NativeOnly`, and the call falls through to mpi4py, with mpi4py's own behaviour and errors.
+What hpccoll does not serve (derived datatypes with an operator, for example) raises
+:class:`~hpccoll.calls.native.NativeOnly`, and the call falls through to mpi4py, with mpi4py's own
+behaviour. What mpi4py does not understand either is an error that names the argument.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import index
@@ -23,16 +23,17 @@ from typing import Any, NamedTuple
 
 import numpy
 from mpi4py import MPI
-from mpi4py.util import dtlib
 
-from hpccoll.arrays import device
-from hpccoll.arrays.half import is_bfloat16
+from hpccoll.calls.datatypes import datatype_of, element_type, is_packed
+from hpccoll.calls.memory import memory_of
+from hpccoll.calls.native import (
+    NativeOnly,
+    check_address,
+    check_type_known,
+    check_understood,
+)
 from hpccoll.calls.packed import Block, Packed
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
-
-
-class NativeOnly(Exception):
-    """The call is for the native implementation; never seen by users."""
 
 
 class Buffer(NamedTuple):
@@ -59,7 +60,7 @@ class Buffer(NamedTuple):
     store: Callable[[], None] | None = None
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # MPI's word; tuple.count is not used
         """Elements in all."""
         return sum(self.counts)
 
@@ -67,20 +68,6 @@ class Buffer(NamedTuple):
 def is_in_place(spec: Any) -> bool:
     """Tell whether a specification means ``MPI.IN_PLACE``."""
     return spec is None or spec is MPI.IN_PLACE or type(spec) is type(MPI.IN_PLACE)
-
-
-def is_staged(spec: Any) -> bool:
-    """Tell whether a specification names device memory that the MPI library cannot move."""
-    obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
-    return (type(obj) is not numpy.ndarray and device.is_device(obj) and device.is_served()
-            and not device.mpi_moves_device_memory())
-
-
-def staged(spec: Any, argument: str, writable: bool) -> tuple[Any, Callable[[], None] | None]:
-    """The same specification on a copy in host memory, and how to bring the result back."""
-    obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
-    host, _, store = device.borrow(obj, argument, writable)
-    return host if rest is None else [host, *rest], store
 
 
 def buffer_of(spec: Any, argument: str, *, blocks: int | None = None, vector: bool = False,
@@ -97,18 +84,48 @@ def buffer_of(spec: Any, argument: str, *, blocks: int | None = None, vector: bo
 
     Raises:
         BufferArgumentError: read-only, not contiguous, or too small.
+        ArgumentTypeError: no buffer, or elements without an MPI type.
         ArgumentError: counts or displacements that make no sense.
         NativeOnly: a form only the native implementation serves.
     """
-    obj, counts, displs, datatype = split(spec, vector)
+    try:
+        return _resolved(spec, argument, blocks, vector, writable, raw)
+    except NativeOnly:
+        _check_native(spec, argument, blocks, vector, writable, raw)
+        raise
+
+
+def _check_native(spec: Any, argument: str, blocks: int | None, vector: bool, writable: bool,
+                  raw: bool) -> None:
+    """Raise for a specification that is malformed for mpi4py, too."""
+    obj, counts, displs, datatype = split(spec, argument, vector)
+    if not vector:
+        check_understood(spec, argument, writable)
+    else:
+        # Counts of several blocks only make sense to mpi4py where there are as many ranks.
+        check_understood([obj, *([0] if counts is not None else []), datatype]
+                         if isinstance(spec, (list, tuple)) else spec, argument, writable)
+        counts, displs = _vector(0, counts, displs, blocks or 1, argument)
+        if any(counts):
+            check_address(obj, min(displ for count, displ in zip(counts, displs) if count),
+                          datatype, argument)
+    if not raw and datatype is None:
+        check_type_known(obj, argument)
+
+
+def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writable: bool,
+              raw: bool) -> Buffer:
+    """What :func:`buffer_of` returns; ``NativeOnly`` for anything that hpccoll cannot judge."""
+    obj, counts, displs, datatype = split(spec, argument, vector)
     typed = raw and isinstance(datatype, MPI.Datatype)
-    if raw and obj is None and spec is not None:
-        obj = bytearray()  # who has nothing needs no memory
+    if raw and spec is not None and (obj is None or type(obj) is type(MPI.BOTTOM)
+                                     and counts is None and datatype is not None):
+        obj = bytearray()  # there are no elements, so no memory is needed
     if typed and is_packed(datatype):
         return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
     if obj is None or type(obj) is type(MPI.BOTTOM):
         raise NativeOnly("MPI.BOTTOM")
-    memory, namespace, store = _memory(obj, argument, writable, typed)
+    memory, namespace, store = memory_of(obj, argument, writable, typed)
     datatype = _datatype(datatype, memory)
     if raw and is_packed(datatype):
         return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
@@ -140,19 +157,71 @@ def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> 
     """
     memory, bring = None, None
     if type(obj) is not type(MPI.BOTTOM):
-        memory, namespace, bring = _memory(obj, argument, writable, True)
+        memory, namespace, bring = memory_of(obj, argument, writable, True)
         if namespace is not numpy:
             raise NativeOnly("derived datatypes in device memory")
-    made = Packed(memory, blocks, writable)
+    form = Packed(memory, blocks, writable)
 
     def store() -> None:
-        made.store()
+        form.store()
         if bring is not None:
             bring()
 
     counts = [block.nbytes for block in blocks]
-    return Buffer(made.array, MPI.BYTE, counts, [0, *accumulate(counts[:-1])], None, numpy,
-                  made.load, store if writable else None)
+    return Buffer(form.array, MPI.BYTE, counts, [0, *accumulate(counts[:-1])], None, numpy,
+                  form.load, store if writable else None)
+
+
+def typed_blocks(spec: Any, argument: str, size: int, writable: bool) -> Buffer:
+    """Resolve the specification of an alltoallw: blocks with a type and a place in bytes each.
+
+    Raises:
+        ArgumentError, BufferArgumentError, NativeOnly: as :func:`buffer_of`.
+    """
+    remedy = "pass [buffer, (counts, displacements in bytes), types], one of each per rank"
+    obj, counts, displs, types = _typed_parts(spec, argument, remedy)
+    if counts is None and displs is None:
+        counts, displs = [1] * size, [0] * size
+    lists = []
+    for parts, name in (counts, "counts"), (displs, "displacements"), (types, "types"):
+        try:
+            lists.append(list(parts))
+        except TypeError:
+            raise ArgumentTypeError(argument, f"has {parts!r} in the place of {name}", remedy
+                                    ) from None
+        if len(lists[-1]) != size:
+            raise ArgumentError(argument, f"has {len(lists[-1])} {name} for {size} ranks", remedy)
+    counts, displs, types = lists
+    for datatype in types:
+        if not isinstance(datatype, MPI.Datatype):
+            raise ArgumentTypeError(argument, f"has {datatype!r} among its types", remedy)
+    counts = [check_count(count, argument) for count in counts]
+    displs = [check_count(displ, argument) for displ in displs]
+    try:
+        if MPI.DATATYPE_NULL in types:
+            raise NativeOnly("no datatype; mpi4py says what is wrong with it")
+        if any(map(is_packed, types)):
+            return packed(obj, list(map(Block, types, counts, displs)), argument, writable)
+    except NativeOnly:
+        check_understood([obj, 0, MPI.BYTE], argument, writable)
+        raise
+    nbytes = [count * datatype.Get_size() for count, datatype in zip(counts, types)]
+    return buffer_of([obj, (nbytes, displs), MPI.BYTE], argument, vector=True, blocks=size,
+                     writable=writable, raw=True)
+
+
+def _typed_parts(spec: Any, argument: str, remedy: str) -> tuple[Any, Any, Any, Any]:
+    """Take an alltoallw specification apart: (buffer, counts, displacements, types)."""
+    try:
+        obj, *rest, types = spec
+        if len(rest) == 1:
+            rest = [*rest[0]]
+        counts, displs = rest or (None, None)
+    except (TypeError, ValueError):
+        problem = (f"is a {type(spec).__name__}" if not isinstance(spec, (list, tuple)) else
+                   f"is a {type(spec).__name__} of other parts")
+        raise ArgumentTypeError(argument, problem, remedy) from None
+    return obj, counts, displs, types
 
 
 def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argument: str,
@@ -161,7 +230,7 @@ def _derived(obj: Any, counts: Any, displs: Any, datatype: MPI.Datatype, argumen
     _, extent = datatype.Get_extent()
     available = 0
     if counts is None:
-        available, extra = divmod(_memory(obj, argument, writable, True)[0].nbytes, extent or 1)
+        available, extra = divmod(memory_of(obj, argument, writable, True)[0].nbytes, extent or 1)
         if extra or extent <= 0:
             raise NativeOnly("no whole number of elements; mpi4py says what is wrong with it")
     counts, displs = _places(available, counts, displs, blocks, argument, vector)
@@ -173,8 +242,8 @@ def _places(available: int, counts: Any, displs: Any, blocks: int | None, argume
             vector: bool) -> tuple[Sequence[int], Sequence[int]]:
     """Counts and displacements of a specification, in elements, of which so many there are."""
     if vector:
-        return _vector(available, counts, displs, blocks, argument)
-    displ = _integer(displs or 0, argument)
+        return _vector(available, counts, displs, blocks or 1, argument)
+    displ = 0 if displs is None else _integer(displs, argument)
     if counts is None:
         counts = available - displ
         if blocks and counts % blocks:
@@ -186,8 +255,12 @@ def _places(available: int, counts: Any, displs: Any, blocks: int | None, argume
     return [counts], [displ]
 
 
-def split(spec: Any, vector: bool) -> tuple[Any, Any, Any, Any]:
-    """Take a specification apart: (buffer, counts, displacements, datatype)."""
+def split(spec: Any, argument: str, vector: bool) -> tuple[Any, Any, Any, Any]:
+    """Take a specification apart: (buffer, counts, displacements, datatype).
+
+    Raises:
+        ArgumentError: it has too few or too many parts.
+    """
     if not isinstance(spec, (list, tuple)):
         return spec, None, None, None
     counts = displs = datatype = None
@@ -200,54 +273,16 @@ def split(spec: Any, vector: bool) -> tuple[Any, Any, Any, Any]:
     elif len(spec) == 4:
         obj, counts, displs, datatype = spec
     else:
-        raise NativeOnly("unknown form; mpi4py says what is wrong with it")
+        raise ArgumentError(argument, f"is a {type(spec).__name__} of {len(spec)}, but a buffer is "
+                                      "given by 2 to 4 things",
+                            "pass [buffer, count, type], or a NumPy array of the numbers")
     # Of the v-forms, a list in this place holds the counts of all ranks.
     if len(spec) < 4 and isinstance(counts, tuple if vector else (tuple, list)):
         if len(counts) != 2:
-            raise NativeOnly("unknown form; mpi4py says what is wrong with it")
+            raise ArgumentError(argument, f"has {len(counts)} things in the place of counts and "
+                                          "displacements", "pass (counts, displacements)")
         counts, displs = counts
     return obj, counts, displs, datatype
-
-
-def native_form(spec: Any) -> Any:
-    """The specification as mpi4py understands it, which moves bfloat16 as 16-bit words."""
-    obj, *rest = spec if isinstance(spec, (list, tuple)) and spec else (spec,)
-    typed = any(isinstance(part, (MPI.Datatype, str)) or isinstance(part, (list, tuple))
-                and any(isinstance(one, MPI.Datatype) for one in part) for part in rest)
-    if typed or not isinstance(obj, numpy.ndarray) or not is_bfloat16(obj.dtype):
-        return spec
-    return [obj, *rest, MPI.UINT16_T]
-
-
-def _memory(obj: Any, argument: str, writable: bool, typed: bool = False):
-    """Flat array over an object's memory, its namespace, and how to store results back.
-
-    Where the elements are ``typed`` otherwise, the type of the array's own does not matter.
-    """
-    if isinstance(obj, numpy.ndarray):
-        # As mpi4py sees it: subclasses compute, and cut themselves, in ways of their own.
-        array = numpy.asarray(obj)
-    elif device.is_device(obj):
-        if not device.is_served():
-            raise NativeOnly("device memory without CuPy")
-        return device.borrow(obj, argument, writable)
-    else:
-        try:
-            array = numpy.asarray(memoryview(obj))
-        except (TypeError, ValueError, BufferError) as error:
-            raise NativeOnly(str(error)) from error
-    dtype = array.dtype
-    if dtype.hasobject or not dtype.itemsize or not typed and (
-            not dtype.isnative or dtype.kind not in "biufcV"):
-        raise NativeOnly("objects, byte order, texts, times")
-    if writable and not array.flags.writeable:
-        raise BufferArgumentError(argument, "is read-only, but the collective writes it")
-    if array.flags.c_contiguous:
-        return array.reshape(-1), numpy, None
-    if array.flags.f_contiguous:
-        return array.T.reshape(-1), numpy, None
-    raise BufferArgumentError(argument, "is not contiguous", "pass a contiguous copy "
-                                                             "(numpy.ascontiguousarray)")
 
 
 def _datatype(datatype: Any, memory: Any) -> MPI.Datatype:
@@ -262,72 +297,6 @@ def _datatype(datatype: Any, memory: Any) -> MPI.Datatype:
         raise NativeOnly(str(error)) from error
 
 
-@functools.cache
-def datatype_of(dtype: numpy.dtype) -> MPI.Datatype:
-    """The MPI type of a NumPy dtype; (value, index) structures map to MPI's pair types.
-
-    MPI has no bfloat16: a type of our own is as large, and nothing else.
-    """
-    if is_bfloat16(dtype):
-        made = MPI.UINT16_T.Dup()
-        made.Set_name(dtype.name)
-        _element_types[made.handle] = dtype
-        return made
-    if dtype.names is None:
-        return MPI.Datatype.fromcode(dtype.char if dtype.kind != "b" else "?")
-    for pair in PAIRS:
-        like = element_type(pair)
-        if (len(dtype.names) == 2 and dtype.itemsize == like.itemsize
-                and [dtype.fields[n][:2] for n in dtype.names]
-                == [like.fields[n][:2] for n in like.names]):
-            return pair
-    raise KeyError(f"no MPI datatype for {dtype}")
-
-
-#: MPI's (value, index) types, for MAXLOC and MINLOC.
-PAIRS = (MPI.DOUBLE_INT, MPI.FLOAT_INT, MPI.TWOINT, MPI.LONG_INT, MPI.SHORT_INT,
-         MPI.LONG_DOUBLE_INT)
-
-_element_types: dict[int, numpy.dtype | None] = {}
-
-
-def element_type(datatype: MPI.Datatype) -> numpy.dtype | None:
-    """The NumPy dtype of a predefined MPI type; ``None`` for derived types."""
-    handle = datatype.handle
-    if handle not in _element_types:
-        if not datatype.is_predefined or datatype == MPI.DATATYPE_NULL:
-            # Not remembered: a freed derived type's handle is used again for another one.
-            return None
-        try:
-            dtype = numpy.dtype(dtlib.to_numpy_dtype(datatype))
-        except (ValueError, TypeError):
-            return None
-        same = dtype.itemsize == datatype.Get_extent()[1] and dtype.kind in "biufcV"
-        _element_types[handle] = dtype if same else None
-    return _element_types[handle]
-
-
-def is_packed(datatype: MPI.Datatype) -> bool:
-    """Tell whether elements of an MPI type have to be packed: it was made of others, and is not
-    ours for bfloat16; or it has gaps, as the types of some (value, index) pairs have."""
-    dtype = element_type(datatype)
-    if dtype is not None:
-        return dtype.names is not None and datatype.Get_size() != dtype.itemsize
-    return datatype != MPI.DATATYPE_NULL and (
-        not datatype.is_predefined or datatype.Get_size() != datatype.Get_extent()[1])
-
-
-def lasting(spec: Any, made: list[MPI.Datatype]) -> Any:
-    """The same specification with derived datatypes of its own, which are added to a list: the
-    caller may free his own."""
-    if isinstance(spec, (list, tuple)):
-        return type(spec)(lasting(part, made) for part in spec)
-    if isinstance(spec, MPI.Datatype) and spec != MPI.DATATYPE_NULL and not spec.is_predefined:
-        made.append(spec.Dup())
-        return made[-1]
-    return spec
-
-
 def _elements(memory: Any, dtype: numpy.dtype, argument: str, whole: bool) -> Any:
     """The memory as an array of elements of a dtype."""
     if memory.dtype == dtype:
@@ -338,6 +307,19 @@ def _elements(memory: Any, dtype: numpy.dtype, argument: str, whole: bool) -> An
         raise ArgumentError(argument, f"{raw.size} bytes are no whole number of elements of "
                                       f"{dtype.itemsize} bytes")
     return raw[:raw.size - extra].view(dtype)
+
+
+def check_count(count: Any, argument: str) -> int:
+    """Return a count if it is a non-negative integer."""
+    try:
+        number = None if isinstance(count, bool) else index(count)
+    except TypeError:
+        number = None
+    if number is None:
+        raise ArgumentTypeError(argument, f"counts are integers, got {count!r}")
+    if number < 0:
+        raise ArgumentError(argument, f"counts are not negative, got {number}")
+    return number
 
 
 def _integer(value: Any, argument: str) -> int:
@@ -370,19 +352,20 @@ def _vector(available: int, counts: Any, displs: Any, blocks: int,
     return counts, displs
 
 
-def _sequence(values: Any, blocks: int, argument: str, spread: Callable) -> list[int]:
+def _sequence(values: Any, blocks: int, argument: str,
+              spread: Callable[[int], list[int]]) -> list[int]:
     try:
         return spread(_integer(values, argument))
     except ArgumentTypeError:
         pass
     try:
-        found = values.tolist() if isinstance(values, numpy.ndarray) else list(values)
+        numbers = list(values.tolist() if isinstance(values, numpy.ndarray) else values)
     except TypeError:
         raise ArgumentTypeError(argument, f"expected counts or displacements, got {values!r}"
                                 ) from None
-    if len(found) != blocks:
-        raise ArgumentError(argument, f"{len(found)} counts or displacements for {blocks} ranks")
-    return [_integer(value, argument) for value in found]
+    if len(numbers) != blocks:
+        raise ArgumentError(argument, f"{len(numbers)} counts or displacements for {blocks} ranks")
+    return [_integer(value, argument) for value in numbers]
 
 
 def overlap(one: Buffer, other: Buffer) -> bool:
@@ -390,7 +373,7 @@ def overlap(one: Buffer, other: Buffer) -> bool:
     if one.namespace is not numpy or other.namespace is not numpy:
         return False
     if len(one.counts) == len(other.counts) == 1:
-        return numpy.may_share_memory(*map(_used, (one, other)))
+        return bool(numpy.may_share_memory(*map(_used, (one, other))))
     reached = [0, 0]
     # Blocks of one buffer may lie between those of the other.
     for start, stop, side in sorted(_spans(one, 0) + _spans(other, 1)):

@@ -17,7 +17,8 @@ from numpy import ndarray
 
 from hpccoll.calls.call import Call, lacks_mpi_type
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.specification import NativeOnly, is_staged, native_form
+from hpccoll.calls.memory import is_staged
+from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.comm.cache import IN_PLACE, CallCache, Location, Signature, address, plain, usable
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method

@@ -11,7 +11,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call, is_loaded
-from hpccoll.calls.specification import is_staged, staged
+from hpccoll.calls.memory import is_staged, staged
 from hpccoll.comm.base import Base, spelled
 from hpccoll.comm.cache import Location, Signature, counted
 from hpccoll.comm.methods import (
@@ -243,12 +243,12 @@ class Blocking(Base):
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...]) -> None:
     """Call the native method, on host copies of device memory that it cannot reach."""
     if not any(map(is_staged, args)):
-        method.native(comm, *args)
+        method.serve_native(comm, *args)
         return
     written = 0 if method.name == "bcast" else 1
     places = [staged(arg, "buffer", index == written) if is_staged(arg) else (arg, None)
               for index, arg in enumerate(args)]
-    method.native(comm, *(arg for arg, _ in places))
+    method.serve_native(comm, *(arg for arg, _ in places))
     for _, store in places:
         if store is not None:
             store()

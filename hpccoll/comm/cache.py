@@ -23,7 +23,7 @@ import numpy
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.specification import native_form
+from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.small_calls import MAKERS, Small
 from hpccoll.ir.operators import OPERATORS

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from hpccoll.calls import resolve
 from hpccoll.calls.call import METHODS, Call
+from hpccoll.calls.native import call_native
 from hpccoll.tune.choose import BLOCKING, NONBLOCKING, PERSISTENT
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Method:
     def serve(self, comm: Base, *args: Any) -> Any:
         """Serve a call that is not like an earlier one."""
         return comm._serve(self, args)
+
+    def serve_native(self, comm: MPI.Intracomm, *args: Any, **options: Any) -> Any:
+        """Call the MPI library's method; what it finds wrong is raised as hpccoll's error."""
+        return call_native(self.native, "buf" if self.name == "bcast" else "sendbuf", comm, *args,
+                           **options)
 
 
 BARRIER = Method("barrier", resolve.barrier, native.Barrier)

@@ -144,7 +144,7 @@ class Nonblocking(Base):
             refuse_staged(method, args)
             if call is not None:
                 self._cache.store(method, args, method.native)
-            return method.native(self, *spelled(call, args))
+            return method.serve_native(self, *spelled(call, args))
         context = self._private()
         plan = plan_for(context, call, choice)
         execution = prepare(context, call, plan, context.next_tag(), own_scratch=True)

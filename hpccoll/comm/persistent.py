@@ -15,7 +15,8 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call, is_loaded
-from hpccoll.calls.specification import is_staged, lasting
+from hpccoll.calls.datatypes import lasting
+from hpccoll.calls.memory import is_staged
 from hpccoll.comm.base import Base, refuse_staged, spelled
 from hpccoll.comm.methods import (
     ALLGATHER_INIT,
@@ -143,7 +144,7 @@ class Persistent(Base):
             _, choice = self._choose(method, call)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
-            return method.native(self, *spelled(call, args), info=info)
+            return method.serve_native(self, *spelled(call, args), info=info)
         if not is_loaded(call) and not any(map(is_staged, args)):
             return self._request(call, choice)
         # Its input is a copy, which has to be taken again at every start.

@@ -45,7 +45,7 @@ def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> S
         if (type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and given is op and type(root) is int and 0 <= root < size
                 and sendbuf.base is None
-                and (recvbuf is None or type(recvbuf) is ndarray
+                and (recvbuf is None and root != comm.Get_rank() or type(recvbuf) is ndarray
                      and recvbuf.nbytes == sendbuf.nbytes and recvbuf.dtype is dtype
                      and recvbuf.base is None and recvbuf is not sendbuf)):
             Reduce(comm, sendbuf, recvbuf, given, root)

@@ -35,6 +35,14 @@ class RootError(ArgumentError, HasErrorClass):
     code = MPI.ERR_ROOT
 
 
+class MpiArgumentError(ArgumentError, HasErrorClass):
+    """The MPI library refuses an argument, for the reason that its error class says."""
+
+    def __init__(self, argument: str, problem: str, code: int):
+        self.code = code
+        ArgumentError.__init__(self, argument, problem)
+
+
 class OperatorError(ArgumentTypeError, HasErrorClass):
     """The reduction operator does not exist for the element type."""
 

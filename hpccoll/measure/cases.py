@@ -19,7 +19,7 @@ from mpi4py import MPI
 from hpccoll.arrays.half import BFLOAT16, is_bfloat16
 from hpccoll.arrays.kernels import check_op
 from hpccoll.calls.call import METHODS
-from hpccoll.calls.specification import datatype_of
+from hpccoll.calls.datatypes import datatype_of
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, Collective, Wanted
 from hpccoll.ir.operators import OPERATORS

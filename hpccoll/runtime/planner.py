@@ -16,7 +16,8 @@ from hpccoll.algorithms import schedule as make_schedule
 from hpccoll.arrays.device import synchronizer
 from hpccoll.arrays.kernels import accumulator_factory, kernel
 from hpccoll.calls.call import Call
-from hpccoll.calls.specification import Buffer, element_type
+from hpccoll.calls.datatypes import element_type
+from hpccoll.calls.specification import Buffer
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.schedule import Schedule
 from hpccoll.proof.verifier import verify

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.calls.specification import datatype_of
+from hpccoll.calls.datatypes import datatype_of
 from hpccoll.testing import exact
 
 #: Methods in lower case, whose calls :func:`cases` makes.

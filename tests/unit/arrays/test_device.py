@@ -10,7 +10,9 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays import device
 from hpccoll.calls import resolve
-from hpccoll.calls.specification import NativeOnly, buffer_of, is_staged
+from hpccoll.calls.memory import is_staged
+from hpccoll.calls.native import NativeOnly
+from hpccoll.calls.specification import buffer_of
 from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.ir.collectives import COLLECTIVES

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.arrays import half, kernels
 from hpccoll.arrays.half import BLOCK, FEW
-from hpccoll.calls.specification import datatype_of
+from hpccoll.calls.datatypes import datatype_of
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
 from hpccoll.runtime.executor import Execution, Memory

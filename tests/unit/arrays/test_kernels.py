@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.arrays import kernels
-from hpccoll.calls.specification import PAIRS, datatype_of, element_type
+from hpccoll.calls.datatypes import PAIRS, datatype_of, element_type
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.testing.exact import inputs, reduced, wrong

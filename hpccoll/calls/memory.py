@@ -1,0 +1,86 @@
+"""The memory of an object: as a flat array, on the host or on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from hpccoll.arrays import device
+from hpccoll.calls.native import NativeOnly
+from hpccoll.errors import ArgumentTypeError, BufferArgumentError, HpccollError
+
+#: A flat array, its namespace, and what brings results back to where they belong.
+Memory = tuple[Any, Any, Callable[[], None] | None]
+
+
+def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
+              ) -> Memory:
+    """Flat array over an object's memory, its namespace, and how to store results back.
+
+    Where the elements are ``typed`` otherwise, the type of the array's own does not matter.
+    """
+    if isinstance(obj, numpy.ndarray):
+        # As mpi4py sees it: subclasses compute, and cut themselves, in ways of their own.
+        array = numpy.asarray(obj)
+    elif _is_device(obj, argument):
+        return _device_memory(obj, argument, writable)
+    else:
+        try:
+            array = numpy.asarray(memoryview(obj))
+        except (TypeError, ValueError, BufferError) as error:
+            raise NativeOnly(str(error)) from error
+    dtype = array.dtype
+    if dtype.hasobject or not dtype.itemsize or not typed and (
+            not dtype.isnative or dtype.kind not in "biufcV"):
+        raise NativeOnly("objects, byte order, texts, times")
+    if writable and not array.flags.writeable:
+        raise BufferArgumentError(argument, "is read-only, but the collective writes it")
+    if array.flags.c_contiguous:
+        return array.reshape(-1), numpy, None
+    if array.flags.f_contiguous:
+        return array.T.reshape(-1), numpy, None
+    raise BufferArgumentError(argument, "is not contiguous", "pass a contiguous copy "
+                                                             "(numpy.ascontiguousarray)")
+
+
+def _is_device(obj: Any, argument: str) -> bool:
+    """Tell whether an object holds device memory; some raise when asked.
+
+    Raises:
+        ArgumentTypeError: it raised an error, such as PyTorch's for tensors that need gradients.
+    """
+    try:
+        return device.is_device(obj)
+    except Exception as error:
+        raise ArgumentTypeError(argument, f"cannot be used: {error}") from error
+
+
+def _device_memory(obj: Any, argument: str, writable: bool) -> Memory:
+    """What :func:`memory_of` returns, for device memory."""
+    if not device.is_served():
+        raise NativeOnly("device memory without CuPy")
+    try:
+        return device.borrow(obj, argument, writable)
+    except HpccollError:
+        raise
+    except Exception as error:
+        if device.mpi_moves_device_memory():
+            raise NativeOnly("elements that CuPy has no type for") from error
+        raise ArgumentTypeError(argument, f"CuPy cannot use it: {error}",
+                                "pass it as integers of the same size") from error
+
+
+def is_staged(spec: Any) -> bool:
+    """Tell whether a specification names device memory that the MPI library cannot move."""
+    obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
+    return (type(obj) is not numpy.ndarray and device.is_device(obj) and device.is_served()
+            and not device.mpi_moves_device_memory())
+
+
+def staged(spec: Any, argument: str, writable: bool) -> tuple[Any, Callable[[], None] | None]:
+    """The same specification on a copy in host memory, and how to bring the result back."""
+    obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
+    host, _, store = device.borrow(obj, argument, writable)
+    return host if rest is None else [host, *rest], store
