@@ -9,7 +9,7 @@ from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import shortlist, survey, survey_plan
 from hpccoll.runtime.context import existing
-from hpccoll.tune.fingerprint import here
+from hpccoll.tune.table import fingerprint
 from hpccoll.tune.table import Candidate
 
 pytestmark = pytest.mark.mpi
@@ -23,7 +23,7 @@ def machine():
     comm = hpccoll.Comm(WORLD.Dup())
     assert comm.topology.size == WORLD.size
     context = existing(comm)
-    found = here(context.topology, context.oversubscribed)
+    found = fingerprint(context.topology, context.place.oversubscribed)
     comm.Free()
     return found
 
