@@ -24,7 +24,7 @@ X = numpy.arange(12.0)
 @pytest.mark.parametrize("spec", [
     [MPI.BOTTOM, 0, MPI.DOUBLE], [None, 0, MPI.DOUBLE], [MPI.BOTTOM, MPI.DOUBLE],
     Tensor(), [Tensor(), 3], [Tensor(), MPI.UINT16_T], [Tensor(code=BFLOAT), MPI.UINT16_T]],
-    ids=str)
+    ids=["BOTTOM, 0", "None, 0", "BOTTOM", "tensor", "tensor, 3", "tensor, type", "bfloat16, type"])
 def test_what_mpi4py_serves_is_left_to_it(spec):
     with pytest.raises(NativeOnly):
         buffer_of(spec, "b", writable=True)
