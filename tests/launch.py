@@ -36,7 +36,7 @@ MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.p
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
     3: (*MORE, *(f"tests/mpi/test_{name}.py" for name in (
-        "bfloat16", "malformed", "objects", "probe", "survey", "tune"))),
+        "bfloat16", "malformed", "mpi4py_names", "objects", "probe", "tune"))),
     4: MORE,
     max(SIZES): BY_SIZE}
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
