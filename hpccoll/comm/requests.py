@@ -12,7 +12,7 @@ that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mpi4py import MPI
 
@@ -20,8 +20,13 @@ from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.progress import NULL, PROGRESS, Operation, PersistentOperation, Underway, cell
 
+if TYPE_CHECKING:
+    _Methods = MPI.Request
+else:
+    _Methods = object  # whatever it is mixed into has them
 
-class Driven(MPI.Request):
+
+class Driven(_Methods):
     """Completion methods of a request behind which stands an operation."""
 
     _operation: Underway | None = None
@@ -34,7 +39,8 @@ class Driven(MPI.Request):
         """
         if self._operation is not None:
             self._operation.wait()
-        return self._settle(super().Wait, status)
+        self._settle(super().Wait, status)
+        return True
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over."""
@@ -60,7 +66,7 @@ class Driven(MPI.Request):
 
     cancel = Cancel
 
-    def _settle(self, method: Callable, status: MPI.Status | None) -> bool:
+    def _settle(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
         """Complete the MPI request, and raise what went wrong with the collective."""
         operation = self._operation
         if operation is None:
@@ -75,7 +81,7 @@ class Driven(MPI.Request):
         return flag
 
 
-class Request(Driven):
+class Request(Driven, MPI.Request):
     """A nonblocking collective that hpccoll runs."""
 
     def __new__(cls, operation: Operation) -> Request:
