@@ -1,6 +1,7 @@
 """Collective operations for supercomputer jobs, proved before they run.
 
-Layout from the ground up. A room imports only rooms that stand before it in this list; a test reads it.
+Layout from the ground up. A room imports only rooms that stand before it in this list; a test
+reads it.
 
     errors units atomic_file                         what every room may use
     ir algorithms proof explain simulator            the idea: standard library only

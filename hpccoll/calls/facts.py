@@ -1,7 +1,7 @@
 """What every rank knows of a call: all that a choice may depend on.
 
-Ranks choose without talking to each other, so they must choose by the same facts. Buffers, addresses,
-whether a call is in place, and counts that only some ranks know are no facts.
+Ranks choose without talking to each other, so they must choose by the same facts. Buffers,
+addresses, whether a call is in place, and counts that only some ranks know are no facts.
 """
 
 from __future__ import annotations

@@ -281,7 +281,8 @@ def _blocks(name: str, collective: str, source: Buffer | None, sink: Buffer | No
         nbytes = sum(counts) * _itemsize(one)
     return Call(name, collective, source, sink, one.datatype, op, root, in_place, nbytes, uniform,
                 (tuple(counts), displs and tuple(displs), base, offset),
-                lambda s, rank: layouts.block_layout(s, rank, counts, in_place, displs, base, offset),
+                lambda s, rank: layouts.block_layout(s, rank, counts, in_place, displs, base,
+                                                     offset),
                 nbytes is not None)
 
 

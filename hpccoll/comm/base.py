@@ -3,8 +3,8 @@
     arguments --resolve--> Call --facts_of--> CallFacts --choose--> Choice --plan_for--> Plan
                                                                               --prepare--> Execution
 
-Blocking, nonblocking and persistent methods are siblings: each serves a choice in a way of its own, and
-what comes before is the same for all.
+Blocking, nonblocking and persistent methods are siblings: each serves a choice in a way of its
+own, and what comes before is the same for all.
 """
 
 from __future__ import annotations

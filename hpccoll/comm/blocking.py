@@ -1,7 +1,7 @@
 """The blocking upper-case collectives of mpi4py, served by hpccoll where it can.
 
-Every method has mpi4py's name, parameters and meaning. Arguments are checked before any message is sent;
-what hpccoll does not serve goes to the MPI library's method unchanged.
+Every method has mpi4py's name, parameters and meaning. Arguments are checked before any message is
+sent; what hpccoll does not serve goes to the MPI library's method unchanged.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from hpccoll.tune.online import Trial
 class Blocking(Base):
     """The 17 blocking collectives.
 
-    Each is served by what :meth:`Base._lookup` knows of calls like it, or else by :meth:`_serve_blocking`.
-    Six look for small calls first (:mod:`hpccoll.comm.small_calls`).
+    Each is served by what :meth:`Base._lookup` knows of calls like it, or else by
+    :meth:`_serve_blocking`. Six look for small calls first (:mod:`hpccoll.comm.small_calls`).
     """
 
     def Barrier(self) -> None:
@@ -231,7 +231,7 @@ class Blocking(Base):
         self._cache.learn_threshold(method.name, end, one.dtype, call.op, self.Get_size())
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
-        """Make the call for the candidate whose turn it is, as if somebody had asked for that one."""
+        """Make the call for the candidate whose turn it is, as if somebody had asked for it."""
         context, wishes = self._private(), self._wishes
         self._want({**wishes, method.name: Choice(trial.candidate.name)})
         try:

@@ -1,10 +1,10 @@
 """The cache of calls: a call like an earlier one is served without resolving or choosing again.
 
-Two calls have one *signature* if they are of the same method, on arrays of the same sizes and types, with the
-same operator and root. All ranks have seen the same signatures, so all take the same path: where
-the MPI library served before, it serves again; what hpccoll prepared before is re-run if the arrays are at
-the same addresses. If not, this rank takes the slow path, which ends at the same plan; other
-ranks are unaffected.
+Two calls have one *signature* if they are of the same method, on arrays of the same sizes and
+types, with the same operator and root. All ranks have seen the same signatures, so all take the
+same path: where the MPI library served before, it serves again; what hpccoll prepared before is
+re-run if the arrays are at the same addresses. If not, this rank takes the slow path, which ends
+at the same plan; other ranks are unaffected.
 
     small calls ----> native                    by bytes             (small_calls)
     repeats --------> execution                 by id of the output  (same arrays, surely)

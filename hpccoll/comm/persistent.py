@@ -137,7 +137,7 @@ class Persistent(Base):
 
     # -- how they are served -----------------------------------------------------------------
     def _prepare(self, method: Method, info: Info, *args: Any) -> MPI.Prequest:
-        """Check the arguments, and prepare an algorithm that was asked for, or the native method."""
+        """Check the arguments; prepare an algorithm that was asked for, or the native method."""
         call = self._resolve(method, args)
         choice = None
         if call is not None:

@@ -1,9 +1,9 @@
 """Small calls: told by their bytes, before anything else is looked at (decision 0024).
 
 Below some number of bytes *every* call of a method is the MPI library's. For the six most common
-methods a closure serves such calls: on arrays that own their memory, with elements of the type and with
-the operator of a call that was checked before. Everything else goes the usual way, and so does what
-is wrong with a call.
+methods a closure serves such calls: on arrays that own their memory, with elements of the type
+and with the operator of a call that was checked before. Everything else goes the usual way, and so
+does what is wrong with a call.
 
 A closure is the largest part of what hpccoll adds to the smallest calls, so each is written out.
 """

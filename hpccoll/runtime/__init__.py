@@ -1,1 +1,7 @@
-"""A plan, memory and an endpoint make an execution: the only room where a plan meets a transport."""
+"""Running: a plan, memory and an endpoint make an execution. Only here a plan meets a transport.
+
+``planner`` goes from a call and a choice to an execution, ``binding`` puts a plan onto memory,
+``executor`` runs it, ``progress`` drives what nobody waits for, ``context`` owns all of it for a
+communicator. An executor of another kind takes the place of ``executor``; a new endpoint is made
+in ``context``.
+"""

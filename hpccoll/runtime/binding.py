@@ -1,8 +1,8 @@
 """Binding: a segment of a plan put onto memory, as actions that only have to be called.
 
-An action is a function with its operands. Of each phase there are, in this order, the local steps before
-its messages, the start of the messages, the test whether they are complete - which says ``False``
-while they are not, as nothing else does - and the local steps after them.
+An action is a function with its operands. Of each phase there are, in this order, the local steps
+before its messages, the start of the messages, the test whether they are complete - which says
+``False`` while they are not, as nothing else does - and the local steps after them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ class Binder:
             held, where = self._accumulator(chained or 0, into.count) if more else None, into
             if held is not None:
                 # Rounded as well, unless the next step overwrites it.
-                operands[2:] = [held] if after is not None and after.into == into else [held, operands[2]]
+                again = after is not None and after.into == into
+                operands[2:] = [held] if again else [held, operands[2]]
             actions.append((kernel, tuple(operands)))
         return actions
 

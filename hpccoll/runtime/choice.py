@@ -15,9 +15,11 @@ class Choice(NamedTuple):
     Attributes:
         algorithm: a name of the table, ``native``, ``auto``, a builder, or a finished schedule.
         params: parameters of the algorithm.
-        segment_bytes: bytes of a block that travel as one message; 0 where the configuration decides.
+        segment_bytes: bytes of a block that travel as one message; 0 where the configuration
+            decides.
         reason: in words.
-        trial: signature of the calls among which candidates are being tried, where this is one's turn.
+        trial: signature of the calls among which candidates are being tried, where this is one's
+            turn.
     """
 
     algorithm: str | Schedule | Callable[..., Program]

@@ -4,7 +4,7 @@ User traffic and ours never mix: all our messages travel over a duplicate that i
 an MPI attribute of the user's communicator, so every ``hpccoll.Comm`` that wraps the same
 communicator shares it.
 
-    user's communicator --attribute--> Context --owns--> private duplicate, scratch, plans, executions
+    user's communicator --attribute--> Context --owns--> duplicate, scratch, plans, executions
 
 The attribute's delete callback runs when the user frees the communicator - a collective
 call, so that freeing the duplicate inside it is safe. It is never freed by garbage

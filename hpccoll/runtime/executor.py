@@ -5,7 +5,8 @@ An :class:`Execution` is a plan on concrete memory: a state machine with ``start
 loopback drives p of in one process. It never blocks by itself; :func:`drive` does the
 waiting, with a back-off and with a deadline.
 
-There is one interpreter, :func:`advance`: it calls actions until one says that its messages are missing.
+There is one interpreter, :func:`advance`: it calls actions until one says that its messages are
+missing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Bounds(NamedTuple):
 
 
 def advance(actions: Iterator[Action]) -> Action | None:
-    """Call actions until one is a test whose messages are missing; return that test, or ``None``."""
+    """Call actions until one is a test whose messages are missing; return it, or ``None``."""
     for action in actions:
         function, operands = action
         if function(*operands) is False:
@@ -137,8 +138,8 @@ class Execution:
 class _Track:
     """One of the segments in flight: it runs segments index, index + depth, ... in turn.
 
-    The order must not depend on timing: segments of one track share a tag, so every rank has to run the
-    same ones there in the same order.
+    The order must not depend on timing: segments of one track share a tag, so every rank has to
+    run the same ones there in the same order.
     """
 
     def __init__(self, index: int):

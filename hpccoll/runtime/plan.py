@@ -1,7 +1,7 @@
 """Plans: one rank's program lowered onto concrete counts, ready to be run again and again.
 
-A plan knows element ranges, not addresses; :mod:`hpccoll.runtime.executor` puts it onto memory. Plans are
-pure functions of (schedule, rank, layout, segment), so every rank makes the matching one
+A plan knows element ranges, not addresses; :mod:`hpccoll.runtime.executor` puts it onto memory.
+Plans are pure functions of (schedule, rank, layout, segment), so every rank makes the matching one
 without talking.
 """
 

@@ -2,8 +2,8 @@
 
     Request, Prequest --handle--> generalized request <--completes-- Operation --drives--> Execution
 
-Whoever waits for or tests any operation drives all of them. Otherwise, unless progress is left to calls
-alone, one thread per process does, which sleeps while there are none. It needs
+Whoever waits for or tests any operation drives all of them. Otherwise, unless progress is left to
+calls alone, one thread per process does, which sleeps while there are none. It needs
 ``MPI.THREAD_MULTIPLE``. Results for staged device memory are stored when completion is observed,
 in the thread that observes it.
 """

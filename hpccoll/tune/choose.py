@@ -12,8 +12,8 @@ talking. The sources of a choice, in order of precedence (:func:`sources`):
 5. The rules of :mod:`hpccoll.tune.rules`.
 6. The MPI library; or, where a promise or the type excludes it, the reproducible algorithm.
 
-Each source says two things: its choice for a call, and below how many bytes it surely says native. So
-:func:`choose` and :func:`native_below` cannot contradict each other.
+Each source says two things: its choice for a call, and below how many bytes it surely says native.
+So :func:`choose` and :func:`native_below` cannot contradict each other.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ class _Rules:
 
 
 def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | None:
-    """The trial of a call: the one that has begun, or a new one; ``None`` if there is to be none."""
+    """The trial of a call: the one under way, or a new one; ``None`` if there is to be none."""
     trial = tuned.trials.get(signature_of(facts))
     if trial is None and len(tuned.trials) < MOST_TRIALS:
         names = plausible(facts.collective, conditions.size, facts.nbytes or 0, tuned.hierarchical)

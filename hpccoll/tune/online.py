@@ -1,11 +1,12 @@
 """Trying candidates in the job itself: ``HPCCOLL_TUNING=online``.
 
 The first calls of a signature are served by one candidate after the other, every rank the same one,
-in rounds: the first ``WARM`` rounds let every candidate prepare, the next ``TIMED`` are timed, from a
-barrier on. Then all ranks take the maximum of their times, in one allreduce on the private
+in rounds: the first ``WARM`` rounds let every candidate prepare, the next ``TIMED`` are timed,
+from a barrier on. Then all ranks take the maximum of their times, in one allreduce on the private
 communicator, so that they reach the same verdict: the smallest median. It is never changed.
 
-Every call gets its right result; only how it is made differs. All ranks know what is in a signature.
+Every call gets its right result; only how it is made differs. All ranks know what is in a
+signature.
 """
 
 from __future__ import annotations

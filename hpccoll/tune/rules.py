@@ -83,15 +83,15 @@ class Rule(NamedTuple):
 def _pair(collective: str, algorithm: str, least: int, end: int = 0,
           vendors: tuple[str, ...] = MEASURED, segment_bytes: int = 0) -> Rule:
     """Two ranks with a processor each."""
-    return Rule(collective, algorithm, (least, end), most_ranks=2, oversubscribed=False, vendors=vendors,
-                segment_bytes=segment_bytes)
+    return Rule(collective, algorithm, (least, end), most_ranks=2, oversubscribed=False,
+                vendors=vendors, segment_bytes=segment_bytes)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
            vendors: tuple[str, ...] = MEASURED, least_ranks: int = 0) -> Rule:
     """Up to four ranks that share processors."""
-    return Rule(collective, algorithm, (least, end), most_ranks=4, oversubscribed=True, vendors=vendors,
-                least_ranks=least_ranks)
+    return Rule(collective, algorithm, (least, end), most_ranks=4, oversubscribed=True,
+                vendors=vendors, least_ranks=least_ranks)
 
 
 def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:

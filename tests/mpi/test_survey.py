@@ -9,8 +9,7 @@ from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import shortlist, survey, survey_plan
 from hpccoll.runtime.context import existing
-from hpccoll.tune.table import fingerprint
-from hpccoll.tune.table import Candidate
+from hpccoll.tune.table import Candidate, fingerprint
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD

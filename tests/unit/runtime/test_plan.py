@@ -30,7 +30,8 @@ def test_what_runs_is_what_was_proved(size):
                 proved = lower_all(made, made.collective, rank, case)
                 # A rank that only sees small blocks of its own may know of fewer segments.
                 assert list(seat.plan.segments) == proved[:len(seat.plan.segments)], made.title
-                assert not any(any(lane.program.phases) for lane in proved[len(seat.plan.segments):])
+                assert not any(any(segment.program.phases)
+                               for segment in proved[len(seat.plan.segments):])
 
 
 def test_a_plan_sums_up_its_lanes():

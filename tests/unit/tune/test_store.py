@@ -62,7 +62,7 @@ def test_no_entry_of_many_jobs_is_lost(path):
         "print(flush=True)\n"
         "sys.stdin.read()\n"
         "for ranks in range(10 * job, 10 * job + 10):\n"
-        "    store.add(path, Fingerprint('MPI', 'a processor', ranks, str(ranks), False), curves)\n")
+        "    store.add(path, Fingerprint('MPI', 'processor', ranks, str(ranks), False), curves)\n")
     jobs = [subprocess.Popen([sys.executable, "-c", code, str(job), str(path)],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              cwd=Path(store.__file__).parents[2]) for job in range(4)]

@@ -1,0 +1,166 @@
+"""Persistent collectives that hpccoll runs: prepared once, started many times."""
+
+from types import SimpleNamespace
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.algorithms import ALGORITHMS
+from hpccoll.comm.requests import Prequest
+from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
+from hpccoll.runtime.binding import BoundPhase
+from hpccoll.runtime.progress import PROGRESS, PersistentOperation
+
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
+    MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="the MPI library serves all requests")]
+OURS = {collective: next(iter(table)) for collective, table in ALGORITHMS.items()}
+
+
+@pytest.fixture
+def comm(world):
+    with world.using(**OURS):
+        yield world
+    assert not PROGRESS.operations
+
+
+def summed(comm, count=4):
+    return comm.size * numpy.arange(count) + 10. * sum(range(comm.size))
+
+
+def mine(comm, count=4):
+    return numpy.arange(count) + 10. * comm.rank
+
+
+def start(request):
+    request.Start()
+    return request
+
+
+def test_a_persistent_request_sees_new_data_every_time(comm):
+    given, out = numpy.empty(3000), numpy.empty(3000)
+    requests = [comm.Allreduce_init(given, out), comm.Allreduce_init([given, 3000], [out, 3000])]
+    for request in requests:
+        assert request and request != MPI.REQUEST_NULL and isinstance(request, MPI.Prequest)
+        for i in range(5):
+            given[:], out[:] = mine(comm, 3000) + i, numpy.nan
+            request.Start()
+            (request.Wait, lambda: MPI.Request.Waitall([request]), request.wait)[i % 3]()
+            assert (out == summed(comm, 3000) + comm.size * i).all()
+            request.Wait()  # of an inactive one returns at once
+            assert request.Test()
+    for request in requests:
+        request.Free()
+        assert not request and request == MPI.REQUEST_NULL
+
+
+def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
+    answers = [True, True, False]  # of the tests of the first run, from the end; then it breaks
+
+    def test(tries):
+        if len(answers) == 1:
+            raise RuntimeError("something broke")
+        return answers.pop()
+
+    wait = test, (1,)
+    execution = SimpleNamespace(program=[wait], prepared={0: [BoundPhase(0, [wait], wait, None)]},
+                                title="broken", rank=comm.rank, spins=0)
+    context = SimpleNamespace(abandoned=[], config=comm._config, freed=False)
+    lasting = PersistentOperation(context, execution, None, threaded=False)
+    request = Prequest(context, tuple, lasting.free, lasting)
+    request.Start()
+    while not request.Test():
+        pass
+    request.Start()
+    PROGRESS.once()
+    with pytest.raises(MPI.Exception):
+        MPI.Request.Waitall([request])
+    assert "something broke" in capfd.readouterr().err and context.abandoned == [execution]
+
+
+def test_requests_may_be_started_in_any_order(comm):
+    outs = [numpy.full(500, numpy.nan) for _ in range(6)]
+    requests = [comm.Allreduce_init(mine(comm, 500) + i, out) for i, out in enumerate(outs)]
+    for turn in range(3):
+        order = numpy.random.default_rng([comm.rank, turn]).permutation(len(outs))
+        for i in order:
+            outs[i][:] = numpy.nan
+            requests[i].Start()
+        MPI.Request.Waitall(requests)
+        for i, out in enumerate(outs):
+            assert (out == summed(comm, 500) + comm.size * i).all()
+    for request in requests:
+        request.Free()
+
+
+def test_alltoall_in_place_reads_its_input_at_every_start(comm):
+    both = numpy.empty(comm.size)
+    request = comm.Alltoall_init(MPI.IN_PLACE, both)
+    for i in range(3):
+        both[:] = 100. * comm.rank + numpy.arange(comm.size) + i
+        request.Start()
+        request.Wait()
+        assert (both == 100. * numpy.arange(comm.size) + comm.rank + i).all()
+    request.Free()
+
+
+def test_starting_all_raises_or_works_but_never_does_nothing(comm):
+    out = numpy.full(4, numpy.nan)
+    request = comm.Allreduce_init(mine(comm), out)
+    with pytest.raises(MPI.Exception) as caught:
+        MPI.Prequest.Startall([request])
+    assert caught.value.Get_error_class() == MPI.ERR_REQUEST
+    with comm.using(**dict.fromkeys(OURS, "native")):
+        native = comm.Bcast_init(numpy.zeros(1))
+    Prequest.Startall([request, native])
+    MPI.Request.Waitall([request, native])
+    assert (out == summed(comm)).all()
+    request.Free()
+    native.Free()
+
+
+def test_misuse_of_persistent_requests_is_loud(comm):
+    request = comm.Allreduce_init(mine(comm, 200_000), numpy.empty(200_000))
+    request.Start()
+    active = request._active()
+    if active:
+        for wrong in (request.Start, request.Free):
+            with pytest.raises(RequestError, match="is active"):
+                wrong()
+    request.Wait()
+    request.Free()
+    for wrong in (request.Start, request.Free):
+        with pytest.raises(RequestError, match="was freed"):
+            wrong()
+    request.free()
+
+
+def test_a_request_may_outlive_its_communicator(comm):
+    dup = comm.Dup()
+    with dup.using(**OURS):
+        request = dup.Allreduce_init(mine(comm), numpy.empty(4))
+        start(request).Wait()
+    dup.Free()
+    with pytest.raises(DeadCommunicatorError, match="communicator of this request"):
+        request.Start()
+    request.Free()
+
+
+def test_freeing_a_communicator_waits_for_its_collectives(comm):
+    dup, out = comm.Dup(), numpy.full(50_000, numpy.nan)
+    with dup.using(**OURS):
+        request = dup.Iallreduce(mine(comm, 50_000), out)
+    dup.Free()
+    assert not PROGRESS.operations
+    request.Wait()
+    assert (out == summed(comm, 50_000)).all()
+
+
+def test_persistent_tags_are_never_given_out_twice(comm):
+    comm.Barrier()
+    context = comm._private()
+    tags = [context.lasting_tag() for _ in range(3)] + [context.next_tag() for _ in range(3)]
+    assert len(set(tags)) == 6 and max(tags) < MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+    context._lasting = context._turns
+    with pytest.raises(RequestError, match="make a new communicator"):
+        context.lasting_tag()

@@ -1,0 +1,107 @@
+"""Rules: the calls and places that they speak of."""
+
+import numpy
+import pytest
+from mpi4py import MPI
+from unit.tune.choosing import HERE, KINDS, LARGE, SIZE, allreduce
+from unit.tune.choosing import choose as choose_anywhere
+
+from hpccoll.algorithms import schedule
+from hpccoll.calls import resolve
+from hpccoll.tune.rules import RULES, Place, Rule
+
+
+def test_rules_name_algorithms_that_exist_and_can_serve():
+    for rule in RULES:
+        assert rule.nbytes[0] > 0 or rule.collective == "barrier"
+        assert not rule.nbytes[1] or rule.nbytes[0] < rule.nbytes[1]
+        schedule(rule.collective, rule.algorithm, 4)
+
+
+@pytest.mark.parametrize("nbytes, size, fits", [
+    (99, 2, False), (100, 2, True), (199, 2, True), (200, 2, False), (100, 3, False)])
+def test_a_rule_has_limits(nbytes, size, fits):
+    rule = Rule("allreduce", "ring", (100, 200), most_ranks=2)
+    assert rule.fits("allreduce", nbytes, size, "MPICH") is fits
+    assert not rule.fits("scan", nbytes, size, "MPICH")
+    assert not rule.fits("allreduce", nbytes, size, "another library")
+    assert rule._replace(vendors=()).fits("allreduce", nbytes, size, "another library") is fits
+
+
+def test_a_rule_may_ask_for_large_shares():
+    rule = Rule("allreduce", "ring", (1, 0), block=10)
+    assert rule.fits("allreduce", 40, 4, "MPICH") and not rule.fits("allreduce", 40, 5, "MPICH")
+
+
+def test_a_rule_may_ask_for_numbers_of_ranks():
+    rule = Rule("allreduce", "ring", (1, 0), most_ranks=4, least_ranks=3)
+    assert [size for size in range(1, 8) if rule.fits("allreduce", 8, size, "MPICH")] == [3, 4]
+    assert str(rule) == ("allreduce from 1 bytes, from 3 ranks, up to 4 ranks, on one node, "
+                         "with MPICH or Open MPI")
+
+
+@pytest.mark.parametrize("collective, nbytes, ranks, oversubscribed, serves", [
+    ("scan", 64, 2, False, "recursive_doubling"), ("scan", 64, 4, True, "census"),
+    ("scan", 4 << 20, 3, True, "linear"), ("exscan", 64, 3, True, "census"),
+    ("scan", 64, 3, False, "native"), ("gather", 64, 4, True, "linear"),
+    ("gather", 64, 3, True, "native"), ("gather", 64, 2, False, "native"),
+    ("scatter", 64, 3, True, "linear"), ("scatter", 64, 5, True, "native")])
+def test_rules_for_what_is_slow_in_mpich(monkeypatch, collective, nbytes, ranks, oversubscribed,
+                                         serves):
+    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: "MPICH")
+    call = KINDS[collective](ranks, numpy.zeros(nbytes // 4 * ranks, "f4"))
+    place = Place(one_node=True, oversubscribed=oversubscribed)
+    assert choose_anywhere(call, ranks, None, True, place=place).algorithm == serves
+
+
+def test_a_rule_may_ask_for_a_place():
+    rule = Rule("allreduce", "ring", (1, 0), oversubscribed=True, in_order=True)
+    assert rule.fits_in(HERE)
+    for other in (HERE._replace(one_node=False), HERE._replace(oversubscribed=False),
+                  HERE._replace(in_order=False)):
+        assert not rule.fits_in(other)
+        assert rule._replace(one_node=None, oversubscribed=None, in_order=None).fits_in(other)
+    assert "sharing processors, numbered node by node" in str(rule)
+
+
+def test_rails_have_short_messages_without_a_fabric():
+    def chosen(place):
+        return choose_anywhere(allreduce(), SIZE, None, True, place=place)
+
+    apart = Place(one_node=False, oversubscribed=True)
+    with_tcp, with_fabric = chosen(apart), chosen(apart._replace(fabric=True))
+    assert with_tcp.algorithm == with_fabric.algorithm == "rails"
+    assert with_tcp.segment_bytes == 48 << 10 and with_fabric.segment_bytes != 48 << 10
+    assert with_tcp.reason.endswith("on several nodes, without a fabric, with MPICH or Open MPI")
+
+
+def test_chains_are_for_ranks_in_order():
+    def chosen(place):
+        call = resolve.reduce(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM, 0)
+        return choose_anywhere(call, SIZE, None, True, place=place).algorithm
+
+    apart = Place(one_node=False, oversubscribed=True)
+    assert chosen(apart) == "chain" and chosen(apart._replace(in_order=False)) == "leader"
+
+
+@pytest.mark.parametrize("library, dealt", [("MPICH", "native"), ("Open MPI", "leader")])
+def test_a_bcast_between_nodes(monkeypatch, library, dealt):
+    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
+
+    def chosen(**place):
+        call = resolve.bcast(SIZE, 0, LARGE, 0)
+        return choose_anywhere(call, SIZE, None, True,
+                               place=Place(False, True, **place)).algorithm
+
+    assert chosen() == chosen(fabric=True) == "chain"
+    assert chosen(in_order=False) == dealt
+
+
+@pytest.mark.parametrize("library", ["MPICH", "Open MPI"])
+@pytest.mark.parametrize("collective", ["bcast", "reduce"])
+def test_no_rule_makes_long_chains(collective, library):
+    def chains(size):
+        return [rule for rule in RULES if rule.algorithm == "chain"
+                and rule.fits(collective, 1 << 30, size, library)]
+
+    assert chains(8) and not chains(9)
