@@ -32,11 +32,12 @@ SIZES = (1, 2, 3, 4, 5, 8)
 BY_SIZE = tuple(f"tests/mpi/test_{name}.py" for name in (
     "determinism", "discover", "placement", "upper_case"))
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.py" for name in (
-    "communicators", "half", "cache", "registered", "requests", "sequences", "specifications")))
+    "communicators", "half", "cache", "objects_messages", "registered", "requests",
+    "sequences", "specifications")))
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
     3: (*MORE, *(f"tests/mpi/test_{name}.py" for name in (
-        "bfloat16", "malformed", "objects", "probe", "survey", "tune"))),
+        "bfloat16", "malformed", "mpi4py_names", "objects", "objects_errors", "probe", "tune"))),
     4: MORE,
     max(SIZES): BY_SIZE}
 #: Limit of a stage in seconds, and the status of a command that reached its limit.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy
 from mpi4py import MPI
 
 from hpccoll.arrays.half import is_bfloat16
+from hpccoll.calls.datatypes import element_type
 from hpccoll.calls.specification import Buffer
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
@@ -67,11 +69,23 @@ class Call(NamedTuple):
     in_place: bool = False
     nbytes: int | None = 0
     uniform: bool = True
-    key: tuple = ()
+    key: tuple[Any, ...] = ()
     layout: Callable[[Schedule, int], tuple[SlotLayout, int]] = lambda schedule, rank: (
         SlotLayout({}, lambda key: 0), 0)
     shared: bool = True
     learn: Callable[[Sequence[int]], Call] | None = None
+
+    @property
+    def dtype(self) -> numpy.dtype[Any]:
+        """NumPy's type of an element.
+
+        Raises:
+            TypeError: the call has no elements.
+        """
+        dtype = element_type(self.datatype) if self.datatype is not None else None
+        if dtype is None:
+            raise TypeError(f"{self.name} has no elements of a NumPy type")
+        return dtype
 
 
 def lacks_mpi_type(call: Call) -> bool:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.kernels import is_exact, operator_of
 from hpccoll.calls.call import Call, lacks_mpi_type
-from hpccoll.calls.datatypes import element_type
 
 #: Name of the operator where it is a user's.
 USER = "user"
@@ -65,7 +64,7 @@ def facts_of(call: Call) -> CallFacts:
     known = CallFacts(call.name, call.collective, call.nbytes, call.uniform, call.root)
     if call.op is None:
         return known
-    dtype, operator = element_type(call.datatype), operator_of(call.op)
+    dtype, operator = call.dtype, operator_of(call.op)
     return known._replace(
         operator=operator.name if operator else USER, commutes=bool(call.op.Is_commutative()),
         exact=is_exact(call.op, dtype), dtype=str(dtype),

@@ -233,9 +233,18 @@ def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
                   sink.displs)
 
 
-def itemsize(datatype: MPI.Datatype) -> int:
+def _itemsize(buffer: Buffer) -> int:
     """Bytes of one element."""
-    return element_type(datatype).itemsize
+    dtype = element_type(buffer.datatype)
+    return buffer.datatype.Get_extent()[1] if dtype is None else dtype.itemsize
+
+
+def _either(source: Buffer | None, sink: Buffer | None) -> Buffer:
+    """The output, or the input where this rank has no output; one of them is there."""
+    one = sink or source
+    if one is None:
+        raise TypeError("a call without buffers")
+    return one
 
 
 def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) -> Call:
@@ -247,41 +256,46 @@ def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) ->
     return _vector(name, source, sink, op, root, in_place)
 
 
-def _vector(name, source, sink, op=None, root=0, in_place=False) -> Call:
-    one = sink or source
+def _vector(name: str, source: Buffer | None, sink: Buffer | None, op: Any = None, root: int = 0,
+            in_place: bool = False) -> Call:
+    one = _either(source, sink)
     offsets = ((source or one).displs[0], (sink or one).displs[0])
     unit = layouts.LINE if op is None else 1
     return Call(name, name, source, sink, one.datatype, op, root, in_place,
-                one.count * itemsize(one.datatype), True, (one.count, offsets),
+                one.count * _itemsize(one), True, (one.count, offsets),
                 lambda s, rank: layouts.vector_layout(s, rank, one.count, in_place, offsets,
                                                    unit))
 
 
-def _blocks(name, collective, source, sink, counts, displs=None, op=None, root=0,
-            in_place=False, nbytes: Any = 0, uniform=True) -> Call:
-    one = sink or source
+def _blocks(name: str, collective: str, source: Buffer | None, sink: Buffer | None,
+            counts: Sequence[int], displs: Sequence[int] | None = None, op: Any = None,
+            root: int = 0, in_place: bool = False, nbytes: int | None = 0, uniform: bool = True
+            ) -> Call:
+    one = _either(source, sink)
     whole, own = (source, sink) if collective in ("reduce_scatter", "scatter") else (sink, source)
     # Displacements count from the start of the memory, packed blocks from the first of them.
     base = whole.displs[0] if whole and displs is None else 0
     offset = own.displs[0] if own else 0
     uniform = uniform and len(set(counts)) == 1
     if nbytes is not None:
-        nbytes = sum(counts) * itemsize(one.datatype)
+        nbytes = sum(counts) * _itemsize(one)
     return Call(name, collective, source, sink, one.datatype, op, root, in_place, nbytes, uniform,
                 (tuple(counts), displs and tuple(displs), base, offset),
                 lambda s, rank: layouts.block_layout(s, rank, counts, in_place, displs, base, offset),
                 nbytes is not None)
 
 
-def _pairs(name, source, sink, sent, received, sdispls, rdispls, nbytes=None,
-           uniform=False) -> Call:
+def _pairs(name: str, source: Buffer, sink: Buffer, sent: Sequence[int], received: Sequence[int],
+           sdispls: Sequence[int], rdispls: Sequence[int], nbytes: int | None = None,
+           uniform: bool = False) -> Call:
     return Call(name, "alltoall", source, sink, sink.datatype, None, 0, False, nbytes, uniform,
                 tuple(map(tuple, (sent, received, sdispls, rdispls))),
                 lambda s, rank: layouts.pair_layout(sent, received, sdispls, rdispls),
                 nbytes is not None)
 
 
-def _gathering(name, rank, sendbuf, sink, counts, displs, root=0) -> Call:
+def _gathering(name: str, rank: int, sendbuf: Any, sink: Buffer, counts: Sequence[int],
+               displs: Sequence[int] | None, root: int = 0) -> Call:
     in_place = is_in_place(sendbuf)
     source = sink if in_place else buffer_of(sendbuf, "sendbuf", raw=True)
     if not in_place and source.count != counts[rank]:
@@ -293,7 +307,8 @@ def _gathering(name, rank, sendbuf, sink, counts, displs, root=0) -> Call:
                    in_place=in_place, nbytes=0 if known else None, uniform=known)
 
 
-def _scattering(name, rank, source, recvbuf, counts, displs, root) -> Call:
+def _scattering(name: str, rank: int, source: Buffer, recvbuf: Any, counts: Sequence[int],
+                displs: Sequence[int] | None, root: int) -> Call:
     in_place = is_in_place(recvbuf)
     sink = source if in_place else buffer_of(recvbuf, "recvbuf", writable=True, raw=True)
     if not in_place and sink.count != counts[rank]:
@@ -333,6 +348,8 @@ def _check_operator(op: Any, collective: str) -> None:
 
 def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
     """The operator exists for the buffer's elements, and can be applied where they lie."""
+    if buffer.dtype is None:
+        raise NativeOnly("only the MPI library knows elements of this type")
     check_op(op, buffer.dtype, collective)
     if not has_kernel(op, buffer.namespace):
         raise NativeOnly("only the MPI library can apply this operator to device memory")
@@ -344,8 +361,8 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
     def learn(counts: Sequence[int]) -> Call:
         if counts[rank] != count:
             raise ArgumentError("sendbuf" if source else "recvbuf",
-                                f"has {_amount(source or sink, count)}, the root has "
-                                f"{_amount(source or sink, counts[rank])} for this rank")
+                                f"has {_amount(_either(source, sink), count)}, the root has "
+                                f"{_amount(_either(source, sink), counts[rank])} for this rank")
         return _blocks(name, name.removesuffix("v"), source, sink, counts, root=root,
                        uniform=False)
 

@@ -26,11 +26,12 @@ from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, context_of
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.progress import can_progress
-from hpccoll.tune.choose import BLOCKING, Conditions, choose
+from hpccoll.tune.choose import BLOCKING, Conditions, choose, decide
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.loading import Tuned, load
 from hpccoll.tune.table import Curves, Fingerprint
@@ -62,19 +63,19 @@ class Base(MPI.Intracomm):
             ``method.serve``, to be called with this communicator and the arguments.
         """
         # The hot path: few helper functions, and nothing is looked at twice.
-        cache = self._cache
+        cache, context = self._cache, self._context
         repeat = cache.repeats.get(id(recvbuf)) if cache.repeats else None
         if repeat is not None:
             known, others, same, execution = repeat
             if (known is method and others == extra and same(sendbuf, recvbuf)
-                    and execution.program is not None):
+                    and execution.program is not None and context is not None):
                 try:
                     actions = iter(execution.program)
                     wait = advance(actions)
                     if wait is not None:
-                        finish_prepared(execution, wait, actions, self._context.bounds)
+                        finish_prepared(execution, wait, actions, context.bounds)
                 except BaseException:
-                    self._context.abandon(execution)
+                    context.abandon(execution)
                     raise
                 return None
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
@@ -111,8 +112,8 @@ class Base(MPI.Intracomm):
     def _run_kept(self, location: Location) -> bool:
         """Run what was prepared for a signature at these addresses; tell whether there is such."""
         context = self._context
-        execution = context.prepared.get(location)
-        if execution is None:
+        execution = context.prepared.get(location) if context is not None else None
+        if context is None or execution is None:
             return False
         try:
             run_prepared(execution, context.bounds)
@@ -151,10 +152,12 @@ class Base(MPI.Intracomm):
     def _choose(self, method: Method, call: Call) -> tuple[CallFacts, Choice]:
         """Choose for a call; may make the private communicator, on all ranks or on none."""
         facts, conditions = facts_of(call), self._conditions(method)
-        choice = choose(facts, conditions, self._context and self._context.place)
-        if choice is None:
-            choice = choose(facts, conditions, self._private().place)
-        return facts, choice
+        choice = choose(facts, conditions, self._known_place())
+        return facts, choice or decide(facts, conditions, self._private().place)
+
+    def _known_place(self) -> Place | None:
+        """Where the ranks are, if that has been found out."""
+        return self._context.place if self._context is not None else None
 
     def _conditions(self, method: Method) -> Conditions:
         """What a choice for a method depends on beside the call."""
@@ -178,8 +181,7 @@ class Base(MPI.Intracomm):
 
         Collective, so it comes before anything that only some ranks find wrong.
         """
-        self._check_alive()
-        lifetime = self._lifetime
+        lifetime = self._check_alive()
         if lifetime.tuned is None and self.Get_size() > 1:
             lifetime.tuned = load(self, self._config.tuning, self._private, self._probe)
         return lifetime.tuned
@@ -203,8 +205,8 @@ class Base(MPI.Intracomm):
             self._context = context_of(self, self._config, self._layout)
         return self._context
 
-    def _check_alive(self) -> None:
-        """Raise a ``CommunicatorError`` unless the communicator can be used."""
+    def _check_alive(self) -> Lifetime:
+        """The communicator's lifetime; raises a ``CommunicatorError`` unless it can be used."""
         lifetime = self._lifetime
         if lifetime is None and self != MPI.COMM_NULL:
             # Dup and its like make instances before they have a handle: this is the first look.
@@ -212,6 +214,7 @@ class Base(MPI.Intracomm):
         if lifetime is None or lifetime.freed:
             raise DeadCommunicatorError("the communicator is null or was freed; "
                                         "make a new hpccoll.Comm")
+        return lifetime
 
     def forget_calls(self) -> None:
         """Forget all calls, so that the next one looks whether the communicator still lives."""

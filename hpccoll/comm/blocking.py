@@ -183,9 +183,10 @@ class Blocking(Base):
             _call_native(self, method, args)
             return
         facts, choice = self._choose(method, call)
+        trial = None
         if choice.trial is not None and tuned is not None:
-            trial = tuned.trials.get(choice.trial) or trial_of(
-                facts, self._conditions(method), tuned)
+            trial = trial_of(facts, self._conditions(method), tuned)
+        if trial is not None and tuned is not None and choice.trial is not None:
             self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
         elif choice.is_native:
             if self._cache.store(method, args, method.native) is not None:
@@ -226,7 +227,7 @@ class Blocking(Base):
         if method.name not in MAKERS or one is None or one.dtype is None:
             return
         end = native_below(call.collective, self._conditions(method),
-                           self._context and self._context.place)
+                           self._known_place())
         self._cache.learn_threshold(method.name, end, one.dtype, call.op, self.Get_size())
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:

@@ -120,7 +120,7 @@ class CallCache(dict[Hashable, Any]):
         sendbuf, recvbuf, extra = parts_of(method, args) if args else (None, None, None)
         if (execution.program is not None and type(recvbuf) is ndarray
                 and (type(sendbuf) is ndarray or sendbuf is IN_PLACE)):
-            arrays = [array for array in (sendbuf, recvbuf) if array is not IN_PLACE]
+            arrays = [array for array in (sendbuf, recvbuf) if type(array) is ndarray]
             # NumPy does not resize an array that has weak references; no view can be resized.
             same = (same_arrays if all(array.base is not None for array in arrays)
                     else same_memory)(sendbuf, recvbuf)
@@ -230,19 +230,21 @@ def usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
     return first >= second + recvbuf.nbytes or second >= first + sendbuf.nbytes
 
 
-def same_arrays(sendbuf: Any, recvbuf: ndarray) -> Same:
+def same_arrays(sendbuf: Any, recvbuf: Any) -> Same:
     """Tells whether a call has the same arrays again, in the same form."""
-    output, dtype = weakref.ref(recvbuf), recvbuf.dtype
+    output: Callable[[], Any] = weakref.ref(recvbuf)
+    dtype = recvbuf.dtype
     if sendbuf is IN_PLACE:
         return lambda source, sink: (output() is sink and source is IN_PLACE
                                      and sink.dtype is dtype and sink.flags.carray)
-    input_, kind = weakref.ref(sendbuf), sendbuf.dtype
+    input_: Callable[[], Any] = weakref.ref(sendbuf)
+    kind = sendbuf.dtype
     return lambda source, sink: (
         output() is sink and input_() is source and sink.dtype is dtype and source.dtype is kind
         and sink.flags.carray and source.flags.c_contiguous)
 
 
-def same_memory(sendbuf: Any, recvbuf: ndarray) -> Same:
+def same_memory(sendbuf: Any, recvbuf: Any) -> Same:
     """Tells whether a call has arrays of the same form in the same memory again."""
     where, nbytes, dtype = address(recvbuf), recvbuf.nbytes, recvbuf.dtype
     if sendbuf is IN_PLACE:

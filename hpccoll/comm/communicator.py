@@ -79,7 +79,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
         if cls is Comm:
             cls = next((ours for native, ours in KINDS if isinstance(comm, native)), Comm)
-        elif cls._kind is not None and not null and comm.Get_topology() != cls._kind:
+        elif (cls._kind is not None and isinstance(comm, MPI.Intracomm) and not null
+              and comm.Get_topology() != cls._kind):
             raise CommunicatorError(f"the communicator has not the topology of a {cls.__name__}")
         self = MPI.Intracomm.__new__(cls, comm)
         self._config = config.load()
@@ -299,16 +300,16 @@ class Distgraph(Comm, MPI.Distgraphcomm):
 KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
 
 
-def wrap(comm: MPI.Comm) -> MPI.Comm:
-    """An intracommunicator as ``hpccoll.Comm``; an intercommunicator as it is."""
+def wrap(comm: MPI.Comm) -> Any:
+    """An intracommunicator as ``hpccoll.Comm`` or its subclass; an intercommunicator as it is."""
     return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
 
 
 def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:
     """The type of an array to be made, and its number of elements; see ``Comm.empty``."""
     try:
-        dtype, dims = numpy.dtype(dtype), numpy.atleast_1d(numpy.asarray(shape, dtype=object))
-        dims = [operator.index(n) for n in dims]
+        dtype = numpy.dtype(dtype)
+        dims = [operator.index(n) for n in numpy.atleast_1d(numpy.asarray(shape, dtype=object))]
     except (TypeError, ValueError) as error:
         raise ArgumentError("shape", f"cannot make an array of shape {shape!r} and type {dtype!r}",
                             str(error)) from error

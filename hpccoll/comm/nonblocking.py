@@ -140,7 +140,7 @@ class Nonblocking(Base):
         choice = None
         if call is not None:
             _, choice = self._choose(method, call)
-        if choice is None or choice.is_native:
+        if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             if call is not None:
                 self._cache.store(method, args, method.native)

@@ -177,4 +177,9 @@ class Persistent(Base):
             return (prepare(context, new, plan, tag, own_scratch=True), new,
                     new.sink and new.sink.store, threaded)
 
-        return Prequest(context, fresh, lambda: [each.Free() for each in datatypes])
+        return Prequest(context, fresh, partial(_free, datatypes))
+
+
+def _free(datatypes: list[MPI.Datatype]) -> None:
+    for datatype in datatypes:
+        datatype.Free()

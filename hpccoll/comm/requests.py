@@ -12,21 +12,26 @@ that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mpi4py import MPI
 
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.progress import NULL, PROGRESS, Operation, PersistentOperation, cell
+from hpccoll.runtime.progress import NULL, PROGRESS, Operation, PersistentOperation, Underway, cell
+
+if TYPE_CHECKING:
+    _Methods = MPI.Request
+else:
+    _Methods = object  # whatever it is mixed into has them
 
 
-class Driven:
+class Driven(_Methods):
     """Completion methods of a request behind which stands an operation."""
 
-    _operation: Operation | None = None
+    _operation: Underway | None = None
 
-    def Wait(self, status: MPI.Status | None = None) -> bool:
+    def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end.
 
         Raises:
@@ -34,7 +39,8 @@ class Driven:
         """
         if self._operation is not None:
             self._operation.wait()
-        return self._settle(super().Wait, status)
+        self._settle(super().Wait, status)
+        return True
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over."""
@@ -60,7 +66,7 @@ class Driven:
 
     cancel = Cancel
 
-    def _settle(self, method: Callable, status: MPI.Status | None) -> bool:
+    def _settle(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
         """Complete the MPI request, and raise what went wrong with the collective."""
         operation = self._operation
         if operation is None:
@@ -78,7 +84,7 @@ class Driven:
 class Request(Driven, MPI.Request):
     """A nonblocking collective that hpccoll runs."""
 
-    def __new__(cls, operation: Operation):
+    def __new__(cls, operation: Operation) -> Request:
         self = MPI.Request.__new__(cls, operation.token)
         self._operation = operation
         return self
@@ -97,14 +103,20 @@ class Prequest(Driven, MPI.Prequest):
     cannot know how to start it, raises instead of doing nothing: call ``Start`` on each.
 
     Args:
-        state: of the communicator it runs on.
-        make: gives what a :class:`Operation` takes after the state: execution, buffers, store.
+        context: of the communicator it runs on.
+        make: gives what an :class:`Operation` takes after the context: execution, buffers, store.
         free: gives resources back when the request is freed.
         lasting: the operation for all starts, where there is one.
     """
 
-    def __new__(cls, context: Context, make: Callable[[], tuple], free: Callable[[], None],
-                lasting: PersistentOperation | None = None):
+    _context: Context
+    _make: Callable[[], tuple[Any, ...]] | None
+    _free: Callable[[], None]
+    _lasting: PersistentOperation | None
+    _cell: Any
+
+    def __new__(cls, context: Context, make: Callable[[], tuple[Any, ...]],
+                free: Callable[[], None], lasting: PersistentOperation | None = None) -> Prequest:
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free
         self._operation = self._lasting = lasting
@@ -117,13 +129,14 @@ class Prequest(Driven, MPI.Prequest):
         if lasting is None or not lasting.idle or self._context.freed:
             self._check_startable()
             if lasting is None:
-                self._operation = Operation(self._context, *self._make())
-                self._cell.value = cell(self._operation.token).value
+                make = self._make or tuple
+                operation = self._operation = Operation(self._context, *make())
+                self._cell.value = cell(operation.token).value
                 return
         lasting.start()
         self._cell.value = lasting.handle
 
-    def Wait(self, status: MPI.Status | None = None) -> bool:
+    def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end; see :meth:`Driven.Wait`."""
         lasting = self._lasting
         if lasting is not None and lasting.finish():
@@ -180,7 +193,7 @@ class Prequest(Driven, MPI.Prequest):
             return NotImplemented
         return not self == other
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # as mpi4py's: handles change
 
     def _active(self) -> bool:
         return MPI.Request.__bool__(self)

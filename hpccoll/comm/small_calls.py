@@ -41,7 +41,8 @@ def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> S
     """Serves ``Reduce(sendbuf, recvbuf, op, root)``."""
     Reduce = native.Reduce
 
-    def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: Any, root: Any) -> bool:
+    def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: MPI.Op, root: Any
+              ) -> bool:
         if (type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and given is op and type(root) is int and 0 <= root < size
                 and sendbuf.base is None
@@ -58,7 +59,7 @@ def allreduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -
     """Serves ``Allreduce(sendbuf, recvbuf, op)``."""
     Allreduce = native.Allreduce
 
-    def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: Any) -> bool:
+    def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: MPI.Op) -> bool:
         if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and sendbuf.nbytes == recvbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and given is op and sendbuf.base is None
@@ -73,7 +74,7 @@ def reduce_scatter_block(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, s
     """Serves ``Reduce_scatter_block(sendbuf, recvbuf, op)``."""
     Reduce_scatter_block = native.Reduce_scatter_block
 
-    def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: Any) -> bool:
+    def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: MPI.Op) -> bool:
         if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and recvbuf.nbytes * size == sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and given is op and sendbuf.base is None

@@ -17,7 +17,7 @@ from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import Conditions, choose, fallback, objection
+from hpccoll.tune.choose import Conditions, decide, objection
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.pruning import plausible
 from hpccoll.tune.table import Candidate
@@ -115,7 +115,7 @@ def serves(candidate: Candidate, case: Case, memory: CaseBuffers, config: Config
     facts = facts_of(_call(case, memory))
     conditions = Conditions(case.size, Choice(*wish) if wish else None, True, tuned,
                             config.determinism)
-    choice = choose(facts, conditions, place) or fallback(facts, conditions)
+    choice = decide(facts, conditions, place)
     return Candidate(choice.name, tuple(choice.params.items()), choice.segment_bytes).label
 
 

@@ -23,7 +23,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.call import METHODS
-from hpccoll.config import AUTO, NATIVE, load
+from hpccoll.config import AUTO, NATIVE, NONE, load
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
@@ -33,7 +33,6 @@ from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import existing
-from hpccoll.tune.determinism import NONE
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Candidate
 

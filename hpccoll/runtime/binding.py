@@ -130,6 +130,7 @@ class Binder:
         ``chained`` says whose accumulator holds it; without, the next step gets the rounded one.
         """
         actions: list[Action] = []
+        kernel: Callable[..., Any] = self.memory.kernel or _no_kernel
         held, where = None, None
         for (into, left, right), after, more in zip(
                 steps, (*steps[1:], None),
@@ -140,17 +141,19 @@ class Binder:
             operands = [view(left), view(right), view(into)]
             if held is not None:
                 operands[0 if left == where else 1] = held
-            held, where = self._accumulator(chained, into.count) if more else None, into
+            held, where = self._accumulator(chained or 0, into.count) if more else None, into
             if held is not None:
                 # Rounded as well, unless the next step overwrites it.
-                operands[2:] = [held] if after.into == into else [held, operands[2]]
-            actions.append((self.memory.kernel, tuple(operands)))
+                operands[2:] = [held] if after is not None and after.into == into else [held, operands[2]]
+            actions.append((kernel, tuple(operands)))
         return actions
 
     def _accumulator(self, slot: int, count: int) -> Any:
         """Memory for the chains of a segment, which follow each other."""
-        if slot not in self.accumulators or self.accumulators[slot].size < count:
-            self.accumulators[slot] = self.memory.accumulator(count)
+        allocate = self.memory.accumulator
+        if allocate is not None and (
+                slot not in self.accumulators or self.accumulators[slot].size < count):
+            self.accumulators[slot] = allocate(count)
         return self.accumulators[slot][:count]
 
     def _local(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
@@ -164,6 +167,11 @@ class Binder:
         return actions
 
 
+def _no_kernel(*operands: Any) -> None:
+    """What a plan that reduces needs, and this memory has not."""
+    raise TypeError("the plan reduces, but its memory has no kernel")
+
+
 def in_place(function: Callable[..., Any], operands: tuple[Any, ...], step: Local,
              landing: Extent) -> tuple[Any, ...]:
     """A local step's call as a use of the message that would land in ``landing``.
@@ -171,6 +179,6 @@ def in_place(function: Callable[..., Any], operands: tuple[Any, ...], step: Loca
     See :class:`hpccoll.transport.Posting` for the form.
     """
     place = 0 if step.right is not None and within(step.left, landing) else 1
-    arriving = step[1 + place] if step.right is not None else step.left
+    arriving = step.right if step.right is not None and place else step.left
     start = arriving.offset - landing.offset
     return function, operands, place, start, start + arriving.count

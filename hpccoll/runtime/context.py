@@ -86,7 +86,7 @@ class Context:
         self.comm = MPI.Intracomm(user).Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        near = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         around = discover(self.comm, near, config.levels, config.network)
         self.config, self.topology = config, topology or around.topology
         self.bounds = Bounds(config.timeout, config.report)

@@ -61,7 +61,7 @@ def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
     if not longest or (call.in_place and call.collective == "reduce_scatter"
                        and not call.uniform):
         return 0
-    itemsize = element_type(call.datatype).itemsize
+    itemsize = call.dtype.itemsize
     nbytes = (choice.segment_bytes or context.config.segment_bytes
               or context.limits.segment_of(longest * itemsize if call.shared else None))
     return plans.segment_elements(itemsize, longest, nbytes, call.shared)
@@ -99,7 +99,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     if one is None:
         empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
         return Execution(plan, context.endpoint, empty, tag, repeated, spins)
-    dtype, namespace = element_type(call.datatype), one.namespace
+    dtype, namespace = call.dtype, one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is numpy and not own_scratch:
         scratch = context.scratch(nbytes)
@@ -111,7 +111,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     arrays = {name: _unowned(buffer) if repeated else buffer.array
               for name, buffer in ((IN, call.source), (OUT, call.sink)) if buffer is not None}
     reducer = accumulator = None
-    if call.op is not None:
+    if call.op is not None and call.datatype is not None:
         reducer = kernel(call.op, dtype, call.datatype, namespace)
         accumulator = accumulator_factory(call.op, dtype, namespace)
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace, synchronizer(namespace),
@@ -123,4 +123,5 @@ def _unowned(buffer: Buffer) -> Any:
     """The same memory as an array that does not keep its owner alive."""
     array = buffer.array
     address = array.__array_interface__["data"][0]
-    return numpy.frombuffer(MPI.memory.fromaddress(address, array.nbytes), array.dtype)
+    memory: Any = MPI.memory.fromaddress(address, array.nbytes)
+    return numpy.frombuffer(memory, array.dtype)

@@ -14,6 +14,7 @@ import atexit
 import ctypes
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,9 +22,10 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.config import THREAD
+from hpccoll.errors.mpi import RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.executor import Execution, PreparedRun
-from hpccoll.runtime.waiting import Watch
+from hpccoll.runtime.waiting import Awaited, Watch
 
 #: Seconds between two looks of the thread at all operations: first, and when nothing moves.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
@@ -48,66 +50,48 @@ def can_progress(how: str) -> bool:
     return how != THREAD or MPI.Query_thread() >= MPI.THREAD_MULTIPLE
 
 
-class Operation:
-    """One collective under way.
+class Underway(ABC):
+    """A collective that a request stands for.
 
-    Args:
-        state: of the communicator it runs on.
-        execution: what runs; started here.
-        buffers: whatever must stay alive until the end.
-        store: brings the result back to device memory, if it has to be.
-        threaded: the thread may move it on.
+    Attributes:
+        context: of the communicator it runs on.
+        threaded: the thread may drive it.
+        over: it has ended, well or with an ``error``.
+        quiet: whoever observes completion raises the error itself.
     """
 
-    def __init__(self, context: Context, execution: Execution, buffers: Any,
-                 store: Callable[[], None] | None, threaded: bool = True):
-        self.context, self.execution, self.watched = context, execution, execution
-        self.buffers, self.store, self.threaded = buffers, store, threaded
+    def __init__(self, context: Context, buffers: Any, threaded: bool):
+        self.context, self.buffers, self.threaded = context, buffers, threaded
         self.lock = threading.Lock()
-        self.moves, self.over, self.quiet = 0, False, False
+        self.over, self.quiet = False, False
         self.error: BaseException | None = None
-        self.token = MPI.Grequest.Start(self._observed)
-        try:
-            execution.start()
-        except BaseException as error:
-            self._complete(error)
-            self.quiet = True
-            self.token.Wait()
-            raise
-        if execution.done:
-            self._complete(None)
-        else:
-            PROGRESS.add(self)
 
+    @property
+    @abstractmethod
+    def awaited(self) -> Awaited:
+        """What names round and peers when time is up."""
+
+    @property
+    @abstractmethod
+    def moves(self) -> int:
+        """A number that changes with every step of progress."""
+
+    @abstractmethod
     def progress(self) -> bool:
         """Do what can be done now, unless another thread is at it; tell whether it moved."""
-        if self.over or not self.lock.acquire(blocking=False):
-            return False
-        try:
-            if self.over:
-                return False
-            moved = self.execution.progress()
-            self.moves += moved
-            if self.execution.done:
-                self._complete(None)
-            return moved
-        except BaseException as error:
-            self._complete(error)
-            if not isinstance(error, Exception):
-                raise
-            return True
-        finally:
-            self.lock.release()
+
+    @abstractmethod
+    def _complete(self, error: BaseException | None = None) -> None:
+        """Take it out of service and let MPI know."""
 
     def wait(self) -> None:
-        """Move everything on until this operation is over, well or with an ``error``.
+        """Drive everything until this operation is over, well or with an ``error``.
 
         It is over, with a ``CollectiveTimeout``, when nothing moves for too long.
         """
         if self.over:
             return
-        config = self.context.config
-        watch, seen = Watch(self.watched, config.timeout, config.report), self.moves
+        watch, seen = Watch(self.awaited, *self.context.bounds), self.moves
         with PROGRESS.attended():
             try:
                 while not self.over:
@@ -123,10 +107,72 @@ class Operation:
                         raise
                     self._complete(error)
 
-    def _complete(self, error: BaseException | None) -> None:
-        """Take the operation out of service and let MPI know."""
+
+class Operation(Underway):
+    """One nonblocking collective under way.
+
+    Args:
+        context: of the communicator it runs on.
+        execution: what runs; started here.
+        buffers: whatever must stay alive until the end.
+        store: brings the result back to device memory, if it has to be.
+        threaded: the thread may drive it.
+    """
+
+    def __init__(self, context: Context, execution: Execution, buffers: Any,
+                 store: Callable[[], None] | None, threaded: bool = True):
+        super().__init__(context, buffers, threaded)
+        self.execution: Execution | None = execution
+        self.store, self.steps = store, 0
+        self.token = MPI.Grequest.Start(self._observed)
+        try:
+            execution.start()
+        except BaseException as error:
+            self._complete(error)
+            self.quiet = True
+            self.token.Wait()
+            raise
+        if execution.done:
+            self._complete()
+        else:
+            PROGRESS.add(self)
+
+    @property
+    def awaited(self) -> Awaited:
+        """The execution."""
+        if self.execution is None:
+            raise RequestError("the collective is over")
+        return self.execution
+
+    @property
+    def moves(self) -> int:
+        """Steps of progress so far."""
+        return self.steps
+
+    def progress(self) -> bool:
+        """Do what can be done now, unless another thread is at it; tell whether it moved."""
+        if self.over or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            execution = self.execution
+            if self.over or execution is None:
+                return False
+            moved = execution.progress()
+            self.steps += moved
+            if execution.done:
+                self._complete()
+            return moved
+        except BaseException as error:
+            self._complete(error)
+            if not isinstance(error, Exception):
+                raise
+            return True
+        finally:
+            self.lock.release()
+
+    def _complete(self, error: BaseException | None = None) -> None:
         self.error, self.over = error, True
-        if error is not None:
+        if error is not None and self.execution is not None:
             # Its messages may still be in flight.
             self.context.abandoned.append(self.execution)
         PROGRESS.remove(self)
@@ -141,10 +187,10 @@ class Operation:
         store, self.store = self.store, None
         if store is not None:
             store()
-        self.buffers = self.execution = self.watched = None
+        self.buffers = self.execution = None
 
 
-class PersistentOperation(Operation):
+class PersistentOperation(Underway):
     """A prepared collective of one segment, started again and again.
 
     Its token is completed only where somebody else than our ``Wait`` needs to see it: a ``Wait``
@@ -152,14 +198,23 @@ class PersistentOperation(Operation):
     """
 
     def __init__(self, context: Context, execution: Execution, buffers: Any, threaded: bool = True):
-        self.context, self.execution, self.threaded = context, execution, threaded
-        self.run = self.watched = PreparedRun(execution)
-        self.buffers, self.store, self.error, self.token = buffers, None, None, None
-        self.lock = threading.Lock()
-        self.over, self.quiet, self.handle = True, False, 0
+        super().__init__(context, buffers, threaded)
+        self.execution, self.run = execution, PreparedRun(execution)
+        self.token: MPI.Grequest | None = None
+        self.over, self.handle = True, 0
         #: It is surely not under way, and nothing is wrong with it.
         self.idle = False
         self.tries = POLLS if execution.spins else 1
+
+    @property
+    def awaited(self) -> Awaited:
+        """The run of the program."""
+        return self.run
+
+    @property
+    def moves(self) -> int:
+        """Which test is missing messages."""
+        return id(self.run.wait)
 
     def start(self) -> None:
         """Post the first messages."""
@@ -205,17 +260,9 @@ class PersistentOperation(Operation):
             self.lock.release()
         return False
 
-    @property
-    def moves(self) -> int:
-        """A number that changes with every step of progress."""
-        return id(self.run.wait)
-
     def _leave(self) -> None:
         self.over = True
-        try:
-            PROGRESS.operations.remove(self)
-        except ValueError:
-            pass  # two threads may find it over
+        PROGRESS.remove(self)
 
     def free(self) -> None:
         """Give the messages back, and a token that nobody has waited for."""
@@ -230,7 +277,8 @@ class PersistentOperation(Operation):
         if error is not None:
             self.context.abandoned.append(self.execution)
         self._leave()
-        token.Complete()
+        if token is not None:
+            token.Complete()
 
     def _observed(self, status: MPI.Status) -> None:
         if self.error is not None and not self.quiet:
@@ -240,15 +288,15 @@ class PersistentOperation(Operation):
 class Progress:
     """Moves the operations of this process on, by a thread while nobody else does."""
 
-    def __init__(self):
-        self.operations: list[Operation] = []
+    def __init__(self) -> None:
+        self.operations: list[Underway] = []
         self.changed = threading.Condition()
         self.attendants = 0
         self.thread: threading.Thread | None = None
         #: The thread is asleep, or was never started.
         self.lazy, self.stopping = True, False
 
-    def add(self, operation: Operation) -> None:
+    def add(self, operation: Underway) -> None:
         """Take a operation on, and see to it that the thread is awake."""
         # Either this sees the thread asleep, or the thread, about to sleep, sees the operation.
         self.operations.append(operation)
@@ -267,21 +315,21 @@ class Progress:
                 atexit.register(self.stop)
             self.changed.notify()
 
-    def remove(self, operation: Operation) -> None:
+    def remove(self, operation: Underway) -> None:
         """Forget a operation."""
         try:
             self.operations.remove(operation)
         except ValueError:
             pass  # two threads may find it over
 
-    def once(self, operations: Sequence[Operation] | None = None) -> bool:
+    def once(self, operations: Sequence[Underway] | None = None) -> bool:
         """Move operations, or all there are, on as far as they go now; tell whether any moved."""
         moved = False
         for operation in tuple(self.operations) if operations is None else operations:
             moved |= operation.progress()
         return moved
 
-    def threaded(self) -> list[Operation]:
+    def threaded(self) -> list[Underway]:
         """The operations that are the thread's to move on."""
         return [operation for operation in self.operations if operation.threaded]
 
@@ -306,7 +354,8 @@ class Progress:
         with self.changed:
             self.stopping = True
             self.changed.notify()
-        self.thread.join()
+        if self.thread is not None:
+            self.thread.join()
 
     def _work(self) -> None:
         # Waking up costs the thread that wakes it more than a small collective takes, so the

@@ -22,7 +22,8 @@ from hpccoll.ir.collectives import IN, OUT, Collective
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.runtime import plan as plans
-from hpccoll.runtime.executor import Execution, Memory
+from hpccoll.runtime.binding import Memory
+from hpccoll.runtime.executor import Execution
 from hpccoll.testing.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
 from hpccoll.testing.loopback_direct import PATIENCE, Direct
 from hpccoll.transport import Endpoint

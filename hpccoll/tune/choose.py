@@ -97,6 +97,11 @@ def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None)
     return fallback(facts, conditions)
 
 
+def decide(facts: CallFacts, conditions: Conditions, place: Place | None) -> Choice:
+    """Choose as :func:`choose` does; where the place is not known, as if no rule held there."""
+    return choose(facts, conditions, place) or fallback(facts, conditions)
+
+
 def native_below(collective: str, conditions: Conditions, place: Place | None) -> int:
     """Bytes below which :func:`choose` surely says native, whatever the operator and the type.
 

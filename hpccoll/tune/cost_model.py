@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import ceil, inf
 from operator import mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hpccoll.algorithms import schedule
 from hpccoll.config import NATIVE
@@ -58,7 +58,7 @@ class Model(NamedTuple):
 
     def seconds(self, terms: Terms) -> float:
         """The expected time."""
-        return sum(map(mul, self.costs, terms))
+        return float(sum(map(mul, self.costs, terms)))
 
     def __str__(self) -> str:
         names = ["a message", "a round", "a byte", "a reduced byte"]
@@ -68,9 +68,13 @@ class Model(NamedTuple):
                          f"{cost * 1e6:.3g} us {name}" for cost, name in zip(self.costs, names))
 
 
+def _params(candidate: Candidate) -> dict[str, Any]:
+    return dict(candidate.params)
+
+
 def closed_form(collective: str, candidate: Candidate, size: int, nbytes: int) -> Terms | None:
     """Rounds, and bytes sent by the busiest rank; ``None`` where there is no closed form."""
-    made = schedule(collective, candidate.name, size, **dict(candidate.params))
+    made = schedule(collective, candidate.name, size, **_params(candidate))
     if made.rounds is None or made.sent is None and nbytes:
         return None
     return made.rounds, (made.sent or 0) * nbytes / _blocks(made)
@@ -152,7 +156,7 @@ def _amounts(made: Schedule, topology: Topology) -> Terms:
         outer.append(max(deeds.crossings[level] for deeds in done.values()))
         outer.append(max(sum(weight * done[rank].across[level][way] for rank, weight in group)
                          for group in ends[level] for way in (0, 1)))
-    return (max(max(deeds.messages) for deeds in done.values()), made.rounds,
+    return (max(max(deeds.messages) for deeds in done.values()), made.rounds or 0,
             max(max(deeds.moved) for deeds in done.values()),
             max(deeds.reduced for deeds in done.values()), *outer)
 

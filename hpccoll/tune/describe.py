@@ -16,7 +16,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import Conditions, choose, fallback, obstacle
+from hpccoll.tune.choose import Conditions, decide, obstacle
 from hpccoll.tune.cost_model import terms
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import signature_of
@@ -49,7 +49,7 @@ def describe(collective: str, nbytes: int, conditions: Conditions, topology: Top
     facts = CallFacts(collective, collective, nbytes)
     if COLLECTIVES[collective].reduces:
         facts = facts._replace(operator="sum", exact=False, dtype="float32", kind="f", itemsize=4)
-    chosen = choose(facts, conditions, place) or fallback(facts, conditions)
+    chosen = decide(facts, conditions, place)
     times = _times(facts, tuned)
     model = tuned.model(collective, size, topology) if tuned else None
     lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
@@ -68,9 +68,10 @@ def describe(collective: str, nbytes: int, conditions: Conditions, topology: Top
             made = _schedule(choice, collective, size, topology)
             rounds, sent, yes = _text(made.rounds), _sent(made, nbytes), "yes"
         verdict = obstacle(choice, facts, conditions) or yes
-        expected = model and terms(collective, candidate, size, nbytes, topology)
+        expected = terms(collective, candidate, size, nbytes, topology) if model else None
+        predicted = model.seconds(expected) if model and expected is not None else None
         lines.append(f"{candidate.label:{width}}{rounds:>8}{sent:>12}"
-                     f"{_time(expected and model.seconds(expected)):>12}"
+                     f"{_time(predicted):>12}"
                      f"{_time(times.get(candidate)):>12}   {verdict}")
     if not chosen.is_native and size <= EXPLAINED:
         lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
@@ -120,8 +121,8 @@ def _name(choice: Choice) -> str:
     if isinstance(choice.algorithm, str):
         params: Mapping[str, int] = choice.params
         return choice.algorithm + "".join(f", {k}={v}" for k, v in params.items())
-    return getattr(choice.algorithm, "algorithm", None) or getattr(
-        choice.algorithm, "__name__", "custom")
+    return str(getattr(choice.algorithm, "algorithm", None)
+               or getattr(choice.algorithm, "__name__", "custom"))
 
 
 def _sent(made: Schedule, nbytes: int) -> str:

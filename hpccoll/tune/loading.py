@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from hpccoll.errors import TuningError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
 from hpccoll.tune.cost_model import Model, calibrated
+from hpccoll.tune.online import Trial
 from hpccoll.tune.ranking import Ranking, expected, measured, native_below
 from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
@@ -56,9 +57,9 @@ class Tuned:
         self.online, self.hierarchical = online, hierarchical
         self.probed: Curves = probed or {}
         self.topology = topology
-        self.trials: dict[tuple, Any] = {}
+        self.trials: dict[tuple[Hashable, ...], Trial] = {}
         self._rankings: dict[tuple[str, bool, int], Ranking] = {}
-        self._models: dict[tuple, Model | None] = {}
+        self._models: dict[tuple[Hashable, ...], Model | None] = {}
 
     def ranking(self, collective: str, commutes: bool, nbytes: int) -> Ranking:
         """Candidates with their times, fastest first; empty where nothing was measured.
@@ -98,7 +99,7 @@ class Tuned:
         if curve:
             return measured(curve, nbytes)
         curve = self.probed.get((collective, True))
-        if not curve:
+        if not curve or self.topology is None:
             return ()
         model = self.model(collective, self.topology.size, self.topology)
         return expected(curve, model, collective, nbytes, self.topology)
@@ -128,11 +129,9 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     Raises:
         TuningError: the table is unusable or the setting differs; the same on every rank.
     """
-    rank, table = comm.Get_rank(), {}
-    told = None
-    if rank == 0:
-        told, table = _search(setting, comm.Get_size())
-    told = MPI.Intracomm.bcast(comm, told)
+    rank = comm.Get_rank()
+    search, table = (_search(setting, comm.Get_size()) if rank == 0 else (SearchResult(""), {}))
+    told: SearchResult = MPI.Intracomm.bcast(comm, search)
     differs = numpy.array(rank if setting != told.setting else -1)
     MPI.Intracomm.Allreduce(comm, MPI.IN_PLACE, differs, MPI.MAX)
     if differs >= 0:
@@ -149,7 +148,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     context = place()
     machine = fingerprint(context.topology, context.place.oversubscribed)
     guess = machine._replace(probe=True)
-    found: tuple = ()
+    known: tuple[Any, ...] = ()
     if rank == 0:
         curves, probed, source = table.get(machine), table.get(guess), told.path
         note, wanted = "", False
@@ -160,8 +159,8 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
                 note = "" if probed else NOTHING
             else:
                 note, wanted = _strange(table, machine), setting == PROBE
-        found = curves, probed, source, note, wanted
-    curves, probed, source, note, wanted = MPI.Intracomm.bcast(comm, found)
+        known = curves, probed, source, note, wanted
+    curves, probed, source, note, wanted = MPI.Intracomm.bcast(comm, known)
     if wanted:
         probed, source, problems = probe(context, guess, told.path)
         _probed[guess] = probed, source
@@ -194,8 +193,8 @@ def _strange(table: Table, machine: Fingerprint) -> str:
     def differences(other: Fingerprint) -> list[str]:
         return [f"{name} is {theirs!r} there and {ours!r} here" for name, theirs, ours
                 in zip(Fingerprint._fields, other._replace(probe=False), machine) if theirs != ours]
-    found = list(map(differences, table))
-    return "it was measured elsewhere: " + ", ".join(min(found, key=len)) if found else ""
+    nearest = min((differences(other) for other in table), key=lambda words: len(words), default=[])
+    return "it was measured elsewhere: " + ", ".join(nearest) if nearest else ""
 
 
 def default_path() -> str:
@@ -205,7 +204,7 @@ def default_path() -> str:
     return str(base / "hpccoll" / "tuning.json")
 
 
-_tables: dict[str, tuple[tuple, Table]] = {}
+_tables: dict[str, tuple[tuple[int, ...], Table]] = {}
 
 
 def _recent(path: str) -> Table:

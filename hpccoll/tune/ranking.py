@@ -83,10 +83,10 @@ def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,
         return ()
     found = [(seconds * (PROBED_TIE if c.name == NATIVE else 1.0), Timed(c, seconds))
              for c, seconds in times.items()]
-    others = model and plausible(collective, topology.size, nbytes, topology.depth > 1) or ()
+    others = plausible(collective, topology.size, nbytes, topology.depth > 1) if model else []
     for candidate in map(Candidate, others):
         known = terms(collective, candidate, topology.size, nbytes, topology)
-        if candidate not in times and known is not None:
+        if model is not None and candidate not in times and known is not None:
             seconds = model.seconds(known)
             found.append((seconds * max(model.miss, 1 / UNMEASURED),
                           Timed(candidate, seconds, True)))

@@ -21,7 +21,7 @@ from hpccoll.tune.table import Candidate, Curves, Fingerprint, Table, merged, re
 PATIENCE, PAUSE = 5.0, 0.01
 
 
-def before(path: str | os.PathLike) -> Table:
+def before(path: str | os.PathLike[str]) -> Table:
     """The table that is there already; empty if none is.
 
     Raises:
@@ -30,7 +30,7 @@ def before(path: str | os.PathLike) -> Table:
     return read(path) if os.path.lexists(path) else {}
 
 
-def add(path: str | os.PathLike, machine: Fingerprint, curves: Curves,
+def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
         wrong: Collection[tuple[str, Candidate]] = (), anew: bool = False) -> Curves:
     """Add curves of one machine to a table, or begin one; what it has of these kinds of calls now.
 
@@ -52,7 +52,7 @@ def add(path: str | os.PathLike, machine: Fingerprint, curves: Curves,
 
 
 @contextmanager
-def locked(path: str | os.PathLike) -> Iterator[bool]:
+def locked(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Keep others that do so, too, away from a table; tell whether that was possible."""
     target = Path(os.path.realpath(path))
     descriptor = _opened(target.with_name(f".{target.name}.lock"))

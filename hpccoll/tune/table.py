@@ -112,7 +112,7 @@ Curves = Mapping[Kind, Curve]
 Table = Mapping[Fingerprint, Curves]
 
 
-def read(path: str | os.PathLike) -> Table:
+def read(path: str | os.PathLike[str]) -> Table:
     """Read a table.
 
     Raises:
@@ -128,7 +128,7 @@ def read(path: str | os.PathLike) -> Table:
     return parse(text, path)
 
 
-def parse(text: str, path: str | os.PathLike) -> Table:
+def parse(text: str, path: str | os.PathLike[str]) -> Table:
     """Read the text of a table; ``path`` is for the message of an error.
 
     Raises:
@@ -169,7 +169,7 @@ def sealed(body: str) -> str:
     return f'{body}"checksum": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}\n'
 
 
-def write(path: str | os.PathLike, table: Table) -> None:
+def write(path: str | os.PathLike[str], table: Table) -> None:
     """Write a table in the place of the file that is there, if any.
 
     Raises:
@@ -278,14 +278,15 @@ def _check_seal(text: str, document: Any) -> None:
 
 
 def _entries(document: dict[str, Any]) -> Iterable[Any]:
-    (entries,) = _fields(document, "the file", format=int, entries=list, checksum=str)[1:2]
+    entries: list[Any]
+    _, entries, _ = _fields(document, "the file", format=int, entries=list, checksum=str)
     machines = [json.dumps(_parts(entry)[:2], sort_keys=True) for entry in entries]
     if len(set(machines)) < len(machines):
         raise _Unusable("has two entries for one machine")
     return entries
 
 
-def _parts(entry: Any) -> tuple[dict, bool, list]:
+def _parts(entry: Any) -> tuple[Any, ...]:
     """Machine, whether it was a probe - it was not where nothing is said -, and points."""
     whole = {"probe": False, **entry} if isinstance(entry, dict) else entry
     return _fields(whole, "an entry", machine=dict, probe=bool, points=list)
@@ -293,8 +294,9 @@ def _parts(entry: Any) -> tuple[dict, bool, list]:
 
 def _entry(entry: dict[str, Any]) -> tuple[Fingerprint, Curves]:
     place, probe, points = _parts(entry)
-    machine = Fingerprint(*_fields(place, "a machine", mpi=str, host=str, ranks=int, topology=str,
-                               oversubscribed=bool), probe)
+    mpi, host, ranks, topology, oversubscribed = _fields(
+        place, "a machine", mpi=str, host=str, ranks=int, topology=str, oversubscribed=bool)
+    machine = Fingerprint(mpi, host, ranks, topology, oversubscribed, probe)
     found: dict[Kind, dict[int, dict[Candidate, float]]] = {}
     for point in points:
         collective, commutes, nbytes, seconds = _fields(
@@ -314,7 +316,7 @@ def _entry(entry: dict[str, Any]) -> tuple[Fingerprint, Curves]:
     return machine, {kind: tuple(sorted(sizes.items())) for kind, sizes in found.items()}
 
 
-def _fields(value: Any, what: str, **kinds: type) -> tuple:
+def _fields(value: Any, what: str, **kinds: type) -> tuple[Any, ...]:
     """The values of an object that must have exactly these fields of these types."""
     if not isinstance(value, dict) or set(value) != set(kinds):
         raise _Unusable(f"is not a tuning table of hpccoll: {what} must have the fields "

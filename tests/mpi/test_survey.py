@@ -21,7 +21,7 @@ NATIVE, RING = Candidate("native"), Candidate("ring")
 def machine():
     """What the tests run on."""
     comm = hpccoll.Comm(WORLD.Dup())
-    assert comm.topology.size == WORLD.size
+    assert comm.layout.size == WORLD.size
     context = existing(comm)
     found = fingerprint(context.topology, context.place.oversubscribed)
     comm.Free()

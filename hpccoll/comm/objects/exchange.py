@@ -1,8 +1,10 @@
-"""Post: objects between the ranks of a private communicator, combined on the way.
+"""Objects between the ranks of a private communicator, combined on the way.
 
-Every pair of ranks that needs it has frames prepared (:mod:`hpccoll.comm.objects.wire`), which go through
-shared memory inside a node. What does not fit into a frame follows it; arrays of one form that two
-ranks exchange have memory and messages of their own.
+Pairs of ranks have prepared frames (:mod:`hpccoll.comm.objects.wire`), which go through shared
+memory inside a node. What does not fit into a frame follows it. Arrays of one type and shape that
+two ranks exchange have memory and messages of their own.
+
+The algorithms here are no schedules; docs/decisions/0030 says why.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from hpccoll.comm.objects.wire import (
     IMMUTABLE,
     LONG,
     ROOM,
-    Failure,
-    are_alike,
-    form_of,
-    fresh,
+    RemoteError,
+    copy_of,
+    decode,
+    encode,
     is_plain,
-    landing,
-    read,
-    write,
+    memory_for,
+    same_type_and_shape,
+    type_and_shape,
 )
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.context import OBJECTS_TAG, Context
@@ -39,8 +41,8 @@ from hpccoll.transport import Batch, Posting
 TAG, MORE_TAG = OBJECTS_TAG, OBJECTS_TAG + 1
 #: Arrays of up to so many bytes are exchanged, and combined on both sides.
 SHARED = 64 << 10
-#: Forms of arrays for which exchanges are kept prepared.
-MOST_FORMS = 16
+#: Types and shapes of arrays for which exchanges are kept prepared.
+MOST_SHAPES = 16
 #: What the predefined operators do to two arrays of one dtype and shape.
 UFUNCS = {MPI.SUM.handle: numpy.add, MPI.PROD.handle: numpy.multiply,
           MPI.BAND.handle: numpy.bitwise_and, MPI.BOR.handle: numpy.bitwise_or,
@@ -50,20 +52,23 @@ Operator = Callable[[Any, Any], Any]
 
 
 class ObjectExchange:
-    """Sends and receives objects on the private communicator of a state."""
+    """Sends, receives and combines objects on the private communicator of a context."""
 
     def __init__(self, context: Context):
         self.context, self.rank, self.size = context, context.rank, context.size
         self.channels: dict[tuple[int, str], FrameMessage] = {}
         self.pairs: dict[int, FramePair] = {}
-        #: Memory for arrays to and from a rank, and what exchanges them, by rank and form.
-        self.arrays: dict[tuple, tuple[numpy.ndarray, numpy.ndarray, Batch]] = {}
+        #: Memory for arrays to and from a rank, and what exchanges them, by rank, type and shape.
+        self.arrays: dict[tuple[int, bytes], tuple[numpy.ndarray, numpy.ndarray, Batch]] = {}
         self.tries = TRIES if context.limits.spins else 1
         self.title, self.peer = "", -1
-        self.failure: Failure | None = None
+        #: What failed while this rank wrote a message of the present call.
+        self.error: RemoteError | None = None
+        #: Memory of messages that a timeout left in flight.
+        self.abandoned: list[tuple[Any, ...]] = []
 
-    def combine(self, obj: Any, op: Operator) -> Any:
-        """Combine everybody's object along a binomial tree; the result is at rank 0."""
+    def binomial_reduce(self, obj: Any, op: Operator) -> Any:
+        """Combine the objects of all ranks along a binomial tree; the result is at rank 0."""
         value, mask, rank = obj, 1, self.rank
         while mask < self.size:
             if rank & mask:
@@ -75,14 +80,16 @@ class ObjectExchange:
             mask *= 2
         return value
 
-    def spread(self, obj: Any, op: MPI.Op) -> tuple[Any, bool]:
-        """Combine the objects of a power of two of ranks, and tell whether all have the result.
+    def doubling_allreduce(self, obj: Any, op: MPI.Op) -> tuple[Any, bool]:
+        """Combine the objects of a power of two of ranks by recursive doubling.
 
-        Partners at doubling distances exchange frames, and both combine what they hold: groups of
-        ranks twice as large hold one value then. What is not small, or of a class of its own,
-        only goes to the first rank of the new group, as in :meth:`combine`. That is seen by
-        everybody, since every frame says whether its sender's group still holds its value
-        together.
+        Partners at doubling distances exchange frames, and both combine what they hold: then groups
+        of twice as many ranks hold one value. A value that is large, or of a user's class, only
+        goes to the first rank of the new group, as in :meth:`binomial_reduce`. All ranks see that:
+        every frame says whether its sender's group still holds its value together.
+
+        Returns:
+            The result, and whether all ranks have it; if not, rank 0 does.
         """
         value, rank, distance, together = obj, self.rank, 1, self.exchangeable(obj, op)
         while distance < self.size:
@@ -90,30 +97,31 @@ class ObjectExchange:
             pair = self.pairs.get(partner) or self.pair(partner)
             data, given = None, first and rank > partner
             if together or given:
-                data, failure = write(pair.frame, value, rank)
-                if failure is not None:
-                    value, self.failure = failure, failure if given else self.failure
-                together = together and (data is None or type(value) in (numpy.ndarray, Failure))
+                data, error = encode(pair.frame, value, rank)
+                if error is not None:
+                    value, self.error = error, error if given else self.error
+                together = together and (data is None
+                                         or type(value) in (numpy.ndarray, RemoteError))
             pair.frame[ROOM] = together
             pair.batch.start()
             if not pair.batch.test(self.tries):
                 self.wait(pair.batch.test, partner)
             together = bool(together and pair.arriving[ROOM])
-            swap = together and data is not None and are_alike(pair.frame, pair.arriving)
+            swap = together and data is not None and same_type_and_shape(pair.frame, pair.arriving)
             rest = None if swap or not (together or given) else self.send_rest(data, partner)
             if together or first and not given:
                 if not together:
                     value = self.own(value, obj, op)
                 elif value is obj and type(obj) in CONTAINERS:
-                    value = read(pair.frame, None, rank)  # the result may share what it contains
+                    value = decode(pair.frame, None, rank)  # the result may share what it contains
                 if swap:
                     arrived, into = self.swap(pair, value, partner), numpy.empty_like(value)
                 else:
                     arrived = into = self.receive_rest(pair.arriving, partner)
                 operands = (value, arrived) if rank < partner else (arrived, value)
-                value = self.apply(op, *operands, into=into)
+                value = self.apply(op, operands[0], operands[1], into)
                 # Once together, a group stays so when a rank fails, or the others would be left.
-                together = together and (value is into or type(value) is Failure
+                together = together and (value is into or type(value) is RemoteError
                                          or self.exchangeable(value, op))
             else:
                 value = None
@@ -123,14 +131,14 @@ class ObjectExchange:
         return value, together
 
     def swap(self, pair: FramePair, array: numpy.ndarray, partner: int) -> numpy.ndarray:
-        """Exchange arrays that are alike; the other one is valid until the next exchange."""
-        form = partner, form_of(pair.frame)
-        parts = self.arrays.get(form)
+        """Exchange arrays of one type and shape; the result is valid until the next exchange."""
+        key = partner, type_and_shape(pair.frame)
+        parts = self.arrays.get(key)
         if parts is None:
-            if len(self.arrays) >= MOST_FORMS:
+            if len(self.arrays) >= MOST_SHAPES:
                 self.drop_arrays()
             mine, other = numpy.empty_like(array), numpy.empty_like(array)
-            parts = self.arrays[form] = mine, other, self.batch(
+            parts = self.arrays[key] = mine, other, self.batch(
                 (SEND, partner, mine.reshape(-1)), (RECV, partner, other.reshape(-1)))
         mine, other, batch = parts
         mine[...] = array
@@ -140,7 +148,7 @@ class ObjectExchange:
         return other
 
     def exchangeable(self, value: Any, op: MPI.Op) -> bool:
-        """Tell whether a value, if it is small, may be combined by every rank for itself."""
+        """Tell whether a value that fits into a frame may be combined by every rank for itself."""
         kind = type(value)
         return kind in IMMUTABLE or kind in CONTAINERS or (
             kind is numpy.ndarray and value.nbytes <= SHARED and _ufunc(op) is not None
@@ -150,16 +158,16 @@ class ObjectExchange:
         """The value, copied if it is the caller's object and the operator may change or keep it."""
         if value is obj and type(obj) not in IMMUTABLE and not (
                 type(obj) is numpy.ndarray and _ufunc(op)):
-            return fresh(obj, self.rank)
+            return copy_of(obj, self.rank)
         return value
 
-    def prefix(self, obj: Any, op: Operator, inclusive: bool) -> Any:
-        """Exchange the values of whole groups with partners at doubling distances."""
+    def doubling_scan(self, obj: Any, op: Operator, inclusive: bool) -> Any:
+        """Combine the objects of lower ranks by recursive doubling; raises a rank's error."""
         rank = self.rank
         # A function may change its operands, so each value goes into one call only.
-        own = (lambda value: value) if type(op) is MPI.Op else (lambda value: fresh(value, rank))
-        total = fresh(obj, rank)
-        result, started = own(total), inclusive
+        copied = type(op) is not MPI.Op
+        total = copy_of(obj, rank)
+        result, started = copy_of(total, rank) if copied else total, inclusive
         for distance in (1 << i for i in range((self.size - 1).bit_length())):
             partner = rank ^ distance
             if partner >= self.size:
@@ -168,25 +176,26 @@ class ObjectExchange:
             if rank < partner:
                 total = self.apply(op, total, arrived)
                 continue
-            result = self.apply(op, own(arrived), result) if started else own(arrived)
+            operand = copy_of(arrived, rank) if copied else arrived
+            result = self.apply(op, operand, result) if started else operand
             total = self.apply(op, arrived, total)
             started = True
         return self.result(None if rank == 0 and not inclusive else result)
 
     def result(self, value: Any) -> Any:
-        """The value, unless something failed on the way to it."""
-        failure = value if type(value) is Failure else self.failure
-        if failure is not None:
-            failure.throw(self.rank)
+        """The value; raises the exception of the rank that could not make it, if there was one."""
+        error = value if type(value) is RemoteError else self.error
+        if error is not None:
+            error.throw(self.rank)
         return value
 
     def apply(self, op: Operator, left: Any, right: Any, into: Any = None) -> Any:
-        """``op(left, right)``, or the failure that prevents it.
+        """``op(left, right)``, or the error that prevents it.
 
-        The memory of ``into``, one of them, may be used again for the result: its pages are there.
+        The result may take the memory of ``into``, one of the two, whose pages are there already.
         """
-        if type(left) is Failure or type(right) is Failure:
-            return left if type(left) is Failure else right
+        if type(left) is RemoteError or type(right) is RemoteError:
+            return left if type(left) is RemoteError else right
         try:
             if (type(into) is type(right) is type(left) is numpy.ndarray
                     and right.dtype is left.dtype and right.shape == left.shape):
@@ -195,57 +204,57 @@ class ObjectExchange:
                     return ufunc(left, right, out=into)
             return op(left, right)
         except Exception as error:
-            return Failure(error, self.rank)
+            return RemoteError(error, self.rank)
 
-    def send(self, value: Any, to: int) -> None:
+    def send(self, value: Any, dest: int) -> None:
         """Send an object to a rank."""
-        for test in self.begin(value, to):
-            self.wait(test, to)
+        for test in self.begin(value, dest):
+            self.wait(test, dest)
 
-    def begin(self, value: Any, to: int) -> Sequence[Callable[..., bool]]:
-        """Begin to send an object to a rank; what has to become true for that to be done."""
-        frame, batch = self.channels.get((to, SEND)) or self.channel(to, SEND)
-        data, failure = write(frame, value, self.rank)
+    def begin(self, value: Any, dest: int) -> Sequence[Callable[..., bool]]:
+        """Begin to send an object to a rank; it is sent when all returned tests are true."""
+        frame, batch = self.channels.get((dest, SEND)) or self.channel(dest, SEND)
+        data, error = encode(frame, value, self.rank)
         batch.start()
-        if failure is not None:
-            self.failure = failure
-        rest = self.send_rest(data, to)
+        if error is not None:
+            self.error = error
+        rest = self.send_rest(data, dest)
         return (batch.test,) if rest is None else (batch.test, rest.Test)
 
-    def send_rest(self, data: Any, to: int) -> MPI.Request | None:
+    def send_rest(self, data: Any, dest: int) -> MPI.Request | None:
         """Begin to send what did not fit into a frame, if there is anything."""
-        return None if data is None else self.context.comm.Isend([data, MPI.BYTE], to, MORE_TAG)
+        return None if data is None else self.context.comm.Isend([data, MPI.BYTE], dest, MORE_TAG)
 
-    def receive(self, frm: int, sending: Sequence[Callable[..., bool]] = ()) -> Any:
+    def receive(self, source: int, sending: Sequence[Callable[..., bool]] = ()) -> Any:
         """Receive an object from a rank, and finish what is being sent to it."""
-        frame, batch = self.channels.get((frm, RECV)) or self.channel(frm, RECV)
+        frame, batch = self.channels.get((source, RECV)) or self.channel(source, RECV)
         batch.start()
-        self.wait(batch.test, frm)
-        value = self.receive_rest(frame, frm)
+        self.wait(batch.test, source)
+        value = self.receive_rest(frame, source)
         for test in sending:
-            self.wait(test, frm)
+            self.wait(test, source)
         return value
 
-    def receive_rest(self, frame: bytearray, frm: int) -> Any:
+    def receive_rest(self, frame: bytearray, source: int) -> Any:
         """The object of a frame that has arrived; what follows the frame is received first."""
-        data = landing(frame) if frame[0] == LONG else None
+        data = memory_for(frame) if frame[0] == LONG else None
         if data is not None:
-            self.wait(self.context.comm.Irecv([data, MPI.BYTE], frm, MORE_TAG).Test, frm)
-        return read(frame, data, self.rank)
+            self.wait(self.context.comm.Irecv([data, MPI.BYTE], source, MORE_TAG).Test, source)
+        return decode(frame, data, self.rank)
 
     def channel(self, peer: int, kind: str) -> FrameMessage:
         """Prepare the frame to or from a rank."""
         frame = bytearray(FRAME)
-        made = FrameMessage(frame, self.batch((kind, peer, frame)))
-        self.channels[peer, kind] = made
-        return made
+        message = FrameMessage(frame, self.batch((kind, peer, frame)))
+        self.channels[peer, kind] = message
+        return message
 
     def pair(self, peer: int) -> FramePair:
         """Prepare the frames to and from a rank that move together."""
         frame, arriving = bytearray(FRAME), bytearray(FRAME)
-        made = FramePair(frame, arriving, self.batch((SEND, peer, frame), (RECV, peer, arriving)))
-        self.pairs[peer] = made
-        return made
+        batch = self.batch((SEND, peer, frame), (RECV, peer, arriving))
+        pair = self.pairs[peer] = FramePair(frame, arriving, batch)
+        return pair
 
     def batch(self, *messages: tuple[str, int, Any]) -> Batch:
         """Prepare messages that move together, by kind, peer and memory."""
@@ -269,23 +278,25 @@ class ObjectExchange:
                 watch.idle()
         except BaseException:
             # The message may still come: its memory, which these hold, must stay.
-            self.context.abandoned += [test, self.channels, self.pairs, self.arrays]
+            self.abandoned.append((test, self.channels, self.pairs, self.arrays))
             self.channels, self.pairs, self.arrays = {}, {}, {}
             raise
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers this rank waits for, for messages to people."""
+        """Round and peers that this rank waits for, for reports."""
         return 0, (self.peer,)
 
     def free(self) -> None:
         """Give the prepared messages back."""
-        for prepared in (*self.channels.values(), *self.pairs.values()):
-            prepared.batch.free()
+        for message in self.channels.values():
+            message.batch.free()
+        for pair in self.pairs.values():
+            pair.batch.free()
         self.channels, self.pairs = {}, {}
         self.drop_arrays()
 
     def drop_arrays(self) -> None:
-        """Give the messages back that are prepared for arrays of some forms."""
+        """Give the messages back that are prepared for arrays."""
         for _, _, batch in self.arrays.values():
             batch.free()
         self.arrays = {}

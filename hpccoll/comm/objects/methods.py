@@ -1,11 +1,11 @@
 """The lower-case collectives of mpi4py that combine or share Python objects.
 
 ``bcast``, ``reduce``, ``allreduce``, ``scan`` and ``exscan`` use messages that describe
-themselves (:mod:`hpccoll.comm.objects.wire`), so no rank needs to know beforehand what the others pass.
-Values are combined by calling ``op`` in the order in which mpi4py does, so results are the same
-to the last bit: ``reduce`` along a binomial tree to rank 0 (source: mpi4py), lower ranks on the
-left; ``scan`` and ``exscan`` by recursive doubling. On a power of two of ranks, that combines the
-numbers of an ``allreduce`` as the tree does, but on all ranks at once.
+themselves (:mod:`hpccoll.comm.objects.wire`), so no rank needs to know beforehand what the others
+pass. Values are combined by calling ``op`` in mpi4py's order, so results are the same to the last
+bit: ``reduce`` along a binomial tree to rank 0 (source: mpi4py), lower ranks on the left; ``scan``
+and ``exscan`` by recursive doubling. On a power of two of ranks, that combines the numbers of an
+``allreduce`` as the tree does, but on all ranks at once.
 
 Two things differ from mpi4py. Arrays are not pickled. And an exception in ``op``, or in pickling,
 on one rank is raised on every rank whose result depends on it, where mpi4py leaves them waiting.
@@ -22,7 +22,15 @@ from mpi4py import MPI
 from hpccoll.calls.resolve import check_root
 from hpccoll.comm.base import Base
 from hpccoll.comm.objects.exchange import ObjectExchange, Operator
-from hpccoll.comm.objects.wire import FRAME, IMMUTABLE, LONG, Failure, landing, read, write
+from hpccoll.comm.objects.wire import (
+    FRAME,
+    IMMUTABLE,
+    LONG,
+    RemoteError,
+    decode,
+    encode,
+    memory_for,
+)
 from hpccoll.errors import ArgumentTypeError
 
 
@@ -41,43 +49,47 @@ class Objects(Base):
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
-        post = self._post(op, "reduce")
+        exchange = self._exchange(op, "reduce")
         root = check_root(root, self.Get_size())
-        if post is None:
+        if exchange is None:
             return super().reduce(sendobj, op, root)
-        value = post.combine(sendobj, op)
+        value = exchange.binomial_reduce(sendobj, op)
         if root:
-            if post.rank == 0:
-                post.send(value, root)
-            elif post.rank == root:
-                value = post.receive(0)
-        return post.result(value if post.rank == root else None)
+            if exchange.rank == 0:
+                exchange.send(value, root)
+            elif exchange.rank == root:
+                value = exchange.receive(0)
+        return exchange.result(value if exchange.rank == root else None)
 
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
-        post = self._post(op, "allreduce")
-        if post is None:
+        exchange = self._exchange(op, "allreduce")
+        if exchange is None:
             return super().allreduce(sendobj, op)
         # Ranks that share processors pay for every message that wakes one up.
-        if (post.size & (post.size - 1) or post.context.place.oversubscribed
+        if (exchange.size & (exchange.size - 1) or exchange.context.place.oversubscribed
                 or not (isinstance(op, MPI.Op) and op.is_predefined)):
-            return self._share(post.combine(sendobj, op), 0, True)
-        value, everywhere = post.spread(sendobj, op)
-        return post.result(value) if everywhere else self._share(value, 0, True)
+            return self._share(exchange.binomial_reduce(sendobj, op), 0, True)
+        value, everywhere = exchange.doubling_allreduce(sendobj, op)
+        return exchange.result(value) if everywhere else self._share(value, 0, True)
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
-        post = self._post(op, "scan")
-        return super().scan(sendobj, op) if post is None else post.prefix(sendobj, op, True)
+        exchange = self._exchange(op, "scan")
+        if exchange is None:
+            return super().scan(sendobj, op)
+        return exchange.doubling_scan(sendobj, op, inclusive=True)
 
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
-        post = self._post(op, "exscan")
-        return super().exscan(sendobj, op) if post is None else post.prefix(sendobj, op, False)
+        exchange = self._exchange(op, "exscan")
+        if exchange is None:
+            return super().exscan(sendobj, op)
+        return exchange.doubling_scan(sendobj, op, inclusive=False)
 
     # -- how they are served -----------------------------------------------------------------
-    def _post(self, op: Any, name: str) -> ObjectExchange | None:
-        """What carries the messages of a reduction; ``None`` on one rank.
+    def _exchange(self, op: Any, name: str) -> ObjectExchange | None:
+        """What sends and combines the objects of a reduction; ``None`` on one rank.
 
         Raises:
             ArgumentTypeError: the operator cannot be called.
@@ -88,13 +100,13 @@ class Objects(Base):
         if self.Get_size() == 1:
             return None
         exchange = self._private().service(ObjectExchange)
-        exchange.title, exchange.failure = f"{name} of objects", None
+        exchange.title, exchange.error = f"{name} of objects", None
         return exchange
 
     def _share(self, obj: Any, root: int, owned: bool) -> Any:
         """Send the root's object to every rank.
 
-        The root gets a copy, as with mpi4py, unless the object is ours (``owned``).
+        The root gets a copy, as with mpi4py, unless the object was made for this call (``owned``).
         """
         native, rank = MPI.Intracomm.Bcast, self.Get_rank()
         frame = self._frame
@@ -102,20 +114,20 @@ class Objects(Base):
             frame = self._frame = bytearray(FRAME)
         if rank != root:
             native(self, [frame, FRAME, MPI.BYTE], root)
-            data = landing(frame) if frame[0] == LONG else None
+            data = memory_for(frame) if frame[0] == LONG else None
             if data is not None:
                 native(self, [data, MPI.BYTE], root)
-            value = read(frame, data, rank)
-            if type(value) is Failure:
+            value = decode(frame, data, rank)
+            if type(value) is RemoteError:
                 value.throw(rank)
             return value
-        data, failure = write(frame, obj, rank)
+        data, error = encode(frame, obj, rank)
         native(self, [frame, FRAME, MPI.BYTE], root)
         if data is not None:
             native(self, [data, MPI.BYTE], root)
-        if failure is not None:
-            failure.throw(rank)
+        if error is not None:
+            error.throw(rank)
         if type(obj) in IMMUTABLE or owned and data is obj:
             return obj
-        value = read(frame, data, rank)
+        value = decode(frame, data, rank)
         return value.copy() if value is obj else value

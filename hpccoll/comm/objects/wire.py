@@ -4,10 +4,10 @@ A message is a frame of fixed size and, only for what does not fit into it, the 
 
     [FLOAT or INT | 8 bytes]                       numbers of Python, where that holds them
     [n | n bytes of pickle, n <= INLINE]           small objects
-    [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, failures
+    [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, errors
 
 The last byte of a frame is free for whoever sends it. Arrays travel as their bytes, everything
-else as mpi4py pickles it (``MPI.pickle``). A failure travels like any object, so that an exception
+else as mpi4py pickles it (``MPI.pickle``). An error travels like any object, so that an exception
 on one rank reaches the ranks that wait for it.
 """
 
@@ -27,7 +27,7 @@ ROOM = FRAME - 1
 INLINE, LONG, FLOAT, INT = ROOM - 1, 255, 254, 253
 #: A mark and a number of Python.
 FLOATING, INTEGER = struct.Struct("=Bd"), struct.Struct("=Bq")
-PICKLED, ARRAY, SCALAR, FAILURE = range(4)
+PICKLED, ARRAY, SCALAR, ERROR = range(4)
 #: The mark ``LONG``, kind, bytes of the description, bytes of the data.
 HEAD = struct.Struct("<BBBxq")
 #: Dtypes whose arrays travel as bytes: exactly NumPy's own native ones, by character.
@@ -38,12 +38,12 @@ IMMUTABLE = {int, float, complex, bool, str, bytes, type(None), *SCALARS}
 #: Types whose operators give the same on every rank, whatever they contain.
 CONTAINERS = {list, tuple, dict, set, frozenset, bytearray}
 
-_HALF = 1 << 63
+_INT64_END = 1 << 63
 _dumps, _loads = MPI.pickle.dumps, MPI.pickle.loads
 
 
-class Failure(NamedTuple):
-    """What a rank passes on instead of a result: the exception, and where it was raised."""
+class RemoteError(NamedTuple):
+    """What a rank passes on instead of a result: an exception, and the rank that raised it."""
 
     error: BaseException
     rank: int
@@ -56,56 +56,63 @@ class Failure(NamedTuple):
 
 
 #: Types that do not go as a plain pickle.
-SPECIAL = {numpy.ndarray, Failure, *SCALARS}
+SPECIAL = {numpy.ndarray, RemoteError, *SCALARS}
 
 
-def write(frame: bytearray, obj: Any, rank: int) -> tuple[Any, Failure | None]:
-    """Write an object into a frame; return the data that has to follow, and what failed."""
-    kind, failure, described = type(obj), None, b""
-    if kind is float:
+def encode(frame: bytearray, obj: Any, rank: int) -> tuple[Any, RemoteError | None]:
+    """Write an object into a frame.
+
+    Returns:
+        The data that has to follow the frame, if any; and the error that was written instead of
+        the object, if there was one.
+    """
+    cls = type(obj)
+    if cls is float:
         FLOATING.pack_into(frame, 0, FLOAT, obj)
         return None, None
-    if kind is int and -_HALF <= obj < _HALF:
+    if cls is int and -_INT64_END <= obj < _INT64_END:
         INTEGER.pack_into(frame, 0, INT, obj)
         return None, None
-    if kind not in SPECIAL:
+    data: Any
+    kind, description, error = PICKLED, b"", None
+    if cls not in SPECIAL:
         try:
             data = _dumps(obj)
-        except Exception as error:
-            obj, kind = Failure(error, rank), Failure
+        except Exception as raised:
+            error = RemoteError(raised, rank)
+            kind, data = ERROR, _dumps_error(error)
         else:
             nbytes = len(data)
             if nbytes <= INLINE:
                 frame[0] = nbytes
                 frame[1:1 + nbytes] = data
                 return None, None
-            kind = PICKLED
-    if kind is Failure:
-        kind, failure, data = FAILURE, obj, _dumps_failure(obj)
-    elif kind is numpy.ndarray:
-        kind, described, data = _array(obj)
-    elif kind is not PICKLED:
-        kind, described, data = SCALAR, SCALARS[kind].encode(), obj.tobytes()
+    elif cls is RemoteError:
+        kind, error, data = ERROR, obj, _dumps_error(obj)
+    elif cls is numpy.ndarray:
+        kind, description, data = _encode_array(obj)
+    else:
+        kind, description, data = SCALAR, SCALARS[cls].encode(), obj.tobytes()
     nbytes = data.nbytes if kind == ARRAY else len(data)
-    HEAD.pack_into(frame, 0, LONG, kind, len(described), nbytes)
-    start = HEAD.size + len(described)
-    frame[HEAD.size:start] = described
+    HEAD.pack_into(frame, 0, LONG, kind, len(description), nbytes)
+    start = HEAD.size + len(description)
+    frame[HEAD.size:start] = description
     if start + nbytes > ROOM:
-        return data, failure
+        return data, error
     frame[start:start + nbytes] = data.tobytes() if kind == ARRAY else data
-    return None, failure
+    return None, error
 
 
-def landing(frame: bytearray) -> Any:
+def memory_for(frame: bytearray) -> Any:
     """Memory for the data that follows a ``LONG`` frame; ``None`` if nothing follows."""
     _, kind, described, nbytes = HEAD.unpack_from(frame)
     if HEAD.size + described + nbytes <= ROOM:
         return None
-    return _empty(frame, described) if kind == ARRAY else bytearray(nbytes)
+    return _empty_array(frame, described) if kind == ARRAY else bytearray(nbytes)
 
 
-def read(frame: bytearray, data: Any, rank: int) -> Any:
-    """The object of a message; a failure, if it was one or cannot be unpickled."""
+def decode(frame: bytearray, data: Any, rank: int) -> Any:
+    """The object of a message; a ``RemoteError`` if it was one, or cannot be unpickled."""
     try:
         mark = frame[0]
         if mark == FLOAT:
@@ -119,23 +126,23 @@ def read(frame: bytearray, data: Any, rank: int) -> Any:
         inline = frame[start:start + nbytes] if data is None else data
         if kind == ARRAY:
             if data is None:
-                data = _empty(frame, described)
+                data = _empty_array(frame, described)
                 data.reshape(-1).view("u1")[...] = inline
             return data
         if kind == SCALAR:
             return numpy.frombuffer(inline, chr(frame[HEAD.size]), 1)[0]
         obj = _loads(inline)
     except Exception as error:
-        return Failure(error, rank)
-    return _loads_failure(*obj) if kind == FAILURE else obj
+        return RemoteError(error, rank)
+    return _loads_error(*obj) if kind == ERROR else obj
 
 
-def form_of(frame: bytearray) -> bytes:
-    """Type and shape in the frame of an array whose data follows."""
+def type_and_shape(frame: bytearray) -> bytes:
+    """Type and shape in the frame of an array whose data follows; hashable."""
     return bytes(frame[:HEAD.size + frame[2]])
 
 
-def are_alike(frame: bytearray, other: bytearray) -> bool:
+def same_type_and_shape(frame: bytearray, other: bytearray) -> bool:
     """Tell whether two frames are of arrays with the same type and shape; the first is LONG."""
     end = HEAD.size + frame[2]
     return frame[1] == ARRAY and frame[:end] == other[:end]
@@ -147,41 +154,43 @@ def is_plain(array: numpy.ndarray) -> bool:
             and PLAIN.get(array.dtype.char) is array.dtype)
 
 
-def fresh(obj: Any, rank: int) -> Any:
-    """A copy made as mpi4py makes it, by pickling; a failure where that fails."""
-    if type(obj) in IMMUTABLE or type(obj) is Failure:
+def copy_of(obj: Any, rank: int) -> Any:
+    """A copy made as mpi4py makes it, by pickling; a ``RemoteError`` where that fails."""
+    if type(obj) in IMMUTABLE or type(obj) is RemoteError:
         return obj
     if type(obj) is numpy.ndarray and is_plain(obj):
         return obj.copy()
     try:
         return _loads(_dumps(obj))
     except Exception as error:
-        return Failure(error, rank)
+        return RemoteError(error, rank)
 
 
-def _array(array: numpy.ndarray) -> tuple[int, bytes, Any]:
+def _encode_array(array: numpy.ndarray) -> tuple[int, bytes, Any]:
     if not is_plain(array):
         return PICKLED, b"", _dumps(array)
     return ARRAY, array.dtype.char.encode() + struct.pack(f"<{array.ndim}q", *array.shape), array
 
 
-def _empty(frame: bytearray, described: int) -> numpy.ndarray:
+def _empty_array(frame: bytearray, described: int) -> numpy.ndarray:
     shape = struct.unpack_from(f"<{described // 8}q", frame, HEAD.size + 1)
     return numpy.empty(shape, PLAIN[chr(frame[HEAD.size])])
 
 
-def _dumps_failure(failure: Failure) -> bytes:
+def _dumps_error(error: RemoteError) -> bytes:
     try:
-        pickled = _dumps(failure.error)
+        pickled = _dumps(error.error)
     except Exception:
         pickled = None
-    return _dumps((pickled, f"{type(failure.error).__name__}: {failure.error}", failure.rank))
+    return _dumps((pickled, f"{type(error.error).__name__}: {error.error}", error.rank))
 
 
-def _loads_failure(pickled: bytes | None, text: str, rank: int) -> Failure:
-    try:
-        error = _loads(pickled)
-    except Exception:
-        error = None
+def _loads_error(pickled: bytes | None, text: str, rank: int) -> RemoteError:
+    error: Any = None
+    if pickled is not None:
+        try:
+            error = _loads(pickled)
+        except Exception:
+            pass
     # Some exceptions cannot be pickled, or do not come back as what they were.
-    return Failure(error if isinstance(error, Exception) else HpccollError(text), rank)
+    return RemoteError(error if isinstance(error, Exception) else HpccollError(text), rank)
