@@ -15,7 +15,8 @@ import pytest
 
 import hpccoll
 
-PACKAGE = Path(__file__).resolve().parents[2] / "hpccoll"
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE, TESTS = ROOT / "hpccoll", ROOT / "tests"
 TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 #: The rows of rooms in the package's docstring: names, two spaces, what they are.
 ROWS = [row.split() for row in re.findall(r"^    (\S+(?: \S+)*)  +\S", hpccoll.__doc__, re.M)]
@@ -32,6 +33,8 @@ ON_DEMAND = {"cupy": {"arrays", "testing"}, "ml_dtypes": {"arrays", "measure", "
              "matplotlib": {"explain", "simulator", "tools"}, "torch": {"tools"}}
 #: Longest module, largest median, most names at the top of the package.
 CEILING, MEDIAN, MOST_NAMES = 450, 120, 25
+#: Longest file of tests.
+TEST_CEILING = 400
 
 
 def module_of(path):
@@ -115,6 +118,32 @@ def test_no_files_import_each_other_in_a_circle():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+def test_design_shows_the_rooms_of_the_docstring():
+    block = re.search(r"^    errors (?:.*\n)+?(?=\n)", hpccoll.__doc__, re.M).group()
+    rooms = re.sub("^    ", "", block, flags=re.M)
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert f"```text\n{rooms}```\n" in design
+    table = re.findall(r"^\| (`.*?`) \|", design, re.M)
+    assert [room for row in table for room in re.findall(r"`(\w+)`", row)] == ROOMS
+
+
+@pytest.mark.parametrize("path", sorted((TESTS / "unit").rglob("test_*.py")),
+                         ids=lambda path: str(path.relative_to(TESTS)))
+def test_unit_tests_mirror_the_package(path):
+    if path == Path(__file__).resolve():
+        return  # the package's own
+    place = PACKAGE / path.parent.relative_to(TESTS / "unit")
+    names = {place.name, *(module.stem for module in place.glob("*.py"))}
+    subject = path.stem.removeprefix("test_")
+    assert any(subject == name or subject.startswith(f"{name}_") for name in names)
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")),
+                         ids=lambda path: str(path.relative_to(TESTS)))
+def test_test_files_are_short(path):
+    assert path.read_text(encoding="utf-8").count("\n") <= TEST_CEILING
 
 
 def test_modules_are_short():
