@@ -56,7 +56,7 @@ class Call(NamedTuple):
         key: everything the layout depends on, hashable.
         layout: makes the layout and the longest block for a schedule and this rank.
         shared: every rank knows the longest block, so segments may be evened out.
-        learn: where only the root knows all counts, makes the call of a rank that was told.
+        learn: where only the root knows all counts, makes the call of a rank that has learnt them.
     """
 
     name: str

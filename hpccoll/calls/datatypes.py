@@ -75,13 +75,13 @@ def is_packed(datatype: MPI.Datatype) -> bool:
         not datatype.is_predefined or datatype.Get_size() != datatype.Get_extent()[1])
 
 
-def lasting(spec: Any, copies: list[MPI.Datatype]) -> Any:
+def with_own_datatypes(spec: Any, copies: list[MPI.Datatype]) -> Any:
     """The same specification with copies of its derived datatypes: the caller may free them.
 
     The copies are added to the list, for whoever frees them.
     """
     if isinstance(spec, (list, tuple)):
-        return type(spec)(lasting(part, copies) for part in spec)
+        return type(spec)(with_own_datatypes(part, copies) for part in spec)
     if isinstance(spec, MPI.Datatype) and spec != MPI.DATATYPE_NULL and not spec.is_predefined:
         copies.append(spec.Dup())
         return copies[-1]

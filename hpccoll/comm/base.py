@@ -222,7 +222,7 @@ class Base(MPI.Intracomm):
         self._caches.clear()
 
 
-def spelled(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments as the MPI library wants them: one buffer given twice means in place."""
     if call is None:
         return args

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.memory import is_staged, staged
-from hpccoll.comm.base import Base, spelled
+from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import Location, Signature, counted
 from hpccoll.comm.methods import (
     ALLGATHER,
@@ -191,7 +191,7 @@ class Blocking(Base):
         elif choice.is_native:
             if self._cache.store(method, args, method.native) is not None:
                 self._learn_threshold(method, call)
-            _call_native(self, method, spelled(call, args))
+            _call_native(self, method, native_arguments(call, args))
         else:
             self._run(method, args, call, choice)
 

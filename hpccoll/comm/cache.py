@@ -59,7 +59,7 @@ class CallCache(dict[Hashable, Any]):
 
     Attributes:
         repeats: by the ``id`` of an output.
-        small_bcast, ...: what serves calls that are told by their bytes; ``None`` until the
+        small_bcast, ...: what serves calls recognised by their bytes; ``None`` until the
             threshold of the method is known.
     """
 
@@ -84,8 +84,8 @@ class CallCache(dict[Hashable, Any]):
                         size: int) -> None:
         """Calls of a method below so many bytes are native, whatever their type and operator.
 
-        Only this type and this operator have been checked, so only such calls are told by their
-        bytes.
+        Only this type and this operator have been checked, so only such calls are recognised
+        by their bytes.
 
         Args:
             method: one of :data:`hpccoll.comm.small_calls.MAKERS`.

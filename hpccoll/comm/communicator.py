@@ -56,8 +56,9 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         determinism: what the bits of rounded results must not depend on: ``"none"``, the
             ``"run"``, the message ``"size"`` either, nor the ``"layout"``; the environment's if
             omitted.
-        progress: what moves nonblocking and persistent collectives of ours on: a ``"thread"``
-            too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if omitted.
+        progress: what drives nonblocking and persistent collectives that hpccoll runs: a
+            ``"thread"`` too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if
+            omitted.
         tuning: where measured times come from, as ``HPCCOLL_TUNING`` says it, which holds if this
             is omitted; the first collective on a communicator decides, for all its wrappers.
 

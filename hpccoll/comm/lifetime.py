@@ -33,7 +33,7 @@ class Lifetime:
 
     @classmethod
     def of(cls, comm: Base) -> Lifetime:
-        """The lifetime of a communicator; the wrapper is told when it ends."""
+        """The lifetime of a communicator; the wrapper learns when it ends."""
         if not cls._keyvals:
             cls._keyvals.append(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, lifetime: lifetime.end()))

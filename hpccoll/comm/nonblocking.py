@@ -16,7 +16,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.comm.base import Base, refuse_staged, spelled
+from hpccoll.comm.base import Base, native_arguments, refuse_staged
 from hpccoll.comm.cache import counted
 from hpccoll.comm.methods import (
     IALLGATHER,
@@ -144,7 +144,7 @@ class Nonblocking(Base):
             refuse_staged(method, args)
             if call is not None:
                 self._cache.store(method, args, method.native)
-            return method.serve_native(self, *spelled(call, args))
+            return method.serve_native(self, *native_arguments(call, args))
         context = self._private()
         plan = plan_for(context, call, choice)
         execution = prepare(context, call, plan, context.next_tag(), own_scratch=True)

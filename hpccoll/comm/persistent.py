@@ -15,9 +15,9 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call, is_loaded
-from hpccoll.calls.datatypes import lasting
+from hpccoll.calls.datatypes import with_own_datatypes
 from hpccoll.calls.memory import is_staged
-from hpccoll.comm.base import Base, refuse_staged, spelled
+from hpccoll.comm.base import Base, native_arguments, refuse_staged
 from hpccoll.comm.methods import (
     ALLGATHER_INIT,
     ALLGATHERV_INIT,
@@ -144,33 +144,35 @@ class Persistent(Base):
             _, choice = self._choose(method, call)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
-            return method.serve_native(self, *spelled(call, args), info=info)
+            return method.serve_native(self, *native_arguments(call, args), info=info)
         if not is_loaded(call) and not any(map(is_staged, args)):
             return self._request(call, choice)
         # Its input is a copy, which has to be taken again at every start.
         datatypes: list[MPI.Datatype] = []
-        args = tuple(lasting(arg, datatypes) for arg in args)
+        args = tuple(with_own_datatypes(arg, datatypes) for arg in args)
         return self._copying_request(call, choice, partial(self._resolve, method, args), datatypes)
 
     def _request(self, call: Call, choice: Choice) -> Prequest:
         """The request of a call on memory that messages can be sent from and received into."""
         context, threaded = self._private(), self._config.progress == THREAD
         one = call.sink or call.source
-        execution = prepare(context, call, plan_for(context, call, choice), context.lasting_tag(),
-                            repeated=one is None or one.namespace is numpy, own_scratch=True)
+        plan = plan_for(context, call, choice)
+        on_host = one is None or one.namespace is numpy
+        execution = prepare(context, call, plan, context.persistent_tag(), repeated=on_host,
+                            own_scratch=True)
         if execution.prepare():
-            lasting = PersistentOperation(context, execution, call, threaded)
-            return Prequest(context, lambda: (), lasting.free, lasting)
+            operation = PersistentOperation(context, execution, call, threaded)
+            return Prequest(context, lambda: (), operation.free, operation)
         return Prequest(context, lambda: (execution, call, None, threaded), execution.free)
 
     def _copying_request(self, call: Call, choice: Choice, again: Callable[[], Call | None],
                          datatypes: list[MPI.Datatype]) -> Prequest:
-        """The request of a call on copies; ``again`` makes the call anew for every start.
+        """The request of a call on copies; ``again`` makes the call again for every start.
 
         ``datatypes`` were made for the call, and are freed with the request.
         """
         context, threaded = self._private(), self._config.progress == THREAD
-        plan, tag = plan_for(context, call, choice), context.lasting_tag()
+        plan, tag = plan_for(context, call, choice), context.persistent_tag()
 
         def fresh() -> tuple[Any, ...]:
             new = again() or call

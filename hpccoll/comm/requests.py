@@ -1,11 +1,11 @@
 """Requests: what ``Iallreduce`` and its kin hand out when hpccoll itself runs the collective.
 
-A request of ours holds a real MPI handle: a generalized request that is completed when the
+Such a request holds a real MPI handle: a generalized request that is completed when the
 execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for both. (A request
 that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a operation, which
 :mod:`hpccoll.runtime.progress` moves on.
 
-``Wait`` of a request of ours is bounded by ``HPCCOLL_TIMEOUT``. The class methods of mpi4py
+``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``. The class methods of mpi4py
 (``Waitall`` and so on) wait inside the MPI library, which knows no deadline.
 """
 
@@ -106,42 +106,42 @@ class Prequest(Driven, MPI.Prequest):
         context: of the communicator it runs on.
         make: gives what an :class:`Operation` takes after the context: execution, buffers, store.
         free: gives resources back when the request is freed.
-        lasting: the operation for all starts, where there is one.
+        prepared: the operation for all starts, where there is one.
     """
 
     _context: Context
     _make: Callable[[], tuple[Any, ...]] | None
     _free: Callable[[], None]
-    _lasting: PersistentOperation | None
+    _prepared: PersistentOperation | None
     _cell: Any
 
     def __new__(cls, context: Context, make: Callable[[], tuple[Any, ...]],
-                free: Callable[[], None], lasting: PersistentOperation | None = None) -> Prequest:
+                free: Callable[[], None], prepared: PersistentOperation | None = None) -> Prequest:
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free
-        self._operation = self._lasting = lasting
+        self._operation = self._prepared = prepared
         self._cell = cell(self)
         return self
 
     def Start(self) -> None:
         """Start the collective once more."""
-        lasting = self._lasting
-        if lasting is None or not lasting.idle or self._context.freed:
+        prepared = self._prepared
+        if prepared is None or not prepared.idle or self._context.freed:
             self._check_startable()
-            if lasting is None:
+            if prepared is None:
                 make = self._make or tuple
                 operation = self._operation = Operation(self._context, *make())
                 self._cell.value = cell(operation.token).value
                 return
-        lasting.start()
-        self._cell.value = lasting.handle
+        prepared.start()
+        self._cell.value = prepared.handle
 
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end; see :meth:`Driven.Wait`."""
-        lasting = self._lasting
-        if lasting is not None and lasting.finish():
+        prepared = self._prepared
+        if prepared is not None and prepared.finish():
             self._cell.value = NULL
-            lasting.idle = True
+            prepared.idle = True
             if status is None:
                 return True
         return super().Wait(status)
@@ -173,7 +173,7 @@ class Prequest(Driven, MPI.Prequest):
         if self._active():
             raise RequestError("the request is active; wait for it before freeing it")
         self._free()
-        self._make = self._operation = self._lasting = None
+        self._make = self._operation = self._prepared = None
 
     def free(self) -> None:
         """Call ``Free`` unless that was done."""

@@ -1,4 +1,4 @@
-"""Small calls: told by their bytes, before anything else is looked at (decision 0024).
+"""Small calls: recognised by their bytes, before anything else is looked at (decision 0024).
 
 Below some number of bytes *every* call of a method is the MPI library's. For the six most common
 methods a closure serves such calls: on arrays that own their memory, with elements of the type

@@ -39,7 +39,7 @@ OBJECTS_TAG = 14
 #: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
 FIRST_TAG, TAGS_PER_CALL = 16, 8
 #: Persistent collectives of a communicator whose messages may go through shared memory.
-MOST_LASTING = 64
+MOST_PERSISTENT = 64
 #: Scratch kept between calls, in bytes. What is larger lives as long as a prepared call needs it.
 KEPT_SCRATCH = 16 << 20
 #: Plans and places of earlier calls kept per communicator.
@@ -96,12 +96,12 @@ class Context:
         # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
         bound = cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB))
         turns = (bound - FIRST_TAG) // TAGS_PER_CALL // 2
-        self._calls, self._lasting, self._turns = 0, 0, turns
+        self._calls, self._persistent, self._turns = 0, 0, turns
         self.node: SharedNode | None = None
         if config.shared_memory:
-            lasting = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
+            tags = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
             self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
-                                   self.limits.eager_bytes, (OBJECTS_TAG, *lasting[:MOST_LASTING]))
+                                   self.limits.eager_bytes, (OBJECTS_TAG, *tags[:MOST_PERSISTENT]))
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:
@@ -147,17 +147,17 @@ class Context:
         self._calls = (self._calls + 1) % self._turns
         return FIRST_TAG + self._calls * TAGS_PER_CALL
 
-    def lasting_tag(self) -> int:
+    def persistent_tag(self) -> int:
         """The first tag of a persistent collective, never given out again.
 
         Raises:
             RequestError: there is none left.
         """
-        if self._lasting == self._turns:
+        if self._persistent == self._turns:
             raise RequestError(f"{self.comm.Get_name()} has had {self._turns} persistent "
                                "collectives; make a new communicator for more")
-        self._lasting += 1
-        return FIRST_TAG + (self._turns + self._lasting - 1) * TAGS_PER_CALL
+        self._persistent += 1
+        return FIRST_TAG + (self._turns + self._persistent - 1) * TAGS_PER_CALL
 
     def abandon(self, execution: Execution) -> None:
         """Keep an execution that failed half-way: its messages may still be in flight."""
@@ -182,7 +182,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
     """The state of a communicator; the first call on it is collective.
 
     Raises:
-        ArgumentError: the layout is not one of so many ranks, or not the one it goes by already.
+        ArgumentError: the layout is not one of so many ranks, or not the one it has already.
     """
     context = existing(user)
     if context is None:
@@ -192,7 +192,7 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
         context = Context(user, config, chosen)
         user.Set_attr(keyval(), context)
     elif topology is not None and Topology.parse(topology, user.Get_size()) != context.topology:
-        raise ArgumentError("layout", f"is {topology}, but this communicator goes by "
+        raise ArgumentError("layout", f"is {topology}, but this communicator has "
                                         f"{context.topology} already",
                             "give it to the first hpccoll.Comm of a communicator, or use a Dup")
     return context

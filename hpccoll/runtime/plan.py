@@ -38,10 +38,10 @@ class Plan(NamedTuple):
 
 def make(schedule: Schedule, rank: int, layout: SlotLayout, longest: int, segment: int) -> Plan:
     """Lower a schedule for one rank; ``segment`` is in elements of a block, 0 for whole."""
-    made = tuple(segments(schedule.program(rank), layout, longest, segment))
-    return Plan(schedule, made, min(DEPTH, len(made)),
-                max(lane.program.scratch for lane in made),
-                sum(len(phase.messages) for lane in made for phase in lane.program.phases))
+    cut = tuple(segments(schedule.program(rank), layout, longest, segment))
+    return Plan(schedule, cut, min(DEPTH, len(cut)),
+                max(each.program.scratch for each in cut),
+                sum(len(phase.messages) for each in cut for phase in each.program.phases))
 
 
 def segment_elements(itemsize: int, longest: int, segment_bytes: int, shared: bool) -> int:

@@ -74,10 +74,10 @@ def _params(candidate: Candidate) -> dict[str, Any]:
 
 def closed_form(collective: str, candidate: Candidate, size: int, nbytes: int) -> Terms | None:
     """Rounds, and bytes sent by the busiest rank; ``None`` where there is no closed form."""
-    made = schedule(collective, candidate.name, size, **_params(candidate))
-    if made.rounds is None or made.sent is None and nbytes:
+    built = schedule(collective, candidate.name, size, **_params(candidate))
+    if built.rounds is None or built.sent is None and nbytes:
         return None
-    return made.rounds, (made.sent or 0) * nbytes / _blocks(made)
+    return built.rounds, (built.sent or 0) * nbytes / _blocks(built)
 
 
 def terms(collective: str, candidate: Candidate, size: int, nbytes: int,
@@ -86,12 +86,12 @@ def terms(collective: str, candidate: Candidate, size: int, nbytes: int,
     if candidate.name == NATIVE or size > MOST_RANKS:
         return None
     topology = topology or Topology(size)
-    made = schedule(collective, candidate.name, size, topology=topology, **dict(candidate.params))
-    if made.rounds is None:
+    built = schedule(collective, candidate.name, size, topology=topology, **dict(candidate.params))
+    if built.rounds is None:
         return None
-    part = nbytes / _blocks(made)
+    part = nbytes / _blocks(built)
     return tuple(amount * part if number in (2, 3) or number > 4 and number % 2 else amount
-                 for number, amount in enumerate(_amounts(made, topology)))
+                 for number, amount in enumerate(_amounts(built, topology)))
 
 
 def calibrated(curves: Curves, collective: str, size: int,
@@ -139,29 +139,30 @@ def fit(samples: Iterable[tuple[Terms, float]]) -> Model | None:
 
 
 # -- what a schedule does ----------------------------------------------------------------------
-def _blocks(made: Schedule) -> int:
+def _blocks(built: Schedule) -> int:
     """Blocks that the bytes of a call are cut into."""
-    return max(made.nblocks if made.collective.payload == "vector" else made.size, 1)
+    return max(built.nblocks if built.collective.payload == "vector" else built.size, 1)
 
 
 @lru_cache(maxsize=1024)
-def _amounts(made: Schedule, topology: Topology) -> Terms:
+def _amounts(built: Schedule, topology: Topology) -> Terms:
     """The terms, in blocks."""
-    work, layout, levels = Workload(made, _blocks(made)), NetworkPaths(topology), topology.depth - 1
+    work, layout = Workload(built, _blocks(built)), NetworkPaths(topology)
+    levels = topology.depth - 1
     ends = [list(_ends(topology, level)) for level in range(max(levels, 1))]
     ranks = {rank for groups in ends for group in groups for rank, _ in group}
-    done = {rank: _deeds(work, layout, rank, levels) for rank in ranks}
+    footprints = {rank: _footprint(work, layout, rank, levels) for rank in ranks}
     outer: list[float] = []
     for level in range(levels):
-        outer.append(max(deeds.crossings[level] for deeds in done.values()))
-        outer.append(max(sum(weight * done[rank].across[level][way] for rank, weight in group)
+        outer.append(max(footprint.crossings[level] for footprint in footprints.values()))
+        outer.append(max(sum(weight * footprints[rank].across[level][way] for rank, weight in group)
                          for group in ends[level] for way in (0, 1)))
-    return (max(max(deeds.messages) for deeds in done.values()), made.rounds or 0,
-            max(max(deeds.moved) for deeds in done.values()),
-            max(deeds.reduced for deeds in done.values()), *outer)
+    return (max(max(footprint.messages) for footprint in footprints.values()), built.rounds or 0,
+            max(max(footprint.moved) for footprint in footprints.values()),
+            max(footprint.reduced for footprint in footprints.values()), *outer)
 
 
-class _Deeds(NamedTuple):
+class _Footprint(NamedTuple):
     """What one rank does: messages and blocks received and sent, blocks reduced; for each level,
     blocks into and out of its group, and rounds in which there are any."""
 
@@ -172,7 +173,7 @@ class _Deeds(NamedTuple):
     crossings: list[int]
 
 
-def _deeds(work: Workload, layout: NetworkPaths, rank: int, levels: int) -> _Deeds:
+def _footprint(work: Workload, layout: NetworkPaths, rank: int, levels: int) -> _Footprint:
     path = layout.path(rank)
     count, moved, reduced = [0, 0], [0.0, 0.0], 0.0
     across, crossings = [[0.0, 0.0] for _ in range(levels)], [0] * levels
@@ -190,7 +191,7 @@ def _deeds(work: Workload, layout: NetworkPaths, rank: int, levels: int) -> _Dee
                 across[level][sends] += blocks
         for level in range(outermost, levels):
             crossings[level] += 1
-    return _Deeds(count, moved, reduced, across, crossings)
+    return _Footprint(count, moved, reduced, across, crossings)
 
 
 def _ends(topology: Topology, level: int) -> Iterator[list[tuple[int, float]]]:
@@ -204,14 +205,14 @@ def _ends(topology: Topology, level: int) -> Iterator[list[tuple[int, float]]]:
 
 def _groups(topology: Topology, level: int, start: int) -> list[range]:
     """Positions of the groups of a level; a group without groups is one itself."""
-    found: list[range] = []
+    groups: list[range] = []
     for child in topology.children or (topology,):
         if level and child.children:
-            found += _groups(child, level - 1, start)
+            groups += _groups(child, level - 1, start)
         else:
-            found.append(range(start, start + child.size))
+            groups.append(range(start, start + child.size))
         start += child.size
-    return found
+    return groups
 
 
 def _looked_at(positions: Sequence[int]) -> Iterator[tuple[int, float]]:

@@ -65,8 +65,8 @@ def describe(collective: str, nbytes: int, conditions: Conditions, topology: Top
         rounds, sent, yes = "?", "?", f"yes ({library_name()})"
         choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
         if candidate.name != NATIVE:
-            made = _schedule(choice, collective, size, topology)
-            rounds, sent, yes = _text(made.rounds), _sent(made, nbytes), "yes"
+            shown = _schedule(choice, collective, size, topology)
+            rounds, sent, yes = _text(shown.rounds), _sent(shown, nbytes), "yes"
         verdict = obstacle(choice, facts, conditions) or yes
         expected = terms(collective, candidate, size, nbytes, topology) if model else None
         predicted = model.seconds(expected) if model and expected is not None else None
@@ -125,12 +125,12 @@ def _name(choice: Choice) -> str:
                or getattr(choice.algorithm, "__name__", "custom"))
 
 
-def _sent(made: Schedule, nbytes: int) -> str:
+def _sent(shown: Schedule, nbytes: int) -> str:
     """Bytes sent by the busiest rank, by the closed form."""
-    if made.sent is None or made.collective.payload == "none":
-        return "?" if made.sent is None else "0"
-    blocks = made.nblocks if made.collective.payload == "vector" else made.size
-    return str(made.sent * nbytes // blocks)
+    if shown.sent is None or shown.collective.payload == "none":
+        return "?" if shown.sent is None else "0"
+    blocks = shown.nblocks if shown.collective.payload == "vector" else shown.size
+    return str(shown.sent * nbytes // blocks)
 
 
 def _text(number: int | None) -> str:

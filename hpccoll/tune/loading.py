@@ -26,7 +26,7 @@ from hpccoll.tune.online import Trial
 from hpccoll.tune.ranking import Ranking, expected, measured, native_below
 from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
-#: Rankings kept; more sizes than that, and they are made anew.
+#: Rankings kept; beyond, all are forgotten and made again.
 MOST_RANKINGS = 1024
 #: What is said where a probe could measure nothing.
 NOTHING = "it could measure nothing"
@@ -68,23 +68,23 @@ class Tuned:
         measured themselves.
         """
         key = collective, commutes, nbytes
-        found = self._rankings.get(key)
-        if found is None:
-            found = self._rank(collective, commutes, nbytes)
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            ranking = self._rank(collective, commutes, nbytes)
             if len(self._rankings) >= MOST_RANKINGS:
                 self._rankings.clear()
-            self._rankings[key] = found
-        return found
+            self._rankings[key] = ranking
+        return ranking
 
     def native_below(self, collective: str) -> int | None:
         """Bytes below which native is the fastest by measured times, whatever the operator.
 
         ``None`` where nothing was measured; 0 where there is only a probe.
         """
-        found = [curve for kind, curve in self.curves.items() if kind[0] == collective]
-        if not found:
+        curves = [curve for kind, curve in self.curves.items() if kind[0] == collective]
+        if not curves:
             return 0 if (collective, True) in self.probed else None
-        return min(map(native_below, found))
+        return min(map(native_below, curves))
 
     def model(self, collective: str, size: int, topology: Topology | None) -> Model | None:
         """What the times of a collective say of those that were not measured."""
@@ -131,26 +131,26 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     """
     rank = comm.Get_rank()
     search, table = (_search(setting, comm.Get_size()) if rank == 0 else (SearchResult(""), {}))
-    told: SearchResult = MPI.Intracomm.bcast(comm, search)
-    differs = numpy.array(rank if setting != told.setting else -1)
+    agreed: SearchResult = MPI.Intracomm.bcast(comm, search)
+    differs = numpy.array(rank if setting != agreed.setting else -1)
     MPI.Intracomm.Allreduce(comm, MPI.IN_PLACE, differs, MPI.MAX)
     if differs >= 0:
         other = MPI.Intracomm.bcast(comm, setting, int(differs))
-        raise TuningError(told.setting or default_path(), (
-            f"HPCCOLL_TUNING differs between ranks: it is {told.setting!r} on rank 0 and "
+        raise TuningError(agreed.setting or default_path(), (
+            f"HPCCOLL_TUNING differs between ranks: it is {agreed.setting!r} on rank 0 and "
             f"{other!r} on rank {differs}"))
-    if told.problem:
-        raise TuningError(told.path, told.problem)
+    if agreed.problem:
+        raise TuningError(agreed.path, agreed.problem)
     if setting == ONLINE:
         return Tuned(online=True, hierarchical=place().topology.depth > 1)
-    if not told.wanted:
-        return Tuned(note=told.note, source=told.path)
+    if not agreed.wanted:
+        return Tuned(note=agreed.note, source=agreed.path)
     context = place()
     machine = fingerprint(context.topology, context.place.oversubscribed)
     guess = machine._replace(probe=True)
     known: tuple[Any, ...] = ()
     if rank == 0:
-        curves, probed, source = table.get(machine), table.get(guess), told.path
+        curves, probed, source = table.get(machine), table.get(guess), agreed.path
         note, wanted = "", False
         if not curves and not probed:
             before = _probed.get(guess) if setting == PROBE else None
@@ -158,11 +158,11 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
                 probed, source = before
                 note = "" if probed else NOTHING
             else:
-                note, wanted = _strange(table, machine), setting == PROBE
+                note, wanted = _difference(table, machine), setting == PROBE
         known = curves, probed, source, note, wanted
     curves, probed, source, note, wanted = MPI.Intracomm.bcast(comm, known)
     if wanted:
-        probed, source, problems = probe(context, guess, told.path)
+        probed, source, problems = probe(context, guess, agreed.path)
         _probed[guess] = probed, source
         note = "" if probed else NOTHING
         # Only now: where warnings are errors, the others have what they wait for.
@@ -188,7 +188,7 @@ def _search(setting: str, size: int) -> tuple[SearchResult, Table]:
     return SearchResult(setting, str(path), note=note, wanted=known), table
 
 
-def _strange(table: Table, machine: Fingerprint) -> str:
+def _difference(table: Table, machine: Fingerprint) -> str:
     """Why no entry of a table is for this machine: how the nearest one differs."""
     def differences(other: Fingerprint) -> list[str]:
         return [f"{name} is {theirs!r} there and {ours!r} here" for name, theirs, ours

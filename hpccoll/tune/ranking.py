@@ -81,16 +81,16 @@ def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,
     times = times_at(curve, nbytes)
     if Candidate(NATIVE) not in times:
         return ()
-    found = [(seconds * (PROBED_TIE if c.name == NATIVE else 1.0), Timed(c, seconds))
+    weighed = [(seconds * (PROBED_TIE if c.name == NATIVE else 1.0), Timed(c, seconds))
              for c, seconds in times.items()]
     others = plausible(collective, topology.size, nbytes, topology.depth > 1) if model else []
     for candidate in map(Candidate, others):
         known = terms(collective, candidate, topology.size, nbytes, topology)
         if model is not None and candidate not in times and known is not None:
             seconds = model.seconds(known)
-            found.append((seconds * max(model.miss, 1 / UNMEASURED),
+            weighed.append((seconds * max(model.miss, 1 / UNMEASURED),
                           Timed(candidate, seconds, True)))
-    return tuple(timed for _, timed in sorted(found, key=lambda pair: pair[0]))
+    return tuple(timed for _, timed in sorted(weighed, key=lambda pair: pair[0]))
 
 
 def times_at(curve: Curve, nbytes: int) -> Mapping[Candidate, float]:

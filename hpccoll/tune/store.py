@@ -31,20 +31,20 @@ def before(path: str | os.PathLike[str]) -> Table:
 
 
 def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
-        wrong: Collection[tuple[str, Candidate]] = (), anew: bool = False) -> Curves:
+        wrong: Collection[tuple[str, Candidate]] = (), replace: bool = False) -> Curves:
     """Add curves of one machine to a table, or begin one; what it has of these kinds of calls now.
 
     Args:
         path, machine, curves: the table, and what to add to it.
         wrong: collectives, and candidates whose results were wrong: their old times go.
-        anew: old times of the same kinds of calls go.
+        replace: old times of the same kinds of calls go.
 
     Raises:
         TuningError: what is there cannot be used, or the table cannot be written.
     """
     with locked(path):
         old = before(path)
-        if anew and machine in old:
+        if replace and machine in old:
             old = {**old, machine: {k: c for k, c in old[machine].items() if k not in curves}}
         new = merged(old, machine, curves, wrong)
         write(path, new)

@@ -255,10 +255,10 @@ def _no_constant(text: str) -> float:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise _Unusable("has a name twice in one place")
-    return found
+    return fields
 
 
 def _check_seal(text: str, document: Any) -> None:
@@ -297,14 +297,14 @@ def _entry(entry: dict[str, Any]) -> tuple[Fingerprint, Curves]:
     mpi, host, ranks, topology, oversubscribed = _fields(
         place, "a machine", mpi=str, host=str, ranks=int, topology=str, oversubscribed=bool)
     machine = Fingerprint(mpi, host, ranks, topology, oversubscribed, probe)
-    found: dict[Kind, dict[int, dict[Candidate, float]]] = {}
+    curves: dict[Kind, dict[int, dict[Candidate, float]]] = {}
     for point in points:
         collective, commutes, nbytes, seconds = _fields(
             point, "a point", collective=str, commutes=bool, nbytes=int, seconds=dict)
         if collective not in ALGORITHMS:
             raise _Unusable(f"names an unknown collective {collective!r}")
         where = f"{collective} at {nbytes} bytes"
-        sizes = found.setdefault((collective, commutes), {})
+        sizes = curves.setdefault((collective, commutes), {})
         if nbytes < 0:
             raise _Unusable(f"has a negative size: {where}")
         if nbytes in sizes:
@@ -313,7 +313,7 @@ def _entry(entry: dict[str, Any]) -> tuple[Fingerprint, Curves]:
             raise _Unusable(f"has no candidate for {where}")
         sizes[nbytes] = {_candidate(collective, label): _time(value, f"{where}, {label}")
                          for label, value in seconds.items()}
-    return machine, {kind: tuple(sorted(sizes.items())) for kind, sizes in found.items()}
+    return machine, {kind: tuple(sorted(sizes.items())) for kind, sizes in curves.items()}
 
 
 def _fields(value: Any, what: str, **kinds: type) -> tuple[Any, ...]:

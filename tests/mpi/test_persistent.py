@@ -159,8 +159,8 @@ def test_freeing_a_communicator_waits_for_its_collectives(comm):
 def test_persistent_tags_are_never_given_out_twice(comm):
     comm.Barrier()
     context = comm._private()
-    tags = [context.lasting_tag() for _ in range(3)] + [context.next_tag() for _ in range(3)]
+    tags = [context.persistent_tag() for _ in range(3)] + [context.next_tag() for _ in range(3)]
     assert len(set(tags)) == 6 and max(tags) < MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
-    context._lasting = context._turns
+    context._persistent = context._turns
     with pytest.raises(RequestError, match="make a new communicator"):
-        context.lasting_tag()
+        context.persistent_tag()

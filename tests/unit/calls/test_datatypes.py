@@ -4,7 +4,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
-from hpccoll.calls.datatypes import PAIRS, datatype_of, element_type, is_packed, lasting
+from hpccoll.calls.datatypes import PAIRS, datatype_of, element_type, is_packed, with_own_datatypes
 from hpccoll.calls.native import native_form
 from hpccoll.calls.specification import buffer_of
 from hpccoll.errors import ArgumentTypeError
@@ -50,13 +50,13 @@ def test_what_has_to_be_packed():
 def test_a_caller_may_free_datatypes_that_last():
     apart, copies = MPI.INT.Create_vector(2, 1, 2), []
     spec = [bytearray(16), (1, 0), apart]
-    same = lasting(spec, copies)
+    same = with_own_datatypes(spec, copies)
     apart.Free()
     assert same[0] is spec[0] and same[1] == (1, 0) and copies == [same[2]]
     assert same[2].Get_size() == 8
     same[2].Free()
     plain = [spec[0], 4, MPI.INT]
-    assert lasting(plain, copies) == plain and len(copies) == 1
+    assert with_own_datatypes(plain, copies) == plain and len(copies) == 1
 
 
 def test_bfloat16():

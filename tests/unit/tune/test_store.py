@@ -44,7 +44,7 @@ def test_adding_again_averages_or_begins_anew(path):
     store.add(path, machine(2), {**CURVES, **scan})
     assert store.add(path, machine(2), slow) == mean
     assert read(path) == {machine(2): {**mean, **scan}}
-    assert store.add(path, machine(2), slow, anew=True) == slow
+    assert store.add(path, machine(2), slow, replace=True) == slow
     assert read(path) == {machine(2): {**slow, **scan}}
     wrong = [("scan", Candidate("native"))]
     store.add(path, machine(2), slow, wrong)
