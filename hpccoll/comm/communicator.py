@@ -16,23 +16,21 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll import config
-from hpccoll.calls.call import collective_of
 from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
+from hpccoll.comm.wishes import Using, choice_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, existing
@@ -160,9 +158,11 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         array[...] = 0
         return array
 
-    @contextmanager
-    def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[Comm]:
+    def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Using[Comm]:
         """Choose algorithms inside a ``with`` block, on every rank alike.
+
+        The choices are checked at once. Without ``with`` they have no effect, and a
+        ``RuntimeWarning`` says so.
 
         Args:
             segment_bytes: bytes of one block that travel as one message.
@@ -174,13 +174,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
         """
-        wishes = {name: _choice(name, choice, segment_bytes) for name, choice in algorithms.items()}
-        before = self._wishes
-        self._want({**before, **wishes})
-        try:
-            yield self
-        finally:
-            self._want(before)
+        return Using(self, {name: choice_of(name, choice, segment_bytes)
+                            for name, choice in algorithms.items()})
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
                ) -> tuple[Curves, str, list[str]]:
@@ -326,15 +321,3 @@ def _layout(text: str | Topology, size: int) -> Topology:
         return Topology.parse(text, size)
     except ArgumentError as error:
         raise ArgumentError("layout", str(error).removeprefix(f"{error.argument}: ")) from None
-
-
-def _choice(method: str, choice: Any, segment_bytes: int) -> Choice:
-    name, params = choice if isinstance(choice, tuple) else (choice, {})
-    if isinstance(name, str):
-        config.check_choice(collective_of(method), name)
-    elif not callable(name) and not isinstance(name, Schedule):
-        raise ArgumentTypeError(method, f"expected an algorithm, got {choice!r}",
-                                "pass a name, a builder or a Schedule")
-    if isinstance(segment_bytes, bool) or not isinstance(segment_bytes, int) or segment_bytes < 0:
-        raise ArgumentError("segment_bytes", f"expected a number of bytes, got {segment_bytes!r}")
-    return Choice(name, params, segment_bytes, "comm.using")

@@ -195,7 +195,7 @@ def test_lower_floors_work_without_numpy_and_mpi4py():
 
 
 def test_public_names():
-    assert set(hpccoll.__all__) <= set(dir(hpccoll))
+    assert {name for name in dir(hpccoll) if not name.startswith("_")} == set(hpccoll.__all__)
     for name in hpccoll.__all__:
         assert getattr(hpccoll, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'Com'"):
@@ -207,3 +207,18 @@ def test_transports_know_bytes_and_peers_only():
         if room_of(module) == "transport":
             rooms = {room_of(name) for name in imports(path) if name.split(".")[0] == "hpccoll"}
             assert rooms <= {"errors", "transport"}, module
+
+
+def test_the_communicator_has_a_type_for_editors(tmp_path):
+    """The class is loaded on first use; type checkers must know it all the same."""
+    pytest.importorskip("mypy")
+    program = tmp_path / "program.py"
+    program.write_text("import hpccoll\n"
+                       "reveal_type(hpccoll.Comm().Split(0, 0))\n"
+                       "reveal_type(hpccoll.Comm().layout)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file=", f"--cache-dir={tmp_path / 'cache'}",
+         "--follow-imports=silent", str(program)], cwd=PACKAGE.parent, capture_output=True,
+        text=True, timeout=110, check=False)
+    assert "hpccoll.comm.communicator.Comm" in done.stdout, done.stdout
+    assert "hpccoll.ir.topology.Topology" in done.stdout, done.stdout

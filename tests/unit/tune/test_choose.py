@@ -28,7 +28,7 @@ from hpccoll.algorithms import schedule
 from hpccoll.calls import resolve
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import EVERY
+from hpccoll.tune.choose import BLOCKING, EVERY, NONBLOCKING, PERSISTENT
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.ranking import TIE
 from hpccoll.tune.rules import Place
@@ -225,3 +225,42 @@ def test_bfloat16_is_never_left_to_the_library():
     # What is only moved may be served by anybody.
     moved = resolve.bcast(SIZE, 0, numpy.zeros(4, dtype), 0)
     assert choose(moved, SIZE, Choice("native"), False).is_native
+
+
+# -- calls that must not wait ------------------------------------------------------------------
+def gatherv(counts=(4,) * SIZE):
+    """What the root of a Gatherv knows, which the other ranks do not."""
+    array = numpy.zeros(sum(counts))
+    return resolve.gatherv(SIZE, 0, numpy.zeros(counts[0]), [array, list(counts)], 0)
+
+
+@pytest.mark.parametrize("form", [NONBLOCKING, PERSISTENT])
+def test_calls_that_must_not_wait_are_native_unless_asked_for(form):
+    assert choose(allreduce(), SIZE, None, True, form=form).is_native
+    assert choose(allreduce(), SIZE, Choice("auto"), False, form=form).is_native
+    assert choose(allreduce(), SIZE, None, True, tuned(ring=1, native=2), form=form).is_native
+    assert choose(allreduce(), SIZE, Choice("ring"), False, form=form).algorithm == "ring"
+    assert choose(allreduce(), SIZE, Choice("ring"), False, form=form, progresses=False).is_native
+
+
+def test_asking_the_root_for_counts_would_wait():
+    with pytest.raises(ArgumentError, match="cannot serve this igatherv: only the root knows"):
+        choose(gatherv(), SIZE, Choice("binomial"), False, form=NONBLOCKING)
+    assert choose(gatherv(), SIZE, Choice("binomial"), True, form=NONBLOCKING).is_native
+    for wish, form in (("linear", NONBLOCKING), ("binomial", PERSISTENT), ("binomial", BLOCKING),
+                       ("native", NONBLOCKING), ("native", BLOCKING)):
+        assert choose(gatherv(), SIZE, Choice(wish), False, form=form).algorithm == wish
+
+
+@pytest.mark.parametrize("form", [NONBLOCKING, PERSISTENT])
+def test_promises_hold_for_calls_that_must_not_wait(form):
+    def chosen(wish=None, **more):
+        return choose(allreduce(), SIZE, wish, False, determinism="size", form=form, **more)
+
+    assert chosen().algorithm == "rabenseifner"
+    with pytest.raises(ArgumentError, match="promises no order"):
+        chosen(Choice("native"))
+    with pytest.raises(ArgumentError, match="THREAD_MULTIPLE"):
+        chosen(progresses=False)
+    assert choose(allreduce(numpy.zeros(4, "i4")), SIZE, None, True, determinism="size",
+                  form=form, progresses=False).is_native

@@ -1,0 +1,67 @@
+"""Wishes: what a user asks to serve collectives, inside a ``with`` block."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager, ContextDecorator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hpccoll import config
+from hpccoll.calls.call import collective_of
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.ir.schedule import Schedule
+from hpccoll.runtime.choice import Choice
+
+if TYPE_CHECKING:
+    from hpccoll.comm.base import Base
+
+C = TypeVar("C", bound="Base")
+
+
+class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
+    """Changes the wishes of a communicator from ``__enter__`` to ``__exit__``.
+
+    Checked when it is made. One that is never entered changes nothing, and warns of that when
+    it is gone.
+
+    Args:
+        comm: whose wishes to change.
+        wishes: by collective, or by method.
+    """
+
+    def __init__(self, comm: C, wishes: dict[str, Choice]):
+        self.comm, self.wishes, self.entered = comm, wishes, False
+        self.before: list[dict[str, Choice]] = []
+
+    def __enter__(self) -> C:
+        self.entered = True
+        self.before.append(self.comm._wishes)
+        self.comm._want({**self.comm._wishes, **self.wishes})
+        return self.comm
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.comm._want(self.before.pop())
+
+    def __del__(self) -> None:
+        if not getattr(self, "entered", True):
+            warnings.warn("hpccoll: comm.using(...) changes nothing by itself; write "
+                          "'with comm.using(...):'", RuntimeWarning, stacklevel=2)
+
+
+def choice_of(method: str, choice: Any, segment_bytes: int) -> Choice:
+    """What ``comm.using(method=choice, segment_bytes=...)`` asks for.
+
+    Raises:
+        ArgumentError: unknown method or algorithm; the message lists the valid ones.
+    """
+    name, params = choice if isinstance(choice, tuple) else (choice, {})
+    if isinstance(name, str):
+        config.check_choice(collective_of(method), name)
+    elif not callable(name) and not isinstance(name, Schedule):
+        raise ArgumentTypeError(method, f"expected an algorithm, got {choice!r}",
+                                "pass a name, a builder or a Schedule")
+    if isinstance(segment_bytes, bool) or not isinstance(segment_bytes, int) or segment_bytes < 0:
+        raise ArgumentError("segment_bytes", f"expected a number of bytes, got {segment_bytes!r}")
+    return Choice(name, params, segment_bytes, "comm.using")
