@@ -6,11 +6,13 @@ addresses, whether a call is in place, and counts that only some ranks know are 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy
 
 from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.kernels import is_exact, operator_of
-from hpccoll.calls.call import Call, lacks_mpi_type
+from hpccoll.calls.call import Call
 
 #: Name of the operator where it is a user's.
 USER = "user"
@@ -30,7 +32,7 @@ class CallFacts(NamedTuple):
         operator: MPI's name of the operator, ``user`` for a user's; empty where nothing is reduced.
         commutes: contributions may be combined in any order.
         exact: results are not rounded, or nothing is reduced.
-        dtype: type of the elements, for messages to people; empty where nothing is reduced.
+        dtype: type of the elements, where something is reduced.
         kind, itemsize: NumPy's kind of element, and bytes of one; where something is reduced.
         has_mpi_type: the MPI library can reduce such elements.
     """
@@ -43,7 +45,7 @@ class CallFacts(NamedTuple):
     operator: str = ""
     commutes: bool = True
     exact: bool = True
-    dtype: str = ""
+    dtype: numpy.dtype[Any] | None = None
     kind: str = ""
     itemsize: int = 0
     has_mpi_type: bool = True
@@ -61,12 +63,12 @@ class CallFacts(NamedTuple):
 
 def facts_of(call: Call) -> CallFacts:
     """The facts of a call that one rank has resolved."""
-    known = CallFacts(call.name, call.collective, call.nbytes, call.uniform, call.root)
-    if call.op is None:
-        return known
-    dtype, operator = call.dtype, operator_of(call.op)
-    return known._replace(
-        operator=operator.name if operator else USER, commutes=bool(call.op.Is_commutative()),
-        exact=is_exact(call.op, dtype), dtype=str(dtype),
-        kind="f" if is_bfloat16(dtype) else dtype.kind, itemsize=dtype.itemsize,
-        has_mpi_type=not lacks_mpi_type(call))
+    op = call.op
+    if op is None:
+        return CallFacts(call.name, call.collective, call.nbytes, call.uniform, call.root)
+    dtype, operator = call.dtype, operator_of(op)
+    bfloat16 = is_bfloat16(dtype)
+    return CallFacts(
+        call.name, call.collective, call.nbytes, call.uniform, call.root,
+        operator.name if operator else USER, bool(op.Is_commutative()), is_exact(op, dtype), dtype,
+        "f" if bfloat16 else dtype.kind, dtype.itemsize, not bfloat16)

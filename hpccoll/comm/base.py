@@ -151,9 +151,15 @@ class Base(MPI.Intracomm):
 
     def _choose(self, method: Method, call: Call) -> tuple[CallFacts, Choice]:
         """Choose for a call; may make the private communicator, on all ranks or on none."""
-        facts, conditions = facts_of(call), self._conditions(method)
-        choice = choose(facts, conditions, self._known_place())
-        return facts, choice or decide(facts, conditions, self._private().place)
+        facts, cache = facts_of(call), self._cache
+        choice = cache.choices.get((method, facts))
+        if choice is None:
+            conditions = self._conditions(method)
+            choice = (choose(facts, conditions, self._known_place())
+                      or decide(facts, conditions, self._private().place))
+            if choice.trial is None:
+                cache.remember(method, facts, choice)
+        return facts, choice
 
     def _known_place(self) -> Place | None:
         """Where the ranks are, if that has been found out."""
@@ -162,15 +168,15 @@ class Base(MPI.Intracomm):
     def _conditions(self, method: Method) -> Conditions:
         """What a choice for a method depends on beside the call."""
         wish, from_environment = self._wish(method)
-        lifetime = self._lifetime
-        return Conditions(
-            self.Get_size(), wish, from_environment,
-            lifetime.tuned if method.form == BLOCKING and lifetime else None,
-            self._config.determinism, method.form, can_progress(self._config.progress))
+        if method.form == BLOCKING:
+            return Conditions(self.Get_size(), wish, from_environment, self._lifetime.tuned
+                              if self._lifetime else None, self._config.determinism)
+        return Conditions(self.Get_size(), wish, from_environment, None, self._config.determinism,
+                          method.form, can_progress(self._config.progress))
 
     def _wish(self, method: Method) -> tuple[Choice | None, bool]:
         """What the user wants for a method, and whether the environment says so."""
-        for name in dict.fromkeys((method.title, method.name, method.collective)):
+        for name in method.names if self._wishes else ():
             if name in self._wishes:
                 return self._wishes[name], False
         asked = self._config.algorithm.get(method.collective)

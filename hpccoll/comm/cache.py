@@ -10,6 +10,7 @@ at the same plan; other ranks are unaffected.
     repeats --------> execution                 by id of the output  (same arrays, surely)
     signatures -----> native | Signature        by sizes and types
     (Signature, addresses) --> execution        kept by the context
+    choices --------> Choice                    by facts, for calls that have no signature
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ import numpy
 from mpi4py import MPI
 from numpy import ndarray
 
+from hpccoll.calls.facts import CallFacts
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.small_calls import MAKERS, Small
 from hpccoll.ir.operators import OPERATORS
+from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.executor import Execution
 
 address, IN_PLACE = MPI.Get_address, MPI.IN_PLACE
@@ -59,6 +62,7 @@ class CallCache(dict[Hashable, Any]):
 
     Attributes:
         repeats: by the ``id`` of an output.
+        choices: of calls that are resolved every time, by method and facts.
         small_bcast, ...: what serves calls recognised by their bytes; ``None`` until the
             threshold of the method is known.
     """
@@ -66,6 +70,7 @@ class CallCache(dict[Hashable, Any]):
     def __init__(self) -> None:
         super().__init__()
         self.repeats: dict[int, Repeat] = {}
+        self.choices: dict[tuple[Method, CallFacts], Choice] = {}
         self.small_bcast: Small | None = None
         self.small_reduce: Small | None = None
         self.small_allreduce: Small | None = None
@@ -77,6 +82,7 @@ class CallCache(dict[Hashable, Any]):
         """Forget everything."""
         super().clear()
         self.repeats.clear()
+        self.choices.clear()
         for method in MAKERS:
             setattr(self, f"small_{method}", None)
 
@@ -94,6 +100,12 @@ class CallCache(dict[Hashable, Any]):
         """
         if end > 1:  # there is more than calls of nothing
             setattr(self, f"small_{method}", MAKERS[method](end, dtype, op, size))
+
+    def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
+        """Note what was chosen; the same facts under the same wishes give the same choice."""
+        if len(self.choices) >= MOST_SIGNATURES:
+            self.choices.clear()
+        self.choices[method, facts] = choice
 
     def store(self, method: Method, args: tuple[Any, ...], served: Any) -> Location | None:
         """Note who served a call; return where its execution is to be kept, if it can repeat.

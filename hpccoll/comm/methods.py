@@ -34,12 +34,14 @@ class Method:
     Attributes:
         title: the name as the method spells it, e.g. ``iallreduce``.
         collective: what its algorithms are registered under.
+        names: what a wish for it may name, the most special first.
     """
 
     def __init__(self, name: str, resolve: Resolver, native: Callable[..., Any],
                  form: str = BLOCKING):
         self.name, self.resolve, self.native, self.form = name, resolve, native, form
         self.title, self.collective = form.format(name), METHODS[name]
+        self.names = self.title, name, self.collective
 
     def serve(self, comm: Base, *args: Any) -> Any:
         """Serve a call that is not like an earlier one."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
+import numpy
+
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import NATIVE
@@ -48,7 +50,8 @@ def describe(collective: str, nbytes: int, conditions: Conditions, topology: Top
     size, tuned = conditions.size, conditions.tuned
     facts = CallFacts(collective, collective, nbytes)
     if COLLECTIVES[collective].reduces:
-        facts = facts._replace(operator="sum", exact=False, dtype="float32", kind="f", itemsize=4)
+        facts = facts._replace(operator="sum", exact=False, dtype=numpy.dtype("f4"), kind="f",
+                               itemsize=4)
     chosen = decide(facts, conditions, place)
     times = _times(facts, tuned)
     model = tuned.model(collective, size, topology) if tuned else None

@@ -18,8 +18,8 @@ def measurements():
     """The arguments of each benchmark, less the environments that it names."""
     if shutil.which("make") is None:
         return []
-    text = subprocess.run(["make", "--no-print-directory", "-n", "figures"], cwd=ROOT, capture_output=True, text=True,
-                          check=True).stdout
+    text = subprocess.run(["make", "--no-print-directory", "-n", "figures"], cwd=ROOT,
+                          capture_output=True, text=True, check=True).stdout
     found = [shlex.split(line) for line in text.replace("\\\n", " ").splitlines()
              if "-m hpccoll bench" in line]
     return [[word for before, word in zip(words[3:], words[4:])
@@ -50,7 +50,8 @@ def recipe(target):
     """What ``make`` would print and run for a target."""
     if shutil.which("make") is None:
         pytest.skip("there is no make")
-    return subprocess.run(["make", "--no-print-directory", "-n", target], cwd=ROOT, capture_output=True, text=True,
+    return subprocess.run(["make", "--no-print-directory", "-n", target], cwd=ROOT,
+                          capture_output=True, text=True,
                           check=True).stdout
 
 

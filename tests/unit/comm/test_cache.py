@@ -1,0 +1,61 @@
+"""The cache of calls, without ranks: keys, choices, and what it forgets."""
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.calls.facts import CallFacts
+from hpccoll.comm import cache as caches
+from hpccoll.comm.cache import CallCache, Signature, counted, key_of, parts_of
+from hpccoll.comm.methods import ALLREDUCE, BARRIER, BCAST, GATHERV, REDUCE, REDUCE_SCATTER
+from hpccoll.runtime.choice import Choice
+
+A, B = numpy.ones(4), numpy.empty(4)
+
+
+def test_parts_are_what_lookups_get():
+    """Stored under one key and looked up by another, a call would never be found again."""
+    nothing, buf, root = parts_of(BCAST, (A, 2))
+    assert nothing is None and buf is A and root == 2
+    sendbuf, recvbuf, extra = parts_of(REDUCE, (A, B, MPI.SUM, 3))
+    assert sendbuf is A and recvbuf is B and extra == (id(MPI.SUM), 3)
+    assert parts_of(ALLREDUCE, (A, B, MPI.MAX))[2] == id(MPI.MAX)
+    counts = [2, numpy.int64(1)]
+    assert parts_of(REDUCE_SCATTER, (A, B, counts, MPI.SUM))[2] == counted(counts, MPI.SUM)
+
+
+def test_what_cannot_repeat_has_no_key():
+    own = MPI.Op.Create(lambda one, two, datatype: None)
+    assert key_of(ALLREDUCE, (A, B, own)) == (None, ())  # its id may come to mean another one
+    assert key_of(GATHERV, (A, [B, [4]], 0)) == (None, ())
+    assert key_of(ALLREDUCE, (A[::2], B[:2], MPI.SUM)) == (None, ())
+    assert key_of(BARRIER, ()) == (BARRIER, ())
+    own.Free()
+
+
+def test_choices_are_known_until_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(caches, "MOST_SIGNATURES", 3)
+    cache = CallCache()
+    for nbytes in range(3):
+        cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", nbytes), Choice("ring"))
+    assert cache.choices[ALLREDUCE, CallFacts("allreduce", "allreduce", 2)].name == "ring"
+    assert (BCAST, CallFacts("allreduce", "allreduce", 2)) not in cache.choices
+    cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", 9), Choice("pat"))
+    assert len(cache.choices) == 1
+
+
+def test_everything_is_forgotten():
+    cache = CallCache()
+    cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", 8), Choice("ring"))
+    cache.learn_threshold("allreduce", 100, A.dtype, MPI.SUM, 2)
+    assert cache.store(ALLREDUCE, (A, B, MPI.SUM), Signature()) is not None
+    assert cache and cache.choices and cache.small_allreduce is not None
+    cache.clear()
+    assert not cache and not cache.choices and cache.small_allreduce is None
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_threshold_below_every_call_is_none(end):
+    cache = CallCache()
+    cache.learn_threshold("bcast", end, A.dtype, None, 2)
+    assert cache.small_bcast is None
