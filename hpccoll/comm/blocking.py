@@ -228,7 +228,8 @@ class Blocking(Base):
             return
         end = native_below(call.collective, self._conditions(method),
                            self._known_place())
-        self._cache.learn_threshold(method.name, end, one.dtype, call.op, self.Get_size())
+        self._cache.learn_threshold(method.name, end, one.dtype, call.op, self.Get_size(),
+                                    self.Get_rank())
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
         """Make the call for the candidate whose turn it is, as if somebody had asked for it."""

@@ -87,7 +87,7 @@ class CallCache(dict[Hashable, Any]):
             setattr(self, f"small_{method}", None)
 
     def learn_threshold(self, method: str, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None,
-                        size: int) -> None:
+                        size: int, rank: int) -> None:
         """Calls of a method below so many bytes are native, whatever their type and operator.
 
         Only this type and this operator have been checked, so only such calls are recognised
@@ -96,10 +96,11 @@ class CallCache(dict[Hashable, Any]):
         Args:
             method: one of :data:`hpccoll.comm.small_calls.MAKERS`.
             end: bytes of the larger buffer; exclusive.
-            dtype, op, size: of a checked call, and ranks of its communicator.
+            dtype, op: of a checked call.
+            size, rank: of its communicator.
         """
         if end > 1:  # there is more than calls of nothing
-            setattr(self, f"small_{method}", MAKERS[method](end, dtype, op, size))
+            setattr(self, f"small_{method}", MAKERS[method](end, dtype, op, size, rank))
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
         """Note what was chosen; the same facts under the same wishes give the same choice."""

@@ -19,12 +19,12 @@ from numpy import ndarray
 
 #: ``serve(comm, *arguments)``: serves a small call; tells whether it was one.
 Small = Callable[..., bool]
-#: Makes it, of: bytes of the larger buffer (exclusive), type, operator, ranks.
-Maker = Callable[[int, numpy.dtype[Any], "MPI.Op | None", int], Small]
+#: Makes it, of: bytes of the larger buffer (exclusive), type, operator, number of ranks, this rank.
+Maker = Callable[[int, numpy.dtype[Any], "MPI.Op | None", int, int], Small]
 native = MPI.Intracomm
 
 
-def bcast(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> Small:
+def bcast(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
     """Serves ``Bcast(buf, root)``."""
     Bcast = native.Bcast
 
@@ -37,7 +37,7 @@ def bcast(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> Sm
     return serve
 
 
-def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> Small:
+def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
     """Serves ``Reduce(sendbuf, recvbuf, op, root)``."""
     Reduce = native.Reduce
 
@@ -46,7 +46,7 @@ def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> S
         if (type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and given is op and type(root) is int and 0 <= root < size
                 and sendbuf.base is None
-                and (recvbuf is None and root != comm.Get_rank() or type(recvbuf) is ndarray
+                and (recvbuf is None and root != rank or type(recvbuf) is ndarray
                      and recvbuf.nbytes == sendbuf.nbytes and recvbuf.dtype is dtype
                      and recvbuf.base is None and recvbuf is not sendbuf)):
             Reduce(comm, sendbuf, recvbuf, given, root)
@@ -55,7 +55,7 @@ def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> S
     return serve
 
 
-def allreduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> Small:
+def allreduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
     """Serves ``Allreduce(sendbuf, recvbuf, op)``."""
     Allreduce = native.Allreduce
 
@@ -70,7 +70,8 @@ def allreduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -
     return serve
 
 
-def reduce_scatter_block(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> Small:
+def reduce_scatter_block(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int,
+                         rank: int) -> Small:
     """Serves ``Reduce_scatter_block(sendbuf, recvbuf, op)``."""
     Reduce_scatter_block = native.Reduce_scatter_block
 
@@ -85,7 +86,7 @@ def reduce_scatter_block(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, s
     return serve
 
 
-def allgather(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> Small:
+def allgather(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
     """Serves ``Allgather(sendbuf, recvbuf)``."""
     Allgather = native.Allgather
 
@@ -100,7 +101,7 @@ def allgather(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -
     return serve
 
 
-def alltoall(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int) -> Small:
+def alltoall(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
     """Serves ``Alltoall(sendbuf, recvbuf)``."""
     Alltoall = native.Alltoall
 

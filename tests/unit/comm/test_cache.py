@@ -47,7 +47,7 @@ def test_choices_are_known_until_there_are_too_many(monkeypatch):
 def test_everything_is_forgotten():
     cache = CallCache()
     cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", 8), Choice("ring"))
-    cache.learn_threshold("allreduce", 100, A.dtype, MPI.SUM, 2)
+    cache.learn_threshold("allreduce", 100, A.dtype, MPI.SUM, 2, 0)
     assert cache.store(ALLREDUCE, (A, B, MPI.SUM), Signature()) is not None
     assert cache and cache.choices and cache.small_allreduce is not None
     cache.clear()
@@ -57,5 +57,5 @@ def test_everything_is_forgotten():
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_threshold_below_every_call_is_none(end):
     cache = CallCache()
-    cache.learn_threshold("bcast", end, A.dtype, None, 2)
+    cache.learn_threshold("bcast", end, A.dtype, None, 2, 0)
     assert cache.small_bcast is None
