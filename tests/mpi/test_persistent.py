@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
+from mpi.requested import OURS, mine, start, summed
 from mpi4py import MPI
 
-from hpccoll.algorithms import ALGORITHMS
 from hpccoll.comm.requests import Prequest
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.binding import BoundPhase
@@ -14,7 +14,6 @@ from hpccoll.runtime.progress import PROGRESS, PersistentOperation
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="the MPI library serves all requests")]
-OURS = {collective: next(iter(table)) for collective, table in ALGORITHMS.items()}
 
 
 @pytest.fixture
@@ -22,19 +21,6 @@ def comm(world):
     with world.using(**OURS):
         yield world
     assert not PROGRESS.operations
-
-
-def summed(comm, count=4):
-    return comm.size * numpy.arange(count) + 10. * sum(range(comm.size))
-
-
-def mine(comm, count=4):
-    return numpy.arange(count) + 10. * comm.rank
-
-
-def start(request):
-    request.Start()
-    return request
 
 
 def test_a_persistent_request_sees_new_data_every_time(comm):

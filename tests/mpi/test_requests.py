@@ -7,10 +7,10 @@ import weakref
 
 import numpy
 import pytest
+from mpi.requested import OURS, mine, start, summed
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.algorithms import ALGORITHMS
 from hpccoll.comm.requests import Prequest, Request
 from hpccoll.errors import ArgumentError, CollectiveTimeout
 from hpccoll.errors.mpi import RequestError
@@ -19,7 +19,6 @@ from hpccoll.testing.device import installed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="the MPI library serves all requests")]
-OURS = {collective: next(iter(table)) for collective, table in ALGORITHMS.items()}
 
 
 @pytest.fixture
@@ -27,14 +26,6 @@ def comm(world):
     with world.using(**OURS):
         yield world
     assert not PROGRESS.operations
-
-
-def summed(comm, count=4):
-    return comm.size * numpy.arange(count) + 10. * sum(range(comm.size))
-
-
-def mine(comm, count=4):
-    return numpy.arange(count) + 10. * comm.rank
 
 
 def test_who_serves(world):
@@ -211,11 +202,6 @@ def test_waiting_for_a_rank_that_does_not_come_ends(monkeypatch, begin):
             assert caught.value.rank == 0 and caught.value.peers and caught.value.seconds == 0.2
     assert not PROGRESS.operations
     MPI.COMM_WORLD.Barrier()  # the communicator has messages on the way for good: not freed
-
-
-def start(request):
-    request.Start()
-    return request
 
 
 @pytest.mark.mpi(min_size=2)
