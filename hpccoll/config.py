@@ -47,6 +47,7 @@ class Config(NamedTuple):
     progress: str = THREAD
     levels: tuple[str, ...] = (SWITCH, NODE)
     network: str = ""
+    trace: str = ""
 
 
 class Setting(NamedTuple):
@@ -144,6 +145,12 @@ def _levels(text: str) -> tuple[str, ...]:
     return names
 
 
+def _folder(text: str) -> str:
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise ValueError("is a file, not a folder")
+    return text
+
+
 def _file(text: str) -> str:
     # Whether it exists shows where it is read: on one rank of each node.
     if text.endswith(os.sep):
@@ -193,6 +200,10 @@ SETTINGS: dict[str, Setting] = {
         "network", _file,
         "file with the switches above every node, like Slurm's topology.conf; default what Slurm's "
         "variables say"),
+    "HPCCOLL_TRACE": Setting(
+        "trace", _folder,
+        "folder for a timeline of every exchange of gradients, which Perfetto shows and 'hpccoll "
+        "trace report' reads; default none is written"),
 }
 
 

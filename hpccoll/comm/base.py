@@ -168,19 +168,18 @@ class Base(MPI.Intracomm):
     def _conditions(self, method: Method) -> Conditions:
         """What a choice for a method depends on beside the call."""
         wish, from_environment = self._wish(method)
-        if method.form == BLOCKING:
-            return Conditions(self.Get_size(), wish, from_environment, self._lifetime.tuned
-                              if self._lifetime else None, self._config.determinism)
-        return Conditions(self.Get_size(), wish, from_environment, None, self._config.determinism,
-                          method.form, can_progress(self._config.progress))
+        tuned = self._lifetime.tuned if self._lifetime else None
+        return Conditions(self.Get_size(), wish, from_environment, tuned, self._config.determinism,
+                          method.form,
+                          method.form == BLOCKING or can_progress(self._config.progress))
 
     def _wish(self, method: Method) -> tuple[Choice | None, bool]:
         """What the user wants for a method, and whether the environment says so."""
         for name in method.names if self._wishes else ():
             if name in self._wishes:
-                return self._wishes[name], False
+                return _wish_by(name, method, self._wishes[name]), False
         asked = self._config.algorithm.get(method.collective)
-        return Choice(*asked) if asked else None, True
+        return _wish_by(method.collective, method, Choice(*asked)) if asked else None, True
 
     def _measurements(self) -> Tuned | None:
         """Measured times, if there are any; the first call of a communicator looks for them.
@@ -226,6 +225,11 @@ class Base(MPI.Intracomm):
         """Forget all calls, so that the next one looks whether the communicator still lives."""
         self._cache.clear()
         self._caches.clear()
+
+
+def _wish_by(name: str, method: Method, wish: Choice) -> Choice | None:
+    """A wish under a name: 'auto' for all forms of a collective is none, for the method it is."""
+    return None if wish.is_auto and name != method.title else wish
 
 
 def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -107,6 +107,11 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         self._check_alive()
         return self._private().topology
 
+    @property
+    def determinism(self) -> str:
+        """What the bits of rounded results do not depend on, as it was asked for."""
+        return self._config.determinism
+
     def explain(self, collective: str, nbytes: int) -> str:
         """Tell what would run for so many bytes, what else could, and why.
 

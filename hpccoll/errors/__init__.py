@@ -11,6 +11,11 @@ writes the message from them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+#: Faults of one rank that a message lists.
+MOST_NAMED = 8
+
 
 class HpccollError(Exception):
     """Base of every exception raised on purpose by hpccoll."""
@@ -105,3 +110,91 @@ class TuningError(HpccollError, ValueError):
         self.path, self.problem = str(path), problem
         super().__init__(f"tuning table {self.path}: {problem}; make a new one with "
                          "'hpccoll tune', or set HPCCOLL_TUNING=off")
+
+
+class NonFiniteError(HpccollError, FloatingPointError):
+    """Gradients hold NaN or infinity; the same error on every rank, and nothing was applied.
+
+    Attributes:
+        ranks: whose; none where only their sum is, or where nobody asked.
+    """
+
+    def __init__(self, problem: str, ranks: tuple[int, ...] = ()):
+        self.ranks = ranks
+        super().__init__(problem)
+
+
+class ExchangeError(HpccollError, RuntimeError):
+    """An exchange of gradients cannot go on; raised on every rank of it.
+
+    Attributes:
+        arrays: names of the arrays concerned.
+        ranks: the ranks at fault.
+    """
+
+    def __init__(self, problem: str, arrays: tuple[str, ...] = (), ranks: tuple[int, ...] = ()):
+        super().__init__(problem)
+        self.arrays, self.ranks = arrays, ranks
+
+
+class ExchangeMismatch(ExchangeError, ValueError):
+    """Ranks disagree on an array, or bring one that is not what was declared."""
+
+
+class ExchangeStall(ExchangeError, TimeoutError):
+    """Some ranks have not brought an array that others wait for."""
+
+
+class RankFailed(ExchangeError):
+    """Another rank raised an error and has left the exchange."""
+
+
+class ProcessGroupError(HpccollError, RuntimeError):
+    """A process group cannot be made, or cannot be used any more."""
+
+
+class GroupTimeout(HpccollError, TimeoutError, RuntimeError):
+    """A call on a process group did not finish in time.
+
+    Attributes:
+        title: what ran, on which group and rank.
+        seconds: how long it was waited for.
+    """
+
+    def __init__(self, title: str, seconds: float):
+        self.title, self.seconds = title, seconds
+        super().__init__(f"{title} did not finish in {seconds:g} s; check that every rank of the "
+                         "group makes this call with the same arguments, or give the group a "
+                         "longer timeout")
+
+
+class ShardError(HpccollError, ValueError):
+    """Ranks did not bring what sharded training needs; weights and state are as before.
+
+    Attributes:
+        faults: what is wrong, by rank.
+    """
+
+    def __init__(self, faults: Mapping[int, Sequence[str]], remedy: str):
+        self.faults = {rank: tuple(texts) for rank, texts in faults.items() if texts}
+        told = "; ".join(f"rank {rank}: {', '.join(texts[:MOST_NAMED])}" + (
+            f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
+            for rank, texts in sorted(self.faults.items()))
+        super().__init__(f"{told}; {remedy}")
+
+
+class FrameworkError(HpccollError, ImportError):
+    """A framework is not installed, or in a version that hpccoll cannot serve.
+
+    Attributes:
+        framework: its name, such as ``"jax"``.
+    """
+
+    def __init__(self, framework: str, problem: str, extra: str = ""):
+        self.framework = framework
+        super().__init__(f"{framework}: {problem}; install what hpccoll needs of it with "
+                         f"pip install 'hpccoll[{extra or framework}]'")
+
+
+class NonFiniteArray(ExchangeError, NonFiniteError):
+    """An array holds NaN or infinity, and its compression cannot carry that."""

@@ -6,7 +6,8 @@ talking. The sources of a choice, in order of precedence (:func:`sources`):
 1. What the user asked for, with ``comm.using`` or ``HPCCOLL_ALGORITHM``. Where that cannot
    serve a call (it changes the order of operands, say, and the operator does not commute), the
    environment's wish gives way, and ``using`` raises.
-2. For nonblocking and persistent calls that nobody asked for, the MPI library (decision 0003).
+2. For nonblocking and persistent calls that nobody asked for, the MPI library (decision 0003);
+   who asks for 'auto' by the name of the method has them chosen as blocking ones (decision 0036).
 3. On one rank, or where not all ranks know the size, the MPI library.
 4. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
 5. The rules of :mod:`hpccoll.tune.rules`.
@@ -137,16 +138,18 @@ class Source(Protocol):
 
 def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     """Where choices come from, in order of precedence."""
-    blocking = conditions.form == BLOCKING
-    if conditions.wish is not None and not conditions.wish.is_auto and (
-            blocking or conditions.progresses):
-        yield _Wish(conditions, conditions.wish)
-    if not blocking:
+    blocking, wish = conditions.form == BLOCKING, conditions.wish
+    if wish is not None and not wish.is_auto and (blocking or conditions.progresses):
+        yield _Wish(conditions, wish)
+    if not blocking and not (wish is not None and wish.is_auto and conditions.progresses):
         yield _Unasked(conditions)
         return
     yield _Alone(conditions)
-    if conditions.tuned is not None:
-        yield (_Trials if conditions.tuned.online else _Times)(conditions, conditions.tuned)
+    if conditions.tuned is not None and conditions.tuned.online:
+        if blocking:  # who times a nonblocking call times the work beside it too
+            yield _Trials(conditions, conditions.tuned)
+    elif conditions.tuned is not None:
+        yield _Times(conditions, conditions.tuned)
     yield _Rules(conditions, place)
 
 

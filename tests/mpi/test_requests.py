@@ -41,6 +41,14 @@ def test_who_serves(world):
         assert (type(request) is Request) == ours
         request.Wait()
         assert (out == summed(world)).all()
+    many, sums = mine(world, 1 << 18), numpy.empty(1 << 18)
+    for wish in ({"allreduce": "auto"}, {"iallreduce": "auto"}):
+        with world.using(**wish):
+            request = world.Iallreduce(many, sums)
+        # On one rank, and where no rule holds, 'auto' is the MPI library's too.
+        assert type(request) is MPI.Request or "iallreduce" in wish
+        request.Wait()
+        assert (sums == summed(world, 1 << 18)).all()
     for wish, ours in (({}, False), ({"iallreduce": "ring"}, False),
                        ({"allreduce_init": "ring"}, True), ({"allreduce": "ring"}, True)):
         with world.using(**wish):

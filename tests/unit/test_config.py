@@ -31,7 +31,8 @@ def test_nothing_set_means_the_defaults():
     ("HPCCOLL_TUNING", "./table", "./table"), ("HPCCOLL_TUNING", "here.json", "here.json"),
     ("HPCCOLL_PROGRESS", "calls", "calls"), ("HPCCOLL_PROGRESS", "thread", "thread"),
     ("HPCCOLL_DETERMINISM", "run", "run"), ("HPCCOLL_DETERMINISM", "layout", "layout"),
-    ("HPCCOLL_LEVELS", "node, socket", ("node", "socket")), ("HPCCOLL_NETWORK", "/a/b", "/a/b")])
+    ("HPCCOLL_LEVELS", "node, socket", ("node", "socket")), ("HPCCOLL_NETWORK", "/a/b", "/a/b"),
+    ("HPCCOLL_TRACE", "traces/", "traces/")])
 def test_well_written(variable, text, value):
     config = load({variable: text})
     assert getattr(config, SETTINGS[variable].field) == value
@@ -67,6 +68,7 @@ MALFORMED = [
     ("HPCCOLL_LEVELS", "node,core", "'core' is no level"),
     ("HPCCOLL_LEVELS", "switch", "'node' is missing"),
     ("HPCCOLL_NETWORK", "/etc/slurm/", "is a directory"),
+    ("HPCCOLL_TRACE", __file__, "is a file, not a folder"),
 ]
 
 

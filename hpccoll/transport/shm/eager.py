@@ -146,7 +146,7 @@ class EagerBatch:
         self.sends, self.receives = [], []
 
 
-class Exchange:
+class EagerSwap:
     """A batch with one message each way, whose ``start`` and ``test`` have less to look up.
 
     They leave whatever is out of the ordinary to the batch, until the next start.
@@ -172,11 +172,11 @@ def fits_places(postings: Sequence[Posting]) -> bool:
 
 
 def eager_batch(endpoint: SharedEndpoint, postings: Sequence[Posting],
-                tag: int) -> EagerBatch | Exchange:
+                tag: int) -> EagerBatch | EagerSwap:
     """Prepare messages that all fit cells."""
     batch = EagerBatch(endpoint, postings, tag)
     ordinary = len(batch.sends) == len(batch.receives) == 1 and batch.fence is None
-    return Exchange(batch) if ordinary else batch
+    return EagerSwap(batch) if ordinary else batch
 
 
 def _exchange(batch: EagerBatch, send: Outgoing, receive: Incoming

@@ -237,10 +237,21 @@ def gatherv(counts=(4,) * SIZE):
 @pytest.mark.parametrize("form", [NONBLOCKING, PERSISTENT])
 def test_calls_that_must_not_wait_are_native_unless_asked_for(form):
     assert choose(allreduce(), SIZE, None, True, form=form).is_native
-    assert choose(allreduce(), SIZE, Choice("auto"), False, form=form).is_native
     assert choose(allreduce(), SIZE, None, True, tuned(ring=1, native=2), form=form).is_native
     assert choose(allreduce(), SIZE, Choice("ring"), False, form=form).algorithm == "ring"
     assert choose(allreduce(), SIZE, Choice("ring"), False, form=form, progresses=False).is_native
+
+
+@pytest.mark.parametrize("form", [NONBLOCKING, PERSISTENT])
+def test_who_asks_for_auto_by_the_method_gets_what_a_blocking_call_gets(form):
+    def chosen(call, tuned=None, **more):
+        return choose(call, SIZE, Choice("auto"), False, tuned, form=form, **more)
+
+    assert chosen(allreduce(SMALL)).is_native
+    assert chosen(allreduce()) == choose(allreduce(), SIZE, None, True)
+    assert chosen(allreduce(), tuned(ring=1, native=2)).algorithm == "ring"
+    assert chosen(allreduce(), progresses=False).is_native
+    assert chosen(gatherv()).is_native
 
 
 def test_asking_the_root_for_counts_would_wait():

@@ -15,7 +15,7 @@ from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport import Posting
 from hpccoll.transport.shm import rendezvous
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
-from hpccoll.transport.shm.eager import Exchange, eager_batch
+from hpccoll.transport.shm.eager import EagerSwap, eager_batch
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
 COUNT = 5
@@ -58,7 +58,7 @@ def ranks(fences):
 
 def general(batch):
     """The batch behind an exchange."""
-    return batch.batch if isinstance(batch, Exchange) else batch
+    return batch.batch if isinstance(batch, EagerSwap) else batch
 
 
 def fill(ranks, turn):
