@@ -2,6 +2,7 @@
 
     exact.py            inputs without rounding, and the expected results
     world.py            all ranks of a collective in one process, checked
+    threads/            whole programs: ranks that are threads, with communicators
     loopback_direct.py  loopback whose messages are used in place
     truth.py, mutate.py what mutants of programs really do, and whether the proof agrees
     device.py           a stand-in for CuPy
