@@ -1,0 +1,226 @@
+"""Averages instead of exchange: ranks train alone for a while, then take the mean of their weights.
+
+    local SGD        every rank steps with its own gradients; weights are averaged every H steps
+    post-local SGD   gradients are exchanged until a step, weights averaged from then on
+    hierarchical     periods by level: often inside small groups, seldom between all ranks
+    one step late    gradients are exchanged while the next ones are computed
+
+Sources: Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019; Lin, Stich, Patel and
+Jaggi, "Don't Use Large Mini-Batches, Use Local SGD", ICLR 2020 (post-local, hierarchical; as in
+PyTorch's ``PeriodicModelAverager`` and ``HierarchicalModelAverager``); Ho et al., "More Effective
+Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013 (bounded staleness).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError
+from hpccoll.training.buckets import plan_buckets
+from hpccoll.training.shard.agreement import agree_on, specs_of
+
+#: Stands for the ranks of a node where a group's size is asked for.
+NODE = "node"
+
+
+class ModelAverager:
+    """Averages arrays over ranks, in place, from time to time.
+
+    Args:
+        comm: all ranks, an ``hpccoll.Comm``.
+        arrays: weights, and whatever else must stay alike, such as an optimizer's momentum;
+            contiguous arrays of floating-point numbers. Those of rank 0 count at the start.
+        every: steps between two averages over all ranks; or, by period, over how many ranks:
+            ``{4: "node", 16: comm.size}``. Groups are consecutive ranks, or the nodes of the
+            layout; of the periods that divide a step the largest decides, and stands for all
+            ranks.
+        after: steps in which gradients are exchanged, before the first average (post-local SGD).
+
+    Attributes:
+        number: steps so far.
+
+    Raises:
+        ArgumentError: arrays, periods or groups that cannot serve.
+        ShardError: arrays or options that differ between ranks.
+    """
+
+    def __init__(self, comm: Any, arrays: Sequence[numpy.ndarray],
+                 every: int | Mapping[int, int | str] = 8, *, after: int = 0):
+        self.comm, self.arrays, self.after, self.number = comm, list(arrays), after, 0
+        for index, array in enumerate(self.arrays):
+            if not (array.flags.c_contiguous and array.flags.writeable):
+                raise ArgumentError("arrays", f"array {index} is read-only, or not contiguous",
+                                    "pass arrays that can be averaged where they lie")
+        size = comm.Get_size()
+        groups = {every: size} if isinstance(every, int) else dict(every)
+        specs = specs_of(self.arrays, None)
+        agree_on(comm, specs, str((sorted(groups.items(), key=str), after)))
+        _check(groups, _nodes(comm), size)
+        self._levels = [(period, self._comm_of(groups[period])) for period in sorted(groups)]
+        self._buckets = plan_buckets(specs)
+        for array in self.arrays:
+            # Bytes: MPI libraries have no type for bfloat16.
+            comm.Bcast(array.reshape(-1).view("u1"))
+
+    @property
+    def exchanging(self) -> bool:
+        """Gradients of the next step are to be exchanged between all ranks."""
+        return self.number < self.after
+
+    def step(self) -> int:
+        """Count a step of the optimizer, and average if it is time; collective.
+
+        Returns:
+            Over how many ranks weights were averaged; 0 if they were not.
+        """
+        self.number += 1
+        alone = self.number - self.after
+        due = [comm for period, comm in self._levels if alone > 0 and alone % period == 0]
+        if not due:
+            return 0
+        self._average(due[-1])
+        return int(due[-1].Get_size())
+
+    def finish(self) -> None:
+        """Average over all ranks whatever the step, as at the end of training; collective."""
+        self._average(self.comm)
+
+    def close(self) -> None:
+        """Free the communicators that were made; collective."""
+        while self._levels:
+            comm = self._levels.pop()[1]
+            if comm is not self.comm:
+                comm.Free()
+
+    def _comm_of(self, size: int | str) -> Any:
+        """The communicator of this rank's group; collective."""
+        rank = self.comm.Get_rank()
+        if size == self.comm.Get_size():
+            return self.comm
+        if isinstance(size, int):
+            return self.comm.Split(rank // size, rank)
+        node = next(n for n, ranks in enumerate(_nodes(self.comm)) if rank in ranks)
+        return self.comm.Split(node, rank)
+
+    def _average(self, comm: Any) -> None:
+        for bucket in self._buckets if comm.Get_size() > 1 else ():
+            packed = numpy.concatenate([self.arrays[index].reshape(-1)
+                                        for index in bucket.members])
+            comm.Allreduce(MPI.IN_PLACE, packed)
+            packed /= packed.dtype.type(comm.Get_size())
+            for index, start in zip(bucket.members, bucket.starts):
+                array = self.arrays[index]
+                array[...] = packed[start:start + array.size].reshape(array.shape)
+
+
+class LateExchange:
+    """Gradients are averaged while the next ones are computed; results come some steps late.
+
+    Args:
+        comm: an ``hpccoll.Comm`` on which nobody else makes collectives meanwhile.
+        like: arrays of the shapes and types of the gradients; more memory of as much as
+            ``late + 1`` times theirs is held.
+        late: steps between a gradient and its use, at least 1.
+
+    Raises:
+        ArgumentError: ``late`` is none.
+        ShardError: arrays that differ between ranks.
+    """
+
+    def __init__(self, comm: Any, like: Sequence[numpy.ndarray], late: int = 1):
+        if late < 1:
+            raise ArgumentError("late", f"expected 1 or more, got {late!r}")
+        self.comm, self.late, self._specs = comm, late, specs_of(list(like), None)
+        agree_on(comm, self._specs, str(late))
+        self._buckets = plan_buckets(self._specs)
+        self._dtypes = [like[bucket.members[0]].dtype for bucket in self._buckets]
+        self._free = [self._vectors() for _ in range(late + 1)]
+        self._underway: deque[tuple[list[numpy.ndarray], list[Any]]] = deque()
+        self._lent: list[numpy.ndarray] | None = None
+
+    def exchange(self, gradients: Sequence[Any]) -> list[numpy.ndarray] | None:
+        """Begin to average the gradients of this step, and return those of ``late`` steps ago.
+
+        Returns:
+            Arrays that are valid until the next call; ``None`` in the first ``late`` steps.
+
+        Raises:
+            ArgumentError: other shapes or types than at the start; nothing was begun.
+        """
+        arrays = [numpy.asarray(gradient) for gradient in gradients]
+        if [(one.shape, one.dtype.name) for one in arrays] != [
+                (spec.shape, spec.dtype) for spec in self._specs]:
+            raise ArgumentError("gradients", "their shapes or types are not those of the start")
+        self._take_back()
+        vectors = self._free.pop()
+        for bucket, vector in zip(self._buckets, vectors):
+            for index, start in zip(bucket.members, bucket.starts):
+                vector[start:start + arrays[index].size] = arrays[index].reshape(-1)
+        with self.comm.using(iallreduce="auto"):
+            requests = [self.comm.Iallreduce(MPI.IN_PLACE, vector) for vector in vectors]
+        self._underway.append((vectors, requests))
+        return self._oldest() if len(self._underway) > self.late else None
+
+    def finish(self) -> Iterator[list[numpy.ndarray]]:
+        """The averages that were not returned yet, the oldest first; each until the next."""
+        while self._underway:
+            self._take_back()
+            yield self._oldest()
+
+    def _vectors(self) -> list[numpy.ndarray]:
+        return [numpy.empty(bucket.count, dtype)
+                for bucket, dtype in zip(self._buckets, self._dtypes)]
+
+    def _take_back(self) -> None:
+        """What was lent may be written again."""
+        if self._lent is not None:
+            self._free.append(self._lent)
+            self._lent = None
+
+    def _oldest(self) -> list[numpy.ndarray]:
+        vectors, requests = self._underway.popleft()
+        found: dict[int, numpy.ndarray] = {}
+        for bucket, vector, request in zip(self._buckets, vectors, requests):
+            request.Wait()
+            vector /= vector.dtype.type(self.comm.Get_size())
+            for index, start in zip(bucket.members, bucket.starts):
+                spec = self._specs[index]
+                found[index] = vector[start:start + spec.count].reshape(spec.shape)
+        self._lent = vectors
+        return [found[index] for index in range(len(self._specs))]
+
+
+def _nodes(comm: Any) -> list[Sequence[int]]:
+    """The ranks of every node; all ranks where the layout has no nodes."""
+    return comm.layout.groups() if comm.layout.depth > 1 else [range(comm.Get_size())]
+
+
+def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size: int) -> None:
+    """Check that every group is made of groups with a shorter period, up to all ranks.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if not groups or min(groups) < 1:
+        raise ArgumentError("every", f"expected periods of 1 or more, got {list(groups)}")
+    of_nodes = len(nodes[0]) if len({len(ranks) for ranks in nodes}) == 1 else None
+    inner = 1
+    for period in sorted(groups):
+        wanted = groups[period]
+        whole = of_nodes if wanted == NODE else wanted
+        # Nodes of different sizes are made of single ranks, and make all of them.
+        if whole is None and inner == 1:
+            continue
+        if not isinstance(whole, int) or whole < inner or whole % inner or size % whole:
+            raise ArgumentError("every", f"groups of {wanted!r} ranks are not made of those of "
+                                         f"{inner}, or do not make all {size}",
+                                "let every size divide the next one, and the last be all ranks")
+        inner = whole
+    if groups[max(groups)] != size and not (groups[max(groups)] == NODE and len(nodes) == 1):
+        raise ArgumentError("every", "the largest period does not average over all ranks",
+                            f"give it {size} ranks")

@@ -1,0 +1,215 @@
+"""powersgd: every matrix as the product of two thin ones, by one step of power iteration.
+
+    v = x + e, cut into matrices M (a x c: the first axis, and all others), r = min(rank, a, c)
+    1   Q <- orthonormal(Q);  P = M Q, allreduced
+    2   P <- orthonormal(P);  Q = M^T P, allreduced, divided by the number of ranks
+    out = P Q^T,  e = v - out;  Q is the start of the next step
+
+    wire   first allreduce: arrays that do not pay, then P of every matrix; second: Q of every one.
+           A matrix pays if rate * r (a + c) < a c. In all
+           2 * 4 * (rest + sum r (a + c)) (P-1)/P bytes; dense steps send everything
+    law    sum mean x - sum out = mean e
+
+Q begins with numbers that are the same on all ranks, drawn by the seed. The first ``dense_steps``
+steps send everything: early gradients are large, and change their directions fast. Ranks compute
+P Q^T each for itself from the same bits, so they need the same kind of processor and BLAS to hold
+the same bits.
+Source: Vogels et al., 2019 (PowerSGD); parameters as in PyTorch's hook.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.training.compress.quantise import namespace
+from hpccoll.training.compress.scheme import (
+    ITEMSIZE,
+    Reduction,
+    Scheme,
+    Shapes,
+    Steps,
+    allreduce_bytes,
+    elements,
+)
+from hpccoll.training.compress.sparse import finite
+
+
+class Matrix(NamedTuple):
+    """An array that travels as a product.
+
+    Attributes:
+        array: its number in the bucket.
+        start: first element of the bucket.
+        rows, columns: of the matrix.
+        rank: columns of the thin matrices.
+    """
+
+    array: int
+    start: int
+    rows: int
+    columns: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class PowerSgd(Scheme):
+    """Products of thin matrices.
+
+    Attributes:
+        rank: most columns of a thin matrix.
+        dense_steps: steps at the start that send everything.
+        rate: how many times smaller the thin matrices must be.
+        warm_start: begin with the last step's Q, not with a new one.
+        seed: of the first Q.
+    """
+
+    name = "powersgd"
+
+    rank: int = 2
+    dense_steps: int = 10
+    rate: float = 2.0
+    warm_start: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.check("rank", self.rank > 0, "1 or more")
+        self.check("dense_steps", self.dense_steps >= 0, "0 or more steps")
+        self.check("rate", self.rate > 0, "above 0")
+        self.check("seed", self.seed >= 0, "0 or more")
+
+    @property
+    def settling(self) -> int:
+        return self.dense_steps
+
+    def start(self, comm: Any, shapes: Shapes) -> Reduction:
+        return _PowerSgdReduction(self, comm, shapes)
+
+    def matrices(self, shapes: Shapes) -> list[Matrix]:
+        """The arrays that pay."""
+        found, start = [], 0
+        for array, shape in enumerate(shapes):
+            count = math.prod(shape)
+            if len(shape) > 1 and count:
+                rows, columns = shape[0], count // shape[0]
+                rank = min(self.rank, rows, columns)
+                if self.rate * rank * (rows + columns) < count:
+                    found.append(Matrix(array, start, rows, columns, rank))
+            start += count
+        return found
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        count = elements(shapes)
+        if step is None or step >= self.dense_steps:
+            count += sum(one.rank * (one.rows + one.columns) - one.rows * one.columns
+                         for one in self.matrices(shapes))
+        return allreduce_bytes(count * ITEMSIZE, size)
+
+
+class _PowerSgdReduction(Reduction):
+    """Two allreduces, whatever the number of matrices.
+
+    Attributes:
+        bases: Q of every matrix, by the number of its array.
+    """
+
+    scheme: PowerSgd
+
+    def __init__(self, scheme: PowerSgd, comm: Any, shapes: Shapes):
+        super().__init__(scheme, comm, shapes)
+        self.matrices = scheme.matrices(shapes)
+        self.bases: dict[int, Any] = {}
+        # What travels dense: everything between matrices.
+        ends = [0, *(one.start + one.rows * one.columns for one in self.matrices)]
+        starts = [*(one.start for one in self.matrices), self.count]
+        self.rest = [slice(end, start) for end, start in zip(ends, starts) if end < start]
+
+    def _reduce(self, values: Any) -> Steps:
+        values += self.vector("error", values)
+        if not self.matrices or self.steps < self.scheme.dense_steps:
+            yield from self._everything(values)
+            return
+        module = namespace(values)
+        matrices = [self._matrix(values, one) for one in self.matrices]
+        rest = [values[where] for where in self.rest]
+        dense = sum(one.size for one in rest)
+        bases = [self._base(one, values) for one in self.matrices]
+        # Infinity times zero: found in what comes back.
+        with numpy.errstate(all="ignore"):
+            products = [(matrix @ base).ravel() for matrix, base in zip(matrices, bases)]
+        sums = module.concatenate([*rest, *products])
+        yield self.comm.Iallreduce(MPI.IN_PLACE, sums)
+        if not finite(sums):
+            yield from self.refuse(not finite(values))
+        lefts = [orthonormal(left) for left in cut(sums[dense:], self.matrices, "rows")]
+        rights = module.concatenate([(matrix.T @ left).ravel()
+                                     for matrix, left in zip(matrices, lefts)])
+        yield self.comm.Iallreduce(MPI.IN_PLACE, rights)
+        if not finite(rights):
+            yield from self.refuse(False)
+        rights /= self.size
+        sums[:dense] /= self.size
+        error, start = self.vectors["error"], 0
+        for where in self.rest:
+            error[where] = 0
+            values[where] = sums[start:start + where.stop - where.start]
+            start += where.stop - where.start
+        for one, matrix, left, right in zip(self.matrices, matrices, lefts,
+                                            cut(rights, self.matrices, "columns")):
+            mean = left @ right.T
+            module.subtract(matrix, mean, out=self._matrix(error, one))
+            matrix[...] = mean
+            self.bases[one.array] = right
+
+    def _everything(self, values: Any) -> Steps:
+        """Send all arrays dense."""
+        usable = finite(values)
+        yield self.comm.Iallreduce(MPI.IN_PLACE, values)
+        if not finite(values):
+            yield from self.refuse(not usable)
+        values /= self.size
+        self.vectors["error"].fill(0)
+
+    def _matrix(self, values: Any, one: Matrix) -> Any:
+        """A matrix of the bucket, in place."""
+        return values[one.start:one.start + one.rows * one.columns].reshape(one.rows, one.columns)
+
+    def _base(self, one: Matrix, values: Any) -> Any:
+        """An orthonormal Q to begin with."""
+        base = self.bases.get(one.array) if self.scheme.warm_start else None
+        if base is None or base.shape != (one.columns, one.rank):
+            seeds = [self.scheme.seed, one.rows, one.columns, self.steps]
+            random = numpy.random.Generator(numpy.random.SFC64(seeds))
+            base = namespace(values).asarray(random.standard_normal((one.columns, one.rank)))
+        return orthonormal(base.astype(values.dtype))
+
+    def state(self) -> dict[str, Any]:
+        bases = [self.bases.get(array) for array in range(len(self.shapes))]
+        return {**super().state(), "bases": [one if one is None else one.copy() for one in bases]}
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(state)
+        bases = state.get("bases", [])
+        self.bases = {array: one.copy() for array, one in enumerate(bases) if one is not None}
+
+
+def orthonormal(matrix: Any) -> Any:
+    """Columns of length 1, at right angles, that span what those of ``matrix`` span.
+
+    Where its columns depend on each other, others take their place.
+    """
+    return namespace(matrix).linalg.qr(matrix)[0]
+
+
+def cut(vector: Any, matrices: list[Matrix], side: str) -> list[Any]:
+    """Cut a vector into thin matrices, of as many rows as the matrices have ``side``."""
+    parts, start = [], 0
+    for one in matrices:
+        stop = start + getattr(one, side) * one.rank
+        parts.append(vector[start:stop].reshape(-1, one.rank))
+        start = stop
+    return parts

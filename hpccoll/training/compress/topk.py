@@ -1,0 +1,104 @@
+"""topk: every rank sends its largest elements, with their indices; the others wait.
+
+    wire   k = density * n values, then k indices as uint32, allgathered: (P-1) k (4 + 4) bytes.
+           Places that a sampled threshold leaves over hold the index n. Where pairs were no fewer
+           bytes than an allreduce of everything, everything is sent
+    law    that of :mod:`~hpccoll.training.compress.sparse`, where momentum correction and warm-up
+           are described as well
+
+``method="exact"`` takes the k largest magnitudes, ``"sampled"`` those above a threshold that a
+sample gives, which is faster and sends somewhat fewer. What ranks send is added in their order.
+Source: Aji and Heafield, 2017; Lin et al., 2018 (Deep Gradient Compression).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from hpccoll.training.compress import select
+from hpccoll.training.compress.quantise import namespace
+from hpccoll.training.compress.scheme import (
+    ITEMSIZE,
+    Reduction,
+    Shapes,
+    Steps,
+    allreduce_bytes,
+    elements,
+)
+from hpccoll.training.compress.sparse import Corrected, Residual, finite
+
+#: Bytes of an index.
+INDEX = 4
+
+
+@dataclass(frozen=True)
+class TopK(Corrected):
+    """The largest elements of every rank.
+
+    Attributes:
+        density, warmup, momentum, masking: see :mod:`~hpccoll.training.compress.sparse`.
+        method: ``"exact"`` or ``"sampled"``.
+    """
+
+    name = "topk"
+
+    method: str = "exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check("method", self.method in ("exact", "sampled"), "exact or sampled")
+
+    def start(self, comm: Any, shapes: Shapes) -> Reduction:
+        return _TopKReduction(self, comm, shapes)
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        count = elements(shapes)
+        if not count:
+            return 0
+        everything = allreduce_bytes(count * ITEMSIZE, size)
+        return min(everything, (size - 1) * self.share(count, step) * (ITEMSIZE + INDEX))
+
+
+class _TopKReduction(Residual):
+    """One allgather of values and indices."""
+
+    def __init__(self, scheme: TopK, comm: Any, shapes: Shapes):
+        super().__init__(scheme, comm, shapes)
+        self.topk, self.momentum, self.masking = scheme, scheme.momentum, scheme.masking
+
+    def _reduce(self, values: Any) -> Steps:
+        self._collect(values)
+        count = self.topk.share(self.count, self.steps)
+        nbytes = count * (values.itemsize + INDEX)
+        if self.size * nbytes >= 2 * self.count * values.itemsize:
+            yield from self._dense(values)
+            return
+        module, split = namespace(values), count * values.itemsize
+        usable = finite(values)
+        sent = module.empty(nbytes, "u1")
+        chosen = self._select(values, count) if usable else module.arange(0)
+        # What cannot be selected travels as NaN, and all ranks see it.
+        sent[:split].view(values.dtype)[:] = 0 if usable else numpy.nan
+        sent[:split].view(values.dtype)[:chosen.size] = values[chosen]
+        sent[split:].view("u4")[:] = self.count
+        sent[split:].view("u4")[:chosen.size] = chosen
+        received = module.empty((self.size, nbytes), "u1")
+        yield self.comm.Iallgather(sent, received)
+        parts, places = received[:, :split].view(values.dtype), received[:, split:].view("u4")
+        with numpy.errstate(over="ignore"):
+            most = module.abs(parts).max(axis=1).sum()
+        if not bool(module.isfinite(most)):
+            yield from self.refuse(not usable)
+        self._keep(values, chosen)
+        values.fill(0)
+        for part, indices in zip(parts, places):
+            used = int(module.searchsorted(indices, self.count))
+            values[indices[:used]] += part[:used]
+        values /= self.size
+
+    def _select(self, values: Any, count: int) -> Any:
+        chooses = select.largest if self.topk.method == "exact" else select.sampled
+        return chooses(namespace(values).abs(values), count)

@@ -1,0 +1,222 @@
+"""The two-phase mean: every rank sends coded chunks to their owners, who send back coded means.
+
+    1   v_i = x_i + e_i, coded in records of one block each; chunk j of all ranks goes to rank j
+    2   owner j: a = mean_i D(C(v_i)) + s_j, coded; every rank gets the chunks of all
+    out = D(C(a)),  e_i = v_i - D(C(v_i)),  s_j = a - D(C(a))
+
+So codes are added as numbers, and only twice rounded whatever the number of ranks; an allgather of
+codes would send P/2 times as much. That is the 1-bit allreduce of DeepSpeed (Tang et al., 1-bit
+Adam, 2021, from its source); here any code takes its place.
+
+    wire   blocks B = ceil(n / block) of w bytes: an alltoall and an allgather, 2Bw(P-1)/P bytes.
+           A record is the codes of a block, then its scale in float32; the codes of a short last
+           block are filled up. No block is longer than a rank's even share of the bucket
+    law    with feedback: sum mean x - sum out = mean e_i + s (chunks of all owners)
+
+A scale that is NaN says that a block has no numbers. Without feedback it comes through; with
+feedback all ranks see it in phase 2 and refuse the step alike.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.training.compress.quantise import namespace, slices
+from hpccoll.training.compress.scheme import Reduction, Scheme, Shapes, Steps, elements
+
+#: Bytes of a scale.
+SCALE = 4
+
+
+@dataclass(frozen=True)
+class TwoPhase(Scheme):
+    """A code of blocks.
+
+    Attributes:
+        block: most elements that share a scale.
+    """
+
+    block: int = 256
+
+    #: Lengths of blocks are multiples of this, so that codes are whole words of four bytes.
+    multiple = 32
+    #: What coding loses is added to the next step's values.
+    feedback = False
+
+    def __post_init__(self) -> None:
+        self.check("block", self.block > 0 and self.block % self.multiple == 0,
+                   f"a multiple of {self.multiple}")
+
+    @abstractmethod
+    def code_bytes(self, count: int) -> int:
+        """Bytes of the codes of so many elements of a block."""
+
+    @abstractmethod
+    def encode(self, rows: Any, scales: Any, random: Any) -> Any:
+        """Code every row, a block, and fill ``scales``; return rows of bytes.
+
+        A scale is NaN if and only if the row holds NaN or infinity.
+
+        Args:
+            rows: floats.
+            scales: vector of float32 to write.
+            random: what :meth:`generator` made.
+        """
+
+    @abstractmethod
+    def decode(self, codes: Any, scales: Any, out: Any) -> None:
+        """Write the values of coded rows to the rows of ``out``; a scale of NaN makes them NaN."""
+
+    def generator(self, *place: int) -> Any:
+        """Make the generator of chance for one vector, if the code needs any.
+
+        Args:
+            place: step, elements and rank; and phase.
+        """
+
+    def fitting(self, count: int, size: int) -> int:
+        """Elements of a block, of so many on so many ranks."""
+        share = -(-count // size)
+        return min(self.block, -(-share // self.multiple) * self.multiple)
+
+    def start(self, comm: Any, shapes: Shapes) -> Reduction:
+        return _TwoPhaseReduction(self, comm, shapes)
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        count = elements(shapes)
+        if not count:
+            return 0
+        block = self.fitting(count, size)
+        record = self.code_bytes(block) + SCALE
+        return 2 * -(-count // block) * record * (size - 1) / size
+
+
+class _TwoPhaseReduction(Reduction):
+    """The records of one bucket; those that a rank owns lie one behind the other."""
+
+    def __init__(self, scheme: TwoPhase, comm: Any, shapes: Shapes):
+        super().__init__(scheme, comm, shapes)
+        self.code = scheme
+        if not self.count:
+            return
+        self.block = scheme.fitting(self.count, self.size)
+        self.width = scheme.code_bytes(self.block) + SCALE
+        blocks = -(-self.count // self.block)
+        first = [blocks * rank // self.size for rank in range(self.size + 1)]
+        self.mine = first[self.rank + 1] - first[self.rank]
+        self.owned = slice(min(first[self.rank] * self.block, self.count),
+                           min(first[self.rank + 1] * self.block, self.count))
+        self.records = slice(first[self.rank], first[self.rank + 1])
+        self.byte_counts = [(last - one) * self.width for one, last in zip(first, first[1:])]
+        self.byte_starts = [one * self.width for one in first[:-1]]
+        self.mean: Any = None
+
+    def _allocate(self, values: Any) -> None:
+        module, blocks = namespace(values), sum(self.byte_counts) // self.width
+        self.mean = values[self.owned].copy()
+        self.sent = module.zeros((blocks, self.width), "u1")
+        self.received = module.empty((self.size * self.mine, self.width), "u1")
+        self.means = module.zeros((self.mine, self.width), "u1")
+        self.gathered = module.empty((blocks, self.width), "u1")
+
+    def _reduce(self, values: Any) -> Steps:
+        if self.mean is None or self.mean.dtype != values.dtype:
+            self._allocate(values)
+        feedback = self.code.feedback
+        error = self.vector("error", values) if feedback else None
+        owner_error = self.vector("owner_error", values[self.owned]) if feedback else None
+        self._encode(values, error, self.sent)
+        share = self.mine * self.width
+        yield self.comm.Ialltoallv(
+            [self.sent, (self.byte_counts, self.byte_starts), MPI.BYTE],
+            [self.received, ([share] * self.size, [share * rank for rank in range(self.size)]),
+             MPI.BYTE])
+        self._encode(self.mean, owner_error, self.means, self.received)
+        yield self.comm.Iallgatherv(
+            [self.means, MPI.BYTE], [self.gathered, (self.byte_counts, self.byte_starts), MPI.BYTE])
+        if feedback:
+            if not bool(namespace(values).isfinite(self._scales(self.gathered)).all()):
+                yield from self.refuse(bool(numpy.isnan(self._scales(self.sent)).any()))
+            self._keep(error, values)
+            self._keep(owner_error, self.mean)
+        for rows, records in self._pieces(values, self.gathered):
+            self._decode(records, rows)
+
+    def _keep(self, error: Any, lost: Any) -> None:
+        """Remember what coding lost."""
+        error[:] = lost
+
+    def _encode(self, values: Any, error: Any, records: Any, received: Any = None) -> None:
+        """Code a vector, in pieces that stay in the cache.
+
+        Args:
+            values: the vector; if there is feedback, what coding loses takes its place.
+            error: what was lost before and is added first, if there is feedback.
+            records: are written.
+            received: coded vectors of all ranks; their mean becomes ``values`` first.
+        """
+        random = self.code.generator(self.steps, self.count, self.rank, 1 + (received is not None))
+        errors = self._pieces(values if error is None else error, records)
+        first = 0
+        with numpy.errstate(all="ignore"):  # what has no code shows in the scales
+            for (rows, places), (late, _) in zip(self._pieces(values, records), errors):
+                spare = namespace(rows).empty_like(rows)
+                if received is not None:
+                    self._mean(received, first, rows, spare)
+                if error is not None:
+                    rows += late
+                scales = self._scales(places)
+                codes = self.code.encode(rows, scales, random)
+                places[:, :codes.shape[1]] = codes
+                if error is not None:
+                    self.code.decode(codes, scales, spare)
+                    rows -= spare
+                first += len(rows)
+
+    def _mean(self, received: Any, first: int, rows: Any, spare: Any) -> None:
+        """The mean of what all ranks sent of some owned rows, added in the ranks' order."""
+        rows.fill(0)
+        for records in received.reshape(self.size, self.mine, self.width):
+            self._decode(records[first:first + len(rows)], spare)
+            rows += spare
+        rows /= self.size
+
+    def _decode(self, records: Any, rows: Any) -> None:
+        codes = records[:, :self.code.code_bytes(rows.shape[1])]
+        self.code.decode(codes, self._scales(records), rows)
+
+    def _pieces(self, values: Any, records: Any) -> Iterator[tuple[Any, Any]]:
+        """Rows of a vector, and their records."""
+        for first, rows in slices(values, self.block):
+            yield rows, records[first:first + len(rows)]
+
+    def _scales(self, records: Any) -> Any:
+        """The scales in records, as a vector."""
+        return records[:, self.width - SCALE:].view("f4")[:, 0]
+
+    def held(self) -> Any:
+        held = super().held()
+        if held is not None and "owner_error" in self.vectors:
+            held[self.owned] += self.size * self.vectors["owner_error"]  # in the mean once
+        return held
+
+    def state(self) -> dict[str, Any]:
+        state = super().state()
+        if "owner_error" in state:
+            whole = namespace(self.vectors["error"]).empty_like(self.vectors["error"])
+            each = self.comm.allgather((self.owned.start, self.owned.stop))
+            self.comm.Allgatherv(state["owner_error"], [whole, (
+                [stop - start for start, stop in each], [start for start, _ in each])])
+            state["owner_error"] = whole
+        return state
+
+    def load(self, state: dict[str, Any]) -> None:
+        super().load(state)
+        if "owner_error" in self.vectors:
+            self.vectors["owner_error"] = self.vectors["owner_error"][self.owned].copy()

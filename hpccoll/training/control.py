@@ -1,0 +1,175 @@
+"""What ranks tell each other beside the data: an error here, and who has not brought what.
+
+    Control   notices between ranks, on a duplicate of the communicator that carries nothing else
+    Stalls    a question "what have you not brought?" to all ranks, put through rank 0
+
+Notices are polled by whoever drives the engine, so a rank answers while its program computes.
+Rank 0 collects the answers for all ranks that ask the same, so that a stall of P ranks takes
+messages in the order of P and not of its square.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.units import ranks_text
+
+TAG = 1
+#: Names in a question; more would say no more.
+MOST_NAMES = 8
+
+FAILED, ASK, QUESTION, ANSWER, DIAGNOSIS = "failed", "ask", "question", "answer", "diagnosis"
+
+
+class Notice(NamedTuple):
+    """One message: what kind, from which rank, and plain data."""
+
+    kind: str
+    sender: int
+    data: Any
+
+
+class Control:
+    """Sends and receives notices; never waits.
+
+    Args:
+        comm: a communicator for nothing else.
+    """
+
+    def __init__(self, comm: Any):
+        self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
+        self._sent: list[tuple[Any, numpy.ndarray]] = []
+
+    def tell(self, kind: str, data: Any, ranks: Iterable[int]) -> None:
+        """Send a notice to ranks."""
+        message = numpy.frombuffer(json.dumps([kind, data]).encode(), numpy.uint8)
+        self._sent = [(request, buffer) for request, buffer in self._sent if not request.Test()]
+        for rank in ranks:
+            self._sent.append((self.comm.Isend(message, rank, TAG), message))
+
+    def tell_others(self, kind: str, data: Any) -> None:
+        """Send a notice to all other ranks."""
+        self.tell(kind, data, (rank for rank in range(self.size) if rank != self.rank))
+
+    def poll(self) -> Iterator[Notice]:
+        """Receive the notices that have arrived."""
+        status = MPI.Status()
+        while self.comm.Iprobe(MPI.ANY_SOURCE, TAG, status):
+            buffer = numpy.empty(status.Get_count(MPI.BYTE), numpy.uint8)
+            self.comm.Recv(buffer, status.Get_source(), TAG)
+            kind, data = json.loads(buffer.tobytes())
+            yield Notice(kind, status.Get_source(), data)
+
+    def drained(self) -> bool:
+        """Tell whether all notices of this rank have left it."""
+        return all(request.Test() for request, _ in self._sent)
+
+
+class Diagnosis(NamedTuple):
+    """Who has not brought what.
+
+    Attributes:
+        missing: by array, the ranks that have not brought it.
+        silent: ranks that have not answered.
+        places: by rank, what it is doing.
+    """
+
+    missing: dict[str, list[int]]
+    silent: list[int]
+    places: dict[int, str]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks at fault."""
+        return tuple(sorted({*self.silent, *(r for some in self.missing.values() for r in some)}))
+
+    def __str__(self) -> str:
+        parts = []
+        for name, ranks in self.missing.items():
+            parts.append(f"array '{name}' was not brought by {ranks_text(ranks)}")
+        by_place = defaultdict(list)
+        for rank in self.ranks or self.places:
+            if rank in self.places:
+                by_place[self.places[rank]].append(rank)
+        parts += [f"{ranks_text(ranks)}: {place}" for place, ranks in by_place.items()]
+        if self.silent:
+            parts.append(f"{ranks_text(self.silent)} did not answer")
+        return "; ".join(parts)
+
+
+class Stalls:
+    """Asks who has not brought what this rank waits for.
+
+    Args:
+        control: carries the notices.
+        answer: what this rank says: of these arrays in this step, those it has not brought; and
+            what it is doing.
+    """
+
+    def __init__(self, control: Control,
+                 answer: Callable[[int, list[str]], tuple[list[str], str]]):
+        self.control, self._answer = control, answer
+        self.diagnosis: Diagnosis | None = None
+        self._asked: dict[str, dict[int, Any]] = {}  # at rank 0: answers, by question
+        self._told: list[tuple[Any, str]] = []
+
+    def ask(self, step: int, names: Iterable[str]) -> None:
+        """Ask all ranks; the :attr:`diagnosis` is there some looks later."""
+        question = [step, list(names)[:MOST_NAMES]]
+        if self.control.rank == 0:
+            self._inquire(0, question)
+        else:
+            self.control.tell(ASK, question, (0,))
+
+    def take(self, notice: Notice) -> None:
+        """Do what a notice of a question, an answer or a diagnosis wants."""
+        if notice.kind == ASK:
+            self._inquire(notice.sender, notice.data)
+        elif notice.kind == QUESTION:
+            self.control.tell(ANSWER, [notice.data, self._answer(*notice.data)], (notice.sender,))
+        elif notice.kind == ANSWER:
+            question, answer = notice.data
+            self._collect(notice.sender, question, answer)
+        elif notice.kind == DIAGNOSIS:
+            missing, silent, places = notice.data
+            self.diagnosis = Diagnosis(missing, silent,
+                                       {int(rank): place for rank, place in places.items()})
+
+    def _inquire(self, asker: int, question: Any) -> None:
+        key = json.dumps(question)
+        if key not in self._asked:
+            self._asked[key] = {}
+            self.control.tell_others(QUESTION, question)
+        else:
+            self._tell(asker, key)  # what is known so far: some may never answer
+        # Answers age: who has brought an array since says so when somebody asks again.
+        self._told.append((asker, key))
+        self._collect(0, question, self._answer(*question))
+
+    def _collect(self, rank: int, question: Any, answer: Any) -> None:
+        key = json.dumps(question)
+        answers = self._asked.setdefault(key, {})
+        answers[rank] = answer
+        if len(answers) == self.control.size:
+            for asker in {asker for asker, told in self._told if told == key}:
+                self._tell(asker, key)
+            self._told = [(asker, told) for asker, told in self._told if told != key]
+            del self._asked[key]
+
+    def _tell(self, asker: int, key: str) -> None:
+        answers, names = self._asked[key], json.loads(key)[1]
+        missing = {name: [rank for rank, (absent, _) in answers.items() if name in absent]
+                   for name in names}
+        diagnosis = ({name: ranks for name, ranks in missing.items() if ranks},
+                     [rank for rank in range(self.control.size) if rank not in answers],
+                     {rank: place for rank, (_, place) in answers.items()})
+        if asker == self.control.rank:
+            self.diagnosis = Diagnosis(*diagnosis)
+        else:
+            self.control.tell(DIAGNOSIS, diagnosis, (asker,))

@@ -1,0 +1,218 @@
+"""What every call of an exchange stands on: its parts, waiting, errors that reach all, the end."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any
+
+from hpccoll import config
+from hpccoll.errors import ArgumentError, ExchangeError, ExchangeMismatch, RankFailed
+from hpccoll.training.arrays import on_device, seen, specs_of
+from hpccoll.training.autotune import Autotune, replayed
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.engine import Engine
+from hpccoll.training.exchange.fixed import FixedOrder
+from hpccoll.training.exchange.ledger import Ledger
+from hpccoll.training.exchange.negotiated import NegotiatedOrder
+from hpccoll.training.exchange.settings import FIXED, ExchangeSettings
+from hpccoll.training.exchange.travel import Gate
+from hpccoll.training.exchange.turns import Turns, retune
+from hpccoll.training.exchange.warden import Warden
+from hpccoll.training.exchange.wiring import Wiring
+from hpccoll.training.trace import recorder_from_environment, save_all
+
+#: Where a rank is that has brought all arrays in one call.
+AT_ONCE = "in reduce()"
+
+
+class ExchangeCore:
+    """The parts of an exchange, and how a call waits for them; arguments as of ``Exchange``.
+
+    Attributes:
+        specs: the arrays that were declared.
+    """
+
+    def __init__(self, comm: Any, arrays: Sequence[Any], names: Sequence[str] | None,
+                 settings: ExchangeSettings, progress: str | None,
+                 report_seconds: float | None, timeout_seconds: float | None, recorder: Any):
+        self.specs: tuple[ArraySpec, ...] = specs_of(arrays, names)
+        self._indices = {spec.name: index for index, spec in enumerate(self.specs)}
+        if len(self._indices) < len(self.specs):
+            raise ArgumentError("names", "two arrays have one name", "names must differ")
+        for spec in self.specs:
+            settings.recipe.check(spec.name, spec.dtype)
+        device = [not isinstance(array, ArraySpec) and on_device(seen(array)) for array in arrays]
+        environment = config.load()
+        how = config.check_progress(progress or environment.progress)
+        self._threaded = how == config.THREAD
+        self._wiring = Wiring(comm, settings, self.specs)
+        self._warden = Warden(
+            self._wiring.control, self._answer,
+            environment.report if report_seconds is None else report_seconds,
+            environment.timeout if timeout_seconds is None else timeout_seconds)
+        #: What ``HPCCOLL_TRACE`` asks for is written when the exchange is closed.
+        self._traced = None if recorder is not None else recorder_from_environment(comm.Get_rank())
+        self._ledger = Ledger(recorder if self._traced is None else self._traced)
+        self._gate = Gate(self._wiring.gates)
+        self._place = "between steps"
+        self._closed = False
+        self._tuner: Autotune | None = None
+        # The last lane is for votes.
+        self._engine = Engine(len(self._wiring.lanes) + 1, self._look, self._warden.fail)
+        self._order: FixedOrder | NegotiatedOrder
+        if settings.order == FIXED:
+            self._order = FixedOrder(self._wiring, self._gate, self._engine, self._ledger,
+                                     self.specs, bool(device) and all(device))
+        else:
+            self._order = NegotiatedOrder(self._wiring, self._engine, self._ledger, self.specs)
+        self._turns = Turns(self._wiring, self._gate, self._order)
+
+    def _begin_driving(self) -> None:
+        self._engine.start(self._threaded)
+        atexit.register(self._leave)
+
+    @property
+    def settings(self) -> ExchangeSettings:
+        """How it works now: with what the machine and autotuning have decided."""
+        return self._order.settings
+
+    def fail(self, error: BaseException) -> None:
+        """Tell all ranks that this one cannot go on; their calls raise ``RankFailed``."""
+        self._warden.fail(error)
+
+    # -- the end -----------------------------------------------------------------------------
+    def close(self) -> None:
+        """Give everything back; collective, unless the exchange has failed.
+
+        In the middle of a step it tells the other ranks that this one has left. A rank that fails
+        when others have nothing left to do but close does not disturb them.
+        """
+        if self._closed:
+            return
+        if self._warden.failure is None and not self._order.begun():
+            # Freeing waits for all ranks inside MPI, where nothing would be heard of an error.
+            farewell = self._wiring.control.Ibarrier()
+            with suppress(RankFailed):
+                self._wait("closing", farewell.Test)
+        self._leave()
+        if self._warden.failure is None:
+            if self._traced is not None:
+                save_all(self._traced, self._wiring.control, "exchange")
+            self._wiring.free()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        if error is not None:
+            self.fail(error)
+        self.close()
+
+    def _leave(self) -> None:
+        """Stop driving; a step that is not over ends on all ranks."""
+        if not self._closed:
+            self._closed = True
+            atexit.unregister(self._leave)
+            if self._order.begun():
+                self.fail(ExchangeError("closed in the middle of a step"))
+            self._engine.stop()
+
+    # -- inside ------------------------------------------------------------------------------
+    def _look(self) -> bool:
+        moved = self._warden.look()
+        return (self._warden.failure is None and self._order.look()) or moved
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ExchangeError("the exchange was closed")
+        self._warden.check()
+
+    def _between(self, call: str) -> None:
+        """Check that no step is under way."""
+        names = self._order.begun()
+        if names:
+            raise ExchangeMismatch(f"{call} in the middle of a step: array '{names[0]}' was "
+                                   "brought and its result not taken; call wait() first",
+                                   tuple(names))
+
+    def _index(self, key: int | str) -> int:
+        if isinstance(key, str) and key in self._indices:
+            return self._indices[key]
+        if not isinstance(key, str) and 0 <= key < len(self.specs):
+            return int(key)
+        raise ExchangeMismatch(f"array {key!r} was not declared", (str(key),))
+
+    def _replace(self, index: int) -> None:
+        """Put zeros in the place of an array that was not brought, or raise."""
+        if self.settings.missing == "error":
+            names = [self.specs[each].name for each in self._order.missing()] or [
+                self.specs[index].name]
+            raise ExchangeError(f"step {self._order.step} ends without array '{names[0]}'" + (
+                f" and {len(names) - 1} others" if len(names) > 1 else "") +
+                "; bring every array, or choose missing='zeros'", tuple(names))
+        self._order.bring(index, None)
+
+    @contextmanager
+    def _shared_errors(self) -> Iterator[None]:
+        """What is wrong here is told to all ranks."""
+        try:
+            yield
+        except Exception as error:
+            self._warden.fail(error)
+            raise
+
+    def _run(self, task: Any, place: str = "between steps") -> None:
+        """Run a task on the first lane, behind what is on it."""
+        over = []
+
+        def whole() -> Any:
+            yield from task
+            over.append(True)
+
+        self._wait(place, lambda: bool(over), whole())
+
+    def _wait(self, place: str, over: Callable[[], bool], task: Any = None) -> None:
+        """Drive until something is over; raises what ends the exchange meanwhile."""
+        start, self._place = time.perf_counter(), place
+        order = self._order
+
+        def ended() -> bool:
+            self._warden.check()
+            return over()
+
+        def awaited() -> list[str]:
+            return [spec.name for spec in self.specs] if place == AT_ONCE else order.unfinished()
+
+        order.expect(1)
+        try:
+            self._engine.wait(ended, self._warden.patience(order.step, awaited), task)
+        finally:
+            order.expect(-1)
+            self._place = "between steps"
+        self._ledger.stood(start, time.perf_counter())
+
+    def _end_step(self) -> None:
+        self._ledger.end()
+        if self._tuner is not None and not self._tuner.over:
+            sample = self._tuner.timed(self._ledger.last.seconds)
+            if sample is not None:
+                self._run(self._turns.tune(self._tuner, sample))
+
+    def _tuning(self, comm: Any, path: str) -> Autotune | None:
+        """What tunes; none if an earlier run has left its choice, which holds from now on."""
+        chosen = comm.bcast(replayed(path) if self._wiring.rank == 0 else None)
+        if chosen is None:
+            return Autotune(self.settings.knobs, path, self._wiring.rank)
+        retune(self._wiring, self._order, chosen)
+        return None
+
+    def _answer(self, step: int, names: list[str]) -> tuple[list[str], str]:
+        """What this rank has not brought of these arrays in a step, and what it is doing."""
+        absent = [] if self._place == AT_ONCE else [
+            name for name in names if self._order.lacks(name, step)]
+        return absent, f"{self._place} (step {self._order.step})"

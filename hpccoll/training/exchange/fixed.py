@@ -1,0 +1,261 @@
+"""Fixed order: buckets planned once, sent in the order of the plan; nothing is negotiated.
+
+    bring(index) --packs--> pool; a bucket that is whole, behind those before it --> task on a lane
+
+All ranks have the same plan, so they make the same calls whatever the order in which arrays come.
+An array may be brought for the next step as soon as its result was taken, while others are still
+under way: there is no barrier between steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hpccoll.errors import ExchangeMismatch
+from hpccoll.training.arrays import dtype_of
+from hpccoll.training.buckets import ArraySpec, Bucket, plan_buckets
+from hpccoll.training.compress.scheme import Reduction, Steps
+from hpccoll.training.compress.states import State, cut, join
+from hpccoll.training.engine import Engine
+from hpccoll.training.exchange.brought import Brought
+from hpccoll.training.exchange.ledger import Flight, Ledger
+from hpccoll.training.exchange.pool import Pool
+from hpccoll.training.exchange.reducing import BucketReducer, finish_of
+from hpccoll.training.exchange.settings import BLOCKING, ExchangeSettings
+from hpccoll.training.exchange.travel import BUCKET, Gate, put, turn
+from hpccoll.training.exchange.wiring import Wiring
+
+
+class FixedOrder:
+    """Arrays that were declared, exchanged bucket by bucket.
+
+    Args:
+        wiring: communicators and settings.
+        gate: for turns; used by tasks of the first lane only.
+        engine: runs the tasks.
+        ledger: gets the times.
+        specs: the arrays.
+        device: they are CuPy's.
+
+    Attributes:
+        plan, pool: the buckets, and the memory they lie in.
+        runs: the buckets of arrays that come all at once: the first need not be small.
+        entries: arrays that were brought and whose results were not taken yet, by index.
+        results: what was taken last.
+        taken: how often each array was taken.
+        seen: the order in which arrays came in the first step.
+    """
+
+    def __init__(self, wiring: Wiring, gate: Gate, engine: Engine, ledger: Ledger,
+                 specs: Sequence[ArraySpec], device: bool):
+        self.specs, self.settings = specs, wiring.settings
+        self.recipe = self.settings.recipe
+        self.gate, self.engine, self.ledger = gate, engine, ledger
+        self.gated = self.settings.transfer == BLOCKING or self.settings.uneven
+        self.lanes = [BucketReducer(lane, self.settings) for lane in wiring.lanes]
+        self.finish = finish_of(self.recipe, wiring.size, self.settings.compress is not None)
+        self.plain = finish_of(self.recipe, wiring.size, False)
+        self.plan = self.planned(None)
+        self.pool = Pool(wiring.lanes[0], specs, self.order, device)
+        self.dtypes = [dtype_of(spec.dtype) for spec in specs]
+        self.entries: list[Brought | None] = [None] * len(specs)
+        self.results: list[Any] = [None] * len(specs)
+        self.taken = [0] * len(specs)
+        self.seen: list[int] = []
+        self.reductions: list[Reduction | None] = []
+        self._arm()
+
+    def planned(self, order: Sequence[int] | None) -> tuple[Bucket, ...]:
+        """The plan for arrays that become ready in this order."""
+        return plan_buckets(self.specs, self.settings.bucket_bytes,
+                            self.settings.first_bucket_bytes, order)
+
+    def _arm(self) -> None:
+        """Get ready for a plan."""
+        limit = self.settings.bucket_bytes
+        self.runs = plan_buckets(self.specs, limit, limit, self.order)
+        self._bucket_of = {index: number for number, bucket in enumerate(self.plan)
+                           for index in bucket.members}
+        self._absent = [len(bucket.members) for bucket in self.plan]
+        self._launched = 0
+        self.reductions = [self.lanes[number % len(self.lanes)].start(
+            self.recipe, bucket.dtype, self.shapes(bucket))
+            for number, bucket in enumerate(self.plan)]
+
+    def shapes(self, bucket: Bucket) -> list[tuple[int, ...]]:
+        """Shapes of the arrays in a bucket."""
+        return [self.specs[index].shape for index in bucket.members]
+
+    @property
+    def step(self) -> int:
+        """Steps whose results were all taken."""
+        return min(self.taken, default=0)
+
+    @property
+    def order(self) -> list[int]:
+        """The arrays in the order in which they are sent."""
+        return [index for bucket in self.plan for index in bucket.members]
+
+    def retune(self, settings: ExchangeSettings) -> None:
+        """Go on with other limits; nothing may be under way."""
+        self.settings = settings
+        for lane in self.lanes:
+            lane.settings = settings
+        self.replan(self.order)
+
+    def replan(self, order: Sequence[int]) -> None:
+        """Cut new buckets for arrays that become ready in this order; nothing may be under way.
+
+        Collective where reductions remember something.
+        """
+        plan = self.planned(order)
+        if plan == self.plan:
+            return
+        kept = self.state() if self.settings.compress is not None else {}
+        self.plan = plan
+        self.pool.lay(order)
+        self._arm()
+        self.load(kept)
+
+    # -- one step ----------------------------------------------------------------------------
+    def bring(self, index: int, array: Any) -> None:
+        """Take an array in, and send off what is whole; ``None`` stands for zeros.
+
+        Raises:
+            ExchangeMismatch: it came before in this step, or is not what was declared.
+        """
+        spec = self.specs[index]
+        if self.entries[index] is not None:
+            raise ExchangeMismatch(f"array '{spec.name}' came twice in step {self.taken[index]}; "
+                                   "wait for its result in between", (spec.name,))
+        entry = Brought(spec, self.dtypes[index], array)
+        room = self.pool.views[index]
+        if entry.view is None:
+            room[...] = 0
+        elif entry.view is not room or self.recipe.prescale != 1:
+            put(entry.view, self.recipe.prescale, room)
+        self.entries[index] = entry
+        if not self.taken[index]:
+            self.seen.append(index)
+        self.ledger.came(spec.name, time.perf_counter(), spec.nbytes)
+        self._absent[self._bucket_of[index]] -= 1
+        if self.settings.overlap:
+            self.launch()
+
+    def launch(self) -> None:
+        """Send off all buckets that are whole, behind one that is not none."""
+        while self.plan:
+            step, number = divmod(self._launched, len(self.plan))
+            if self._absent[number]:
+                return
+            bucket = self.plan[number]
+            self._absent[number] = len(bucket.members)
+            self._launched += 1
+            self.engine.submit(number % len(self.lanes), self._travel(step, number))
+
+    def _travel(self, step: int, number: int) -> Steps:
+        """The task of one bucket."""
+        bucket, whole = self.plan[number], time.perf_counter()
+        values = self.pool.values(bucket)
+        entries = [entry for index in bucket.members
+                   if (entry := self.entries[index]) is not None]
+        if self.gated:
+            yield from self.gate.enter(turn(step, BUCKET, number))
+        start = time.perf_counter()
+        yield from self.reduce(number, values)
+        finish = self.finish if self.reductions[number] is not None else self.plain
+        for index, entry in zip(bucket.members, entries):
+            finish.apply(self.pool.views[index], entry.target())
+        self.ledger.flew(Flight(
+            f"bucket {number}", bucket.nbytes, whole, start, time.perf_counter(),
+            self.lanes[0].wire_bytes(self.reductions[number], values)))
+        for entry in entries:
+            entry.done = True
+
+    def reduce(self, number: int, values: Any) -> Steps:
+        """Reduce the values of a bucket in place."""
+        names = [self.specs[index].name for index in self.plan[number].members]
+        yield from self.lanes[number % len(self.lanes)].run(
+            self.reductions[number], self.recipe, values, names)
+
+    def shadow(self, number: int) -> Steps:
+        """Take part in a bucket with zeros, for a rank that has run out of data."""
+        values = self.pool.values(self.plan[number])
+        values[...] = 0
+        yield from self.reduce(number, values)
+
+    # -- results -----------------------------------------------------------------------------
+    def is_done(self, index: int) -> bool:
+        """Tell whether a result is there to be taken."""
+        entry = self.entries[index]
+        return entry is None or entry.done
+
+    def take(self, index: int) -> Any:
+        """The result of an array; it may be brought again."""
+        entry = self.entries[index]
+        if entry is not None:
+            self.entries[index] = None
+            self.taken[index] += 1
+            self.results[index] = entry.result
+        return self.results[index]
+
+    def has(self, index: int) -> bool:
+        """Tell whether an array was brought, and its result not taken."""
+        return self.entries[index] is not None
+
+    def begun(self) -> list[str]:
+        """Names of arrays that were brought and whose results were not taken."""
+        return [entry.spec.name for entry in self.entries if entry is not None]
+
+    def lacks(self, name: str, step: int) -> bool:
+        """Tell whether an array was not brought in a step."""
+        return any(spec.name == name and not self.has(index) and self.taken[index] <= step
+                   for index, spec in enumerate(self.specs))
+
+    def look(self) -> bool:
+        """Nothing is to be begun beside what was launched."""
+        return False
+
+    def expect(self, callers: int) -> None:
+        """So many more callers wait for results: send off what is whole."""
+        self.launch()
+
+    def pending(self) -> list[int]:
+        """Declared arrays whose results end the step under way."""
+        step = self.step
+        return [index for index, taken in enumerate(self.taken) if taken == step]
+
+    def missing(self) -> list[int]:
+        """Those of them that were not brought."""
+        return [index for index in self.pending() if not self.has(index)]
+
+    def unfinished(self) -> list[str]:
+        """Names of arrays that were brought and have no result yet, in the order of the plan."""
+        return [self.specs[index].name for bucket in self.plan for index in bucket.members
+                if not self.is_done(index)]
+
+    def restart(self) -> None:
+        """Count steps from 0 again: ranks that ran out of data have counted fewer."""
+        self.taken = [0] * len(self.specs)
+        self._launched = 0
+
+    # -- what reductions remember ------------------------------------------------------------
+    def state(self) -> dict[str, State]:
+        """What reductions remember, cut into arrays, by name; collective."""
+        return {self.specs[index].name: part
+                for bucket, reduction in zip(self.plan, self.reductions)
+                if reduction is not None
+                for index, part in zip(bucket.members, cut(reduction.state(), self.counts(bucket)))}
+
+    def load(self, state: dict[str, State]) -> None:
+        """Take over what :meth:`state` gave, here or with other buckets."""
+        for bucket, reduction in zip(self.plan, self.reductions):
+            kept = [state.get(self.specs[index].name, {}) for index in bucket.members]
+            if reduction is not None and any(kept):
+                reduction.load(join(kept, self.counts(bucket)))
+
+    def counts(self, bucket: Bucket) -> list[int]:
+        """Elements of the arrays in a bucket."""
+        return [self.specs[index].count for index in bucket.members]

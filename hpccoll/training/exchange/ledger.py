@@ -1,0 +1,142 @@
+"""What an exchange remembers of its last step: for its report, the simulator and the recorder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.units import size_text, time_text
+
+
+class Flight(NamedTuple):
+    """One bucket that was under way.
+
+    Attributes:
+        name: of the bucket.
+        nbytes: bytes of its arrays.
+        whole: when its last array had come here.
+        start, stop: when all ranks had it, and when its result was there.
+        wire_bytes: bytes that this rank sent for it, by the closed form of how it travels.
+    """
+
+    name: str
+    nbytes: int
+    whole: float
+    start: float
+    stop: float
+    wire_bytes: float
+
+
+class StepReport(NamedTuple):
+    """One step of an exchange on one rank; times in seconds.
+
+    Attributes:
+        flights: every bucket.
+        blocked: intervals in which the program stood still for the exchange.
+        seconds: of the whole step.
+    """
+
+    flights: tuple[Flight, ...]
+    blocked: tuple[tuple[float, float], ...]
+    seconds: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(flight.nbytes for flight in self.flights)
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes that this rank sent."""
+        return sum(flight.wire_bytes for flight in self.flights)
+
+    @property
+    def exposed(self) -> float:
+        """Seconds in which the program stood still."""
+        return sum(stop - start for start, stop in self.blocked)
+
+    def exposed_of(self, flight: Flight) -> float:
+        """Seconds of one flight in which the program stood still."""
+        return sum(max(0.0, min(stop, flight.stop) - max(start, flight.start))
+                   for start, stop in self.blocked)
+
+    def __str__(self) -> str:
+        lines = [f"{'bucket':16} {'bytes':>10} {'wire':>10} {'time':>10} {'exposed':>10} "
+                 f"{'hidden':>10}"]
+        for flight in self.flights:
+            taken, exposed = flight.stop - flight.start, self.exposed_of(flight)
+            lines.append(f"{flight.name[:16]:16} {size_text(flight.nbytes):>10} "
+                         f"{size_text(round(flight.wire_bytes)):>10} {time_text(taken, 3):>10} "
+                         f"{time_text(exposed, 3):>10} {time_text(taken - exposed, 3):>10}")
+        share = self.exposed / self.seconds if self.seconds else 0.0
+        lines.append(f"step {time_text(self.seconds, 3)}, exposed {time_text(self.exposed, 3)} "
+                     f"({share:.0%}), {size_text(self.nbytes)} of arrays, "
+                     f"{size_text(round(self.wire_bytes))} sent")
+        return "\n".join(lines)
+
+
+class Ledger:
+    """Times of the step under way and of the last one.
+
+    Args:
+        recorder: gets all of it, such as :class:`hpccoll.training.trace.Recorder`; or ``None``.
+    """
+
+    def __init__(self, recorder: Any = None):
+        self.recorder = recorder
+        self.last = StepReport((), (), 0.0)
+        self.ready: dict[str, float] = {}
+        self.backward = 0.0
+        self._began = time.perf_counter()
+        self._flights: list[Flight] = []
+        self._blocked: list[tuple[float, float]] = []
+        self._ready: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """The backward pass begins now, not at the end of the last step."""
+        self._began = time.perf_counter()
+        if self.recorder is not None:
+            self.recorder.begin_step(self._began)
+
+    def came(self, name: str, now: float, nbytes: int) -> None:
+        """An array is ready here."""
+        self._ready[name] = now - self._began
+        if self.recorder is not None:
+            self.recorder.add(name, "ready", now, now, nbytes)
+
+    def flew(self, flight: Flight, busy: float = 0.0) -> None:
+        """A bucket has its result, after so many seconds of compression."""
+        self._flights.append(flight)
+        if self.recorder is not None:
+            name, nbytes, whole, start, stop, wire = flight
+            self.recorder.add(name, "wait", whole, start, nbytes)
+            if busy:
+                self.recorder.add(name, "compress", start, start + busy, nbytes)
+            self.recorder.add(name, "in flight", start + busy, stop, nbytes, wire)
+            self.recorder.add(name, "done", stop, stop, nbytes)
+
+    def stood(self, start: float, stop: float) -> None:
+        """The program stood still for the exchange."""
+        self._blocked.append((start, stop))
+        if self.recorder is not None:
+            self.recorder.blocked(start, stop)
+
+    def end(self) -> None:
+        """The step is over."""
+        now = time.perf_counter()
+        self.last = StepReport(tuple(self._flights), tuple(self._blocked), now - self._began)
+        if self._ready:
+            self.ready, self.backward = self._ready, max(self._ready.values())
+        self._flights, self._blocked, self._ready = [], [], {}
+        self._began = now
+        if self.recorder is not None:
+            self.recorder.end_step(now)
+
+    def profile(self, specs: Sequence[ArraySpec]) -> dict[str, Any]:
+        """Sizes of arrays, and when each was ready in the last step."""
+        return {"arrays": [{**asdict(spec), "shape": list(spec.shape)} for spec in specs],
+                "ready_seconds": [self.ready.get(spec.name, 0.0) for spec in specs],
+                "backward_seconds": self.backward}

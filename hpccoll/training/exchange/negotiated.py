@@ -1,0 +1,335 @@
+"""Negotiated order: arrays under any names in any order; a vote says which are ready everywhere.
+
+    submit(offer, arrays) --> waiting --vote--> agreed --Urgency--> transfers on the lane
+
+A rank votes when it has something to say and a reason: all arrays of the last step are here again,
+or enough bytes are, or somebody waits, or they have waited long enough; or transfers have ended
+that others wait behind. A vote is over when all ranks have voted, so a step whose arrays fit a
+bucket takes one. What follows from a vote is the same on all ranks: they send the same transfers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.errors import ExchangeError, ExchangeMismatch
+from hpccoll.training.arrays import dtype_of
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.compress.scheme import Reduction, Steps
+from hpccoll.training.compress.states import State
+from hpccoll.training.engine import Engine
+from hpccoll.training.exchange.brought import Brought, Parcel
+from hpccoll.training.exchange.ledger import Flight, Ledger
+from hpccoll.training.exchange.pool import vector
+from hpccoll.training.exchange.reducing import BucketReducer, finish_of, is_float
+from hpccoll.training.exchange.settings import PRIORITY, ExchangeSettings, Recipe
+from hpccoll.training.exchange.travel import put
+from hpccoll.training.exchange.wiring import Wiring
+from hpccoll.training.negotiation import (
+    JOINED,
+    NOTHING_NEW,
+    STATUS,
+    Offer,
+    Registry,
+    completed_everywhere,
+)
+from hpccoll.training.order import ArrayPart, Urgency
+
+
+class NegotiatedOrder:
+    """Arrays that ranks bring in any order.
+
+    Args:
+        wiring: communicators and settings.
+        engine: runs the tasks; votes have the last lane to themselves.
+        ledger: gets the times.
+        specs: arrays that are declared, which :meth:`bring` and :meth:`take` know by index.
+
+    Attributes:
+        parcels: submitted and not taken, by name.
+        underway: how many of them have no result yet.
+        waiting: callers that wait for a result.
+        votes: how many there were.
+        joined: this rank has no data any more; ``everybody``: nor has any other.
+        last: the rank that ran out of data last.
+        taken, results: of declared arrays, how often each was taken, and what last.
+    """
+
+    def __init__(self, wiring: Wiring, engine: Engine, ledger: Ledger,
+                 specs: Sequence[ArraySpec] = ()):
+        self.size, self.rank = wiring.size, wiring.rank
+        self.engine, self.ledger, self.comm = engine, ledger, wiring.votes
+        self.specs = specs
+        self.registry = Registry(wiring.size)
+        self.lane = BucketReducer(wiring.lanes[0], wiring.settings)
+        self.retune(wiring.settings)
+        self.parcels: dict[str, Parcel] = {}
+        self.waiting, self.votes, self.underway = 0, 0, 0
+        self.joined = self.everybody = False
+        self.last = 0
+        self.taken = [0] * len(specs)
+        self.results: list[Any] = [None] * len(specs)
+        self.reductions: dict[str, Reduction | None] = {}
+        self._memory: dict[str, Any] = {}
+        self._fresh: dict[str, Parcel] = {}  # not agreed yet
+        self._fresh_bytes = 0
+        self._voting = False
+        self._left: set[int] = set()  # ranks that have said that they have no data any more
+        self._step: set[str] = set()
+        self._expected: set[str] = set()
+
+    # -- what a rank brings ------------------------------------------------------------------
+    def submit(self, name: str, specs: Sequence[ArraySpec], arrays: Sequence[Any],
+               recipe: Recipe, priority: int = 0) -> Parcel:
+        """Take arrays in that travel under one name.
+
+        Raises:
+            ExchangeMismatch: the name is under way already, or types differ within a group.
+        """
+        if name in self.parcels:
+            raise ExchangeMismatch(f"array '{name}' came twice; wait for its result in between",
+                                   (name,))
+        if len({spec.dtype for spec in specs}) != 1:
+            raise ExchangeMismatch(f"the arrays of group '{name}' have several types", (name,))
+        for spec in specs:
+            recipe.check(spec.name, spec.dtype)
+        offer = Offer(name, tuple(spec.shape for spec in specs), specs[0].dtype, recipe.op,
+                      recipe.prescale, recipe.postscale, priority)
+        now = time.perf_counter()
+        parcel = Parcel(offer, [Brought(spec, dtype_of(spec.dtype), array)
+                                for spec, array in zip(specs, arrays, strict=True)], now)
+        if not self.underway:
+            # A step begins; it is whole when all names of the last one are here again.
+            self._expected, self._step = self._step, set()
+        self._step.add(name)
+        self._expected.discard(name)
+        self.underway += 1
+        self.parcels[name] = self._fresh[name] = parcel
+        self._fresh_bytes += parcel.flat.nbytes
+        self.ledger.came(name, now, parcel.flat.nbytes)
+        if self._has_reason():
+            self.engine.nudge()
+        return parcel
+
+    def bring(self, index: int, array: Any) -> None:
+        """Take a declared array in; ``None`` stands for zeros."""
+        spec = self.specs[index]
+        self.submit(spec.name, [spec], [array], self.settings.recipe, index)
+
+    @property
+    def step(self) -> int:
+        """Steps whose results were all taken."""
+        return min(self.taken, default=0)
+
+    def has(self, index: int) -> bool:
+        """Tell whether a declared array was brought, and its result not taken."""
+        return self.specs[index].name in self.parcels
+
+    def begun(self) -> list[str]:
+        """Names that were submitted and whose results were not taken."""
+        return list(self.parcels)
+
+    def lacks(self, name: str, step: int) -> bool:
+        """Tell whether an array was not brought; steps of ranks are their own here."""
+        return name not in self.parcels
+
+    def expect(self, callers: int) -> None:
+        """So many more callers wait for results: that is a reason to vote."""
+        self.waiting += callers
+
+    def pending(self) -> list[int]:
+        """Declared arrays whose results end the step under way."""
+        step = self.step
+        return [index for index, taken in enumerate(self.taken) if taken == step]
+
+    def missing(self) -> list[int]:
+        """Those of them that were not brought."""
+        return [index for index in self.pending() if not self.has(index)]
+
+    def is_done(self, index: int) -> bool:
+        """Tell whether a result is there to be taken."""
+        parcel = self.parcels.get(self.specs[index].name)
+        return parcel is None or parcel.done
+
+    def take(self, index: int) -> Any:
+        """The result of a declared array; it may be brought again."""
+        if self.has(index):
+            self.results[index] = self.parcels.pop(self.specs[index].name).results()[0]
+            self.taken[index] += 1
+        return self.results[index]
+
+    def unfinished(self) -> list[str]:
+        """Names that were submitted and have no result yet."""
+        return [parcel.name for parcel in list(self.parcels.values()) if not parcel.done]
+
+    def retune(self, settings: ExchangeSettings) -> None:
+        """Go on with other limits; nothing may be under way."""
+        self.settings = self.lane.settings = settings
+        fused = (settings.partition_bytes if settings.order == PRIORITY else
+                 settings.bucket_bytes)
+        self.urgency = Urgency(settings.partition_bytes, fused, settings.credit_bytes)
+        self._completed = 0  # transfers that ended here, and not everywhere as far as is known
+
+    # -- votes -------------------------------------------------------------------------------
+    def look(self) -> bool:
+        """Begin a vote if there is a reason; called by whoever drives."""
+        if self._voting or not self._has_reason():
+            return False
+        self._voting = True
+        self.engine.submit(len(self.engine.lanes) - 1, self._vote())
+        return True
+
+    def _has_reason(self) -> bool:
+        if self.joined:
+            return not self.everybody
+        if len(self.urgency) and self._completed:
+            return True
+        fresh = next(iter(self._fresh.values()), None)
+        return fresh is not None and (
+            self.waiting > 0 or not self._expected and len(self.registry.slots) > 0
+            or self._fresh_bytes >= self.settings.bucket_bytes
+            or time.perf_counter() - fresh.since > self.settings.vote_seconds)
+
+    def _vote(self) -> Steps:
+        registry = self.registry
+        offers = [parcel.offer for parcel in list(self._fresh.values())]
+        unknown = [offer for offer in offers
+                   if not registry.knows(offer) and not registry.described(offer, self.rank)]
+        new = bool(unknown) or self.joined and self.rank not in self._left
+        mine = registry.bits(filter(registry.knows, offers), new, self.joined, self._completed)
+        vote = numpy.empty_like(mine)
+        yield self.comm.Iallreduce(mine, vote, MPI.BAND)
+        self.votes += 1
+        completed = completed_everywhere(vote)
+        self._completed -= completed
+        self.urgency.complete(completed)
+        everybody = bool(vote[STATUS] & JOINED)
+        names = [] if everybody else registry.agreed(vote)
+        if not vote[STATUS] & NOTHING_NEW:
+            everyone = yield from _allgather(self.comm, json.dumps([self.joined, unknown]).encode())
+            joined = [bool(left) for left, _ in everyone]
+            names += registry.announced([map(Offer.read, said) for _, said in everyone], joined)
+            now = {rank for rank, left in enumerate(joined) if left}
+            self.last = max(now - self._left, default=self.last)
+            self._left = now
+        self._begin(names)
+        self.everybody, self._voting = everybody, False
+
+    def _begin(self, names: Sequence[str]) -> None:
+        """Send off what all ranks have."""
+        for name in names:
+            offer = self.registry.offers[name]
+            count = sum(map(math.prod, offer.shapes))
+            whole = self._is_whole(offer)
+            kind = (offer.dtype, offer.op, offer.prescale, offer.postscale, name if whole else "")
+            left = self.urgency.add(
+                name, count, dtype_of(offer.dtype).itemsize,
+                offer.priority if self.settings.order == PRIORITY else 0, kind, whole)
+            parcel = self._fresh.pop(name, None)
+            if parcel is not None:
+                self._fresh_bytes -= parcel.flat.nbytes
+                parcel.agreed, parcel.left = True, left
+        for pieces in self.urgency.pick():
+            self.engine.submit(0, self._travel(pieces))
+
+    def leave(self) -> None:
+        """Say that this rank has no data any more, until all have none."""
+        self.joined, self.everybody = True, False
+        self.engine.nudge()
+
+    def come_back(self) -> None:
+        """All ranks had no data; another pass over them begins."""
+        self.joined = self.everybody = False
+        self._left = set()
+        self.taken = [0] * len(self.specs)
+
+    def _is_whole(self, offer: Offer) -> bool:
+        """Tell whether an array travels alone and in one piece, by what reduces it."""
+        return offer.op == "adasum" or self.settings.compress is not None and is_float(offer.dtype)
+
+    # -- transfers ---------------------------------------------------------------------------
+    def _travel(self, pieces: Sequence[ArrayPart]) -> Steps:
+        """The task of one transfer."""
+        offer, start = self.registry.offers[pieces[0].name], time.perf_counter()
+        recipe = Recipe(offer.op, offer.prescale, offer.postscale)
+        values = self._room(offer.dtype, sum(piece.stop - piece.start for piece in pieces))
+        parts, where = [], 0
+        for piece in pieces:
+            part = values[where:where + piece.stop - piece.start]
+            where += len(part)
+            parcel = self.parcels.get(piece.name)
+            if parcel is None:
+                part[...] = 0
+            else:
+                put(parcel.flat[piece.start:piece.stop], recipe.prescale, part)
+            parts.append((parcel, piece, part))
+        reduction = self._reduction(offer, recipe)
+        yield from self.lane.run(reduction, recipe, values, [piece.name for piece in pieces])
+        finish = finish_of(recipe, self.size, reduction is not None and offer.op != "adasum")
+        for parcel, piece, part in parts:
+            if parcel is not None:
+                finish.apply(part, parcel.result[piece.start:piece.stop])
+                parcel.left -= 1
+                if not parcel.left:
+                    parcel.finish()
+                    self.underway -= 1
+        self._completed += self.settings.credit_bytes > 0
+        since = max((parcel.since for parcel, _, _ in parts if parcel is not None), default=start)
+        name = pieces[0].name + (f" and {len(pieces) - 1} more" if len(pieces) > 1 else "")
+        self.ledger.flew(Flight(name, values.nbytes, since, start, time.perf_counter(),
+                                self.lane.wire_bytes(reduction, values)))
+
+    def _reduction(self, offer: Offer, recipe: Recipe) -> Reduction | None:
+        if not self._is_whole(offer):
+            return None
+        kept = self.reductions.get(offer.name)
+        if kept is None or kept.shapes != offer.shapes:
+            kept = self.lane.start(recipe, offer.dtype, offer.shapes)
+            self.reductions[offer.name] = kept
+        return kept
+
+    def _room(self, dtype: str, count: int) -> Any:
+        """Memory for one transfer; it grows, on all ranks at once."""
+        memory = self._memory.get(dtype)
+        if memory is None or len(memory) < count:
+            # By powers of two: registered memory is kept until the communicator is freed.
+            memory = vector(self.lane.lane, 1 << max(count - 1, 1).bit_length(), dtype)
+            self._memory[dtype] = memory
+        return memory[:count]
+
+    # -- what reductions remember ------------------------------------------------------------
+    def state(self) -> dict[str, State]:
+        """What reductions remember, by name; collective."""
+        return {name: reduction.state() for name, reduction in sorted(self.reductions.items())
+                if reduction is not None}
+
+    def load(self, state: dict[str, State]) -> None:
+        """Take over what :meth:`state` gave.
+
+        Raises:
+            ExchangeError: of an array that was not exchanged yet.
+        """
+        for name, kept in state.items():
+            reduction = self.reductions.get(name)
+            if reduction is None:
+                raise ExchangeError(f"array '{name}' has no state to load yet; exchange it once, "
+                                    "or declare it in fixed order", (name,))
+            reduction.load(kept)
+
+
+def _allgather(comm: Any, said: bytes) -> Any:
+    """What every rank says, read; a task."""
+    lengths = numpy.empty(comm.Get_size(), numpy.int64)
+    yield comm.Iallgather(numpy.array([len(said)], numpy.int64), lengths)
+    everything = numpy.empty(lengths.sum(), numpy.uint8)
+    yield comm.Iallgatherv(numpy.frombuffer(said, numpy.uint8), [everything, lengths.tolist()])
+    ends = numpy.cumsum(lengths)
+    return [json.loads(everything[end - length:end].tobytes())
+            for end, length in zip(ends, lengths)]

@@ -1,0 +1,84 @@
+"""What a bucket goes through between two gates: scaled, reduced as it is or by a scheme, scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from hpccoll.errors import NonFiniteArray, NonFiniteError
+from hpccoll.training.adasum import Adasum
+from hpccoll.training.compress.scheme import Reduction, Steps
+from hpccoll.training.exchange.settings import BLOCKING, OPS, ExchangeSettings, Recipe
+from hpccoll.training.exchange.travel import Finish, dense
+
+#: Types that schemes and Adasum compute in; other floats are brought to the first.
+WIDE = "float32", "float64"
+
+
+def finish_of(recipe: Recipe, size: int, scheme: bool) -> Finish:
+    """What is done to the outcome of a reduction over so many ranks."""
+    if scheme:  # it gives the mean
+        return Finish(1, recipe.postscale * (size if recipe.op == "sum" else 1))
+    return Finish(size if recipe.op == "average" else 1, recipe.postscale)
+
+
+class BucketReducer:
+    """Reduces buckets on a lane, and keeps what reductions remember from step to step.
+
+    Args:
+        lane: where the data travel.
+        settings: how.
+    """
+
+    def __init__(self, lane: Any, settings: ExchangeSettings):
+        self.lane, self.size = lane, lane.Get_size()
+        self.settings = settings
+        self.blocking = settings.transfer == BLOCKING
+
+    def start(self, recipe: Recipe, dtype: str, shapes: Sequence[tuple[int, ...]]
+              ) -> Reduction | None:
+        """A reduction for arrays of these shapes; ``None`` where MPI's operators do."""
+        if recipe.op == "adasum":
+            return Adasum().start(self.lane, shapes)
+        if self.settings.compress is None or not is_float(dtype):
+            return None
+        return self.settings.compress.start(self.lane, shapes)
+
+    def run(self, reduction: Reduction | None, recipe: Recipe, values: Any,
+            names: Sequence[str]) -> Steps:
+        """Reduce a vector in place.
+
+        Raises:
+            NonFiniteArray: the scheme cannot carry a number that is not finite.
+        """
+        if not len(values):
+            return
+        if reduction is None:
+            yield from dense(self.lane, values, OPS[recipe.op], self.blocking,
+                             self.settings.partition_bytes)
+            return
+        wide = values if values.dtype.name in WIDE else values.astype(WIDE[0])
+        try:
+            yield from reduction.reduce(wide)
+        except NonFiniteError as error:
+            raise NonFiniteArray(f"{_among(names)}: {error}", tuple(names), error.ranks) from error
+        if wide is not values:
+            numpy.copyto(values, wide, casting="same_kind")
+
+    def wire_bytes(self, reduction: Reduction | None, values: Any) -> float:
+        """Bytes that this rank has sent for a bucket, by closed form, in the mean over ranks."""
+        if reduction is not None:
+            return reduction.scheme.wire_bytes(reduction.shapes, self.size, reduction.steps - 1)
+        return 2 * values.nbytes * (self.size - 1) / self.size
+
+
+def is_float(dtype: str) -> bool:
+    """Tell whether a type of elements is a real floating-point one."""
+    return "float" in dtype
+
+
+def _among(names: Sequence[str]) -> str:
+    return (f"array '{names[0]}'" if len(names) == 1 else
+            f"one of the arrays '{names[0]}' to '{names[-1]}'")

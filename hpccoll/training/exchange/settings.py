@@ -1,0 +1,125 @@
+"""How an exchange works: checked once, the same on all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError
+from hpccoll.training.autotune import Knobs
+from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from hpccoll.training.compress import parse
+from hpccoll.training.compress.none import NoCompression
+from hpccoll.training.compress.scheme import Scheme
+
+#: What becomes of the arrays of all ranks, and the MPI operator of it; Adasum has none.
+OPS: dict[str, Any] = {"average": MPI.SUM, "sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX,
+                        "adasum": None}
+#: Buckets in one order on all ranks; what is ready everywhere, by agreement; the same by urgency.
+FIXED, NEGOTIATED, PRIORITY = ORDERS = "fixed", "negotiated", "priority"
+#: How a bucket travels: by a blocking call once all ranks have it; by a nonblocking one; the
+#: first on one node, the second on several.
+BLOCKING, NONBLOCKING, AUTO = TRANSFERS = "blocking", "nonblocking", "auto"
+#: ByteScheduler's advice for allreduce (byteps@bytescheduler, docs/scheduling.md).
+PARTITION_BYTES, CREDIT_BYTES = 8 << 20, 16 << 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is computed of one array.
+
+    Attributes:
+        op: one of :data:`OPS`.
+        prescale, postscale: factors before and after the reduction.
+    """
+
+    op: str = "average"
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+    def check(self, name: str, dtype: str) -> None:
+        """Refuse what cannot be computed for elements of this type.
+
+        Raises:
+            ArgumentError: it names the array.
+        """
+        if self.op not in OPS:
+            raise ArgumentError("op", f"{self.op!r} is unknown", f"choose from {', '.join(OPS)}")
+        whole = dtype.startswith(("int", "uint", "bool"))
+        if whole and (self.op in ("average", "adasum") or self.prescale != 1
+                      or self.postscale != 1):
+            raise ArgumentError("op", f"array '{name}' has whole numbers ({dtype}), which "
+                                      f"{self.op} and factors would round",
+                                "sum them, or exchange floats")
+
+
+@dataclass(frozen=True)
+class ExchangeSettings:
+    """All that ranks must agree on beside the arrays; see :class:`Exchange` for each."""
+
+    recipe: Recipe = Recipe()
+    compress: Scheme | None = None
+    bucket_bytes: int = BUCKET_BYTES
+    first_bucket_bytes: int = FIRST_BUCKET_BYTES
+    order: str = FIXED
+    rebuild: bool = True
+    partition_bytes: int = 0
+    credit_bytes: int = 0
+    vote_seconds: float = 1.0
+    transfer: str = AUTO
+    algorithm: str = "auto"
+    lanes: int = 2
+    missing: str = "error"
+    uneven: bool = False
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        for name, choices in (("order", ORDERS), ("transfer", TRANSFERS),
+                              ("missing", ("error", "zeros"))):
+            if getattr(self, name) not in choices:
+                raise ArgumentError(name, f"{getattr(self, name)!r} is unknown",
+                                    f"choose from {', '.join(choices)}")
+        for name in ("bucket_bytes", "first_bucket_bytes", "partition_bytes", "credit_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ArgumentError(name, f"expected a number of bytes, got {value!r}")
+        if self.compress is not None and self.recipe.op not in ("average", "sum"):
+            raise ArgumentError("compress", f"no scheme computes the {self.recipe.op} of ranks",
+                                "choose op='average' or 'sum'")
+        if not isinstance(self.lanes, int) or self.lanes < 1:
+            raise ArgumentError("lanes", f"expected a number of lanes, got {self.lanes!r}")
+
+    def resolved(self, one_node: bool) -> ExchangeSettings:
+        """The same with what the machine and the order decide."""
+        transfer = self.transfer
+        if transfer == AUTO:
+            transfer = BLOCKING if one_node else NONBLOCKING
+        # Blocking calls on two communicators would wait for each other, ranks crosswise; a vote
+        # decides one order, and so do gates.
+        one = transfer == BLOCKING or self.uneven or self.order != FIXED
+        partition, credit = self.partition_bytes, self.credit_bytes
+        if self.order == PRIORITY:
+            partition, credit = partition or PARTITION_BYTES, credit or CREDIT_BYTES
+        return replace(self, transfer=transfer, lanes=1 if one else self.lanes,
+                       partition_bytes=partition, credit_bytes=credit)
+
+    @property
+    def knobs(self) -> Knobs:
+        """The part of it that autotuning may change."""
+        return Knobs(self.bucket_bytes, self.partition_bytes, self.credit_bytes, self.algorithm)
+
+    def text(self) -> str:
+        """All of it as text, the same on ranks that agree."""
+        return repr(self)
+
+
+def scheme_of(compress: str | Scheme | None) -> Scheme | None:
+    """The scheme of ``"topk:density=0.01"`` and its like; ``None`` where nothing is compressed.
+
+    Raises:
+        ArgumentError: an unknown name.
+    """
+    scheme = None if compress is None else parse(compress)
+    return None if isinstance(scheme, NoCompression) else scheme

@@ -1,0 +1,140 @@
+"""Who watches over an exchange: an error of one rank reaches all, and a stall gets a name."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hpccoll.errors import (
+    ExchangeError,
+    ExchangeMismatch,
+    ExchangeStall,
+    NonFiniteArray,
+    RankFailed,
+)
+from hpccoll.training.control import FAILED, MOST_NAMES, Control, Stalls
+
+#: Errors that are the same on every rank, by the name in a notice; anything else is RankFailed.
+SHARED: dict[str, type[ExchangeError]] = {
+    kind.__name__: kind for kind in (
+        ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
+#: Seconds between two questions of one rank about one stall, at most.
+AGAIN = 1.0
+#: Seconds between two looks at the notices, which take longer than a test of a request.
+PAUSE = 100e-6
+
+
+class Warden:
+    """Hears what other ranks say, and says what goes wrong here.
+
+    Args:
+        comm: for notices only.
+        answer: see :class:`Stalls`.
+        report, timeout: seconds of a stall until a warning, and until an error.
+
+    Attributes:
+        failure: what ended the exchange; ``None`` while it lives.
+    """
+
+    def __init__(self, comm: Any, answer: Callable[[int, list[str]], tuple[list[str], str]],
+                 report: float, timeout: float):
+        self.control = Control(comm)
+        self.stalls = Stalls(self.control, answer)
+        self.report, self.timeout = report, timeout
+        self.failure: ExchangeError | None = None
+        self._next = 0.0
+
+    def look(self) -> bool:
+        """Take in notices; tell whether there were any."""
+        now = time.perf_counter()
+        if now < self._next:
+            return False
+        self._next, heard = now + PAUSE, False
+        for notice in self.control.poll():
+            heard = True
+            if notice.kind != FAILED:
+                self.stalls.take(notice)
+            elif self.failure is None:
+                kind, text, arrays, ranks = notice.data
+                self.failure = SHARED[kind](text, tuple(arrays), tuple(ranks))
+        return heard
+
+    def fail(self, error: BaseException) -> None:
+        """End the exchange on all ranks, for an error of this one."""
+        if self.failure is not None:
+            return
+        rank = self.control.rank
+        if type(error).__name__ in SHARED and isinstance(error, ExchangeError):
+            self.failure = error
+            text, arrays, ranks = str(error), error.arrays, error.ranks or (rank,)
+            kind = type(error).__name__
+            if not error.ranks:
+                text = f"on rank {rank}: {text}"
+        else:
+            text = f"rank {rank} left the exchange: {type(error).__name__}: {error}"
+            kind, arrays, ranks = RankFailed.__name__, (), (rank,)
+            self.failure = RankFailed(text, arrays, ranks)
+            self.failure.__cause__ = error
+        self.control.tell_others(FAILED, [kind, text, arrays, ranks])
+
+    def check(self) -> None:
+        """Raise what ended the exchange, if anything did."""
+        if self.failure is not None:
+            failure = type(self.failure)(str(self.failure), self.failure.arrays,
+                                         self.failure.ranks)
+            raise failure from self.failure
+
+    def patience(self, step: int, awaited: Callable[[], Sequence[str]]) -> Callable[[], None]:
+        """What a rank does while it waits and nothing moves: ask, warn, give up.
+
+        Args:
+            step: the step it is in.
+            awaited: names of the arrays that it waits for.
+        """
+        began = time.monotonic()
+        known, asked, warned = tuple(awaited()), -AGAIN, False
+
+        def idle() -> None:
+            nonlocal began, known, asked, warned
+            waited = time.monotonic() - began
+            if waited < min(self.report, self.timeout):
+                return
+            names = tuple(awaited())
+            if names != known:
+                began, known, warned = time.monotonic(), names, False
+                return
+            if waited >= self.timeout:
+                self.fail(self._stall(waited, step, names))
+                return
+            if waited - asked > AGAIN:
+                asked = waited
+                self.stalls.ask(step, names)
+            if not warned and self.stalls.diagnosis is not None:
+                warned = True
+                _warn(self._text(waited, step, names))
+
+        return idle
+
+    def _stall(self, waited: float, step: int, names: Sequence[str]) -> ExchangeStall:
+        found = self.stalls.diagnosis
+        arrays = tuple(found.missing) if found and found.missing else tuple(names)
+        return ExchangeStall(self._text(waited, step, names) + "; every rank must bring every "
+                             "array of a step, or fail(error)", arrays,
+                             found.ranks if found else ())
+
+    def _text(self, waited: float, step: int, names: Sequence[str]) -> str:
+        found = self.stalls.diagnosis
+        some = ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
+        return (f"rank {self.control.rank} has waited {waited:.0f} s in step {step} of the "
+                f"exchange for {some or 'the other ranks'}: {found or 'nobody has answered'}")
+
+
+def _warn(text: str) -> None:
+    try:
+        warnings.warn(f"hpccoll: {text}", RuntimeWarning, stacklevel=2)
+    except RuntimeWarning:
+        # A filter makes warnings errors; one rank must not leave for it. The text comes again
+        # with the error when time is up.
+        return

@@ -1,0 +1,110 @@
+"""The communicators of an exchange: duplicates, so that nothing meets the traffic of its user."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import astuple
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.errors import ExchangeMismatch
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.exchange.settings import ExchangeSettings
+
+
+class Wiring:
+    """One communicator for each purpose; making and freeing them is collective.
+
+    Args:
+        comm: any communicator; one of MPI becomes an ``hpccoll.Comm``.
+        settings: of all ranks; checked here to be the same, with the specifications.
+        specs: the arrays that are known from the start.
+
+    Attributes:
+        settings: with what the machine decides.
+        lanes: for data.
+        control, gates, votes: for notices, for gates and for negotiation.
+
+    Raises:
+        ExchangeMismatch: settings or arrays differ; names them and the ranks.
+    """
+
+    def __init__(self, comm: Any, settings: ExchangeSettings, specs: tuple[ArraySpec, ...]):
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        plain = MPI.Intracomm(comm) if isinstance(comm, MPI.Comm) else comm
+        compare(plain, settings, specs)
+        near = plain.Split_type(MPI.COMM_TYPE_SHARED)
+        self.settings = settings.resolved(near.Get_size() == self.size)
+        near.Free()
+        self.control, self.gates, self.votes = plain.Dup(), plain.Dup(), plain.Dup()
+        self.lanes = [_lane(comm, plain) for _ in range(self.settings.lanes)]
+        self._wishes: list[Any] = []
+        self.choose(self.settings.algorithm)
+
+    def choose(self, algorithm: str) -> None:
+        """Choose the algorithm of allreduces on all lanes, from now on."""
+        for wish in self._wishes:
+            wish.__exit__(None, None, None)
+        # Nonblocking transfers are the MPI library's unless one is named: algorithms of ours move
+        # on between the looks of a thread that sleeps, too seldom for many messages over a link.
+        wishes = {} if algorithm == "auto" else {"allreduce": algorithm}
+        self._wishes = [lane.using(**wishes) for lane in self.lanes]
+        for wish in self._wishes:
+            wish.__enter__()
+
+    def free(self) -> None:
+        """Free all of them; collective."""
+        for comm in (*self.lanes, self.votes, self.gates, self.control):
+            comm.Free()
+
+
+def _lane(comm: Any, plain: Any) -> Any:
+    copy = plain.Dup()
+    if isinstance(comm, hpccoll.Comm):
+        # Its own thread would compete with the engine's, which drives everything already.
+        copy = hpccoll.Comm(copy, layout=comm.layout, determinism=comm.determinism,
+                            progress="calls")
+    elif isinstance(comm, MPI.Comm):
+        copy = hpccoll.Comm(copy, progress="calls")
+    return copy
+
+
+def compare(comm: Any, settings: ExchangeSettings, specs: tuple[ArraySpec, ...]) -> None:
+    """Check that all ranks have the same settings and arrays; collective.
+
+    Raises:
+        ExchangeMismatch: names the first array and the ranks that differ from rank 0.
+    """
+    mine = [settings.text(), *map(astuple, specs)]
+    # A checksum, unlike hash(), is the same on ranks that agree; one small call if all is well.
+    text = repr(mine).encode()
+    number = zlib.crc32(text) << 31 ^ zlib.adler32(text)
+    spread = numpy.array([number, -number], numpy.int64)
+    both = numpy.empty(2, numpy.int64)
+    comm.Allreduce(spread, both, MPI.MAX)
+    if both[0] == -both[1]:
+        return
+    everyone = comm.allgather(mine)
+    for place in range(max(map(len, everyone))):
+        values: list[Any] = [each[place] if place < len(each) else None for each in everyone]
+        odd = tuple(rank for rank, value in enumerate(values) if value != values[0])
+        if odd:
+            name = "" if not place else (values[0] or values[odd[0]])[0]
+            what = f"array '{name}'" if place else "settings"
+            raise ExchangeMismatch(
+                f"{what} differ{'s' * bool(place)} between ranks: rank 0 has "
+                f"{_said(values[0])}, rank {odd[0]} has {_said(values[odd[0]])}"
+                f" (ranks {', '.join(map(str, odd))} differ from rank 0); make the exchange with "
+                "the same arrays and settings on every rank",
+                (name,) if place else (), odd)
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    return f"shape {value[1]} of {value[2]} as '{value[0]}'"

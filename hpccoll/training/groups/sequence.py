@@ -1,0 +1,132 @@
+"""Ulysses: attention over a sequence that is divided among ranks (Jacobs et al., 2023).
+
+Outside attention every rank holds a part of the sequence with all heads; inside it, the whole
+sequence with some of the heads. One all-to-all leads from one form to the other, so that a rank
+sends (s h / P) b (P - 1) / P bytes of a sequence of s tokens with h elements of b bytes: a P-th of
+what gathering the sequence would take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from hpccoll.errors import ArgumentError
+
+
+def cuts(count: int, parts: int) -> tuple[int, ...]:
+    """Where even parts begin and end; the first ones are longer by one where they must be.
+
+    >>> cuts(7, 3)
+    (0, 3, 5, 7)
+    """
+    each, more = divmod(count, parts)
+    return tuple(number * each + min(number, more) for number in range(parts + 1))
+
+
+class Ulysses:
+    """The two forms of a sequence, and the way from one to the other.
+
+    Each way is the inverse of the other, and its transpose: the gradient of one is the other,
+    applied to the gradient.
+
+    Args:
+        comm: the ranks among which the sequence is divided, such as ``mesh.sp``.
+        tokens: length of the whole sequence.
+        heads: of attention; neither need be a multiple of the number of ranks.
+
+    Attributes:
+        token_cuts, head_cuts: rank r has tokens ``token_cuts[r]`` to ``token_cuts[r + 1] - 1``,
+            and heads likewise.
+
+    Raises:
+        ArgumentError: a negative number.
+    """
+
+    def __init__(self, comm: Any, tokens: int, heads: int):
+        for name, number in ("tokens", tokens), ("heads", heads):
+            if number < 0:
+                raise ArgumentError(name, f"is {number}", "give a number that is not negative")
+        self.comm, self.tokens, self.heads = comm, tokens, heads
+        self.token_cuts = cuts(tokens, comm.Get_size())
+        self.head_cuts = cuts(heads, comm.Get_size())
+        self.my_tokens = _length(self.token_cuts, comm.Get_rank())
+        self.my_heads = _length(self.head_cuts, comm.Get_rank())
+
+    def to_heads(self, values: Any) -> Any:
+        """From a part of the tokens with all heads to all tokens with a part of the heads.
+
+        Args:
+            values: shape ``[my tokens, heads, ...]``, any type and strides. Queries, keys and
+                values travel at once where they are stacked behind the heads.
+
+        Returns:
+            A new array of shape ``[tokens, my heads, ...]``.
+
+        Raises:
+            ArgumentError: another shape.
+        """
+        values = self._checked(values, self.my_tokens, self.heads)
+        parts = [values[:, start:stop] for start, stop in zip(self.head_cuts, self.head_cuts[1:])]
+        sent = numpy.concatenate([part.reshape(-1) for part in parts])
+        out = numpy.empty_like(values, shape=(self.tokens, self.my_heads, *values.shape[2:]),
+                               order="C")
+        # Parts of the sequence arrive in its order, where they belong.
+        self._exchange(sent, [part.size for part in parts], out.reshape(-1),
+                       [_length(self.token_cuts, rank) * math.prod(out.shape[1:])
+                        for rank in range(self.comm.Get_size())])
+        return out
+
+    def to_tokens(self, values: Any) -> Any:
+        """From all tokens with a part of the heads to a part of the tokens with all heads.
+
+        Args:
+            values: shape ``[tokens, my heads, ...]``, any type and strides.
+
+        Returns:
+            A new array of shape ``[my tokens, heads, ...]``.
+
+        Raises:
+            ArgumentError: another shape.
+        """
+        values = self._checked(values, self.tokens, self.my_heads)
+        out = numpy.empty_like(values, shape=(self.my_tokens, self.heads, *values.shape[2:]),
+                               order="C")
+        parts = [out[:, start:stop] for start, stop in zip(self.head_cuts, self.head_cuts[1:])]
+        row = math.prod(values.shape[1:])
+        received = numpy.empty_like(out, shape=(out.size,))
+        self._exchange(numpy.ascontiguousarray(values).reshape(-1),
+                       [_length(self.token_cuts, rank) * row
+                        for rank in range(self.comm.Get_size())],
+                       received, [part.size for part in parts])
+        start = 0
+        for part in parts:
+            part[...] = received[start:start + part.size].reshape(part.shape)
+            start += part.size
+        return out
+
+    def _exchange(self, sent: Any, counts: Sequence[int], received: Any, awaited: Sequence[int]
+                  ) -> None:
+        # All ranks know all cuts, so all take the same way; the even one is tuned by size.
+        if self.tokens % self.comm.Get_size() == self.heads % self.comm.Get_size() == 0:
+            self.comm.Alltoall(sent, received)
+        else:
+            self.comm.Alltoallv([sent, counts], [received, awaited])
+
+    def _checked(self, values: Any, *wanted: int) -> Any:
+        """The array, if it has so many tokens and heads."""
+        values = numpy.asarray(values)
+        if tuple(values.shape[:2]) != wanted:
+            raise ArgumentError(
+                "values", f"have shape {tuple(values.shape)} on rank {self.comm.Get_rank()}, "
+                          f"expected {wanted[0]} tokens x {wanted[1]} heads x anything",
+                "the sequence is cut as token_cuts says, the heads as head_cuts")
+        return values
+
+
+def _length(cut: Sequence[int], rank: int) -> int:
+    """How much of what is cut a rank has."""
+    return cut[rank + 1] - cut[rank]

@@ -1,0 +1,197 @@
+"""0/1 Adam: variance learned in fewer and fewer steps, then steps without any communication.
+
+Before ``freeze_step``, with interval k that begins at 1 and doubles after every
+``variance_doubling`` updates of the variance:
+
+    every k-th step   g averaged dense;  m and v as in Adam
+    other steps       g averaged in one bit;  m alone
+    all               x <- x - rate ( m / (sqrt(v) + epsilon) + weight_decay x )
+
+In both d = 0 and u = 0 where v = 0, as one bit cannot say zero (see
+:mod:`~hpccoll.training.optimizers.onebit_adam`).
+Afterwards v stays, and ranks step for themselves; d = m / (sqrt(v) + epsilon) + weight_decay x:
+
+    every step        m <- beta1 m + (1-beta1) g of this rank;  x <- x - rate d
+                      u <- u - rate d;  s <- s + rate
+    every l-th step   x <- x - u;  u <- two_phase(u (sqrt(v) + epsilon));  m <- -u / s
+                      x <- x + u / (sqrt(v) + epsilon);  u <- 0;  s <- 0
+
+l begins at 1 and doubles after every ``local_doubling`` steps, up to ``most_local``. What feedback
+held back of gradients is dropped at ``freeze_step``, as another quantity travels from then on.
+
+Gradients that are NaN or infinite are refused on all ranks. After freeze_step they are passed over
+where they come up, and refused in the next exchange; where the others went meanwhile travels in the
+one behind it.
+
+    wire   dense, one bit or nothing, by the step
+    law    after freeze_step that of the scheme, with u (sqrt(v) + epsilon) in place of x
+
+Source: Lu et al., 2022, and DeepSpeed's ``ZeroOneAdam``; no bias correction, as there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from hpccoll.training.compress.none import NoCompression
+from hpccoll.training.compress.onebit import OneBit
+from hpccoll.training.compress.quantise import namespace
+from hpccoll.training.compress.scheme import Scheme, Steps
+from hpccoll.training.compress.sparse import finite
+from hpccoll.training.optimizers.adam import accumulate
+from hpccoll.training.optimizers.onebit_adam import finite_mean
+from hpccoll.training.optimizers.sgd import check
+
+
+@dataclass(frozen=True)
+class ZeroOneAdam:
+    """Settings of 0/1 Adam; the last five are DeepSpeed's ``var_freeze_step``,
+    ``var_update_scaler``, ``local_step_scaler`` and ``local_step_clipper``, and the scheme.
+
+    Attributes:
+        rate, beta1, beta2, epsilon, weight_decay: as of Adam.
+        freeze_step: steps until the variance is frozen.
+        variance_doubling: updates of the variance until their interval doubles.
+        local_doubling: steps until the interval of exchanges doubles.
+        most_local: longest interval of exchanges.
+        compress: how it travels; a scheme with feedback.
+    """
+
+    rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    freeze_step: int = 1000
+    variance_doubling: int = 16
+    local_doubling: int = 32768
+    most_local: int = 16
+    compress: Scheme = OneBit()
+
+    def __post_init__(self) -> None:
+        check(self, rate=self.rate >= 0, beta1=0 <= self.beta1 < 1, beta2=0 <= self.beta2 < 1,
+              epsilon=self.epsilon >= 0, weight_decay=self.weight_decay >= 0,
+              freeze_step=self.freeze_step >= 1, variance_doubling=self.variance_doubling >= 1,
+              local_doubling=self.local_doubling >= 1, most_local=self.most_local >= 1)
+
+    def start(self, comm: Any, count: int) -> ZeroOneAdamRun:
+        """Begin with so many parameters on the ranks of a communicator."""
+        return ZeroOneAdamRun(self, comm, count)
+
+
+class ZeroOneAdamRun:
+    """State of one rank. After ``freeze_step`` parameters are the same on all ranks behind an
+    exchange only; :attr:`together` tells.
+
+    Attributes:
+        steps: how many were made.
+        rates: sum of the rates since the last exchange.
+        usable: no gradients were passed over since then.
+        interval, updates: of the variance: steps from one to the next, and how many of them since
+            the interval doubled; after ``freeze_step`` of exchanges, and steps since then.
+    """
+
+    def __init__(self, settings: ZeroOneAdam, comm: Any, count: int):
+        self.settings, self.comm, self.count = settings, comm, count
+        self.steps, self.interval, self.updates = 0, 1, 0
+        self.dense = NoCompression().start(comm, [(count,)])
+        self.compressed = settings.compress.start(comm, [(count,)])
+        self.vectors: dict[str, Any] = {}
+        self.rates, self.usable = 0.0, True
+
+    @property
+    def together(self) -> bool:
+        """The last step ended with an exchange, so all ranks hold the same parameters."""
+        return self.rates == 0
+
+    def step(self, parameters: Any, gradients: Any) -> Steps:
+        """Change the parameters in place; drive it as a reduction.
+
+        Args:
+            parameters: vector of float32 or float64.
+            gradients: this rank's own; overwritten.
+        """
+        if not self.vectors:
+            self.vectors = {name: parameters * 0 for name in ("mean", "square", "moved")}
+        if self.steps == self.settings.freeze_step:
+            self.interval, self.updates = 1, 0
+            self.compressed = self.settings.compress.start(self.comm, [(self.count,)])
+        if self.steps < self.settings.freeze_step:
+            yield from self._learn(parameters, gradients)
+        else:
+            yield from self._wander(parameters, gradients)
+        self.steps += 1
+
+    def _learn(self, parameters: Any, gradients: Any) -> Steps:
+        """A step in which the variance may change."""
+        settings, mean = self.settings, self.vectors["mean"]
+        updates = self.steps % self.interval == 0
+        yield from (finite_mean(self.dense, gradients) if updates
+                    else self.compressed.reduce(gradients))
+        accumulate(mean, gradients, settings.beta1)
+        if updates:
+            gradients *= gradients
+            accumulate(self.vectors["square"], gradients, settings.beta2)
+        parameters -= settings.rate * self._direction(mean, parameters)
+        if updates:
+            self._count(settings.variance_doubling)
+
+    def _wander(self, parameters: Any, gradients: Any) -> Steps:
+        """A step of this rank's own, and an exchange of where all have gone."""
+        settings, mean, moved = self.settings, self.vectors["mean"], self.vectors["moved"]
+        if finite(gradients):
+            accumulate(mean, gradients, settings.beta1)
+            change = settings.rate * self._direction(mean, parameters)
+            parameters -= change
+            moved -= change
+        else:
+            self.usable = False
+        self.rates += settings.rate
+        if (self.steps - settings.freeze_step + 1) % self.interval == 0:
+            scale = self._scale()
+            travels = moved * scale
+            if not self.usable:
+                travels.fill(numpy.nan)
+            self.usable = True
+            yield from self.compressed.reduce(travels)
+            parameters -= moved
+            travels *= self.vectors["square"] > 0
+            mean[:] = travels / -self.rates
+            parameters += travels / scale
+            moved.fill(0)
+            self.rates = 0.0
+        self._count(settings.local_doubling, settings.most_local)
+
+    def _count(self, doubling: int, most: int | None = None) -> None:
+        """Count towards the next doubling of the interval."""
+        self.updates += 1
+        if self.updates == doubling:
+            self.updates = 0
+            self.interval = 2 * self.interval if most is None else min(2 * self.interval, most)
+
+    def _scale(self) -> Any:
+        square = self.vectors["square"]
+        return namespace(square).sqrt(square) + self.settings.epsilon
+
+    def _direction(self, mean: Any, parameters: Any) -> Any:
+        direction = mean / self._scale() * (self.vectors["square"] > 0)
+        direction += self.settings.weight_decay * parameters
+        return direction
+
+    def state(self) -> dict[str, Any]:
+        """What must survive a restart; collective."""
+        return {"steps": self.steps, "interval": self.interval, "updates": self.updates,
+                "rates": self.rates, "usable": self.usable, "compressed": self.compressed.state(),
+                **{name: one.copy() for name, one in self.vectors.items()}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`state` gave on this rank."""
+        self.steps, self.interval, self.updates = (
+            state[name] for name in ("steps", "interval", "updates"))
+        self.rates, self.usable = state["rates"], state["usable"]
+        self.vectors = {name: state[name].copy() for name in ("mean", "square", "moved")
+                        if name in state}
+        self.compressed.load(state["compressed"])

@@ -1,0 +1,82 @@
+"""What ranks must have in common before they train together, and how they say what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from hpccoll.errors import ArgumentError, ShardError
+from hpccoll.training.buckets import ArraySpec
+
+#: What to do where ranks have different arrays.
+SAME = "make it from the same arrays and options on all ranks"
+#: What to do where gradients are not as they must be.
+GRADIENTS = ("bring every gradient once a step; missing='zeros' where a pass may leave some out; "
+             "a model that has grown needs a new state")
+
+
+def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
+    """Check the value of an option.
+
+    Raises:
+        ArgumentError: it is none of the choices.
+    """
+    if value not in choices:
+        raise ArgumentError(argument, f"{value!r} is unknown; choose from "
+                                      + ", ".join(map(str, choices)))
+
+
+def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> list[ArraySpec]:
+    """Describe arrays.
+
+    Raises:
+        ArgumentError: not one name for each, or no floating-point numbers.
+    """
+    names = [f"array {index}" for index in range(len(arrays))] if names is None else list(names)
+    if len(names) != len(arrays):
+        raise ArgumentError("names", f"{len(names)} names for {len(arrays)} arrays")
+    for name, array in zip(names, arrays):
+        # ml_dtypes' bfloat16 is of kind "V".
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise ArgumentError("parameters", f"'{name}' is {array.dtype.name}",
+                                "only floating-point numbers can be trained")
+    return [ArraySpec(name, array.shape, array.dtype.name, array.dtype.itemsize)
+            for name, array in zip(names, arrays)]
+
+
+def agree_on(comm: Any, specs: Sequence[ArraySpec], options: str) -> None:
+    """Check that all ranks have the same arrays and options; collective.
+
+    Raises:
+        ShardError: they have not; says on which ranks, and what differs from rank 0.
+    """
+    told = [f"'{spec.name}' {spec.shape} {spec.dtype}" for spec in specs] + [options]
+    digest = hashlib.sha256("\n".join(told).encode()).digest()
+    if len(set(comm.allgather(digest))) == 1:
+        return
+    all_told = comm.allgather(told)
+    raise ShardError({rank: [_difference(theirs, all_told[0])]
+                      for rank, theirs in enumerate(all_told) if theirs != all_told[0]}, SAME)
+
+
+def _difference(theirs: list[str], first: list[str]) -> str:
+    if len(theirs) != len(first):
+        return f"{len(theirs) - 1} arrays, rank 0 has {len(first) - 1}"
+    place = next(i for i, (a, b) in enumerate(zip(theirs, first)) if a != b)
+    what = f"array {place}" if place < len(first) - 1 else "options"
+    return f"{what}: {theirs[place]}, on rank 0 {first[place]}"
+
+
+def refuse(comm: Any, faults: Sequence[str], remedy: str, elsewhere: str = "") -> None:
+    """Raise what is wrong, on all ranks alike; collective.
+
+    Raises:
+        ShardError: with the faults of all ranks.
+    """
+    told = dict(enumerate(comm.allgather(list(faults))))
+    if not any(told.values()):
+        told = {rank: [elsewhere] for rank in told}
+    raise ShardError(told, remedy)

@@ -1,0 +1,208 @@
+"""Shards put together, cut anew, and kept in files for any number of ranks.
+
+    index.json                   arrays, groups and counts; vectors with their types; facts
+    <serial>-<rank>-<vector>     this rank's parts of one vector, one behind the other
+
+The index is replaced last, so after a crash that of before is whole, with its files. Whoever reads
+knows from the index where every element of an array lies, and maps the files that it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+
+from hpccoll.atomic_file import replacing
+from hpccoll.errors import ArgumentError
+from hpccoll.training.buckets import ArraySpec, Bucket
+from hpccoll.training.compress.scheme import finish
+from hpccoll.training.shard.agreement import refuse
+from hpccoll.training.shard.partition import ShardGroup
+from hpccoll.training.shard.weights import Gather, views
+
+#: Vectors by name; each is this rank's parts, by group.
+Vectors = Mapping[str, Sequence[numpy.ndarray]]
+INDEX, FORMAT = "index.json", 1
+
+
+def collect(gather: Gather | None, groups: Sequence[ShardGroup], specs: Sequence[ArraySpec],
+            parts: Sequence[numpy.ndarray]) -> list[numpy.ndarray]:
+    """Make whole arrays from parts; collective, unless parts are whole and ``gather`` is None."""
+    arrays: dict[int, numpy.ndarray] = {}
+    for group, part in zip(groups, parts):
+        whole = part.copy() if gather is None else numpy.empty(group.bucket.count, part.dtype)
+        if gather is not None and whole.size:
+            finish(gather(part, whole, group.counts))
+        arrays.update(views(group, whole, specs))
+    return [arrays[index] for index in range(len(specs))]
+
+
+def spread(groups: Sequence[ShardGroup], spans: Sequence[slice], arrays: Sequence[Any],
+           parts: Sequence[numpy.ndarray]) -> None:
+    """Fill parts, which are the spans of the groups' vectors, from whole arrays."""
+    for group, span, part in zip(groups, spans, parts):
+        for index, elements, place in group.pieces(span):
+            part[place] = numpy.asarray(arrays[index]).reshape(-1)[elements]
+
+
+def check(specs: Sequence[ArraySpec], vectors: Vectors, given: Mapping[str, Sequence[Any]]) -> None:
+    """Check that whole arrays are those of these vectors.
+
+    Raises:
+        ArgumentError: other vectors, or arrays of other shapes.
+    """
+    if set(vectors) != set(given):
+        raise ArgumentError("state", f"it holds {', '.join(sorted(given))}, this optimizer has "
+                                     f"{', '.join(sorted(vectors))}")
+    shapes = [spec.shape for spec in specs]
+    for name, arrays in given.items():
+        if [numpy.shape(array) for array in arrays] != shapes:
+            raise ArgumentError("state", f"the arrays of '{name}' have other shapes")
+
+
+def save(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup],
+         specs: Sequence[ArraySpec], vectors: Vectors, facts: Mapping[str, Any]) -> None:
+    """Write the parts of all ranks, and replace the index; collective.
+
+    Args:
+        vectors: parts as ``groups`` cuts them.
+        facts: what else the index holds.
+
+    Raises:
+        ShardError: on all ranks, if one cannot write; the index is that of before.
+    """
+    folder, rank = Path(folder), comm.Get_rank()
+    serial = comm.bcast(_next_serial(folder) if rank == 0 else None)
+    faults: list[str] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, parts in vectors.items():
+            with open(_file(folder, serial, rank, name), "wb") as file:
+                for part in parts:
+                    file.write(part.view("u1").data)
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        faults.append(str(error))
+    _all_well(comm, faults)
+    if rank == 0:
+        index = {"format": FORMAT, "serial": serial, "facts": dict(facts),
+                 "arrays": [[spec.name, list(spec.shape)] for spec in specs],
+                 "vectors": {name: [part.dtype.name for part in parts[:1]]
+                             for name, parts in vectors.items()},
+                 "groups": [[group.bucket.members, group.bucket.starts, group.counts]
+                            for group in groups]}
+        try:
+            with replacing(folder / INDEX) as text:
+                json.dump(index, text)
+            for old in folder.glob("*-*-*"):
+                if not old.name.startswith(f"{serial}-"):
+                    old.unlink()
+        except OSError as error:
+            faults.append(str(error))
+    _all_well(comm, faults)
+
+
+def restore(comm: Any, folder: str | os.PathLike[str], groups: Sequence[ShardGroup],
+            specs: Sequence[ArraySpec], spans: Sequence[slice], vectors: Vectors
+            ) -> dict[str, Any]:
+    """Fill parts, which are the spans of the groups' vectors, from files; collective.
+
+    Returns:
+        The facts that were saved.
+
+    Raises:
+        ShardError: on all ranks, if one misses files, or they are of other arrays or another
+            optimizer; then nothing was changed.
+    """
+    folder, faults, index = Path(folder), [], {}
+    places: dict[str, list[list[_Piece]]] = {}
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        faults = list(_differences(index, specs, vectors))
+        if not faults:
+            places = {name: _places(folder, index, name, parts)
+                      for name, parts in vectors.items() if parts}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        faults.append(f"cannot be read: {error}")
+    _all_well(comm, [f"{folder}: {fault}" for fault in faults])
+    for name, pieces in places.items():
+        for group, span, part in zip(groups, spans, vectors[name]):
+            for number, elements, place in group.pieces(span):
+                _fill(part[place], elements.start, pieces[number])
+    return dict(index["facts"])
+
+
+class _Piece(NamedTuple):
+    """Elements of an array, in a file."""
+
+    start: int
+    values: numpy.ndarray
+
+
+def _fill(target: numpy.ndarray, start: int, pieces: Sequence[_Piece]) -> None:
+    for piece in pieces:
+        low = max(start, piece.start)
+        high = min(start + target.size, piece.start + piece.values.size)
+        if low < high:
+            target[low - start:high - start] = piece.values[low - piece.start:high - piece.start]
+
+
+def _places(folder: Path, index: dict[str, Any], name: str, parts: Sequence[numpy.ndarray]
+            ) -> list[list[_Piece]]:
+    """Where the elements of every array lie.
+
+    Raises:
+        ValueError: a file is too short.
+    """
+    places: list[list[_Piece]] = [[] for _ in index["arrays"]]
+    groups = [ShardGroup(Bucket(tuple(members), tuple(starts), sum(counts), "", 0), tuple(counts))
+              for members, starts, counts in index["groups"]]
+    for rank in range(len(groups[0].counts)):
+        wanted = sum(group.counts[rank] for group in groups)
+        values = _mapped(_file(folder, index["serial"], rank, name), wanted, parts[0].dtype)
+        for group in groups:
+            for number, elements, place in group.pieces(group.part(rank)):
+                places[number].append(_Piece(elements.start, values[place]))
+            values = values[group.counts[rank]:]
+    return places
+
+
+def _mapped(path: Path, count: int, dtype: numpy.dtype) -> numpy.ndarray:
+    if path.stat().st_size != count * dtype.itemsize:
+        raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of "
+                         f"{count * dtype.itemsize}")
+    return numpy.memmap(path, dtype, "r") if count else numpy.zeros(0, dtype)
+
+
+def _differences(index: dict[str, Any], specs: Sequence[ArraySpec], vectors: Vectors
+                 ) -> Iterator[str]:
+    if index["format"] != FORMAT:
+        yield f"format {index['format']} is unknown"
+        return
+    if [shape for _, shape in index["arrays"]] != [list(spec.shape) for spec in specs]:
+        yield "it holds arrays of other shapes"
+    mine = {name: [part.dtype.name for part in parts[:1]] for name, parts in vectors.items()}
+    if index["vectors"] != mine:
+        yield f"it holds {index['vectors']}, this optimizer has {mine}"
+
+
+def _next_serial(folder: Path) -> int:
+    try:
+        return int(json.loads((folder / INDEX).read_text(encoding="utf-8"))["serial"]) + 1
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def _file(folder: Path, serial: int, rank: int, name: str) -> Path:
+    return folder / f"{serial}-{rank}-{name}"
+
+
+def _all_well(comm: Any, faults: Sequence[str]) -> None:
+    if comm.allreduce(len(faults)):
+        refuse(comm, faults, "nothing was changed")

@@ -1,0 +1,218 @@
+"""Gradients on their way to their owners: in groups, in any order, over several passes.
+
+    stage 0    whole vectors, allreduced in place
+    stage 1    whole vectors; a reduce-scatter leaves this rank's part at the front of each
+    stages 2-3 a vector lives from a group's first gradient to its reduce-scatter; parts stay
+
+Groups set off in the order of the plan, so all ranks make the same calls however their arrays
+come. What is wrong on one rank is kept until the end of the pass, and zeros travel in its place:
+the others get the same calls, and learn of it when ranks agree on a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.compress.scheme import Steps
+from hpccoll.training.shard.flight import Flights, Spares
+from hpccoll.training.shard.partition import ShardGroup
+
+#: Groups underway at a time where each needs memory of its own.
+IN_FLIGHT = 2
+
+
+class Gradients:
+    """The gradients of all arrays, for one rank.
+
+    Args:
+        rank: this one.
+        stage: 0 to 3.
+        specs, groups: the arrays, and how they are cut.
+        dtypes: of every group.
+        reduction: makes the exchange of a group: the sum over ranks, in place; above stage 0 this
+            rank's part of it, at the front.
+        prescale: what vectors are divided by before; a power of two.
+        zeros: arrays that do not come count as zeros, and are no fault.
+        cut: several passes add up in the parts (stages 2 and 3), with an exchange in each.
+
+    Attributes:
+        faults: what was wrong in this pass, on this rank.
+    """
+
+    def __init__(self, rank: int, stage: int, specs: Sequence[ArraySpec],
+                 groups: Sequence[ShardGroup], dtypes: Sequence[numpy.dtype],
+                 reduction: Callable[[int, numpy.ndarray], Steps], prescale: float = 1.0,
+                 zeros: bool = False, cut: bool = False):
+        self.rank, self.stage, self.specs, self.groups = rank, stage, specs, groups
+        self.dtypes, self.reduction, self.prescale = dtypes, reduction, prescale
+        self.zeros, self.cut = zeros, cut and stage > 1
+        self.faults: list[str] = []
+        self._places = {index: (number, slice(start, start + specs[index].count))
+                        for number, group in enumerate(groups)
+                        for index, start in zip(group.bucket.members, group.bucket.starts)}
+        self._flights, self._buffers = Flights(), Spares()
+        self._vectors: list[Any] = [None] * len(groups)
+        self._parts: list[numpy.ndarray] = []
+        if stage < 2:
+            self._vectors = [numpy.zeros(group.bucket.count, dtype)
+                             for group, dtype in zip(groups, dtypes)]
+        else:
+            self._parts = [numpy.zeros(group.counts[rank], dtype)
+                           for group, dtype in zip(groups, dtypes)]
+        self._summed: set[int] = set()
+        self._waiting = self._partial = self._over = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a pass."""
+        self._brought: set[int] = set()
+        self._odd: set[int] = set()
+        self._next, self._lacking = 0, [len(group.bucket.members) for group in self.groups]
+
+    @property
+    def views(self) -> list[numpy.ndarray]:
+        """Memory of every gradient in its vector, to be written by a backward pass; stages 0, 1."""
+        return [self._slot(index).reshape(spec.shape) for index, spec in enumerate(self.specs)]
+
+    def part(self, number: int) -> numpy.ndarray:
+        """The sum over ranks of what this rank steps on, once the pass is over."""
+        if self.stage > 1:
+            return self._parts[number]
+        vector: numpy.ndarray = self._vectors[number]
+        return vector[:self.groups[number].counts[self.rank]] if self.stage else vector
+
+    def counted(self, number: int) -> numpy.ndarray:
+        """The part of the sum that this rank alone looks at, for norms."""
+        vector = self.part(number)
+        return vector if self.stage else vector[self.groups[number].part(self.rank)]
+
+    def ready(self, index: int, gradient: Any = None) -> None:
+        """Bring a gradient; its group sets off when it is whole.
+
+        Args:
+            index: of the array.
+            gradient: of its shape and type; ``None`` where it was written into :attr:`views`.
+        """
+        values = None if gradient is None else numpy.asarray(gradient)
+        fault = self._fault_of(index, values)
+        if fault:
+            self.faults.append(fault)
+            self._odd.add(index)
+            return
+        self._brought.add(index)
+        number = self._places[index][0]
+        slot = self._slot(index)
+        if values is not None and index in self._summed:
+            slot += values.reshape(-1)
+        elif values is not None:
+            slot[:] = values.reshape(-1)
+        if self._waiting and not self.cut:
+            self._summed.add(index)
+            return
+        self._lacking[number] -= 1
+        self._set_off()
+        self._flights.poll()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Add up the gradients of a pass; see :meth:`Sharded.paused`."""
+        self._waiting = True
+        try:
+            yield
+        finally:
+            self._waiting = False
+        if self.cut:
+            self._finish()
+            self._partial = True
+        self._begin()
+
+    def finish(self) -> list[str]:
+        """Wait for the exchange of all groups; return what was wrong on this rank."""
+        if not self._over:
+            self._finish()
+            self._over = True
+        return self.faults
+
+    def clear(self) -> None:
+        """Forget the gradients; the next pass begins."""
+        self.faults = []
+        self._summed.clear()
+        self._partial = self._over = False
+        self._buffers.clear()
+        self._begin()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for gradients now."""
+        return sum(vector.nbytes for vector in (*self._vectors, *self._parts)
+                   if vector is not None)
+
+    # ----------------------------------------------------------------------------------------
+    def _fault_of(self, index: int, values: numpy.ndarray | None) -> str:
+        if index not in self._places:
+            return f"gradient {index} belongs to no array that was there at the start"
+        spec = self.specs[index]
+        if index in self._brought and (self.cut or not self._waiting):
+            return f"the gradient of '{spec.name}' came twice"
+        if self._over:
+            return f"the gradient of '{spec.name}' came after the exchange had ended"
+        if values is None:
+            return "" if self.stage < 2 else f"no gradient of '{spec.name}' was given"
+        if values.shape != spec.shape:
+            return f"the gradient of '{spec.name}' has shape {values.shape} instead of {spec.shape}"
+        if values.dtype.name != spec.dtype:
+            return f"the gradient of '{spec.name}' is {values.dtype.name} instead of {spec.dtype}"
+        return ""
+
+    def _slot(self, index: int) -> numpy.ndarray:
+        number, place = self._places[index]
+        if self._vectors[number] is None:
+            self._vectors[number] = self._buffers.take(self.groups[number].bucket.count,
+                                                       self.dtypes[number])
+        slot: numpy.ndarray = self._vectors[number][place]
+        return slot
+
+    def _finish(self) -> None:
+        for group in self.groups[self._next:]:
+            for index in group.bucket.members:
+                if index not in self._brought:
+                    self._fill(index)
+        self._lacking = [0] * len(self.groups)
+        self._set_off()
+        self._flights.wait()
+
+    def _fill(self, index: int) -> None:
+        """Let zeros travel, or what earlier passes have brought."""
+        if index not in self._summed:
+            self._slot(index)[:] = 0
+        if not self.zeros and index not in self._odd:
+            self.faults.append(f"the gradient of '{self.specs[index].name}' did not come")
+
+    def _set_off(self) -> None:
+        while self._next < len(self.groups) and not self._lacking[self._next]:
+            number, self._next = self._next, self._next + 1
+            if not self.groups[number].bucket.count:
+                continue
+            if self.stage > 1:
+                self._flights.wait(IN_FLIGHT - 1)
+            vector = self._vectors[number]
+            if self.prescale != 1:
+                vector /= vector.dtype.type(self.prescale)
+            self._flights.launch(self.reduction(number, vector),
+                                 lambda number=number: self._landed(number))  # type: ignore[misc]
+
+    def _landed(self, number: int) -> None:
+        if self.stage < 2:
+            return
+        mine = self._vectors[number][:self._parts[number].size]
+        if self._partial:
+            self._parts[number] += mine
+        else:
+            self._parts[number][:] = mine
+        self._buffers.give(self._vectors[number])
+        self._vectors[number] = None

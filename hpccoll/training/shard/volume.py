@@ -1,0 +1,89 @@
+"""What a stage costs in closed form: bytes of memory, and bytes sent.
+
+Source: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion
+Parameter Models", SC 2020; ZeRO++ (Wang et al., 2023) for what the quantised forms send.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Bytes of one scale of a block of quantised values.
+SCALE_BYTES = 4
+
+
+class Holding(NamedTuple):
+    """Bytes that one rank holds between two steps, by what they are for.
+
+    Attributes:
+        parameters: weights, as the model reads them; at stage 3 this rank's part of them.
+        gradients: of all arrays, or at stages 2 and 3 of this rank's part.
+        state: of the optimizer, with the exact weights where the model reads rounded ones.
+    """
+
+    parameters: float
+    gradients: float
+    state: float
+
+    @property
+    def total(self) -> float:
+        """Bytes of all three."""
+        return self.parameters + self.gradients + self.state
+
+
+def footprint(stage: int, count: int, size: int, itemsize: int = 4, state_bytes: int = 8
+              ) -> Holding:
+    """Bytes held by one of ``size`` ranks for ``count`` elements.
+
+    Args:
+        stage: 0 to 3.
+        itemsize: bytes of a weight, and of a gradient.
+        state_bytes: bytes of state for one element: 8 for Adam on float32, 12 with exact weights
+            beside those of two bytes.
+
+    >>> footprint(3, 1000, 4, itemsize=2, state_bytes=12).total
+    4000.0
+    """
+    whole, part = count, count / size
+    return Holding((whole if stage < 3 else part) * itemsize,
+                     (whole if stage < 2 else part) * itemsize,
+                     (whole if stage < 1 else part) * state_bytes)
+
+
+def sent_bytes(stage: int, count: int, size: int, itemsize: int = 4, persistent: int = 0) -> float:
+    """Bytes that a rank sends in one step, in the mean over ranks.
+
+    Args:
+        persistent: elements of arrays that stay whole at stage 3.
+
+    >>> sent_bytes(3, 1000, 4), sent_bytes(2, 1000, 4)
+    (9000.0, 6000.0)
+    """
+    once = itemsize * (size - 1) / size
+    return once * (3 * (count - persistent) + 2 * persistent if stage == 3 else 2 * count)
+
+
+def gathered_bytes(count: int, size: int, bits: int, block: int) -> float:
+    """Bytes that a rank sends where ``count`` quantised weights are gathered (qwZ).
+
+    >>> gathered_bytes(4096, 4, bits=8, block=256)
+    3120.0
+    """
+    return _packed(count, bits, block) * (size - 1) / size
+
+
+def scattered_bytes(count: int, inside: int, across: int, bits: int, block: int) -> float:
+    """Bytes that a rank sends for a quantised reduce-scatter in two levels (qgZ).
+
+    Args:
+        inside, across: ranks of a node, and nodes.
+
+    >>> scattered_bytes(4096, 2, 2, bits=4, block=256)
+    1584.0
+    """
+    packed = _packed(count, bits, block)
+    return packed * (inside - 1) / inside + packed / inside * (across - 1) / across
+
+
+def _packed(count: int, bits: int, block: int) -> float:
+    return count * bits / 8 + SCALE_BYTES * count / block

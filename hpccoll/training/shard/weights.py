@@ -1,0 +1,315 @@
+"""Weights as the model reads them: whole on every rank, or there only while they are used.
+
+    stages 0-2  WholeWeights  the model's arrays are views; a step gathers what ranks changed
+    stage 3     CutWeights    fetch(unit) gathers, release(unit) lets go; what comes next is fetched
+                              meanwhile, in the order of the step before
+
+Source: Rajbhandari et al., "ZeRO", SC 2020 and "ZeRO-Infinity", SC 2021 (prefetch by the order of
+the step before); hierarchical partition: Wang et al., "ZeRO++", 2023 (hpZ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from hpccoll.errors import ArgumentError
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.compress.scheme import Steps
+from hpccoll.training.shard.flight import Flights, Spares
+from hpccoll.training.shard.partition import WHOLE, ShardGroup, cut
+
+#: Makes the exchange that fills a whole vector: ``gather(part, whole, counts)``.
+Gather = Callable[[numpy.ndarray, numpy.ndarray, Sequence[int]], Steps]
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """When weights of stage 3 come and go; all in elements. Defaults are DeepSpeed's but for reuse.
+
+    Attributes:
+        prefetch: fetched ahead of their use.
+        persistent: arrays of fewer elements stay whole.
+        max_live: nothing is fetched ahead, or kept for its next use, beyond so many.
+        reuse: weights that are used again before so many others stay; 1 keeps those that a backward
+            pass begins with, 0 keeps none.
+    """
+
+    prefetch: int = 50_000_000
+    persistent: int = 100_000
+    max_live: int = 1_000_000_000
+    reuse: int = 1
+
+
+def views(group: ShardGroup, whole: numpy.ndarray, specs: Sequence[ArraySpec]
+          ) -> dict[int, numpy.ndarray]:
+    """The arrays of a group, by index, as views of its whole vector."""
+    return {index: whole[start:start + specs[index].count].reshape(specs[index].shape)
+            for index, start in zip(group.bucket.members, group.bucket.starts)}
+
+
+def _check(unit: int, units: Sequence[Sequence[int]]) -> None:
+    if not 0 <= unit < len(units):
+        raise ArgumentError("unit", f"{unit} is none of 0 to {len(units) - 1}",
+                            "a model that has grown needs a new state")
+
+
+class WholeWeights:
+    """Weights that every rank holds whole (stages 0 to 2).
+
+    Args:
+        rank: this one.
+        specs, groups: the arrays, and how they are cut.
+        units: indices of the arrays that are used together.
+        wholes: the vectors of the groups; the model's arrays are views of them from now on.
+        gather: fills a vector from parts; ``None`` where every rank changes all (stage 0).
+    """
+
+    def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
+                 units: Sequence[Sequence[int]], wholes: Sequence[numpy.ndarray],
+                 gather: Gather | None):
+        self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
+        self.wholes, self.gather = wholes, gather
+        self._flights = Flights()
+
+    @property
+    def arrays(self) -> list[numpy.ndarray]:
+        """The model's arrays."""
+        found = {index: array for group, whole in zip(self.groups, self.wholes)
+                 for index, array in views(group, whole, self.specs).items()}
+        return [found[index] for index in range(len(self.specs))]
+
+    def fetch(self, unit: int) -> dict[int, numpy.ndarray]:
+        """The arrays of a unit, by index.
+
+        Raises:
+            ArgumentError: no such unit.
+        """
+        _check(unit, self.units)
+        arrays = self.arrays
+        return {index: arrays[index] for index in self.units[unit]}
+
+    def release(self, unit: int) -> bool:
+        """Nothing: whole weights stay.
+
+        Raises:
+            ArgumentError: no such unit.
+        """
+        _check(unit, self.units)
+        return False
+
+    def poll(self) -> None:
+        """Nothing: nothing is fetched ahead."""
+
+    def expire(self) -> None:
+        """Nothing: steps change the very arrays that the model has."""
+
+    def rewind(self) -> None:
+        """Nothing: there is no order of use."""
+
+    def catch_up(self) -> None:
+        """Nothing: other ranks do not wait for gathers of this one."""
+
+    def part(self, number: int) -> numpy.ndarray:
+        """The weights of a group that this rank changes."""
+        whole = self.wholes[number]
+        return whole if self.gather is None else whole[self.groups[number].part(self.rank)]
+
+    def publish(self, number: int) -> None:
+        """Give the other ranks what this one has changed; in the background."""
+        if self.gather is not None and self.groups[number].bucket.count:
+            self._flights.launch(self.gather(self.part(number), self.wholes[number],
+                                             self.groups[number].counts))
+
+    def finish(self) -> None:
+        """Wait for what :meth:`publish` has begun."""
+        self._flights.wait()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for weights."""
+        return sum(whole.nbytes for whole in self.wholes)
+
+
+class CutWeights:
+    """Weights of which a rank holds its part, and others while they are used (stage 3).
+
+    Args:
+        rank: this one.
+        specs, groups: the arrays, and how they are cut.
+        units: indices of the arrays that are used together.
+        parts: this rank's parts.
+        gather: fills a vector from the parts of all ranks.
+        fetching: when weights come and go.
+        inside: rank in the node, ranks of it, and what fills a vector from their parts: what was
+            gathered once in a step is gathered again from the node, which holds a second copy.
+            ``None`` gathers from all ranks every time.
+    """
+
+    def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
+                 units: Sequence[Sequence[int]], parts: Sequence[numpy.ndarray], gather: Gather,
+                 fetching: Fetching, inside: tuple[int, int, Gather] | None = None):
+        self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
+        self.parts, self.gather, self.fetching, self.inside = parts, gather, fetching, inside
+        self._flights, self._buffers = Flights(), Spares()
+        self._wholes: dict[int, numpy.ndarray] = {}
+        self._arrived: set[int] = set()
+        self._copies: dict[int, numpy.ndarray] = {}
+        self._held: set[int] = set()
+        self._groups_of = [[number for number, group in enumerate(groups) if group.unit == unit]
+                           for unit in range(len(units))]
+        self._always = [number for number, group in enumerate(groups) if group.unit == WHOLE]
+        #: Units in the order of their use, in this step and in the one before.
+        self._used: list[int] = []
+        self._expected: list[int] = []
+        self._as_expected = True
+        for number in self._always:
+            self._begin(number)
+        self.finish()
+
+    def part(self, number: int) -> numpy.ndarray:
+        """The weights of a group that this rank changes."""
+        return self.parts[number]
+
+    def fetch(self, unit: int) -> dict[int, numpy.ndarray]:
+        """The arrays of a unit by index, whole until it is released; collective.
+
+        Raises:
+            ArgumentError: no such unit.
+        """
+        _check(unit, self.units)
+        needed = [*self._groups_of[unit], *self._always]
+        for number in needed:
+            self._begin(number)
+        position = len(self._used)
+        self._as_expected &= self._expected[position:position + 1] == [unit]
+        self._used.append(unit)
+        self._held.add(unit)
+        self._prefetch()
+        while not self._arrived.issuperset(needed):
+            self._flights.wait(len(self._flights) - 1)
+        found = {index: array for number in needed for index, array in
+                 views(self.groups[number], self._wholes[number], self.specs).items()}
+        return {index: found[index] for index in self.units[unit]}
+
+    def release(self, unit: int) -> bool:
+        """Let a unit go; tell whether its memory was given back, and its arrays must not be used.
+
+        Raises:
+            ArgumentError: no such unit, or it was not fetched.
+        """
+        _check(unit, self.units)
+        if unit not in self._held:
+            raise ArgumentError("unit", f"{unit} is released, but was not fetched")
+        self._held.discard(unit)
+        if self._is_used_soon(unit):
+            return False
+        for number in self._groups_of[unit]:
+            self._drop(number)
+        return True
+
+    def poll(self) -> None:
+        """Move on what is fetched ahead."""
+        self._flights.poll()
+
+    def expire(self) -> None:
+        """Forget whole weights before a step changes them: all units must be fetched again."""
+        self._flights.wait()
+        for number in list(self._wholes):
+            self._drop(number)
+        self._buffers.clear()
+        self._copies.clear()
+        self._held.clear()
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Begin a step: what this one has used is what the next is expected to."""
+        self._used, self._expected, self._as_expected = [], self._used or self._expected, True
+
+    def catch_up(self) -> None:
+        """Fetch all that the other ranks are going to fetch in this step."""
+        for unit in list(self._held):
+            self.release(unit)
+        for unit in self._expected[len(self._used):] if self._as_expected else ():
+            self.fetch(unit)
+            self.release(unit)
+
+    def publish(self, number: int) -> None:
+        """Gather what stays whole, in the background."""
+        if number in self._always:
+            self._begin(number)
+
+    def finish(self) -> None:
+        """Wait for what :meth:`publish` has begun."""
+        self._flights.wait()
+
+    @property
+    def live(self) -> int:
+        """Elements of weights that are whole here now, or on their way."""
+        return sum(whole.size for whole in self._wholes.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held for weights: parts, second copies, and what is whole."""
+        return sum(vector.nbytes for vector in (*self.parts, *self._copies.values(),
+                                                *self._wholes.values()))
+
+    # ----------------------------------------------------------------------------------------
+    def _begin(self, number: int) -> None:
+        """Begin to gather a group, unless it is here or on its way."""
+        if number in self._wholes:
+            return
+        group, part = self.groups[number], self.parts[number]
+        whole = self._buffers.take(group.bucket.count, part.dtype)
+        self._wholes[number] = whole
+        if self.inside is None or number not in self._copies:
+            steps = self.gather(part, whole, group.counts)
+        else:
+            rank, size, gather = self.inside
+            steps = gather(self._copies[number], whole, cut(whole.size, size))
+        if whole.size:
+            self._flights.launch(steps, lambda: self._landed(number))
+        else:
+            self._landed(number)
+
+    def _landed(self, number: int) -> None:
+        self._arrived.add(number)
+        if self.inside is not None and number not in self._always:
+            rank, size, _ = self.inside
+            group = self.groups[number]
+            mine = group._replace(counts=cut(group.bucket.count, size)).part(rank)
+            self._copies.setdefault(number, self._wholes[number][mine].copy())
+
+    def _drop(self, number: int) -> None:
+        self._arrived.discard(number)
+        self._buffers.give(self._wholes.pop(number))
+
+    def _prefetch(self) -> None:
+        """Begin what was used next in the step before, as far as the limits allow."""
+        ahead = 0
+        for unit in self._expected[len(self._used):] if self._as_expected else ():
+            ahead += self._count(self._groups_of[unit])
+            missing = self._count(number for number in self._groups_of[unit]
+                                  if number not in self._wholes)
+            if ahead > self.fetching.prefetch or self.live + missing > self.fetching.max_live:
+                break
+            for number in self._groups_of[unit]:
+                self._begin(number)
+
+    def _is_used_soon(self, unit: int) -> bool:
+        """Tell whether a unit is used again before too many others, as in the step before."""
+        if not self._as_expected or self.live > self.fetching.max_live:
+            return False
+        between = 0
+        for other in self._expected[len(self._used):]:
+            if between >= self.fetching.reuse:
+                break
+            if other == unit:
+                return True
+            between += self._count(self._groups_of[other])
+        return False
+
+    def _count(self, numbers: Iterable[int]) -> int:
+        return sum(self.groups[number].bucket.count for number in numbers)

@@ -1,0 +1,115 @@
+"""What a stage sends, and on which communicators: one for sums, one for weights.
+
+Sums go over the communicator that was given, so that they keep what it promises about bits.
+Weights go over a duplicate: a gather ahead of its use, and a reduce-scatter as soon as gradients
+are whole, may begin in different orders on different ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.training.compress.scheme import Steps
+from hpccoll.training.shard import quantised
+from hpccoll.training.shard.partition import ShardGroup
+from hpccoll.training.shard.quantised import TwoLevels, ZeroPlusPlus, nodes_of
+from hpccoll.training.shard.weights import Gather
+
+
+class Wires:
+    """The exchanges of one rank; made by all ranks together.
+
+    Args:
+        comm: of all ranks.
+        stage: 0 to 3.
+        zeropp: what travels as integers, and from where.
+
+    Attributes:
+        gathers: the duplicate.
+        gather: fills whole weights from parts.
+        inside: rank and size of the node and what fills weights from its ranks' parts; ``None``
+            where the node keeps no copy.
+    """
+
+    def __init__(self, comm: Any, stage: int, zeropp: ZeroPlusPlus):
+        self.comm, self.stage, self.zeropp = comm, stage, zeropp
+        self.gathers = comm.Dup()
+        self._made: list[Any] = [self.gathers]
+        self.inside: tuple[int, int, Gather] | None = None
+        if zeropp.hierarchical:
+            rank = comm.Get_rank()
+            node = next(number for number, ranks in enumerate(nodes_of(comm.layout))
+                        if rank in ranks)
+            local = comm.Split(node, rank)
+            self._made.append(local)
+            self.inside = local.Get_rank(), local.Get_size(), _gather(local)
+        self._integers = (TwoLevels(comm, zeropp.gradients, zeropp.block)
+                          if zeropp.gradients else None)
+
+    def begin(self, groups: Sequence[ShardGroup], arrays: Sequence[numpy.ndarray],
+              spans: Sequence[slice] | None = None) -> list[numpy.ndarray]:
+        """Copy rank 0's arrays into the vectors of groups, or only spans of these; collective."""
+        vectors = []
+        for number, group in enumerate(groups):
+            first = arrays[group.bucket.members[0]]
+            whole = numpy.empty(group.bucket.count, first.dtype)
+            for index, elements, place in group.pieces(slice(0, whole.size)):
+                whole[place] = arrays[index].reshape(-1)[elements]
+            if whole.size:
+                # Bytes: MPI libraries have no type for bfloat16.
+                self.gathers.Bcast(whole.view("u1"))
+            vectors.append(whole if spans is None else whole[spans[number]].copy())
+        return vectors
+
+    def exact_gather(self, part: numpy.ndarray, whole: numpy.ndarray, counts: Sequence[int]
+                     ) -> Steps:
+        """Fill ``whole`` from the parts of all ranks, as they are."""
+        return _gather(self.gathers)(part, whole, counts)
+
+    def reduce(self, group: ShardGroup, vector: numpy.ndarray) -> Steps:
+        """Sum a group's gradients; above stage 0 only this rank's part, at the front."""
+        if self._integers is not None:
+            yield from self._integers.reduce(vector, group.counts)
+        elif self.stage:
+            with self.comm.using(ireduce_scatter="auto"):
+                request = self.comm.Ireduce_scatter(MPI.IN_PLACE, vector, list(group.counts))
+            yield request
+        else:
+            with self.comm.using(iallreduce="auto"):
+                request = self.comm.Iallreduce(MPI.IN_PLACE, vector)
+            yield request
+
+    def gather(self, part: numpy.ndarray, whole: numpy.ndarray, counts: Sequence[int]) -> Steps:
+        """Fill ``whole`` from the parts of all ranks."""
+        if self.zeropp.weights:
+            return quantised.gather(self.gathers, part, whole, counts, self.zeropp.weights,
+                                    self.zeropp.block)
+        return self.exact_gather(part, whole, counts)
+
+    def free(self) -> None:
+        """Free the communicators that were made; collective."""
+        while self._made:
+            self._made.pop().Free()
+        if self._integers is not None:
+            self._integers.free()
+            self._integers = None
+
+
+def _gather(comm: Any) -> Gather:
+    """What fills whole vectors from the parts of a communicator's ranks."""
+    def gather(part: numpy.ndarray, whole: numpy.ndarray, counts: Sequence[int]) -> Steps:
+        rank = comm.Get_rank()
+        start = [0, *accumulate(counts)][rank]
+        mine = whole[start:start + counts[rank]]
+        # The part may be a view of the whole already.
+        if not numpy.may_share_memory(mine, part):
+            mine[:] = part
+        with comm.using(iallgather="auto"):
+            request = comm.Iallgatherv(MPI.IN_PLACE, [whole, list(counts)])
+        yield request
+    return gather

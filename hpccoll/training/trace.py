@@ -1,0 +1,273 @@
+"""What happened to every array, and when: recorded on each rank, gathered, written for Perfetto.
+
+    Recorder (one rank, clock of its node) --gather(comm)--> StepTimeline (all, clock of rank 0)
+
+A recorder costs one tuple for each :class:`Traced`, and forgets the oldest of too many. A timeline
+is written in the Trace Event Format of Chrome, which https://ui.perfetto.dev shows: a process for
+each rank, a line for each name. :mod:`~hpccoll.training.report` says what the times mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hpccoll.atomic_file import replacing
+from hpccoll.config import load
+from hpccoll.errors import ArgumentError
+
+#: What may happen to an array or a bucket. Instants: it is ready here; it is done. Spans: it is
+#: whole and waits for its turn; it is compressed or restored; its bytes are under way.
+PHASES = READY, WAIT, COMPRESS, FLIGHT, DONE = "ready", "wait", "compress", "in flight", "done"
+#: What happens to the whole rank: its program stands still for the exchange; one step.
+BLOCKED, STEP = "blocked", "step"
+#: The name under which the two stand.
+PROGRAM = "step"
+#: Spans that a rank keeps, and that a timeline of all ranks holds at most.
+KEPT, GATHERED = 200_000, 2_000_000
+#: Messages to and fro between rank 0 and a node, of which the fastest tells the time.
+ROUNDS, TAG = 8, 17
+FORMAT = "hpccoll trace 1"
+
+
+class Traced(NamedTuple):
+    """Something that happened on one rank.
+
+    Attributes:
+        name: of the array or bucket.
+        phase: one of :data:`PHASES`, :data:`BLOCKED` or :data:`STEP`.
+        start, stop: seconds; the same for an instant.
+        nbytes: bytes of the array or bucket.
+        wire_bytes: bytes that this rank sent for it.
+    """
+
+    name: str
+    phase: str
+    start: float
+    stop: float
+    nbytes: int = 0
+    wire_bytes: float = 0.0
+
+
+class Recorder:
+    """Spans of one rank, in the time of :func:`time.perf_counter`.
+
+    Several threads may add to it.
+
+    Args:
+        rank: whose.
+        kept: spans to keep, the last ones.
+    """
+
+    def __init__(self, rank: int, kept: int = KEPT):
+        self.rank = rank
+        self.spans: deque[Traced] = deque(maxlen=kept)
+        #: Local times, and how far the clock of rank 0 was ahead then.
+        self._ahead: list[tuple[float, float]] = []
+        self._step_began: float | None = None
+
+    def add(self, name: str, phase: str, start: float, stop: float, nbytes: int = 0,
+            wire_bytes: float = 0.0) -> None:
+        """Record what happened to an array or a bucket."""
+        self.spans.append(Traced(name, phase, start, stop, nbytes, wire_bytes))
+
+    def blocked(self, start: float, stop: float) -> None:
+        """Record that the program stood still for the exchange: time that is not hidden."""
+        self.spans.append(Traced(PROGRAM, BLOCKED, start, stop))
+
+    def begin_step(self, now: float) -> None:
+        """Say when the next step begins, where that is not the end of the last one."""
+        self._step_began = now
+
+    def end_step(self, now: float) -> None:
+        """Record the end of a step, which is the beginning of the next one."""
+        if self._step_began is None:
+            self._step_began = min((span.start for span in tuple(self.spans)), default=now)
+        self.spans.append(Traced(PROGRAM, STEP, self._step_began, now))
+        self._step_began = now
+
+    def align(self, comm: Any) -> None:
+        """Compare clocks with rank 0; collective.
+
+        Clocks of nodes drift apart by some microseconds in a second. Times between two calls are
+        corrected in proportion; :meth:`gather` makes the last.
+        """
+        self._ahead.append((time.perf_counter(), seconds_ahead(comm)))
+
+    def gather(self, comm: Any) -> StepTimeline:
+        """All ranks' spans in the time of rank 0, from the first span on; collective.
+
+        Returns:
+            The timeline; without ranks on all but rank 0, where :meth:`StepTimeline.save` writes
+            nothing.
+        """
+        self.align(comm)
+        spans = list(self.spans)[-max(GATHERED // comm.Get_size(), 1):]
+        times = np.array([span[2:4] for span in spans]).reshape(-1, 2)
+        when, ahead = zip(*self._ahead)
+        times += np.interp(times, when, ahead)
+        gathered = comm.gather([tuple(span._replace(start=start, stop=stop))
+                                for span, (start, stop) in zip(spans, times.tolist())], root=0)
+        return _from_zero({rank: [Traced(*fields) for fields in track]
+                           for rank, track in enumerate(gathered or ())})
+
+    def alone(self) -> StepTimeline:
+        """This rank's spans only, for when others cannot be reached."""
+        return _from_zero({self.rank: list(self.spans)})
+
+
+@dataclass(frozen=True)
+class StepTimeline:
+    """Spans of ranks in one time, seconds from the first one on.
+
+    Attributes:
+        tracks: spans of each rank.
+    """
+
+    tracks: Mapping[int, Sequence[Traced]]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file that https://ui.perfetto.dev and :func:`read` read; whole or not at all.
+
+        A timeline without ranks writes nothing.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if not self.tracks:
+            return
+        with replacing(path) as file:
+            file.write(f'{{"otherData": {{"format": "{FORMAT}"}}, "displayTimeUnit": "ms",\n'
+                       '"traceEvents": [\n')
+            file.write(",\n".join(map(json.dumps, self._events())))
+            file.write("\n]}\n")
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        """Events of the format: ``M`` names a line, ``X`` is a span, ``i`` an instant."""
+        for rank, spans in self.tracks.items():
+            lines = {PROGRAM: 0}
+            for span in spans:
+                lines.setdefault(span.name, len(lines))
+            yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+            yield from ({"ph": "M", "name": "thread_name", "pid": rank, "tid": line,
+                         "args": {"name": name}} for name, line in lines.items())
+            for span in spans:
+                event = {"name": span.phase, "pid": rank, "tid": lines[span.name],
+                         "ts": round(span.start * 1e6, 3)}
+                instant = span.phase in (READY, DONE)
+                event |= {"ph": "i", "s": "t"} if instant else {
+                    "ph": "X", "dur": round((span.stop - span.start) * 1e6, 3)}
+                if span.nbytes or span.wire_bytes:
+                    event["args"] = {"nbytes": span.nbytes, "wire_bytes": span.wire_bytes}
+                yield event
+
+
+def read(path: str | os.PathLike[str]) -> StepTimeline:
+    """Read what :meth:`StepTimeline.save` wrote.
+
+    Raises:
+        ArgumentError: the file cannot be read, or is something else.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        if data["otherData"]["format"] != FORMAT:
+            raise ValueError(f"its format is {data['otherData']['format']!r}, not '{FORMAT}'")
+        return StepTimeline(_tracks(data["traceEvents"]))
+    except OSError as error:
+        raise ArgumentError("trace", f"cannot read {os.fspath(path)!r}: "
+                                     f"{error.strerror}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ArgumentError("trace", f"{os.fspath(path)!r} is no trace of hpccoll's: {error}",
+                            "give a file that HPCCOLL_TRACE or timeline().save wrote") from error
+
+
+def recorder_from_environment(rank: int) -> Recorder | None:
+    """A recorder where ``HPCCOLL_TRACE`` asks for one, or else nothing."""
+    return Recorder(rank) if load().trace else None
+
+
+def save_all(recorder: Recorder, comm: Any, name: str) -> None:
+    """Write the timeline of all ranks into the folder that ``HPCCOLL_TRACE`` names; collective.
+
+    Raises:
+        OSError: on rank 0, it cannot be written.
+    """
+    timeline, folder = recorder.gather(comm), Path(load().trace)
+    if timeline.tracks:
+        folder.mkdir(parents=True, exist_ok=True)
+        when = time.strftime("%Y%m%d-%H%M%S")
+        timeline.save(folder / f"{name}-{when}-{os.getpid()}.json")
+
+
+def seconds_ahead(comm: Any) -> float:
+    """How far the clock of rank 0 is ahead of this rank's; collective.
+
+    Ranks of one node read the same clock. One rank of every other node sends messages to and fro,
+    and takes the answer of the fastest to come from the middle of its way (F. Cristian,
+    Probabilistic clock synchronization, 1989).
+    """
+    rank, clocks = comm.Get_rank(), comm.allgather(_clock())
+    leaders = {clock: clocks.index(clock) for clock in clocks if clock != clocks[0]}
+    ahead: dict[str, float] = {}
+    stamp = np.empty(1)
+    for clock, leader in leaders.items():
+        if rank == leader:
+            ahead[clock] = _ask(comm, stamp)
+        elif rank == 0:
+            for _ in range(ROUNDS):
+                comm.Recv(stamp, leader, TAG)
+                stamp[0] = time.perf_counter()
+                comm.Send(stamp, leader, TAG)
+    known: dict[str, float] = {}
+    for found in comm.allgather(ahead):
+        known |= found
+    return known.get(clocks[rank], 0.0)
+
+
+def _ask(comm: Any, stamp: Any) -> float:
+    answers = []
+    for _ in range(ROUNDS):
+        sent = time.perf_counter()
+        comm.Send(stamp, 0, TAG)
+        comm.Recv(stamp, 0, TAG)
+        back = time.perf_counter()
+        answers.append((back - sent, float(stamp[0]) - (sent + back) / 2))
+    return min(answers)[1]
+
+
+def _clock() -> str:
+    """What tells the clock behind :func:`time.perf_counter` from those of other nodes."""
+    try:
+        # Containers may have a clock of their own within one kernel.
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/time')}"
+    except OSError:
+        return platform.node()
+
+
+def _from_zero(tracks: Mapping[int, Sequence[Traced]]) -> StepTimeline:
+    zero = min((span.start for spans in tracks.values() for span in spans), default=0.0)
+    return StepTimeline({rank: [span._replace(start=span.start - zero, stop=span.stop - zero)
+                            for span in spans] for rank, spans in tracks.items()})
+
+
+def _tracks(events: Sequence[Mapping[str, Any]]) -> dict[int, list[Traced]]:
+    names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events
+             if event["name"] == "thread_name"}
+    tracks: dict[int, list[Traced]] = {rank: [] for rank, _ in names}
+    for event in events:
+        if event["ph"] != "M":
+            start, rank = event["ts"] / 1e6, event["pid"]
+            tracks[rank].append(Traced(names[rank, event["tid"]], event["name"], start,
+                                     start + event.get("dur", 0.0) / 1e6,
+                                     **event.get("args", {})))
+    return tracks

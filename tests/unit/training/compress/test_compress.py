@@ -1,0 +1,86 @@
+"""The table of schemes, and how they are read from text."""
+
+import re
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+from unit.training.compress.runs import FORMS
+
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.training import compress
+from hpccoll.training.compress.bf16 import Bf16
+from hpccoll.training.compress.powersgd import PowerSgd
+from hpccoll.training.compress.topk import TopK
+
+MODULES = Path(compress.__file__).parent
+
+
+def test_the_table():
+    assert compress.names() == list(compress.SCHEMES)
+    for name, scheme in compress.SCHEMES.items():
+        assert scheme.name == name and (MODULES / f"{name}.py").exists()
+        text = (MODULES / f"{name}.py").read_text()
+        assert re.search("[Ss]ource|cast`|wire", text)
+    assert {form.partition(":")[0] for form in FORMS} == set(compress.SCHEMES)
+
+
+@pytest.mark.parametrize("form", [*compress.SCHEMES, *FORMS])
+def test_text_and_scheme_are_one(form):
+    scheme = compress.parse(form)
+    assert compress.parse(str(scheme)) == scheme and compress.parse(scheme) is scheme
+    assert hash(scheme) == hash(compress.parse(f" {form} "))
+    for field in fields(scheme):
+        with pytest.raises(FrozenInstanceError):
+            setattr(scheme, field.name, 1)
+
+
+def test_values_of_every_kind():
+    assert compress.parse("topk: density = 0.5 , masking=no, method=sampled") == TopK(
+        density=0.5, masking=False, method="sampled")
+    assert compress.parse("powersgd:rank=4,rate=1.5") == PowerSgd(rank=4, rate=1.5)
+    assert compress.parse("adaptive:choices=bf16+topk").choices == (Bf16(), TopK())
+
+
+@pytest.mark.parametrize("text, message", [
+    ("topq", "compress: 'topq' is unknown; did you mean 'topk'. choose from none, fp16, bf16"),
+    ("", "'' is unknown; choose from none"),
+    ("zip", "'zip' is unknown; choose from none"),
+    ("topk:densty=1", "topk: 'densty' is unknown; did you mean 'density'. choose from density"),
+    ("bf16:bits=8", "bf16: 'bits' is unknown; it has no parameters"),
+    ("topk:density", "density: got ''; it is a number"),
+    ("topk:density=0", "topk: density: got 0.0; it is above 0 and at most 1"),
+    ("topk:density=nan", "density: got nan"),
+    ("topk:density=1.5", "density"), ("topk:warmup=-1", "warmup: got -1; it is 0 or more"),
+    ("topk:momentum=1", "momentum"), ("topk:masking=maybe", "masking: got 'maybe'; it is yes or"),
+    ("topk:method=best", "method: got 'best'; it is exact or sampled"),
+    ("randomk:seed=-1", "seed"), ("csc:chunk=0", "chunk"), ("csc:chunk=many", "a whole number"),
+    ("int8:block=100", "block: got 100; it is a multiple of 32"), ("onebit:block=0", "block"),
+    ("onebit:scale=l3", "scale: got 'l3'; it is l1 or l2"),
+    ("dithering:bits=3", "bits: got 3"), ("dithering:kind=natural,bits=8", "bits: got 8"),
+    ("dithering:kind=odd", "kind"), ("dithering:norm=l1", "norm"), ("dithering:seed=-2", "seed"),
+    ("powersgd:rank=0", "rank"), ("powersgd:rate=0", "rate"), ("powersgd:dense_steps=-1", "dense"),
+    ("powersgd:seed=-1", "seed"), ("adaptive:trials=0", "trials"), ("adaptive:margin=1", "margin"),
+    ("adaptive:choices=bf16+odd", "'odd' is unknown"),
+    ("adaptive:choices=adaptive", "without momentum"),
+])
+def test_what_cannot_be_read(text, message):
+    with pytest.raises(ArgumentError, match=message):
+        compress.parse(text)
+
+
+def test_other_types():
+    with pytest.raises(ArgumentTypeError, match="expected a scheme or its text, got 3"):
+        compress.parse(3)
+    with pytest.raises(ArgumentError, match="without momentum"):
+        compress.SCHEMES["adaptive"](choices=(TopK(momentum=0.9),))
+
+
+def test_the_page_has_the_bytes_of_the_closed_forms():
+    page = (MODULES.parents[2] / "docs" / "training" / "compress.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| .* \| ([\d,]+) \| ([\d,]+) \|$", page, re.MULTILINE)
+    assert [name for name, *_ in rows] == [*compress.SCHEMES][:5] + [
+        "dithering", "topk", "randomk", "csc", "powersgd"]
+    for name, *numbers in rows:
+        assert [int(number.replace(",", "")) for number in numbers] == [
+            compress.parse(name).wire_bytes([(1600, 1024)] * 4, size) for size in (8, 64)]

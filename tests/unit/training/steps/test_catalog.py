@@ -1,0 +1,76 @@
+"""Models by name, file and profile; parameters as published."""
+
+import json
+
+import pytest
+
+from hpccoll.errors import ArgumentError
+from hpccoll.training.steps.architectures import linear
+from hpccoll.training.steps.catalog import FLOPS, MODELS, find, from_layers
+from hpccoll.training.steps.model import StepModel
+
+
+@pytest.mark.parametrize("name, parameters, arrays, gigaflops", [
+    ("resnet50", 25_557_032, 161, 8.18), ("vgg16", 138_357_544, 32, 30.9),
+    ("bert-large", 336_226_108, 398, 368), ("gpt2-xl", 1_557_611_200, 580, 3507)])
+def test_parameters_are_those_published(name, parameters, arrays, gigaflops):
+    model = find(name, samples=1)
+    assert model.count == parameters and len(model.arrays) == arrays
+    assert model.forward * FLOPS == pytest.approx(gigaflops * 1e9, rel=2e-3)
+    assert model.nbytes == 4 * parameters
+    assert len({spec.name for spec in model.arrays}) == arrays
+    assert model.source.endswith("1 samples, at 100 TFLOP/s (assumed)")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_become_ready_from_the_last_layer_to_the_first(name):
+    model = find(name)
+    assert model.order == tuple(reversed(range(len(model.arrays))))
+    assert model.forward <= min(model.ready) and max(model.ready) == model.backward
+    assert model.backward == pytest.approx(3 * model.forward)
+    assert sorted(model.ready, reverse=True) == list(model.ready)
+
+
+def test_time_follows_samples_and_operations():
+    one, more = find("resnet50", samples=32), find("resnet50", samples=64, flops=4 * FLOPS)
+    assert more.backward == pytest.approx(one.backward / 2)
+    assert more.samples == 64
+
+
+def test_layers_by_hand():
+    model = from_layers("two", [linear("a", 3, 5), linear("b", 5, 2)], samples=10, flops=100.0)
+    assert [(spec.name, spec.shape) for spec in model.arrays] == [
+        ("a.weight", (5, 3)), ("a.bias", (5,)), ("b.weight", (2, 5)), ("b.bias", (2,))]
+    # Forward 30 + 20 operations a sample; backward twice that, b first.
+    assert model.forward == 5.0 and model.ready == (15.0, 15.0, 9.0, 9.0)
+
+
+def test_known_shapes():
+    shapes = {spec.name: spec.shape for spec in find("resnet50").arrays}
+    assert shapes["layer4.0.downsample.0.weight"] == (2048, 1024, 1, 1)
+    assert shapes["layer2.0.conv2.weight"] == (128, 128, 3, 3)
+    shapes = {spec.name: spec.shape for spec in find("gpt2-xl").arrays}
+    assert shapes["transformer.h.47.attn.c_attn.weight"] == (1600, 4800)
+    assert shapes["transformer.h.0.mlp.c_proj.weight"] == (6400, 1600)
+    shapes = {spec.name: spec.shape for spec in find("vgg16").arrays}
+    assert shapes["features.28.weight"] == (512, 512, 3, 3)
+    assert shapes["classifier.0.weight"] == (4096, 25088)
+
+
+def test_a_file_a_profile_and_a_model(tmp_path):
+    model = find("resnet50")
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(model.as_json()))
+    assert find(path) == find(str(path)) == find(model.as_json()) == find(model) == model
+    assert isinstance(model, StepModel)
+
+
+@pytest.mark.parametrize("option", ["samples", "flops"])
+def test_a_recorded_model_has_times_of_its_own(option):
+    with pytest.raises(ArgumentError, match=f"{option}: is for models that come along"):
+        find(find("resnet50"), **{option: 2})
+
+
+def test_an_unknown_name():
+    with pytest.raises(ArgumentError, match="'resnet5' is neither a file nor known; choose"):
+        find("resnet5")

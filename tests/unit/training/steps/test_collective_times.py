@@ -1,0 +1,115 @@
+"""Times of collectives: closed forms, what is remembered, lines between sizes, what is compared."""
+
+import pytest
+
+import hpccoll
+from hpccoll.errors import ArgumentError
+from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.training.steps import collective_times
+from hpccoll.training.steps.collective_times import CollectiveTimes
+
+#: A second for a message, 1/4 for a byte on its way, 1/8 for one reduced.
+PLAIN = Machine("plain", (Level("network", 1.0, 0.25),), 0.125)
+WHOLE = 1 << 30
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+    """Sizes that were simulated."""
+    sizes = []
+
+    def counting(schedule, nbytes, *args, **more):
+        sizes.append(nbytes)
+        return hpccoll.simulate(schedule, nbytes, *args, **more)
+
+    monkeypatch.setattr(collective_times, "simulate", counting)
+    return sizes
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+def test_a_ring_takes_what_its_closed_form_says(size):
+    times = CollectiveTimes(PLAIN, str(size), "allreduce=ring", segment_bytes=WHOLE)
+    part = 240 / size
+    expected = (size - 1) * (2 * (1 + part * 0.25) + part * 0.125)
+    assert times.taken("allreduce", 240) == (pytest.approx(expected), "ring")
+
+
+def test_sizes_on_a_line_are_not_simulated(simulated):
+    times = CollectiveTimes(PLAIN, "4x2", "allreduce=recursive_doubling", segment_bytes=WHOLE)
+    sizes = [1000 * n + n * n for n in range(1, 40)]
+    del simulated[:]
+    times.learn(("allreduce", nbytes) for nbytes in sizes)
+    assert len(simulated) == 3
+    exact = CollectiveTimes(PLAIN, "4x2", "allreduce=recursive_doubling", segment_bytes=WHOLE)
+    for nbytes in sizes:
+        assert times.taken("allreduce", nbytes).seconds == pytest.approx(
+            exact.taken("allreduce", nbytes).seconds, rel=1e-9)
+
+
+def test_where_segments_bend_the_line_sizes_are_exact_all_the_same(simulated):
+    sizes = [1 << 20, 2 << 20, 3 << 20, 5 << 20, 7 << 20, 11 << 20, 13 << 20, 25 << 20]
+    times = CollectiveTimes("hdr", "2x2")
+    del simulated[:]
+    times.learn(("allreduce", nbytes) for nbytes in sizes)
+    for nbytes in sizes:
+        assert times.taken("allreduce", nbytes) == CollectiveTimes("hdr", "2x2").taken(
+            "allreduce", nbytes)
+
+
+def test_the_fastest_counts(simulated):
+    best = CollectiveTimes("hdr", "4x4")
+    found = best.taken("allreduce", 1 << 20)
+    others = [CollectiveTimes("hdr", "4x4", f"allreduce={name}").taken("allreduce", 1 << 20)
+              for name in collective_times.CANDIDATES["allreduce"]]
+    assert found == min(others) and len({other.seconds for other in others}) > 1
+    before = len(simulated)
+    assert best.taken("allreduce", 1 << 20) == found and len(simulated) == before
+
+
+def test_an_alltoall_of_very_many_ranks_is_a_line_through_two_sizes(simulated, monkeypatch):
+    monkeypatch.setitem(collective_times.UNCHECKED, "alltoall", 8)
+    sizes = [1000 * n for n in range(1, 10)]
+    for topology, count in (("4x2", 3), ("4x4", 2)):
+        times = CollectiveTimes(PLAIN, topology, "alltoall=two_phase", segment_bytes=WHOLE)
+        del simulated[:]
+        times.learn(("alltoall", nbytes) for nbytes in sizes)
+        assert len(simulated) == count
+        exact = CollectiveTimes(PLAIN, topology, "alltoall=two_phase", segment_bytes=WHOLE)
+        for nbytes in sizes:
+            assert times.taken("alltoall", nbytes).seconds == pytest.approx(
+                exact.taken("alltoall", nbytes).seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("topology", ["1", "1x1"])
+def test_one_rank_has_nothing_to_send(topology):
+    assert CollectiveTimes(PLAIN, topology).taken("allreduce", 100) == (0.0, "")
+
+
+def test_no_bytes_take_no_time():
+    times = CollectiveTimes(PLAIN, "4")
+    times.learn([("allreduce", 0), ("allreduce", 0.0)])
+    assert times.taken("allreduce", 0) == (0.0, "")
+
+
+@pytest.mark.parametrize("topology", ["2", "3", "5", "7x3", "1x8", "2x(1,3)", "129"])
+@pytest.mark.parametrize("collective", collective_times.CANDIDATES)
+def test_every_layout_has_a_candidate(collective, topology):
+    if "(" in topology:
+        topology = "2,3"
+    taken = CollectiveTimes("hdr", topology).taken(collective, 1 << 16)
+    assert taken.seconds > 0 and taken.algorithm in collective_times.CANDIDATES[collective]
+
+
+def test_another_machine_forgets():
+    times = CollectiveTimes(PLAIN, "4")
+    slow = times.taken("allreduce", 1000)
+    assert times.on("hdr").taken("allreduce", 1000).seconds < slow.seconds
+    assert times.on("hdr").machine.name == "hdr"
+
+
+@pytest.mark.parametrize("machine, algorithm, problem", [
+    ("hdrr", "", "hdrr"), ("hdr", "allreduce=native", "the MPI library's own cannot be simulated"),
+    ("hdr", "allreduce=rign", "no algorithm 'rign'"), ("hdr", "ring", "'ring' is unknown")])
+def test_what_cannot_be_used(machine, algorithm, problem):
+    with pytest.raises(ArgumentError, match=problem):
+        CollectiveTimes(machine, "2", algorithm)

@@ -1,0 +1,72 @@
+"""Models from files and profiles: what is read, and what is refused."""
+
+import json
+
+import pytest
+
+from hpccoll.errors import ArgumentError
+from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.steps.model import StepModel, from_profile, read
+
+ARRAYS = [{"name": "a", "shape": [2, 3], "dtype": "float32", "itemsize": 4},
+          {"name": "b", "shape": [], "dtype": "bfloat16", "itemsize": 2}]
+PROFILE = {"arrays": ARRAYS, "ready_seconds": [0.5, 0.25], "backward_seconds": 0.75}
+
+
+def test_what_an_exchange_recorded():
+    model = from_profile(PROFILE)
+    assert model == StepModel(
+        "recorded", (ArraySpec("a", (2, 3)), ArraySpec("b", (), "bfloat16", 2)), (0.5, 0.25), 0.75,
+        source="recorded by exchange.profile()")
+    assert model.nbytes == 26 and model.count == 7 and model.order == (1, 0)
+
+
+def test_arrays_of_one_instant_go_from_last_to_first():
+    model = from_profile({**PROFILE, "ready_seconds": [0.5, 0.5]})
+    assert model.order == (1, 0)
+
+
+def test_a_file_has_the_name_of_its_model(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(PROFILE))
+    assert read(path).name == "mine"
+
+
+def test_another_device():
+    model = from_profile({**PROFILE, "forward_seconds": 0.25, "optimizer_seconds": 1}).scaled(2)
+    assert (model.forward, model.ready, model.backward, model.optimizer) == (0.5, (1, 0.5), 1.5, 2)
+    assert model.source.endswith("times x 2")
+
+
+@pytest.mark.parametrize("change, problem", [
+    ({"arrays": []}, "arrays: expected a list of at least one array"),
+    ({"arrays": ARRAYS[:1] * 2}, "arrays: two of them have one name"),
+    ({"arrays": [{"name": "a"}] * 2}, r"arrays\[0\]: expected name, shape, dtype and itemsize"),
+    ({"arrays": [{**ARRAYS[0], "shape": [-1]}, ARRAYS[1]]}, "must be whole numbers"),
+    ({"arrays": [ARRAYS[0], {**ARRAYS[1], "itemsize": 0}]}, r"arrays\[1\]: shape and itemsize"),
+    ({"ready_seconds": [0.5]}, "ready_seconds: expected a list of 2 times"),
+    ({"ready_seconds": [0.5, None]}, r"ready_seconds\[1\]: expected a number, 0 or more, got None"),
+    ({"ready_seconds": [0.5, float("nan")]}, r"ready_seconds\[1\]: expected a number"),
+    ({"backward_seconds": 0.3}, "must lie between forward_seconds and backward_seconds"),
+    ({"forward_seconds": 0.3}, "must lie between"),
+    ({"optimizer_seconds": -1}, "optimizer_seconds: expected a number"),
+    ({"batch": 3}, "has an unknown field batch; known are arrays, ready_seconds")])
+def test_what_is_no_profile(change, problem):
+    with pytest.raises(ArgumentError, match=problem) as caught:
+        from_profile({**PROFILE, **change})
+    assert str(caught.value).startswith("model: profile: ")
+
+
+@pytest.mark.parametrize("field", PROFILE)
+def test_a_field_that_is_missing(field):
+    with pytest.raises(ArgumentError, match=f"lacks the field {field}"):
+        from_profile({name: value for name, value in PROFILE.items() if name != field})
+
+
+@pytest.mark.parametrize("text, problem", [
+    ("{", "is no JSON"), ("3", "expected an object with the fields arrays, ready_seconds")])
+def test_files_of_another_kind(text, problem, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match=problem):
+        read(path)

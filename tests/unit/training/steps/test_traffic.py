@@ -1,0 +1,97 @@
+"""What a bucket sends: bytes on the wire are those of the scheme, dealt out to its collectives."""
+
+import pytest
+
+from hpccoll.training.buckets import ArraySpec, plan_buckets
+from hpccoll.training.steps import traffic
+from hpccoll.training.steps.traffic import Traffic, TrafficPart
+from hpccoll.training.trace import COMPRESS, FLIGHT
+
+SPECS = [ArraySpec("a", (60, 50)), ArraySpec("b", (1000,))]
+[BUCKET] = plan_buckets(SPECS, 1 << 20, 1 << 20)
+NBYTES = 16000
+
+
+class Made:
+    """A scheme that sends a number of bytes, and remembers what it was asked."""
+
+    def __init__(self, name, wire, dense=False):
+        self.name, self.wire, self.dense = name, wire, dense
+
+    def wire_bytes(self, shapes, size, step=None):
+        self.asked = shapes, size
+        return self.wire
+
+
+class Clock:
+    """A second for each thousand bytes."""
+
+    def taken(self, collective, nbytes):
+        return nbytes / 1000, f"{collective}!"
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+def test_without_a_scheme_all_bytes_are_allreduced(size):
+    found = traffic.gradients(BUCKET, SPECS, None, 0, size)
+    [(name, nbytes)] = found.collectives
+    assert (name, found.compressed) == ("allreduce", 0) and nbytes == pytest.approx(NBYTES)
+    assert found.wire_bytes == pytest.approx(2 * NBYTES * (size - 1) / size)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("size", [2, 7])
+def test_zero_sends_half_down_and_half_up(stage, size):
+    down = traffic.gradients(BUCKET, SPECS, None, stage, size)
+    up = traffic.parameters(BUCKET, size)
+    assert [name for name, _ in (*down.collectives, *up.collectives)] == [
+        "reduce_scatter", "allgather"]
+    for found in (down, up):
+        assert found.collectives[0][1] == pytest.approx(NBYTES)
+        assert found.wire_bytes == pytest.approx(NBYTES * (size - 1) / size)
+
+
+@pytest.mark.parametrize("name, collectives", [
+    ("bf16", ["allreduce"]), ("randomk", ["allreduce"]), ("onebit", ["alltoall", "allgather"]),
+    ("topk", ["allgather"]), ("powersgd", ["allreduce"] * 2), ("new", ["allreduce"])])
+@pytest.mark.parametrize("size", [2, 5, 64])
+def test_a_scheme_sends_its_bytes_by_its_collectives(name, collectives, size):
+    scheme = Made(name, 960.0)
+    found = traffic.gradients(BUCKET, SPECS, scheme, 0, size)
+    assert [each for each, _ in found.collectives] == collectives
+    sent = sum(nbytes * (size - 1) / size * (2 if each == "allreduce" else 1)
+               for each, nbytes in found.collectives)
+    assert sent == pytest.approx(960) == found.wire_bytes
+    assert scheme.asked == ([(1000,), (60, 50)], size), "in the order of the bucket"
+    assert found.compressed == NBYTES
+
+
+def test_few_elements_that_are_no_fewer_bytes_travel_as_all_of_them():
+    wire = 2 * NBYTES * 3 / 4
+    found = traffic.gradients(BUCKET, SPECS, Made("topk", wire), 0, 4)
+    assert found.collectives == (("allreduce", pytest.approx(NBYTES)),)
+
+
+def test_a_dense_scheme_halves_both_ways_of_zero_down():
+    found = traffic.gradients(BUCKET, SPECS, Made("bf16", 12000.0, dense=True), 2, 4)
+    assert found.collectives == (("reduce_scatter", 8000.0),) and found.wire_bytes == 6000
+
+
+@pytest.mark.parametrize("scheme", [None, Made("onebit", 960.0)])
+def test_one_rank_sends_nothing(scheme):
+    assert traffic.gradients(BUCKET, SPECS, scheme, 0, 1) == Traffic((), 0.0)
+    assert traffic.parameters(BUCKET, 1) == Traffic((), 0.0)
+
+
+def test_half_of_compressing_comes_before_and_half_after():
+    moved = Traffic((("alltoall", 2000.0), ("allgather", 1000.0)), 960.0, 16000.0)
+    assert traffic.parts(moved, Clock(), 1 / 4000) == (
+        TrafficPart(COMPRESS, 2.0), TrafficPart(FLIGHT, 2.0, "alltoall!"),
+        TrafficPart(FLIGHT, 1.0, "allgather!"), TrafficPart(COMPRESS, 2.0))
+    assert [part.phase for part in traffic.parts(moved, Clock(), 0.0)] == [FLIGHT, FLIGHT]
+
+
+def test_a_measured_rate_wins_over_passes_through_memory():
+    assert traffic.compress_seconds(None, 0.5, 4.0) == 0
+    assert traffic.compress_seconds(Made("bf16", 0), 0.5) == 1.0
+    assert traffic.compress_seconds(Made("bf16", 0), 0.5, 4.0) == 0.25
+    assert traffic.compress_seconds(Made("new", 0), 0.5) == 0.5 * traffic.USUAL_PASSES

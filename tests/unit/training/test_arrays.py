@@ -1,0 +1,90 @@
+"""Arrays of any kind, seen without a copy where that can be."""
+
+import array
+
+import numpy
+import pytest
+
+from hpccoll.errors import ArgumentTypeError
+from hpccoll.training.arrays import dtype_of, seen, spec_of, specs_of, writable
+from hpccoll.training.buckets import ArraySpec
+
+
+class Exporter:
+    """Shares its memory through DLPack, as tensors of a framework do."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+
+class Copier(Exporter):
+    """Gives ``numpy.asarray`` a copy: what is written there would be lost."""
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values.copy()
+
+
+def test_shared_memory_is_written():
+    values = numpy.zeros(3)
+    view = seen(Exporter(values))
+    assert writable(view)
+    view[...] = 5
+    assert values.tolist() == [5, 5, 5]
+    assert seen(values) is values
+    assert writable(seen(array.array("d", [1, 2])))
+
+
+def test_what_is_a_copy_or_read_only_is_not_written():
+    assert not writable(seen(Copier(numpy.zeros(3))))
+    values = numpy.zeros(3)
+    values.flags.writeable = False
+    assert not writable(seen(values))
+    assert not writable(seen(numpy.frombuffer(bytes(8), "f8")))
+
+
+@pytest.mark.parametrize("bad", [
+    [1.0], 1.0, numpy.array(["text"]), numpy.array([None]), numpy.zeros(2, ">f4"), object(),
+    numpy.zeros(2, "M8[s]")])
+def test_what_cannot_be_exchanged_is_refused_by_name(bad):
+    with pytest.raises(ArgumentTypeError, match="weights"):
+        seen(bad, "weights")
+
+
+def test_specifications():
+    assert spec_of("w", numpy.zeros((2, 3), "f4")) == ArraySpec("w", (2, 3), "float32", 4)
+    declared = ArraySpec("x", (5,))
+    assert spec_of("ignored", declared) is declared
+    assert [spec.name for spec in specs_of([numpy.zeros(1), numpy.zeros(2)])] == ["0", "1"]
+    with pytest.raises(ValueError):
+        specs_of([numpy.zeros(1)], ["a", "b"])
+
+
+def test_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    spec = spec_of("w", numpy.zeros(3, ml_dtypes.bfloat16))
+    assert (spec.dtype, spec.itemsize) == ("bfloat16", 2)
+    assert dtype_of("bfloat16") == ml_dtypes.bfloat16 and dtype_of("float64") == numpy.float64
+
+
+def test_jax_arrays_are_seen_and_not_written():
+    jax = pytest.importorskip("jax")
+    view = seen(jax.numpy.arange(3.0))
+    assert view.tolist() == [0, 1, 2] and not writable(view)
+
+
+def test_torch_tensors_are_written():
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(3)
+    seen(tensor)[...] = 2
+    assert tensor.tolist() == [2, 2, 2]
+    with pytest.raises(ArgumentTypeError):
+        seen(torch.zeros(3, requires_grad=True), "w")
