@@ -1,0 +1,217 @@
+"""The collective operations of ``torch.distributed``, as calls of a communicator.
+
+Each is a function that runs to its end on the calling thread. Tensors may be views, not
+contiguous, or empty; results are rounded as the communicator rounds them, 16-bit floats once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from hpccoll import Comm
+from hpccoll.errors import ArgumentError
+from hpccoll.torch.operators import TorchOperator
+from hpccoll.torch.tensors import dense, joined, memory, overlap, split_back, values
+
+Tensors = Sequence[torch.Tensor]
+
+
+def allreduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None:
+    """Combine every rank's tensor on every rank, in place."""
+    whole = dense(tensor)
+    operator.before(whole)
+    comm.Allreduce(MPI.IN_PLACE, values(whole), operator.mpi)
+    operator.after(whole, comm.size)
+    _store(whole, tensor)
+
+
+def allreduce_coalesced(comm: Comm, tensors: Tensors, operators: Sequence[TorchOperator]) -> None:
+    """Combine several tensors, in place, with one message for all of a type."""
+    kinds = {tensor.dtype: operator for tensor, operator in zip(tensors, operators, strict=True)}
+    for dtype, operator in kinds.items():
+        same = [tensor for tensor in tensors if tensor.dtype is dtype]
+        flat = joined([dense(tensor) for tensor in same])
+        allreduce(comm, flat, operator)
+        split_back(flat, [tensor.detach() for tensor in same])
+
+
+def reduce(comm: Comm, tensor: torch.Tensor, operator: TorchOperator, root: int) -> None:
+    """Combine every rank's tensor at the root, in place; the others' stay as they are."""
+    whole = dense(tensor)
+    if comm.rank != root:
+        if operator.factor is not None:
+            whole = whole.clone()
+            operator.before(whole)
+        comm.Reduce(values(whole), None, operator.mpi, root)
+        return
+    operator.before(whole)
+    comm.Reduce(MPI.IN_PLACE, values(whole), operator.mpi, root)
+    operator.after(whole, comm.size)
+    _store(whole, tensor)
+
+
+def broadcast(comm: Comm, tensor: torch.Tensor, root: int) -> None:
+    """Copy the root's tensor to all ranks."""
+    whole = dense(tensor)
+    comm.Bcast(memory(whole), root)
+    if comm.rank != root:
+        _store(whole, tensor)
+
+
+def all_gather_single(comm: Comm, output: torch.Tensor, source: torch.Tensor) -> None:
+    """Collect equal tensors of all ranks in one; ``source`` may be this rank's part of it.
+
+    Raises:
+        ArgumentError: the output is not as large as all inputs.
+    """
+    if output.numel() != comm.size * source.numel() or output.dtype is not source.dtype:
+        raise ArgumentError("output", f"has {output.numel()} elements of {output.dtype}, for "
+                            f"{comm.size} times {source.numel()} of {source.dtype}")
+    whole, mine = dense(output), dense(source)
+    given: Any = memory(mine)
+    if overlap(whole, mine):
+        # FSDP gathers in place.
+        own = whole.data_ptr() + comm.rank * mine.nbytes == mine.data_ptr()
+        given = MPI.IN_PLACE if own else given.copy()
+    comm.Allgather(given, memory(whole))
+    _store(whole, output)
+
+
+def all_gather(comm: Comm, outputs: Tensors, source: torch.Tensor) -> None:
+    """Collect tensors, of any size, of all ranks; every rank knows all sizes."""
+    whole = joined([dense(output) for output in outputs], fill=False)
+    counts = [output.nbytes for output in outputs]
+    mine = dense(source)
+    if counts[comm.rank] != mine.nbytes:
+        raise ArgumentError("tensor_list", f"has {counts[comm.rank]} bytes for this rank's tensor "
+                                           f"of {mine.nbytes}")
+    given = memory(mine).copy() if overlap(whole, mine) else memory(mine)
+    if len(set(counts)) == 1:
+        comm.Allgather(given, memory(whole))
+    else:
+        comm.Allgatherv(_octets(mine, given), [_octets(whole), counts])
+    split_back(whole, [output.detach() for output in outputs])
+
+
+def gather(comm: Comm, outputs: Tensors, source: torch.Tensor, root: int) -> None:
+    """Collect equal tensors of all ranks at the root."""
+    mine = memory(dense(source))
+    if comm.rank != root:
+        comm.Gather(mine, None, root)
+        return
+    whole = joined([dense(output) for output in outputs], fill=False)
+    if overlap(whole, dense(source)):
+        mine = mine.copy()
+    comm.Gather(mine, memory(whole), root)
+    split_back(whole, [output.detach() for output in outputs])
+
+
+def scatter(comm: Comm, output: torch.Tensor, sources: Tensors, root: int) -> None:
+    """Deal the root's equal tensors out."""
+    whole = dense(output)
+    mine: Any = memory(whole)
+    if comm.rank != root:
+        comm.Scatter(None, mine, root)
+    else:
+        flat = joined([dense(source) for source in sources])
+        comm.Scatter(memory(flat.clone() if overlap(flat, whole) else flat), mine, root)
+    _store(whole, output)
+
+
+def reduce_scatter_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
+                          operator: TorchOperator) -> None:
+    """Combine every rank's tensor, and give each rank one of as many equal parts.
+
+    Raises:
+        ArgumentError: the input is not as large as all outputs.
+    """
+    if source.numel() != comm.size * output.numel() or output.dtype is not source.dtype:
+        raise ArgumentError("input", f"has {source.numel()} elements of {source.dtype}, for "
+                            f"{comm.size} times {output.numel()} of {output.dtype}")
+    whole, mine = dense(output), dense(source)
+    if operator.factor is not None or overlap(whole, mine):
+        mine = mine.clone()
+        operator.before(mine)
+    comm.Reduce_scatter_block(values(mine), values(whole), operator.mpi)
+    operator.after(whole, comm.size)
+    _store(whole, output)
+
+
+def reduce_scatter(comm: Comm, output: torch.Tensor, sources: Tensors, operator: TorchOperator
+                   ) -> None:
+    """Combine tensors of any size, one for each rank."""
+    flat = joined([dense(source) for source in sources])
+    counts = [source.numel() for source in sources]
+    if len(set(counts)) == 1:
+        reduce_scatter_single(comm, output, flat, operator)
+        return
+    whole = dense(output)
+    if operator.factor is not None or overlap(whole, flat):
+        flat = flat.clone()
+        operator.before(flat)
+    comm.Reduce_scatter(values(flat), values(whole), counts, operator.mpi)
+    operator.after(whole, comm.size)
+    _store(whole, output)
+
+
+def all_to_all_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
+                      output_splits: Sequence[int], input_splits: Sequence[int]) -> None:
+    """Send a part of the tensor to every rank: equal parts, or rows as the splits say.
+
+    Raises:
+        ArgumentError: the rows cannot be dealt out like that.
+    """
+    whole, mine = dense(output), dense(source)
+    if overlap(whole, mine):
+        mine = mine.clone()
+    if not output_splits and not input_splits and output.numel() == source.numel():
+        if len(source) % comm.size:
+            raise ArgumentError("input", f"has {len(source)} rows, not a multiple of {comm.size}",
+                                "give input_split_sizes and output_split_sizes")
+        comm.Alltoall(memory(mine), memory(whole))
+    else:
+        comm.Alltoallv([_octets(mine), _bytes(mine, input_splits, comm.size, "input")],
+                       [_octets(whole), _bytes(whole, output_splits, comm.size, "output")])
+    _store(whole, output)
+
+
+def all_to_all(comm: Comm, outputs: Tensors, sources: Tensors) -> None:
+    """Send a tensor, of any size, to every rank."""
+    flat = joined([dense(source) for source in sources])
+    whole = joined([dense(output) for output in outputs], fill=False)
+    if overlap(flat, whole):
+        flat = flat.clone()
+    sent, got = ([tensor.nbytes for tensor in tensors] for tensors in (sources, outputs))
+    comm.Alltoallv([_octets(flat), sent], [_octets(whole), got])
+    split_back(whole, [output.detach() for output in outputs])
+
+
+def _store(whole: torch.Tensor, tensor: torch.Tensor) -> None:
+    """Copy a result to where it belongs, unless it is there."""
+    if whole is not tensor and (whole.data_ptr() != tensor.data_ptr()
+                                or not tensor.is_contiguous()):
+        tensor.detach().copy_(whole)
+
+
+def _octets(tensor: torch.Tensor, array: Any = None) -> Any:
+    """The memory of a dense tensor as bytes."""
+    return (memory(tensor) if array is None else array).view("u1")
+
+
+def _bytes(tensor: torch.Tensor, splits: Sequence[int], size: int, argument: str) -> list[int]:
+    """Bytes of every rank's rows."""
+    rows = len(tensor)
+    if not splits:
+        if rows % size:
+            raise ArgumentError(argument, f"has {rows} rows, not a multiple of {size}",
+                                f"give {argument}_split_sizes")
+        splits = [rows // size] * size
+    if len(splits) != size or sum(splits) != rows or min(splits) < 0:
+        raise ArgumentError(f"{argument}_split_sizes", f"{list(splits)} are not {size} parts of "
+                                                       f"{rows} rows")
+    row = tensor.nbytes // rows if rows else 0
+    return [row * split for split in splits]

@@ -1,0 +1,111 @@
+"""Operations that derivatives go through.
+
+What a rank puts in changes the results of all ranks, so a derivative is a collective operation
+too: that of a sum is the sum, of a gather the reduce-scatter, of a broadcast the reduction to its
+root, of an exchange the exchange backwards. It is the derivative of the sum of all ranks' losses,
+as in Horovod. Every rank goes backward through the same operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from hpccoll.torch import begin
+from hpccoll.torch.begin import AVERAGE, SUM, How, names
+from hpccoll.torch.line import together
+from hpccoll.torch.processes import ProcessSet
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+class AllreduceFunction(torch.autograd.Function):
+    """Reductions of a group."""
+
+    @staticmethod
+    def forward(ctx: Any, how: How, name: str | None, process_set: ProcessSet,
+                *tensors: torch.Tensor) -> Tensors:
+        ctx.how, ctx.process_set = how, process_set
+        copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
+        return tuple(together([begin.reduce(copy, each, how, process_set)
+                               for copy, each in zip(copies, names(name, len(copies)))]).wait())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        ctx.how.check_derivative()
+        return None, None, None, *AllreduceFunction.apply(ctx.how, None, ctx.process_set,
+                                                          *gradients)
+
+
+class AllgatherFunction(torch.autograd.Function):
+    """Gathered rows of a group."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
+                ) -> Tensors:
+        found = together([begin.gather(tensor, each, process_set)
+                          for tensor, each in zip(tensors, names(name, len(tensors)))]).wait()
+        ctx.rows, ctx.process_set = [rows for _, rows in found], process_set
+        return tuple(result for result, _ in found)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        parts = [ReduceScatterFunction.apply(How(SUM), None, ctx.process_set, rows, gradient)[0]
+                 for rows, gradient in zip(ctx.rows, gradients)]
+        return None, None, *parts
+
+
+class ReduceScatterFunction(torch.autograd.Function):
+    """Reduced rows of a group, of which every rank gets its own."""
+
+    @staticmethod
+    def forward(ctx: Any, how: How, name: str | None, process_set: ProcessSet,
+                rows: Sequence[int] | None, *tensors: torch.Tensor) -> Tensors:
+        ctx.how, ctx.process_set = how, process_set
+        return tuple(together([begin.scatter(tensor, rows, each, how, process_set)
+                               for tensor, each in zip(tensors, names(name, len(tensors)))]).wait())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        how = ctx.how
+        how.check_derivative()
+        divisor = ctx.process_set.size() if how.op == AVERAGE else 1
+        scaled = [gradient * (how.prescale * how.postscale) / divisor for gradient in gradients]
+        return None, None, None, None, *AllgatherFunction.apply(None, ctx.process_set, *scaled)
+
+
+class BroadcastFunction(torch.autograd.Function):
+    """The root's values."""
+
+    @staticmethod
+    def forward(ctx: Any, root: int, name: str | None, process_set: ProcessSet,
+                tensor: torch.Tensor) -> torch.Tensor:
+        ctx.root, ctx.process_set = root, process_set
+        return begin.share(tensor.clone(), root, name, process_set).wait()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
+        total, = AllreduceFunction.apply(How(SUM), None, ctx.process_set, gradient)
+        return None, None, None, (total if ctx.process_set.rank() == ctx.root
+                                  else torch.zeros_like(total))
+
+
+class AlltoallFunction(torch.autograd.Function):
+    """Rows sent to every rank: those that came, and how many from each."""
+
+    @staticmethod
+    def forward(ctx: Any, splits: Sequence[int] | None, name: str | None,
+                process_set: ProcessSet, tensor: torch.Tensor
+                ) -> tuple[torch.Tensor, torch.Tensor]:
+        result, ctx.came = begin.spread(tensor, splits, name, process_set).wait()
+        ctx.process_set = process_set
+        counts = torch.tensor(ctx.came, dtype=torch.int32)
+        ctx.mark_non_differentiable(counts)
+        return result, counts
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[Any, ...]:
+        back, _ = AlltoallFunction.apply(ctx.came, None, ctx.process_set, gradient)
+        return None, None, None, back

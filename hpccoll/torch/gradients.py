@@ -1,0 +1,271 @@
+"""Gradients of a model, exchanged while the backward pass computes the next ones.
+
+    backward --hook of each parameter--> Exchange.ready --synchronize()--> the same on every rank
+
+Parameters are exchanged in a fixed order, so nothing is negotiated. A parameter that a backward
+pass did not reach brings zeros; where no rank reached it, it keeps no gradient, so that weight
+decay and moments do what they do on one rank. What the exchange cannot know beforehand is agreed
+at the end of each step in one message of a few numbers: parameters that are new (the model has
+grown, or layers were unfrozen: they get an exchange of their own), and gradients that turned out
+to be sparse (from the next step on they travel as indices and values).
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+
+import numpy
+import torch
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError, ExchangeError
+from hpccoll.torch import operations
+from hpccoll.torch.functions import sparse_allreduce_async
+from hpccoll.torch.processes import ProcessSet
+from hpccoll.torch.tensors import dense, values
+from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from hpccoll.training.exchange import Exchange
+
+Parameter: TypeAlias = torch.Tensor
+#: What a gradient is on a rank, so that the largest is what it is on all.
+UNUSED, DENSE, SPARSE = range(3)
+
+
+class Wishes(NamedTuple):
+    """What a user asks for; see :func:`~hpccoll.torch.optimizer.DistributedOptimizer`."""
+
+    compress: Any = "none"
+    passes: int = 1
+    op: str = "average"
+    prescale: float = 1.0
+    postscale: float = 1.0
+    groups: int | Sequence[Sequence[Parameter]] | None = None
+    sparse_as_dense: bool = False
+
+
+class GradientExchange:
+    """The gradients of an optimizer's parameters.
+
+    Args:
+        listing: gives the parameters of the optimizer, whenever it is called.
+        names: of parameters; others are numbered.
+        wishes: how gradients are reduced.
+        process_set: the ranks.
+
+    Attributes:
+        passes: backward passes that make one step.
+        exchanges: what is running; the first one has all parameters from the beginning.
+    """
+
+    def __init__(self, listing: Callable[[], list[Parameter]], names: Mapping[Parameter, str],
+                 wishes: Wishes, process_set: ProcessSet):
+        self._listing, self._names = listing, dict(names)
+        self._wishes, self._process_set = wishes, process_set
+        self.passes = wishes.passes
+        self.exchanges: list[Exchange] = []
+        self._places: dict[Parameter, tuple[Exchange, int]] = {}
+        self._members: dict[int, list[Parameter]] = {}
+        self._sparse: dict[Parameter, None] = {}
+        self._seen: dict[Parameter, int] = {}
+        self._sent: dict[Parameter, int] = {}
+        self._hooks: dict[Parameter, Any] = {}
+        new = self._watch()
+        for group, limit in self._cut(new):
+            self._place(group, limit)
+        atexit.register(self._left)
+
+    @property
+    def under_way(self) -> bool:
+        """Tell whether gradients of this step are being exchanged."""
+        return bool(self._sent)
+
+    def close(self) -> None:
+        """End the exchanges and forget the parameters; in the middle of a step, on all ranks."""
+        atexit.unregister(self._left)
+        for hook in self._hooks.values():
+            hook.remove()
+        for exchange in self.exchanges:
+            exchange.close()
+        self._hooks.clear()
+        self.exchanges.clear()
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the other ranks that this one cannot go on; they raise ``RankFailed``."""
+        for exchange in self.exchanges:
+            exchange.fail(error)
+
+    def _left(self) -> None:
+        """The program ends; an error that nobody caught is why, and the others wait for it."""
+        error = getattr(sys, "last_value", None)
+        if error is not None:
+            self.fail(error)
+
+    # -- parameters --------------------------------------------------------------------------
+    def _watch(self) -> list[Parameter]:
+        """Put hooks on parameters that have none yet; return those."""
+        new = [each for each in self._listing() if each.requires_grad and each not in self._hooks]
+        for parameter in new:
+            self._names.setdefault(parameter, f"parameter.{len(self._hooks)}")
+            self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(self._arrived)
+        return new
+
+    def _cut(self, parameters: Sequence[Parameter]) -> Iterable[tuple[list[Parameter], int | None]]:
+        """Groups that travel together, and the bytes of their buckets where the user says it."""
+        groups, nbytes = self._wishes.groups, sum(each.nbytes for each in parameters)
+        if groups is None or isinstance(groups, int):
+            yield list(parameters), -(-nbytes // groups) if groups else None
+            return
+        rest = dict.fromkeys(parameters)
+        for group in groups:
+            for each in group:
+                if each not in rest:
+                    raise ArgumentError("groups", "a parameter is in two groups, or is none of the "
+                                        "optimizer's that need gradients")
+                del rest[each]
+            yield list(group), sum(each.nbytes for each in group)
+        if rest:
+            yield list(rest), None
+
+    def _place(self, parameters: Sequence[Parameter], bucket_bytes: int | None = None,
+               state: Any = None) -> None:
+        """Make an exchange for parameters; collective. It goes on from the state of another."""
+        if not parameters:
+            return
+        wishes, line = self._wishes, self._process_set.line
+        limit, first = ((BUCKET_BYTES, FIRST_BUCKET_BYTES) if bucket_bytes is None else
+                        (bucket_bytes, bucket_bytes))
+        exchange = line.run(operations.call(lambda: Exchange(
+            line.comm, [values(dense(each)) for each in parameters],
+            names=[self._names[each] for each in parameters], op=wishes.op,
+            prescale=wishes.prescale, postscale=wishes.postscale, compress=wishes.compress,
+            bucket_bytes=limit, first_bucket_bytes=first)))
+        if state is not None:
+            exchange.load(state)
+        self.exchanges.append(exchange)
+        self._members[id(exchange)] = list(parameters)
+        self._places.update((each, (exchange, index)) for index, each in enumerate(parameters))
+
+    # -- one step ----------------------------------------------------------------------------
+    def _arrived(self, parameter: Parameter) -> None:
+        """Autograd has added to a gradient."""
+        seen = self._seen[parameter] = self._seen.get(parameter, 0) + 1
+        if seen > self.passes:
+            self._raise(
+                f"the gradient of {self._names[parameter]!r} was computed more than {self.passes} "
+                "time(s) before step() or synchronize(); give DistributedOptimizer "
+                "backward_passes_per_step to accumulate gradients", self._names[parameter])
+        if seen == self.passes and parameter in self._places:
+            self._send(parameter)
+
+    def _raise(self, problem: str, *names: str) -> NoReturn:
+        """Raise an error, here and on the other ranks."""
+        rank = self._process_set.rank()
+        error = ExchangeError(f"on rank {rank}: {problem}", names, (rank,))
+        self.fail(error)
+        raise error
+
+    def check_idle(self) -> None:
+        """Raise if gradients of this step are being exchanged."""
+        if self._sent:
+            self._raise("zero_grad() came after backward() and before step() or synchronize(): the "
+                        "gradients are under way")
+
+    def _send(self, parameter: Parameter) -> None:
+        """Bring a gradient to its exchange."""
+        kind = UNUSED if parameter.grad is None else DENSE
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        elif parameter.grad.layout is not torch.strided:
+            kind = DENSE if self._wishes.sparse_as_dense else SPARSE
+            parameter.grad = parameter.grad.to_dense()
+        if not parameter.grad.is_contiguous():
+            parameter.grad = parameter.grad.contiguous()
+        exchange, index = self._places[parameter]
+        self._sent[parameter] = kind
+        exchange.ready(index, values(parameter.grad))
+
+    def synchronize(self) -> None:
+        """Wait until all gradients are reduced; every rank calls it.
+
+        Raises:
+            ExchangeError: ranks have different parameters, or one of them has failed.
+        """
+        self._reduce(self.exchanges)
+        for parameter in self._sparse:
+            self._reduce_sparse(parameter)
+        new = self._watch()
+        unusual = self._agree(new)
+        if new:
+            self._place(new)
+            self._reduce(self.exchanges[-1:])
+        if unusual:
+            kinds = self._most([self._sent[each] for each in self._places])
+            of = {kind: [each for each, found in zip(self._places, kinds) if found == kind]
+                  for kind in (UNUSED, SPARSE)}
+            for parameter in of[UNUSED]:
+                parameter.grad = None
+            self._move_out(of[SPARSE])
+        self._sent.clear()
+        self._seen.clear()
+
+    def _reduce(self, exchanges: Sequence[Exchange]) -> None:
+        """End the step of exchanges."""
+        for exchange in exchanges:
+            for parameter in self._members[id(exchange)]:
+                if parameter not in self._sent:
+                    self._send(parameter)
+        for exchange in exchanges:
+            exchange.wait()
+
+    def _agree(self, new: Sequence[Parameter]) -> bool:
+        """Check that all ranks have as many parameters; tell whether a gradient is unusual on any.
+
+        Raises:
+            ExchangeError: they have not; on all ranks.
+        """
+        unusual = any(kind != DENSE for kind in self._sent.values()) or any(
+            each.grad is None or each.grad.layout is not torch.strided for each in new)
+        known = len(self._places)
+        facts = self._most([known, -known, len(new), -len(new), unusual])
+        if facts[0] != -facts[1] or facts[2] != -facts[3]:
+            line = self._process_set.line
+            counts = line.run(operations.call(lambda: line.comm.allgather(known + len(new))))
+            raise ExchangeError("ranks have different parameters: " + ", ".join(
+                f"rank {rank} has {count}" for rank, count in enumerate(counts))
+                + "; a model grows on all ranks in the same step")
+        return bool(facts[4])
+
+    def _most(self, numbers: Sequence[int]) -> list[int]:
+        """The largest of all ranks' numbers."""
+        line, largest = self._process_set.line, numpy.array(numbers, dtype="i8")
+
+        def steps() -> operations.Operation:
+            yield line.comm.Iallreduce(MPI.IN_PLACE, largest, MPI.MAX)
+
+        line.run(steps())
+        return largest.tolist()
+
+    # -- sparse gradients --------------------------------------------------------------------
+    def _reduce_sparse(self, parameter: Parameter) -> None:
+        wishes = self._wishes
+        mine = parameter.grad if parameter.grad is not None else torch.sparse_coo_tensor(
+            size=parameter.shape, dtype=parameter.dtype)
+        mine = mine if mine.layout is torch.sparse_coo else mine.to_sparse()
+        total = sparse_allreduce_async(mine, self._names[parameter], wishes.op,
+                                       self._process_set).wait()
+        # A gradient that no rank has stays none.
+        parameter.grad = total if total._nnz() else None
+
+    def _move_out(self, sparse: Sequence[Parameter]) -> None:
+        """Take parameters with sparse gradients out of their exchanges; collective."""
+        self._sparse.update(dict.fromkeys(sparse))
+        for exchange in list(dict.fromkeys(self._places[each][0] for each in sparse)):
+            state, members = exchange.state(), self._members.pop(id(exchange))
+            self.exchanges.remove(exchange)
+            exchange.close()
+            for each in members:
+                del self._places[each]
+            self._place([each for each in members if each not in self._sparse], state=state)

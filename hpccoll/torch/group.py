@@ -1,0 +1,307 @@
+"""The process group: every operation of ``torch.distributed`` on one private communicator.
+
+    dist.all_reduce(t)                  inline, on the caller's thread    collectives
+    dist.all_reduce(t, async_op=True)   the group's lane                  lane
+    dist.isend(t, 1)                    at once, any number               peers
+
+A call that is not asynchronous runs at once, with nothing made for it: no object, no message to
+another thread. If asynchronous ones are under way it waits for its turn: calls of a group run in
+the order of issue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from mpi4py import MPI
+from torch.distributed import ProcessGroup
+
+from hpccoll import Comm
+from hpccoll.errors import ProcessGroupError
+from hpccoll.torch import collectives
+from hpccoll.torch.arrivals import Arrivals
+from hpccoll.torch.lane import Lane
+from hpccoll.torch.operators import operator_of
+from hpccoll.torch.peers import Peers
+from hpccoll.torch.registered import Registered
+from hpccoll.torch.watchdog import WATCHDOG
+from hpccoll.torch.work import FINISHED, CoalescedWork, GroupWork
+
+Tensors = Sequence[torch.Tensor]
+#: Name of the backend.
+NAME = "hpccoll"
+
+
+class Group(ProcessGroup):
+    """A process group on an MPI communicator.
+
+    Args:
+        comm: of the members, in the order of their ranks; the group frees it.
+        store: of torch, for this group.
+        title: the group's name.
+        timeout: how long a call may take. When it is over, ``wait()`` raises a ``GroupTimeout``; a
+            call that is not asynchronous ends the job.
+    """
+
+    def __init__(self, comm: Comm, store: Any, title: str, timeout: timedelta):
+        super().__init__(comm.rank, comm.size)
+        self.comm, self.store, self.title = comm, store, title
+        self.seconds = timeout.total_seconds()
+        self.arrivals = Arrivals(comm)
+        self.lane = Lane(f"hpccoll group {title}", self.arrivals)
+        self.peers = Peers(MPI.Intracomm(comm).Dup(), f"group {title}")
+        self.registered = Registered(comm)
+        self.issued = 0
+        self.error: BaseException | None = None
+        self._name, self._description = title, ""
+        self._devices = ["cpu", *(["cuda"] if torch.cuda.is_available() and find_spec("cupy")
+                                  else [])]
+        self._coalesced: list[Any] | None = None
+        WATCHDOG.watch(self)
+
+    # -- issuing -----------------------------------------------------------------------------
+    def _issue(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
+        """Run a call, or queue it."""
+        self.issued += 1
+        if self.error is not None:
+            raise self.error
+        lane = self.lane
+        if not getattr(options, "asyncOp", True) and not lane.queue:
+            lane.since, lane.inline = time.monotonic(), name
+            self.arrivals.mine[0] = self.issued
+            try:
+                run()
+            finally:
+                lane.inline = ""
+            return FINISHED
+        work = GroupWork(self._describe(name), run, tensors, self._seconds(options))
+        work.number = self.issued
+        work.give_up = self._give_up
+        lane.put(work)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _describe(self, name: str) -> str:
+        return f"{name}, call {self.issued} of group {self.title} on rank {self.comm.rank},"
+
+    def _seconds(self, options: Any) -> float:
+        given = getattr(options, "timeout", None)
+        return given.total_seconds() if given is not None and given > timedelta(0) else self.seconds
+
+    def _give_up(self, work: GroupWork) -> None:
+        self.error = ProcessGroupError(f"group {self.title} cannot be used any more: {work.error}")
+
+    def late(self, now: float) -> str:
+        """The call that has been running on a thread of the user's for too long."""
+        name, since = self.lane.inline, self.lane.since
+        return self._describe(name) if name and now - since > self.seconds else ""
+
+    # -- collectives -------------------------------------------------------------------------
+    def allreduce(self, tensors: Tensors, opts: Any) -> Any:
+        tensor = tensors[0]
+        operator = operator_of(opts.reduceOp, tensor.dtype)
+        return self._issue("allreduce", partial(collectives.allreduce, self.comm, tensor, operator),
+                           opts, tensors)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Any:
+        operators = [operator_of(opts.reduceOp, tensor.dtype) for tensor in tensors]
+        return self._issue("allreduce_coalesced", partial(
+            collectives.allreduce_coalesced, self.comm, list(tensors), operators), opts, tensors)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Any:
+        tensor = tensors[0]
+        operator = operator_of(opts.reduceOp, tensor.dtype)
+        return self._issue("reduce", partial(
+            collectives.reduce, self.comm, tensor, operator, opts.rootRank), opts, tensors)
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
+        return self._issue("broadcast", partial(
+            collectives.broadcast, self.comm, tensors[0], opts.rootRank), opts, tensors)
+
+    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> Any:
+        return self._issue("all_gather_single", partial(
+            collectives.all_gather_single, self.comm, output, source), opts, [output])
+
+    def all_gather_single_coalesced(self, outputs: Tensors, sources: Tensors, opts: Any) -> Any:
+        runs = [partial(collectives.all_gather_single, self.comm, output, source)
+                for output, source in zip(outputs, sources, strict=True)]
+        return self._issue("all_gather_single_coalesced", partial(_all, runs), opts, outputs)
+
+    def allgather(self, outputs: Sequence[Tensors], sources: Tensors, opts: Any) -> Any:
+        return self._issue("allgather", partial(
+            collectives.all_gather, self.comm, outputs[0], sources[0]), opts, outputs[0])
+
+    def allgather_coalesced(self, outputs: Sequence[Tensors], sources: Tensors, opts: Any) -> Any:
+        # outputs[rank][i] is rank's sources[i].
+        runs = [partial(collectives.all_gather, self.comm, [each[index] for each in outputs],
+                        source) for index, source in enumerate(sources)]
+        return self._issue("allgather_coalesced", partial(_all, runs), opts,
+                           [tensor for each in outputs for tensor in each])
+
+    def gather(self, outputs: Sequence[Tensors], sources: Tensors, opts: Any) -> Any:
+        collected = outputs[0] if outputs else []
+        return self._issue("gather", partial(
+            collectives.gather, self.comm, collected, sources[0], opts.rootRank), opts, collected)
+
+    def scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> Any:
+        return self._issue("scatter", partial(
+            collectives.scatter, self.comm, outputs[0], sources[0] if sources else [],
+            opts.rootRank), opts, outputs)
+
+    def reduce_scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> Any:
+        operator = operator_of(opts.reduceOp, outputs[0].dtype)
+        return self._issue("reduce_scatter", partial(
+            collectives.reduce_scatter, self.comm, outputs[0], sources[0], operator), opts, outputs)
+
+    def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> Any:
+        operator = operator_of(opts.reduceOp, output.dtype)
+        return self._issue("reduce_scatter_single", partial(
+            collectives.reduce_scatter_single, self.comm, output, source, operator), opts, [output])
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, sources: Tensors, opts: Any) -> Any:
+        runs = [partial(collectives.reduce_scatter_single, self.comm, output, source,
+                        operator_of(opts.reduceOp, output.dtype))
+                for output, source in zip(outputs, sources, strict=True)]
+        return self._issue("reduce_scatter_single_coalesced", partial(_all, runs), opts, outputs)
+
+    def all_to_all_single(self, output: torch.Tensor, source: torch.Tensor,
+                          output_splits: Sequence[int], input_splits: Sequence[int], opts: Any
+                          ) -> Any:
+        return self._issue("all_to_all_single", partial(
+            collectives.all_to_all_single, self.comm, output, source, output_splits, input_splits),
+            opts, [output])
+
+    def alltoall(self, outputs: Tensors, sources: Tensors, opts: Any) -> Any:
+        return self._issue("alltoall", partial(
+            collectives.all_to_all, self.comm, outputs, sources), opts, outputs)
+
+    def barrier(self, opts: Any = None) -> Any:
+        return self._issue("barrier", self.comm.Barrier, opts, [])
+
+    # What older versions call them.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    alltoall_base = all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # -- messages between two ranks ----------------------------------------------------------
+    def send(self, tensors: Tensors, dst: int, tag: int) -> GroupWork:
+        return self._message(self.peers.send(tensors[0], dst, tag, self.seconds))
+
+    def recv(self, tensors: Tensors, src: int, tag: int) -> GroupWork:
+        return self._message(self.peers.receive(tensors[0], src, tag, self.seconds))
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
+        return self._message(self.peers.receive(tensors[0], MPI.ANY_SOURCE, tag, self.seconds))
+
+    def _message(self, work: GroupWork) -> GroupWork:
+        work.give_up = self._give_up
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+                          ) -> None:
+        self.lane.drain()
+        self.peers.monitored_barrier(timeout.total_seconds() if timeout else self.seconds,
+                                     wait_all_ranks)
+
+    # -- calls issued as one -----------------------------------------------------------------
+    def start_coalescing(self, device: Any = None) -> None:
+        self._coalesced = []
+
+    def end_coalescing(self, device: Any = None) -> Any:
+        works, self._coalesced = self._coalesced or [], None
+        return CoalescedWork(works)
+
+    _start_coalescing, _end_coalescing = start_coalescing, end_coalescing
+
+    # -- what torch asks a group, and a backend ----------------------------------------------
+    supports_coalescing = supports_splitting = supports_time_estimate = False
+    supports_shrinking = supports_reconfigure = supports_window = False
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    name = _get_backend_name = getBackendName
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(name) for name in self._devices]
+
+    def _get_backend(self, device: Any) -> Group:
+        return self
+
+    # A group without a backend of C++ does not keep its name.
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    @property
+    def group_desc(self) -> str:
+        return self._description
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def get_group_store(self) -> Any:
+        return self.store
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.issued
+
+    def _set_sequence_number_for_group(self) -> None:
+        self.issued = 0
+
+    def _has_hooks(self) -> bool:
+        return False
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        return torch.device(device).type == "cpu"
+
+    def allocate_tensor(self, size: int, dtype: torch.dtype = torch.float32,
+                        device: Any = "cpu") -> torch.Tensor:
+        """A flat tensor that other ranks of the node read in place; collective."""
+        self.lane.drain()
+        return self.registered.tensor(size, dtype, torch.device(device))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.seconds = timeout.total_seconds()
+
+    # -- the end -----------------------------------------------------------------------------
+    def abort(self) -> None:
+        self._end(ProcessGroupError(f"group {self.title} was aborted"))
+
+    def shutdown(self) -> None:
+        """Wait for what is under way, and free the communicators; collective."""
+        if self.error is None:
+            self.lane.drain()
+            self._end(ProcessGroupError(f"group {self.title} was destroyed"))
+            self.peers.comm.Free()
+            self.comm.Free()
+
+    def _end(self, error: BaseException) -> None:
+        WATCHDOG.forget(self)
+        self.error = error
+        for part in (self.lane, self.peers):
+            part.clear(error)
+            part.close()
+
+
+def _all(runs: Sequence[Callable[[], None]]) -> None:
+    for run in runs:
+        run()

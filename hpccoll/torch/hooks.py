@@ -1,0 +1,144 @@
+"""Communication hooks of PyTorch's DistributedDataParallel: any compressor of ours, and Adasum.
+
+    state = CompressState("powersgd:rank=4")
+    ddp.register_comm_hook(state, compress_hook)
+
+DDP hands over its buckets in one order on all ranks; each becomes an operation on a line of its
+own, beside the backward pass. What a compressor holds back belongs to *parameters*: DDP cuts its
+buckets anew after the first iteration, and a residual that is kept by the number of a bucket would
+then be added to other parameters. The process group of DDP may be any; data travel over MPI.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+from hpccoll import Comm
+from hpccoll.errors import ArgumentError
+from hpccoll.torch import operations
+from hpccoll.torch.line import Operation, OperationLine
+from hpccoll.torch.tensors import dense, values
+from hpccoll.training.adasum import Adasum
+from hpccoll.training.compress import parse, states
+from hpccoll.training.compress.scheme import Reduction, Scheme
+
+#: What is computed in; other floating-point types are brought to the first and back.
+WIDE = torch.float32, torch.float64
+
+
+class CompressState:
+    """What a hook remembers from step to step.
+
+    Making one is collective over the ranks; so is :meth:`close`.
+
+    Args:
+        compress: a scheme of :mod:`hpccoll.training.compress`, its text such as
+            ``"topk:density=0.01"``, or ``"adasum"``.
+        comm: the ranks of DDP's process group, in its order; ``MPI.COMM_WORLD`` by default.
+
+    Raises:
+        ArgumentError: an unknown scheme, or a communicator of other ranks than the process group.
+    """
+
+    def __init__(self, compress: str | Scheme = "none", comm: MPI.Intracomm | None = None):
+        self.scheme = None if compress == "adasum" else parse(compress)
+        self._comm = Comm(MPI.Intracomm.Dup(comm or MPI.COMM_WORLD), progress="calls")
+        self._line = OperationLine(self._comm)
+        self._buckets: dict[tuple[int, ...], tuple[Reduction, list[torch.Tensor]]] = {}
+        self._owners: dict[int, tuple[int, ...]] = {}
+        self._kept: dict[int, dict[str, Any]] = {}
+
+    def check(self, ranks: int) -> None:
+        """Raise unless there are so many ranks, as in the process group of DDP."""
+        if ranks != self._comm.Get_size():
+            raise ArgumentError("comm", f"has {self._comm.Get_size()} ranks, but torch's process "
+                                f"group {ranks}",
+                                "give CompressState the communicator of the group's ranks")
+
+    def start(self, parameters: list[torch.Tensor], flat: torch.Tensor
+              ) -> torch.futures.Future[torch.Tensor]:
+        """Begin to reduce a bucket in place."""
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        pending = self._line.start(self._travel(parameters, flat, future))
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            pending.wait()  # nothing else would move it on
+        return future
+
+    def _travel(self, parameters: list[torch.Tensor], flat: torch.Tensor,
+                future: torch.futures.Future[torch.Tensor]) -> Operation:
+        try:
+            wide = dense(flat if flat.dtype in WIDE else flat.to(WIDE[0]))
+            yield from self._reduction(parameters).reduce(values(wide).reshape(-1))
+            if wide.data_ptr() != flat.data_ptr():
+                flat.copy_(wide)
+        except Exception as error:
+            # DDP raises a RuntimeError with its text.
+            future.set_exception(error)
+            raise
+        future.set_result(flat)
+
+    def _reduction(self, parameters: list[torch.Tensor]) -> Reduction:
+        """What reduces a bucket of these parameters; it goes on where they were before."""
+        key = tuple(map(id, parameters))
+        if key in self._buckets:
+            return self._buckets[key][0]
+        if any(owner in self._buckets for owner in map(self._owners.get, key)):
+            self._keep()
+        shapes = [tuple(each.shape) for each in parameters]
+        reduction = (self.scheme or Adasum()).start(self._comm, shapes)
+        if all(each in self._kept for each in key):
+            reduction.load(states.join([self._kept[each] for each in key],
+                                       [each.numel() for each in parameters]))
+        self._buckets[key] = reduction, parameters
+        self._owners.update(dict.fromkeys(key, key))
+        return reduction
+
+    def _keep(self) -> None:
+        """Buckets are cut anew: keep what belongs to each parameter; collective."""
+        for reduction, parameters in self._buckets.values():
+            parts = states.cut(reduction.state(), [each.numel() for each in parameters])
+            self._kept.update(zip(map(id, parameters), parts))
+        self._buckets.clear()
+
+    def state(self, model: torch.nn.Module) -> dict[str, dict[str, Any]]:
+        """What is held back of each parameter, by its name, for a checkpoint; collective."""
+        self._line.run(operations.call(self._keep))
+        return {name: self._kept[id(each)] for name, each in model.named_parameters()
+                if id(each) in self._kept}
+
+    def load(self, model: torch.nn.Module, state: dict[str, dict[str, Any]]) -> None:
+        """Take over what :meth:`state` gave, between two steps, on every rank."""
+        self._buckets.clear()
+        self._kept = {id(each): state[name] for name, each in model.named_parameters()
+                      if name in state}
+
+    def close(self) -> None:
+        """Free the communicator; collective."""
+        self._line.close()
+        self._comm.Free()
+
+
+# DDP compares annotations with its own classes, and these would be texts here: no annotations.
+def compress_hook(state, bucket):
+    """Average a bucket of gradients over ranks, compressed.
+
+    Args:
+        state: a :class:`CompressState`.
+        bucket: a ``torch.distributed.GradBucket``.
+
+    Returns:
+        A ``torch.futures.Future`` of the averaged bucket.
+
+    Raises:
+        ArgumentError: no :class:`CompressState`, or this is no bucket of DDP's.
+    """
+    if not isinstance(state, CompressState):
+        raise ArgumentError("state", f"expected a CompressState, got {type(state).__name__}",
+                            "ddp.register_comm_hook(CompressState('bf16'), compress_hook)")
+    if not hasattr(bucket, "parameters"):
+        raise ArgumentError("bucket", f"{type(bucket).__name__} does not tell its parameters",
+                            f"torch {torch.__version__} is too old: pip install 'hpccoll[torch]'")
+    return state.start(bucket.parameters(), bucket.buffer())

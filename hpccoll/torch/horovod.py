@@ -1,0 +1,90 @@
+"""Horovod's PyTorch face: ``import hpccoll.torch.horovod as hvd`` in place of ``horovod.torch``.
+
+Every name of ``horovod.torch`` that is here does what it does there; docs/training/horovod.md has
+the table, and what is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hpccoll.torch import begin
+from hpccoll.torch.batchnorm import SyncBatchNorm
+from hpccoll.torch.compression import Compression
+from hpccoll.torch.functions import (
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    join,
+    poll,
+    reducescatter,
+    reducescatter_async,
+    sparse_allreduce_async,
+    synchronize,
+)
+from hpccoll.torch.moves import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
+)
+from hpccoll.torch.optimizer import DistributedOptimizer
+from hpccoll.torch.parameters import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from hpccoll.torch.processes import (
+    ProcessSet,
+    add_process_set,
+    cross_rank,
+    cross_size,
+    global_process_set,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_threads_supported,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+)
+
+Average: Final = begin.AVERAGE
+Sum: Final = begin.SUM
+Min: Final = begin.MIN
+Max: Final = begin.MAX
+Product: Final = begin.PRODUCT
+Adasum: Final = begin.ADASUM
+
+__all__ = [
+    "Adasum", "add_process_set", "allgather", "allgather_async", "allgather_object", "allreduce",
+    "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "Average",
+    "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
+    "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "Compression",
+    "cross_rank", "cross_size", "DistributedOptimizer", "global_process_set", "grouped_allgather",
+    "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
+    "local_size", "Max", "Min", "mpi_threads_supported", "poll", "ProcessSet", "Product", "rank",
+    "reducescatter", "reducescatter_async", "remove_process_set", "shutdown", "size",
+    "sparse_allreduce_async", "Sum", "SyncBatchNorm",
+    "synchronize",
+]

@@ -1,0 +1,149 @@
+"""The same start on every rank: parameters, optimizer state and objects of one rank for all.
+
+Tensors of one type travel together in a flat buffer, so that a model of hundreds of small ones
+costs a few broadcasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from hpccoll.errors import ArgumentTypeError
+from hpccoll.torch import operations
+from hpccoll.torch.moves import broadcast_async_
+from hpccoll.torch.processes import ProcessSet, global_process_set
+
+#: Elements of a flat buffer.
+MOST = 1 << 23
+
+Named = tuple[str, torch.Tensor]
+
+
+def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: int = 0,
+                         process_set: ProcessSet = global_process_set) -> None:
+    """Replace tensors by those of one rank; every rank calls it.
+
+    Args:
+        params: ``model.state_dict()``, ``model.named_parameters()`` or ``model.parameters()``.
+            Values that are no tensors are left alone.
+        root_rank: whose values.
+        process_set: the ranks.
+
+    Raises:
+        ArgumentTypeError: something else.
+        ExchangeMismatch: ranks differ in names, shapes or types; on all of them.
+    """
+    found = [(name, tensor) for name, tensor in _named(params) if isinstance(tensor, torch.Tensor)]
+    said = "; ".join(operations.described(tensor, name) for name, tensor in found)
+    line = process_set.line
+    line.run(operations.called_alike(line.comm, said))
+    under_way = []
+    for group in _groups(found):
+        flat = torch.cat([tensor.detach().reshape(-1) for _, tensor in group])
+        under_way.append((group, broadcast_async_(flat, root_rank, None, process_set)))
+    for group, pending in under_way:
+        parts = pending.wait().split([tensor.numel() for _, tensor in group])
+        for (_, tensor), part in zip(group, parts):
+            tensor.detach().copy_(part.view(tensor.shape))
+
+
+def _named(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Any]]:
+    if isinstance(params, Mapping):
+        return sorted(params.items())
+    if isinstance(params, (str, bytes, torch.Tensor)) or not isinstance(params, Iterable):
+        raise ArgumentTypeError("params", f"expected a state_dict, named parameters or "
+                                f"parameters, got {type(params).__name__}")
+    return [each if isinstance(each, tuple) else (str(index), each)
+            for index, each in enumerate(params)]
+
+
+def _groups(found: list[Named]) -> list[list[Named]]:
+    """Tensors that travel together: of one type and device, in their order."""
+    groups: list[list[Named]] = []
+    open_: dict[Any, tuple[list[Named], int]] = {}
+    for name, tensor in found:
+        kind = tensor.dtype, tensor.device
+        group, held = open_.get(kind, ([], MOST))
+        if held >= MOST:
+            group, held = [], 0
+            groups.append(group)
+        group.append((name, tensor))
+        open_[kind] = group, held + tensor.numel()
+    return groups
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
+                              process_set: ProcessSet = global_process_set) -> None:
+    """Give every rank the state of one rank's optimizer: moments, steps, learning rates.
+
+    Nothing is asked of the other ranks' optimizers but to be of the same parameters: where only
+    the root has made steps, or loaded a checkpoint, they get its state too. Tensors travel as
+    tensors, everything else as objects.
+
+    Raises:
+        ExchangeMismatch: the optimizers have other numbers of parameters; on all ranks.
+    """
+    line = process_set.line
+    own = optimizer.state_dict()
+    shape = [len(group["params"]) for group in own["param_groups"]]
+    line.run(operations.called_alike(line.comm, f"an optimizer with groups of {shape} "
+                                                "parameters"))
+    tensors: list[torch.Tensor] = []
+    skeleton = broadcast_object(_without(own, tensors), root_rank, process_set=process_set)
+    if process_set.rank() != root_rank:
+        tensors = []
+        state = _with_new(skeleton, tensors)
+    broadcast_parameters(tensors, root_rank, process_set)
+    if process_set.rank() != root_rank:
+        optimizer.load_state_dict(state)
+
+
+class _Place:
+    """Where a tensor is in a state: its shape and type."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device.type
+
+
+def _without(state: Any, tensors: list[torch.Tensor]) -> Any:
+    """A state whose tensors are taken out, in the order in which they come."""
+    if isinstance(state, torch.Tensor):
+        tensors.append(state)
+        return _Place(state)
+    if isinstance(state, dict):
+        return {key: _without(value, tensors) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_without(value, tensors) for value in state)
+    return state
+
+
+def _with_new(state: Any, tensors: list[torch.Tensor]) -> Any:
+    """What :func:`_without` gave, with new tensors in their places."""
+    if isinstance(state, _Place):
+        tensors.append(torch.empty(state.shape, dtype=state.dtype, device=state.device))
+        return tensors[-1]
+    if isinstance(state, dict):
+        return {key: _with_new(value, tensors) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_with_new(value, tensors) for value in state)
+    return state
+
+
+def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None,
+                     process_set: ProcessSet = global_process_set) -> Any:
+    """One rank's object, which can be pickled, on all ranks; other ranks' ``obj`` is not looked at.
+
+    ``name`` is Horovod's, and not needed.
+    """
+    line = process_set.line
+    return line.run(operations.call(lambda: line.comm.bcast(obj, root_rank)))
+
+
+def allgather_object(obj: Any, name: str | None = None,
+                     process_set: ProcessSet = global_process_set) -> list[Any]:
+    """The objects of all ranks, which can be pickled, in the order of ranks."""
+    line = process_set.line
+    return line.run(operations.call(lambda: line.comm.allgather(obj)))

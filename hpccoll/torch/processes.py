@@ -1,0 +1,298 @@
+"""Who takes part: start and end, ranks, and sets of processes, by Horovod's names.
+
+    init() --> global_process_set --add_process_set()--> sets of some of its ranks
+
+A process set is a communicator of its own, and a line of its own: operations on different sets
+never wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mpi4py import MPI
+
+from hpccoll import Comm
+from hpccoll.errors import ArgumentError, CommunicatorError
+from hpccoll.torch import operations
+from hpccoll.torch.line import OperationLine
+from hpccoll.training.exchange import Exchange
+
+#: What a program does that asks too early, or too late.
+START = "call hpccoll.torch.init() first"
+
+
+class ProcessSet:
+    """Some ranks of the job, which communicate with each other.
+
+    Without :func:`add_process_set`, which every rank calls, it only names them.
+
+    Args:
+        ranks: of the global process set, in the order of their ranks here; or an mpi4py
+            communicator of them.
+
+    Attributes:
+        ranks: of the global process set.
+        process_set_id: 0 for the global one, ``None`` before it is added.
+
+    Raises:
+        ArgumentError: a rank comes twice.
+    """
+
+    def __init__(self, ranks: Sequence[int] | MPI.Intracomm):
+        self.process_set_id: int | None = None
+        self.given = ranks if isinstance(ranks, MPI.Intracomm) else None
+        self.ranks: list[int] = [] if isinstance(ranks, MPI.Intracomm) else list(ranks)
+        if len(set(self.ranks)) < len(self.ranks):
+            raise ArgumentError("ranks", f"a rank comes twice in {self.ranks}")
+        self._comm: Comm | None = None
+        self._line: OperationLine | None = None
+        self._exchange: Exchange | None = None
+        self._ends: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+    @property
+    def comm(self) -> Comm:
+        """The communicator of its ranks, private to it.
+
+        Raises:
+            CommunicatorError: it was not added, or this process is none of its ranks.
+        """
+        if self._comm is None:
+            raise CommunicatorError(
+                START if self.process_set_id == 0 or self is global_process_set else
+                f"{self} has not been added; every rank calls add_process_set" if
+                self.process_set_id is None else
+                f"this process is not in {self}; ask included() before using it")
+        return self._comm
+
+    @property
+    def line(self) -> OperationLine:
+        """The operations under way; see :class:`~hpccoll.torch.line.OperationLine`."""
+        if self._line is None:
+            self._line = OperationLine(self.comm)
+        return self._line
+
+    @property
+    def exchange(self) -> Exchange:
+        """What finds tensors by their names; made with the first reduction, on all ranks."""
+        if self._exchange is None:
+            line = self.line
+            line.run(operations.called_alike(line.comm, "the first reduction"))
+            self._exchange = line.run(operations.call(lambda: Exchange(
+                line.comm, op="sum", order="negotiated")))
+            self.at_close(self.end_exchange)
+        return self._exchange
+
+    def end_exchange(self) -> None:
+        """Close the exchange; the next reduction makes another, on all ranks."""
+        if self._exchange is not None:
+            self._ends.remove(self.end_exchange)
+            exchange, self._exchange = self._exchange, None
+            exchange.close()
+
+    def size(self) -> int:
+        """Number of its processes."""
+        return self.comm.Get_size()
+
+    def rank(self) -> int:
+        """This process's number in it."""
+        return self.comm.Get_rank()
+
+    def included(self) -> bool:
+        """Tell whether this process is one of it."""
+        if self.process_set_id is None:
+            raise CommunicatorError(START if self is global_process_set else
+                                    f"{self} has not been added; every rank calls add_process_set")
+        return self._comm is not None
+
+    def open(self, comm: MPI.Comm, ranks: Sequence[int], number: int) -> None:
+        """Begin on a communicator that belongs to this set from now on; null on other ranks."""
+        self.ranks, self.process_set_id = list(ranks), number
+        self._comm = Comm(comm, progress="calls") if comm != MPI.COMM_NULL else None
+
+    def close(self) -> None:
+        """Finish what is under way and free the communicator; collective over its ranks."""
+        for end in reversed(list(self._ends)):
+            end()
+        if self._line is not None:
+            self._line.close()
+        if self._comm is not None:
+            self._comm.Free()
+        self._comm = self._line = self.process_set_id = None
+        self._ends.clear()
+
+    def at_close(self, end: Callable[[], None]) -> None:
+        """Call a function when the set is closed; the last one first."""
+        self._ends.append(end)
+
+
+#: All processes that take part.
+global_process_set = ProcessSet(())
+
+
+class Places:
+    """Where this process stands in the machine.
+
+    Attributes:
+        local: rank and number of ranks on this node.
+        cross: rank and number among the processes with the same local rank, one a node.
+        homogeneous: all nodes have as many ranks.
+        sets: process sets that were added, by number.
+    """
+
+    def __init__(self, comm: MPI.Intracomm):
+        local = MPI.Intracomm.Split_type(comm, MPI.COMM_TYPE_SHARED, comm.Get_rank())
+        self.local = local.Get_rank(), local.Get_size()
+        local.Free()
+        cross = MPI.Intracomm.Split(comm, self.local[0], comm.Get_rank())
+        self.cross = cross.Get_rank(), cross.Get_size()
+        cross.Free()
+        self.homogeneous = len(set(comm.allgather(self.local[1]))) == 1
+        self.sets: dict[int, ProcessSet] = {0: global_process_set}
+        self.added = 0
+
+
+_places: Places | None = None
+
+
+def places() -> Places:
+    """Where this process stands.
+
+    Raises:
+        CommunicatorError: before :func:`init`.
+    """
+    if _places is None:
+        raise CommunicatorError(START)
+    return _places
+
+
+def init(comm: MPI.Intracomm | Sequence[int] | None = None,
+         process_sets: Sequence[ProcessSet] | None = None) -> None:
+    """Begin; every process that takes part calls it, and a second call does nothing.
+
+    Args:
+        comm: the processes: an mpi4py communicator, or ranks of ``MPI.COMM_WORLD`` (only these call
+            then); all by default.
+        process_sets: sets to add at once.
+
+    Raises:
+        CommunicatorError: this process is none of the ranks.
+    """
+    global _places
+    if _places is not None:
+        return
+    if comm is None or isinstance(comm, MPI.Intracomm):
+        own = MPI.Intracomm.Dup(comm or MPI.COMM_WORLD)
+    else:
+        if MPI.COMM_WORLD.Get_rank() not in comm:
+            raise CommunicatorError(f"rank {MPI.COMM_WORLD.Get_rank()} is not one of {list(comm)}; "
+                                    "only these ranks call init")
+        own = MPI.Intracomm(MPI.COMM_WORLD).Create_group(
+            MPI.COMM_WORLD.Get_group().Incl(list(comm)))
+    global_process_set.open(own, range(own.Get_size()), 0)
+    _places = Places(own)
+    for each in process_sets or ():
+        add_process_set(each)
+
+
+def shutdown() -> None:
+    """End: finish what is under way and free the communicators; collective."""
+    global _places
+    if _places is not None:
+        for number in sorted(_places.sets, reverse=True):
+            _places.sets[number].close()
+        _places = None
+
+
+def is_initialized() -> bool:
+    """Tell whether :func:`init` was called, and :func:`shutdown` was not."""
+    return _places is not None
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Make a set of processes usable; every rank calls.
+
+    All ranks give the same ranks, or each the communicator it is in, such as one of a split.
+
+    Raises:
+        ArgumentError: it was added already, has a rank that does not exist, or differs between
+            ranks; the same on all of them.
+    """
+    where, whole = places(), global_process_set.comm
+    new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    if new.process_set_id is not None:
+        raise ArgumentError("process_set", f"{new} was added already")
+    where.added += 1
+    if new.given is not None:
+        members = new.given.Get_group()
+        new.open(MPI.Intracomm.Dup(new.given), MPI.Group.Translate_ranks(
+            members, list(range(members.Get_size())), whole.Get_group()), where.added)
+    else:
+        said = whole.allgather(new.ranks)
+        others = [rank for rank, ranks in enumerate(said) if ranks != said[0]]
+        if others:
+            raise ArgumentError("process_set", f"rank 0 adds {said[0]}, but rank {others[0]} adds "
+                                f"{said[others[0]]}", "every rank adds the same sets in one order")
+        if any(not 0 <= rank < whole.Get_size() for rank in new.ranks):
+            raise ArgumentError("process_set", f"{new.ranks} has a rank that is none of the "
+                                f"{whole.Get_size()} that take part")
+        group = whole.Get_group().Incl(new.ranks)
+        inside = whole.Get_rank() in new.ranks
+        new.open(MPI.Intracomm.Create_group(whole, group, where.added) if inside
+                 else MPI.COMM_NULL, new.ranks, where.added)
+    where.sets[where.added] = new
+    return new
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Free a process set, on every rank; ``False`` if it is not one that was added."""
+    number = process_set.process_set_id
+    if not number or places().sets.get(number) is not process_set:
+        return False
+    del places().sets[number]
+    process_set.close()
+    return True
+
+
+def rank() -> int:
+    """This process's number among all."""
+    return global_process_set.rank()
+
+
+def size() -> int:
+    """Number of processes."""
+    return global_process_set.size()
+
+
+def local_rank() -> int:
+    """This process's number on its node."""
+    return places().local[0]
+
+
+def local_size() -> int:
+    """Number of processes on this node."""
+    return places().local[1]
+
+
+def cross_rank() -> int:
+    """Number of this process's node among those that have a process of its local rank."""
+    return places().cross[0]
+
+
+def cross_size() -> int:
+    """Number of nodes that have a process of this one's local rank."""
+    return places().cross[1]
+
+
+def is_homogeneous() -> bool:
+    """Tell whether all nodes have as many processes."""
+    return places().homogeneous
+
+
+def mpi_threads_supported() -> bool:
+    """Tell whether several threads may call MPI at once."""
+    places()
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE

@@ -1,0 +1,127 @@
+"""Tensors as the arrays that a communicator takes: views of their memory, without copies.
+
+A tensor that is not contiguous travels as a copy; results are copied back. Memory of a GPU is
+reached through CuPy, on the device that the tensor is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy
+import torch
+
+from hpccoll.errors import ArgumentTypeError, BufferArgumentError
+
+#: Types that NumPy has, too; bfloat16 is a type of the package ml_dtypes.
+PLAIN = frozenset({
+    torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool,
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32,
+    torch.uint64})
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the same values that is contiguous, has no history, and no lazy bits.
+
+    It has the same memory where that is possible.
+
+    Raises:
+        BufferArgumentError: the tensor is sparse.
+    """
+    if tensor.layout is not torch.strided:
+        raise BufferArgumentError("tensor", f"has the layout {tensor.layout}",
+                                  "reduce its dense form, tensor.to_dense()")
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def values(tensor: torch.Tensor) -> Any:
+    """The memory of a dense tensor as an array whose elements can be combined.
+
+    Raises:
+        ArgumentTypeError: there is no array type for the elements, or no CuPy for the GPU.
+    """
+    if not tensor.is_cpu:
+        return _on_device(tensor)
+    if tensor.dtype in PLAIN:
+        return tensor.numpy()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(_bfloat16())
+    raise ArgumentTypeError("tensor", f"elements of type {tensor.dtype} cannot be combined",
+                            "convert it, as in tensor.to(torch.float32)")
+
+
+def memory(tensor: torch.Tensor) -> Any:
+    """The memory of a dense tensor as a flat array, to be moved: any type of elements will do."""
+    if tensor.is_cpu and tensor.dtype in PLAIN:
+        return tensor.numpy().reshape(-1)
+    flat = tensor.reshape(-1).view(torch.uint8)
+    return flat.numpy() if flat.is_cpu else _on_device(flat)
+
+
+def _bfloat16() -> numpy.dtype:
+    try:
+        return numpy.dtype(import_module("ml_dtypes").bfloat16)
+    except ImportError as error:
+        raise ArgumentTypeError("tensor", "NumPy has no bfloat16",
+                                "pip install ml_dtypes, or 'hpccoll[torch]'") from error
+
+
+def _on_device(tensor: torch.Tensor) -> Any:
+    if tensor.device.type != "cuda":
+        raise ArgumentTypeError("tensor", f"is on the device {tensor.device}",
+                                "only tensors of the CPU and of CUDA devices can be exchanged")
+    try:
+        cupy = import_module("cupy")
+    except ImportError as error:
+        raise ArgumentTypeError("tensor", "is on a GPU, which hpccoll reaches through CuPy",
+                                "install cupy-cuda12x or cupy-cuda13x, or exchange GPU tensors on "
+                                "a group of its own, new_group(backend='nccl')") from error
+    torch.cuda.current_stream(tensor.device).synchronize()
+    if tensor.dtype is torch.bfloat16:
+        return cupy.from_dlpack(tensor.view(torch.int16)).view(_bfloat16())
+    return cupy.from_dlpack(tensor)
+
+
+def joined(tensors: Sequence[torch.Tensor], fill: bool = True) -> torch.Tensor:
+    """Dense tensors of one type, one behind the other, as one flat tensor.
+
+    It shares their memory if they lie like that; otherwise it is new, and has their values if
+    these are wanted (``fill``).
+    """
+    # Empty tensors lie nowhere.
+    full = [tensor for tensor in tensors if tensor.numel()] or tensors[:1]
+    first = full[0]
+    end = first.data_ptr()
+    for tensor in full:
+        if tensor.data_ptr() != end or not tensor.is_contiguous():
+            break
+        end += tensor.nbytes
+    else:
+        storage = first.untyped_storage()
+        if end <= storage.data_ptr() + storage.nbytes():
+            return first.as_strided((sum(tensor.numel() for tensor in full),), (1,))
+    if fill:
+        return torch.cat([tensor.reshape(-1) for tensor in full])
+    return first.new_empty(sum(tensor.numel() for tensor in full))
+
+
+def split_back(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """Copy a flat tensor's values to tensors; those that share its memory have them."""
+    start = 0
+    for tensor in tensors:
+        part = flat[start:start + tensor.numel()]
+        start += tensor.numel()
+        if part.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
+            tensor.copy_(part.view(tensor.shape))
+
+
+def overlap(one: torch.Tensor, another: torch.Tensor) -> bool:
+    """Tell whether two contiguous tensors share memory."""
+    first, second = one.data_ptr(), another.data_ptr()
+    return first < second + another.nbytes and second < first + one.nbytes

@@ -1,0 +1,52 @@
+"""Training programs as processes: how they start, and how they end when something is wrong."""
+
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+RUN = "-m", "hpccoll", "run", "-c"
+#: Reads what torchrun would set, and imports nothing of ours on a torch that needs no import.
+TORCHRUN = """
+import os, torch, torch.distributed as dist
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14):
+    import hpccoll.torch
+dist.init_process_group("hpccoll")
+assert dist.get_rank() == int(os.environ["RANK"]) and dist.get_backend() == "hpccoll"
+ones = torch.ones(int(os.environ["LOCAL_WORLD_SIZE"]))
+dist.all_reduce(ones)
+assert (ones == 3).all()
+dist.barrier()
+print("all is well")
+dist.destroy_process_group()
+"""
+#: Rank 0 waits for a call that the others never make.
+LATE = """
+import time, torch, hpccoll.torch, torch.distributed as dist
+from datetime import timedelta
+hpccoll.torch.init_process_group(timeout=timedelta(seconds=1))
+dist.barrier()
+dist.all_reduce(torch.ones(2)) if dist.get_rank() == 0 else time.sleep(60)
+"""
+LONE = """
+import hpccoll.torch, torch.distributed as dist
+dist.init_process_group("hpccoll", init_method="mpi://")
+"""
+
+
+def test_a_program_for_torchrun(job):
+    status, output = job(3, sys.executable, *RUN, TORCHRUN)
+    assert status == 0 and output.count("all is well") == 3, output
+
+
+def test_the_watchdog_ends_a_job_that_waits_in_vain(job):
+    status, output = job(2, sys.executable, "-c", LATE)
+    assert status != 0
+    assert "allreduce, call 2 of group" in output and "did not finish in 1 s" in output, output
+
+
+def test_without_mpis_launcher(job, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    status, output = job(1, sys.executable, "-c", LONE)
+    assert status != 0 and "in place of torchrun" in output, output

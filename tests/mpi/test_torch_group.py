@@ -1,0 +1,271 @@
+"""The process group on real ranks: every collective, type, operator and kind of tensor."""
+
+import operator
+from functools import reduce
+
+import pytest
+from mpi.torch_case import dist, gather_single, group, place, scatter_single, torch
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group")]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+TYPES = [*FLOATS, *WHOLE, torch.bool, torch.complex64, torch.complex128]
+#: Kinds of tensors, made of a flat one of 12 elements.
+KINDS = {
+    "flat": lambda t: t, "matrix": lambda t: t.reshape(3, 4),
+    "transposed": lambda t: t.reshape(3, 4).t().contiguous().t(),
+    "part": lambda t: torch.cat([t, t])[12:], "strided": lambda t: torch.stack([t, t], 1)[:, 0],
+    "needing gradients": lambda t: t.requires_grad_() if t.is_floating_point() else t}
+SIZES = [0, 1, 7, 40_000]
+ASYNC = pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
+
+
+def values(rank, count, dtype):
+    """Small numbers of a rank, whose sums and products are exact in every type."""
+    numbers = (torch.arange(count) + rank) % 3 + 1
+    return numbers > 2 if dtype is torch.bool else numbers.to(dtype)
+
+
+def all_values(count, dtype):
+    return [values(rank, count, dtype) for rank in range(place()[1])]
+
+
+def finish(work, async_op):
+    assert (work is not None) is async_op
+    if async_op:
+        work.wait()
+        assert work.is_completed()
+
+
+FUNCTIONS = {"SUM": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum, "MAX": torch.maximum,
+             "BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_all_reduce(name, dtype):
+    rank, _ = place()
+    op = getattr(dist.ReduceOp, name)
+    if (dtype.is_complex and name != "SUM" or dtype.is_floating_point and name in (
+            "BAND", "BOR", "BXOR")):
+        with pytest.raises((ValueError, TypeError)):
+            dist.all_reduce(torch.ones(2, dtype=dtype), op)
+        return
+    terms = all_values(5, dtype)
+    if dtype is torch.bool:
+        wanted = reduce({"SUM": torch.logical_or, "PRODUCT": torch.logical_and,
+                         "MIN": torch.logical_and, "MAX": torch.logical_or}.get(
+                             name, FUNCTIONS[name]), terms)
+    else:
+        wanted = reduce(FUNCTIONS[name], terms)
+    tensor = terms[rank].clone()
+    dist.all_reduce(tensor, op)
+    assert torch.equal(tensor, wanted)
+
+
+@ASYNC
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_tensors(kind, async_op):
+    rank, size = place()
+    for dtype in torch.float32, torch.bfloat16, torch.int64:
+        tensor = KINDS[kind](values(rank, 12, dtype))
+        wanted = sum(KINDS[kind](term).detach() for term in all_values(12, dtype))
+        finish(dist.all_reduce(tensor, async_op=async_op), async_op)
+        assert torch.equal(tensor.detach(), wanted)
+        tensor = KINDS[kind](values(rank, 12, dtype))
+        finish(dist.broadcast(tensor, size - 1, async_op=async_op), async_op)
+        assert torch.equal(tensor.detach(), KINDS[kind](values(size - 1, 12, dtype)).detach())
+
+
+@ASYNC
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8],
+                         ids=str)
+@pytest.mark.parametrize("count", SIZES)
+def test_sizes(count, dtype, async_op):
+    rank, size = place()
+    mine, terms = values(rank, count, dtype), all_values(count, dtype)
+    for op, wanted in (dist.ReduceOp.SUM, reduce(operator.add, terms)), (
+            dist.ReduceOp.MAX, reduce(torch.maximum, terms)):
+        tensor = mine.clone()
+        finish(dist.all_reduce(tensor, op, async_op=async_op), async_op)
+        assert torch.equal(tensor, wanted)
+        tensor = mine.clone()
+        finish(dist.reduce(tensor, size - 1, op, async_op=async_op), async_op)
+        assert torch.equal(tensor, wanted if rank == size - 1 else mine)
+    whole = torch.zeros(size * count, dtype=dtype)
+    finish(gather_single(whole, mine, async_op=async_op), async_op)
+    assert torch.equal(whole, torch.cat(terms))
+    parts = [torch.zeros(count, dtype=dtype) for _ in range(size)]
+    finish(dist.all_gather(parts, mine, async_op=async_op), async_op)
+    assert all(map(torch.equal, parts, terms))
+    parts = [torch.zeros(count, dtype=dtype) for _ in range(size)] if rank == 0 else None
+    finish(dist.gather(mine, parts, 0, async_op=async_op), async_op)
+    assert rank or all(map(torch.equal, parts, terms))
+    out = torch.zeros(count, dtype=dtype)
+    finish(dist.scatter(out, terms if rank == size - 1 else None, size - 1, async_op=async_op),
+           async_op)
+    assert torch.equal(out, mine)
+    # What rank r has for rank s is values(r + s).
+    blocks = [values(rank + other, count, dtype) for other in range(size)]
+    finish(scatter_single(out, torch.cat(blocks), async_op=async_op), async_op)
+    assert torch.equal(out, reduce(operator.add, blocks))
+    out.zero_()
+    finish(dist.reduce_scatter(out, blocks, async_op=async_op), async_op)
+    assert torch.equal(out, reduce(operator.add, blocks))
+    whole = torch.zeros(size * count, dtype=dtype)
+    finish(dist.all_to_all_single(whole, torch.cat(blocks), async_op=async_op), async_op)
+    assert torch.equal(whole, torch.cat(blocks))
+    parts = [torch.zeros(count, dtype=dtype) for _ in range(size)]
+    finish(dist.all_to_all(parts, blocks, async_op=async_op), async_op)
+    assert all(map(torch.equal, parts, blocks))
+
+
+@ASYNC
+def test_parts_of_different_sizes(async_op):
+    rank, size = place()
+    # Rank r has r rows for each; rank s gets 0, 1, ... rows.
+    sent = torch.full((rank * size, 2), float(rank))
+    got = torch.full((sum(range(size)), 2), -1.0)
+    finish(dist.all_to_all_single(got, sent, list(range(size)), [rank] * size, async_op=async_op),
+           async_op)
+    wanted = torch.cat([torch.full((other, 2), float(other)) for other in range(size)])
+    assert torch.equal(got, wanted)
+    parts = [torch.zeros(other + 1) for other in range(size)]
+    finish(dist.all_gather(parts, torch.full((rank + 1,), rank + 1.0), async_op=async_op), async_op)
+    assert all(torch.equal(part, torch.full((n,), float(n))) for n, part in enumerate(parts, 1))
+    out = torch.zeros(rank + 2)
+    finish(dist.reduce_scatter(out, [torch.ones(n + 2) for n in range(size)], async_op=async_op),
+           async_op)
+    assert torch.equal(out, torch.full((rank + 2,), float(size)))
+
+
+def test_means_and_factors():
+    rank, size = place()
+    for dtype in FLOATS:
+        tensor = torch.full((6,), 2.0 * rank, dtype=dtype)
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        assert (tensor == size - 1).all()
+        out = torch.zeros(2, dtype=dtype)
+        source = torch.full((2 * size,), 2.0 * rank, dtype=dtype)
+        scatter_single(out, source, dist.ReduceOp.AVG)
+        assert (out == size - 1).all()
+        half = dist._make_nccl_premul_sum(0.5)
+        tensor = torch.full((6,), 2.0, dtype=dtype)
+        dist.all_reduce(tensor, half)
+        assert (tensor == size).all()
+        scatter_single(out, source, half)
+        assert (out == sum(range(size))).all()
+        assert (source == 2 * rank).all()  # an input is not changed
+    whole = torch.full((3,), 7 * rank + 1)
+    dist.all_reduce(whole, dist.ReduceOp.AVG)
+    assert (whole == (7 * sum(range(size)) + size) // size).all()
+
+
+def test_in_place():
+    rank, size = place()
+    whole = torch.zeros(4 * size)
+    mine = whole[4 * rank:4 * rank + 4]
+    mine.fill_(rank + 1)
+    gather_single(whole, mine)
+    assert torch.equal(whole, torch.arange(1.0, size + 1).repeat_interleave(4))
+    source = torch.arange(4.0 * size) + rank
+    wanted = size * torch.arange(4.0 * size)[:4] + sum(range(size)) + 4 * size * rank
+    scatter_single(source[:4], source)
+    assert torch.equal(source[:4], wanted)
+    tensor = torch.arange(size) + 10 * rank
+    dist.all_to_all_single(tensor, tensor)
+    assert torch.equal(tensor, rank + 10 * torch.arange(size))
+
+
+def test_coalesced():
+    rank, size = place()
+    tensors = [torch.full((n,), rank + 1.0) for n in (3, 0, 5)]
+    with dist._coalescing_manager() as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    assert all((tensor == size * (size + 1) / 2).all() for tensor in tensors)
+    outs = [torch.zeros(n * size) for n in (1, 4)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for n, out in zip((1, 4), outs, strict=True):
+            gather_single(out, torch.full((n,), float(rank)))
+    manager.wait()
+    assert all(torch.equal(out, torch.arange(float(size)).repeat_interleave(n))
+               for n, out in zip((1, 4), outs, strict=True))
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    assert all((tensor == size * size * (size + 1) / 2).all() for tensor in tensors)
+    mixed = [torch.ones(3), torch.ones(2, dtype=torch.int32), torch.ones(4)]
+    options = dist.AllreduceCoalescedOptions()
+    dist.group.WORLD.allreduce_coalesced(mixed, options).wait()
+    assert all((tensor == size).all() for tensor in mixed)
+
+
+def test_calls_run_in_the_order_of_issue():
+    rank, size = place()
+    tensor = torch.full((30_000,), rank + 1.0)
+    works = [dist.all_reduce(tensor, async_op=True), dist.broadcast(tensor, 0, async_op=True)]
+    dist.all_reduce(tensor)  # not asynchronous, and yet after the others
+    assert all(work.is_completed() for work in works)
+    assert (tensor == size * size * (size + 1) / 2).all()
+
+
+@pytest.mark.parametrize("eager", [0, 1])
+def test_ranks_may_differ_in_what_is_asynchronous(eager):
+    rank, size = place()
+    for count in 3, 200_000:
+        tensor = torch.full((count,), rank + 1.0)
+        work = dist.all_reduce(tensor, async_op=rank % 2 == eager)
+        if work is not None:
+            work.wait()
+        assert (tensor == size * (size + 1) / 2).all()
+
+
+def test_futures():
+    _, size = place()
+    tensor = torch.ones(4)
+    work = dist.all_reduce(tensor, async_op=True)
+    double = work.get_future().then(lambda future: 2 * future.value()[0])
+    assert torch.equal(double.wait(), torch.full((4,), 2.0 * size))
+    assert work.get_future().done() and torch.equal(work.result()[0], tensor)
+
+
+@pytest.mark.parametrize("call, problem", [
+    (lambda: gather_single(torch.ones(3), torch.ones(2)), "has 3 elements"),
+    (lambda: scatter_single(torch.ones(3), torch.ones(2)), "has 2 elements"),
+    (lambda: dist.all_to_all_single(torch.ones(5), torch.ones(5), [5], [5]), "parts of"),
+    (lambda: dist.all_reduce(torch.ones(2).to_sparse(), async_op=True).wait(), "layout"),
+    (lambda: dist.all_reduce(torch.ones(2, device="meta")), "device meta"),
+    (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), "cannot be combined"),
+])
+def test_mistakes_are_told_before_anything_is_sent(call, problem):
+    if place()[1] == 1 and "parts" in problem:
+        pytest.skip("one part is right for one rank")
+    with pytest.raises((ValueError, TypeError), match=problem):
+        call()
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor == place()[1]
+
+
+def test_registered_tensors(group):
+    rank, size = place()
+    assert group.supports_tensor_alloc("cpu") and not group.supports_tensor_alloc("cuda")
+    seen = set()
+    for _ in range(5):
+        tensor = group.allocate_tensor(3000, dtype=torch.bfloat16, device=torch.device("cpu"))
+        seen.add(tensor.data_ptr())
+        tensor.fill_(rank + 1)
+        dist.all_reduce(tensor)
+        assert (tensor == size * (size + 1) / 2).all()
+        del tensor
+    assert len(seen) == 1  # given out again
+    kept = [group.allocate_tensor(n) for n in (0, 1, 1500, 5000)]
+    assert [tensor.numel() for tensor in kept] == [0, 1, 1500, 5000]
+    assert len({tensor.data_ptr() for tensor in kept[1:]}) == 3
+    with pytest.raises(TypeError, match="no registered memory"):
+        group.allocate_tensor(3, device="meta")
+
+
+__all__ = ["group"]

@@ -1,0 +1,60 @@
+"""The table of Horovod's calls, and torch that is missing."""
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+hvd = pytest.importorskip("hpccoll.torch.horovod")
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "training" / "horovod.md"
+
+
+def rows():
+    table = PAGE.read_text(encoding="utf-8").split("| `horovod.torch` |")[1].split("\n\n")[0]
+    for row in table.splitlines()[2:]:
+        calls, here = row.split("|")[1:3]
+        yield re.findall(r"`(\w+)`", calls), here.strip()
+
+
+def test_the_page_lists_every_call():
+    here = {name for names, has in rows() if has == "yes" for name in names}
+    missing = {name for names, has in rows() if has == "missing" for name in names}
+    assert here == set(hvd.__all__) and not missing & here
+    assert {has for _, has in rows()} == {"yes", "missing"}
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("allreduce", "tensor average name compression op prescale_factor postscale_factor "
+                  "process_set"),
+    ("allreduce_async_", "tensor average name op prescale_factor postscale_factor process_set"),
+    ("grouped_allreduce", "tensors average name compression op prescale_factor postscale_factor "
+                          "process_set"),
+    ("sparse_allreduce_async", "tensor name op process_set"),
+    ("allgather", "tensor name process_set"), ("broadcast", "tensor root_rank name process_set"),
+    ("alltoall", "tensor splits name process_set"),
+    ("reducescatter", "tensor op name compression process_set prescale_factor postscale_factor"),
+    ("broadcast_object", "obj root_rank name process_set"), ("join", "device"),
+    ("DistributedOptimizer", "optimizer named_parameters compression backward_passes_per_step op "
+                             "gradient_predivide_factor groups sparse_as_dense process_set")])
+def test_arguments_are_those_of_horovod(name, arguments):
+    assert list(inspect.signature(getattr(hvd, name)).parameters) == arguments.split()
+
+
+def test_the_package_has_these_names():
+    import hpccoll.torch
+    assert all(getattr(hpccoll.torch, name) is getattr(hvd, name) for name in hvd.__all__)
+    with pytest.raises(AttributeError, match="elastic"):
+        hpccoll.torch.elastic
+
+
+@pytest.mark.parametrize("module", ["hpccoll.torch", "hpccoll.torch.horovod"])
+def test_torch_is_missing(module):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['torch'] = None; import {module}"],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert "FrameworkError: torch: is not installed" in done.stderr
+    assert "pip install 'hpccoll[torch]'" in done.stderr

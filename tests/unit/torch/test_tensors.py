@@ -1,0 +1,80 @@
+"""Tensors as arrays: what shares memory, what is copied, what is refused."""
+
+import pytest
+
+from hpccoll.errors import ArgumentTypeError, BufferArgumentError
+
+torch = pytest.importorskip("torch")
+tensors = pytest.importorskip("hpccoll.torch.tensors")
+
+
+@pytest.mark.parametrize("dtype", sorted(tensors.PLAIN | {torch.bfloat16}, key=str), ids=str)
+def test_arrays_share_the_memory(dtype):
+    tensor = torch.zeros(4, dtype=dtype)
+    array = tensors.values(tensor)
+    assert array.ctypes.data == tensor.data_ptr() and array.nbytes == tensor.nbytes
+    assert array.dtype.name == str(dtype).removeprefix("torch.")
+    tensor.fill_(1)
+    assert (array == 1).all()
+
+
+def test_any_type_can_be_moved():
+    for dtype in torch.float8_e5m2, torch.bfloat16, torch.bool:
+        tensor = torch.ones(2, 3).to(dtype)
+        array = tensors.memory(tensor)
+        assert array.ndim == 1 and array.nbytes == tensor.nbytes
+        assert array.ctypes.data == tensor.data_ptr()
+    with pytest.raises(ArgumentTypeError, match="float8_e5m2 cannot be combined"):
+        tensors.values(torch.ones(2).to(torch.float8_e5m2))
+
+
+def test_dense():
+    tensor = torch.arange(6.0).reshape(2, 3)
+    assert tensors.dense(tensor) is tensor
+    assert tensors.dense(tensor.t()).is_contiguous()
+    leaf = torch.ones(2, requires_grad=True)
+    assert tensors.dense(leaf).data_ptr() == leaf.data_ptr()
+    assert not tensors.dense(leaf).requires_grad
+    number = torch.tensor([1 + 2j])
+    assert torch.view_as_real(tensors.dense(number.conj())).tolist() == [[1, -2]]
+    with pytest.raises(BufferArgumentError, match="layout torch.sparse_coo; reduce its dense form"):
+        tensors.dense(tensor.to_sparse())
+
+
+def test_other_devices_are_refused():
+    with pytest.raises(ArgumentTypeError, match="device meta"):
+        tensors.values(torch.ones(2, device="meta"))
+
+
+@pytest.mark.parametrize("sizes", [[3], [3, 2], [0, 4, 0, 1], [1] * 7])
+def test_neighbours_are_joined_without_a_copy(sizes):
+    whole = torch.arange(float(sum(sizes)))
+    parts = list(whole.split(sizes))
+    flat = tensors.joined(parts)
+    assert flat.data_ptr() == whole.data_ptr() and torch.equal(flat, whole)
+
+
+def test_others_are_joined_by_a_copy_and_split_again():
+    parts = [torch.ones(2), torch.zeros(3), torch.full((2, 2), 5.0).t()]
+    for joined in parts, parts[::-1], [parts[0], parts[0]]:
+        flat = tensors.joined(joined)
+        assert torch.equal(flat, torch.cat([part.reshape(-1) for part in joined]))
+    flat = tensors.joined(parts, fill=False)
+    flat.copy_(torch.arange(9.0))
+    tensors.split_back(flat, parts)
+    assert parts[1].tolist() == [2, 3, 4] and parts[2].tolist() == [[5, 6], [7, 8]]
+
+
+def test_neighbours_of_two_storages_are_no_neighbours():
+    """Two tensors may lie next to each other by chance, each in memory of its own."""
+    whole = torch.arange(8.0)
+    foreign = torch.frombuffer(whole.numpy(), dtype=torch.float32, count=4)
+    rest = torch.frombuffer(whole.numpy(), dtype=torch.float32, offset=16)
+    flat = tensors.joined([foreign, rest])
+    assert torch.equal(flat, whole)
+
+
+def test_overlap():
+    whole = torch.zeros(10)
+    assert tensors.overlap(whole, whole[9:]) and not tensors.overlap(whole[:5], whole[5:])
+    assert not tensors.overlap(whole[:0], whole)
