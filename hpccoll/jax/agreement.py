@@ -1,0 +1,68 @@
+"""Do all ranks bring the same tree: one small allreduce, and names where they do not.
+
+Ranks that fuse different trees would add elements of different arrays, or wait for ever for
+bytes that never come. So each call on a tree first compares fingerprints of what the ranks bring,
+and where they differ, every rank raises the same error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.errors import ExchangeMismatch
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a rank brings: its leaves, as texts such as ``"['w']: float32[3,4]"``."""
+
+    leaves: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> int:
+        """A number that other leaves hardly have: 56 bits of BLAKE2."""
+        text = "\n".join(self.leaves).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+
+    def check(self, comm: Any) -> None:
+        """Raise on all ranks unless all bring the same leaves; collective.
+
+        Raises:
+            ExchangeMismatch: they do not.
+        """
+        if comm.size == 1:
+            return
+        mine = self.fingerprint
+        most = numpy.empty(2, numpy.int64)
+        comm.Allreduce(numpy.array([mine, -mine]), most, op=MPI.MAX)
+        if most[0] != -most[1]:
+            raise disagreement(comm.allgather(self.leaves))
+
+
+def disagreement(leaves: Sequence[Sequence[str]]) -> ExchangeMismatch:
+    """The error for the first leaf that is not the same on all ranks.
+
+    Args:
+        leaves: of every rank.
+
+    >>> print(disagreement([["a: int32[2]"], ["a: int32[3]"], ["a: int32[2]"]]))
+    trees differ between ranks in leaf 0: a: int32[2] on rank(s) 0, 2; a: int32[3] on rank(s) 1; \
+pass the same tree of the same shapes and types on every rank
+    """
+    number, seen = next((number, seen) for number, seen in
+                        enumerate(zip_longest(*leaves, fillvalue="nothing")) if len(set(seen)) > 1)
+    who = {text: [rank for rank, other in enumerate(seen) if other == text] for text in seen}
+    told = "; ".join(f"{text} on rank(s) {', '.join(map(str, ranks))}"
+                     for text, ranks in who.items())
+    majority = max(who.values(), key=len)
+    return ExchangeMismatch(
+        f"trees differ between ranks in leaf {number}: {told}; pass the same tree of the same "
+        "shapes and types on every rank", tuple(who),
+        tuple(rank for rank in range(len(leaves)) if rank not in majority))

@@ -1,0 +1,91 @@
+"""A tree of arrays as one vector for each type: one call moves them all.
+
+A call costs tens of microseconds whatever it carries (docs/training/jax-and-keras.md), so the
+leaves of a tree travel one behind the other. XLA does the copying, inside the compiled program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy
+from jax import numpy as jnp
+
+from hpccoll.errors import ArgumentTypeError
+from hpccoll.jax.agreement import Agreement
+from hpccoll.jax.calls import ArrayCall, Shape
+from hpccoll.jax.primitive import bind
+
+
+def fused(tree: Any, call: ArrayCall, lead: int = 0) -> Any:
+    """Make one call for each type of element in a tree.
+
+    A lone array travels as it is; of a tree with any structure the ranks first compare the paths,
+    the types and the shapes of the leaves.
+
+    Args:
+        tree: arrays, or what becomes one.
+        call: what each type travels by.
+        lead: leading axes that the call knows (ranks); the others are elements to it.
+
+    Raises:
+        ArgumentError: a leaf has a shape that the call cannot take.
+        ArgumentTypeError: a leaf is no array of numbers.
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = [jax.tree_util.keystr(path) for path, _ in paths]
+    leaves = [_array(name, leaf) for name, (_, leaf) in zip(names, paths)]
+    if jax.tree_util.all_leaves([tree]):
+        return bind(call.carrying([leaves[0].shape[lead:]], None), leaves[0])
+    for leaf in leaves:
+        call.shape(leaf.shape)
+    agreement: Agreement | None = agreement_of(names, leaves, lead)
+    results: list[Any] = [None] * len(leaves)
+    # A rank that has nothing at all takes part in the comparison still.
+    for dtype, members in (by_dtype(leaves) or {numpy.dtype("float32"): []}).items():
+        arrays = [leaves[index] for index in members]
+        shapes = [array.shape[lead:] for array in arrays]
+        result = bind(call.carrying(shapes, agreement), _together(arrays, shapes, lead, dtype))
+        agreement = None  # once for all types
+        end = 0
+        for index, shape in zip(members, shapes):
+            start, end = end, end + math.prod(shape)
+            part = jax.lax.slice_in_dim(result, start, end, axis=-1)
+            results[index] = part.reshape(*result.shape[:-1], *shape)
+    return jax.tree_util.tree_unflatten(structure, results)
+
+
+def by_dtype(leaves: Sequence[Any]) -> dict[numpy.dtype, list[int]]:
+    """Indices of the leaves of each type, in the order in which the types come."""
+    groups: dict[numpy.dtype, list[int]] = {}
+    for index, leaf in enumerate(leaves):
+        groups.setdefault(leaf.dtype, []).append(index)
+    return groups
+
+
+def agreement_of(names: Sequence[str], leaves: Sequence[Any], lead: int = 0) -> Agreement:
+    """What ranks compare of a tree: all but ``lead`` axes, which differ at a root."""
+    return Agreement(tuple(
+        f"{name}: {leaf.dtype}[{','.join(map(str, leaf.shape[lead:]))}]"
+        for name, leaf in zip(names, leaves)))
+
+
+def _together(arrays: Sequence[Any], shapes: Sequence[Shape], lead: int, dtype: Any) -> Any:
+    flat = [array.reshape(*array.shape[:lead], math.prod(shape))
+            for array, shape in zip(arrays, shapes)]
+    return jnp.concatenate(flat, axis=-1) if flat else jnp.zeros(0, dtype)
+
+
+def _array(path: str, leaf: Any) -> Any:
+    try:
+        array = jnp.asarray(leaf)
+    except TypeError as error:
+        raise ArgumentTypeError("x", f"leaf {path or 'x'} is no array: {leaf!r}", str(error)
+                                ) from None
+    if jnp.issubdtype(array.dtype, jax.dtypes.extended):
+        raise ArgumentTypeError("x", f"leaf {path or 'x'} holds {array.dtype}, not numbers",
+                                "pass jax.random.key_data of keys")
+    return array

@@ -1,0 +1,201 @@
+"""Averages of gradients over ranks, compressed where asked for, and start values from one rank.
+
+In JAX the gradients of a step are all there at once, so nothing could be overlapped with the
+backward pass: one blocking call for each type of element is the fastest exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy
+from jax import numpy as jnp
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.jax.agreement import Agreement
+from hpccoll.jax.calls import ArrayCall, Shape
+from hpccoll.jax.collectives import allreduce, bcast
+from hpccoll.jax.communicator import communicator, kept_with
+from hpccoll.jax.fusion import fused
+from hpccoll.training.buckets import BUCKET_BYTES, ArraySpec, plan_buckets
+from hpccoll.training.compress import Reduction, Scheme, finish, parse
+from hpccoll.training.compress.states import State, cut, join
+
+#: What an average can be instead.
+AVERAGE, SUM = "average", "sum"
+#: The scheme by which gradients travel as they are.
+NONE = "none"
+
+
+def average_gradients(gradients: Any, *, comm: MPI.Intracomm | None = None,
+                      compress: str | Scheme = NONE) -> Any:
+    """Replace gradients by their mean over the ranks.
+
+    Args:
+        gradients: a tree of arrays of floating point numbers, the same on every rank but for
+            the values.
+        comm: the ranks.
+        compress: how they travel (docs/training/compress.md). What a scheme keeps between steps
+            stays with the communicator, for each tree of other leaves.
+
+    Raises:
+        ArgumentTypeError: a leaf is not of floating point numbers.
+        ExchangeMismatch: ranks pass different trees; on all ranks.
+    """
+    ranks = communicator(comm)
+    averagers = kept_with(ranks)
+    if compress not in averagers:
+        averagers[compress] = Averager(ranks, compress=compress)
+    return averagers[compress](gradients)
+
+
+def broadcast_parameters(tree: Any, root: int = 0, *, comm: MPI.Intracomm | None = None) -> Any:
+    """Give every rank the start values of one: parameters, the state of an optimizer, keys.
+
+    Args:
+        tree: arrays, numbers and keys of ``jax.random``; the same on every rank but for the values.
+        root: whose values count.
+        comm: the ranks.
+
+    Returns:
+        The tree with the root's values, numbers as arrays.
+
+    Raises:
+        ExchangeMismatch: ranks pass different trees; on all ranks.
+    """
+    def is_key(leaf: Any) -> bool:
+        return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+    numbers = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
+    return jax.tree.map(
+        lambda leaf, value: jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
+        if is_key(leaf) else value, tree, bcast(numbers, root, comm=comm))
+
+
+class Averager:
+    """The mean of gradients over ranks, and what a compression scheme keeps between steps.
+
+    Make one for each training loop, before the step is compiled. The state of a scheme is no part
+    of JAX's: a compiled step changes it.
+
+    Args:
+        comm: the ranks.
+        compress: how gradients travel.
+        op: ``"average"`` or ``"sum"``.
+        bucket_bytes: bytes that a scheme compresses together.
+
+    Raises:
+        ArgumentError: another ``op``, or no such scheme.
+    """
+
+    def __init__(self, comm: MPI.Intracomm | None = None, *, compress: str | Scheme = NONE,
+                 op: str = AVERAGE, bucket_bytes: int = BUCKET_BYTES):
+        if op not in (AVERAGE, SUM):
+            raise ArgumentError("op", f"{op!r} is unknown", f"choose '{AVERAGE}' or '{SUM}'")
+        self.comm, self.op, self.bucket_bytes = communicator(comm), op, bucket_bytes
+        self.scheme = _scheme(compress)
+        self._started: dict[str, list[FusedPart]] = {}
+        self._loaded: dict[str, list[State]] = {}
+
+    def __call__(self, gradients: Any) -> Any:
+        """The tree with the means, in the types of the gradients.
+
+        Raises:
+            ArgumentTypeError: a leaf is not of floating point numbers.
+            ExchangeMismatch: ranks pass different trees; on all ranks.
+        """
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+            if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating):
+                raise ArgumentTypeError(
+                    "gradients", f"leaf {jax.tree_util.keystr(path)} holds "
+                    f"{jnp.asarray(leaf).dtype}, which has no mean", "pass floating point numbers")
+        if self.scheme is None:
+            sums = allreduce(gradients, comm=self.comm)
+            return sums if self.op == SUM else jax.tree.map(lambda x: x / self.comm.size, sums)
+        # Schemes work on 32 or 64 bits.
+        wide = jax.tree.map(lambda x: jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32)),
+                            gradients)
+        means = fused(wide, Compressed(comm=self.comm, scheme=self.scheme, averager=self))
+        factor = self.comm.size if self.op == SUM else 1
+        return jax.tree.map(lambda x, mean: (mean * factor).astype(x.dtype), gradients, means)
+
+    def state(self) -> dict[str, list[State]]:
+        """What must survive a restart: for each type and tree the states of its arrays; collective.
+
+        Other buckets can take it over; for another number of ranks see
+        :func:`hpccoll.training.compress.states.averaged`.
+        """
+        jax.effects_barrier()
+        return self._loaded | {
+            key: [state for part in parts for state in cut(part.reduction.state(), part.counts)]
+            for key, parts in self._started.items()}
+
+    def load(self, state: dict[str, list[State]]) -> None:
+        """Take over what :meth:`state` gave."""
+        jax.effects_barrier()
+        self._loaded = dict(state)
+        for key, parts in self._started.items():
+            self._resume(key, parts)
+
+    def parts(self, scheme: Scheme, shapes: Sequence[Shape], dtype: str) -> list[FusedPart]:
+        """The pieces in which arrays of these shapes travel; made once for each key."""
+        key = f"{dtype} {' '.join('x'.join(map(str, shape)) or '1' for shape in shapes)}"
+        if key not in self._started:
+            specs = [ArraySpec(str(index), tuple(shape), dtype, numpy.dtype(dtype).itemsize)
+                     for index, shape in enumerate(shapes)]
+            buckets = plan_buckets(specs, self.bucket_bytes, self.bucket_bytes, range(len(specs)))
+            parts = []
+            for bucket in buckets:
+                arrays = [specs[index] for index in bucket.members]
+                reduction = scheme.start(self.comm, [array.shape for array in arrays])
+                parts.append(FusedPart(tuple(array.count for array in arrays), reduction))
+            self._resume(key, parts)
+            self._started[key] = parts
+        return self._started[key]
+
+    def _resume(self, key: str, parts: Sequence[FusedPart]) -> None:
+        states = iter(self._loaded.get(key, ()))
+        for part in parts if key in self._loaded else ():
+            part.reduction.load(join([next(states) for _ in part.counts], part.counts))
+
+
+@dataclass(frozen=True)
+class FusedPart:
+    """Arrays that are compressed together, one behind the other: their elements, and how."""
+
+    counts: tuple[int, ...]
+    reduction: Reduction
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compressed(ArrayCall):
+    """The mean over ranks, as a compression scheme makes it; it has no derivative."""
+
+    scheme: Scheme
+    averager: Averager
+    shapes: tuple[Shape, ...] = ()
+
+    def carrying(self, shapes: Sequence[Shape], agreement: Agreement | None) -> ArrayCall:
+        return replace(self, shapes=tuple(shapes), agreement=agreement)
+
+    def run(self, operand: numpy.ndarray) -> numpy.ndarray:
+        result = operand.copy()
+        values = result.reshape(-1)
+        stop = 0
+        for part in self.averager.parts(self.scheme, self.shapes, operand.dtype.name):
+            start, stop = stop, stop + sum(part.counts)
+            finish(part.reduction.reduce(values[start:stop]))
+        return result
+
+    def batched(self, size: int) -> ArrayCall:
+        raise ArgumentTypeError("compress", "a scheme keeps state for one tree, and vmap would mix "
+                                "that of many", "average outside of jax.vmap")
+
+
+def _scheme(compress: str | Scheme) -> Scheme | None:
+    scheme = parse(compress)
+    return None if scheme.name == NONE else scheme

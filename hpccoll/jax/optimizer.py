@@ -1,0 +1,85 @@
+"""An optax wrapper: gradients are averaged over the ranks before any optimizer sees them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+from jax import numpy as jnp
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError
+from hpccoll.jax.framework import require_optax
+from hpccoll.jax.gradients import AVERAGE, Averager
+from hpccoll.training.compress import Scheme
+
+
+class Accumulation(NamedTuple):
+    """State of an optimizer that takes a step in every few calls.
+
+    Attributes:
+        calls: since the last step.
+        sums: of the gradients since then.
+        inner: the wrapped optimizer's state.
+    """
+
+    calls: Any
+    sums: Any
+    inner: Any
+
+
+def distributed(optimizer: Any, *, comm: MPI.Intracomm | None = None,
+                compress: str | Scheme = "none", op: str = AVERAGE, every: int = 1) -> Any:
+    """Wrap an optax optimizer so that all ranks take the same steps.
+
+    Args:
+        optimizer: an ``optax.GradientTransformation``.
+        comm: the ranks.
+        compress: how gradients travel.
+        op: ``"average"`` or ``"sum"``.
+        every: calls of ``update`` for one step. The others add gradients up without
+            communication, and return updates of zeros; a step takes the mean of the calls.
+            (``optax.MultiSteps`` around the result would communicate in every call.)
+
+    Returns:
+        An ``optax.GradientTransformationExtraArgs``. Its state is the optimizer's, or with
+        ``every`` an :class:`Accumulation`.
+
+    Raises:
+        ArgumentError: ``every`` is below 1, another ``op``, or no such scheme.
+        FrameworkError: optax is not installed.
+    """
+    require_optax()
+    import optax
+    if every < 1:
+        raise ArgumentError("every", f"is a number of calls from 1, got {every}")
+    inner = optax.with_extra_args_support(optimizer)
+    average = Averager(comm, compress=compress, op=op)
+
+    def step(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        return inner.update(average(gradients), state, params, **extra)
+
+    if every == 1:
+        return optax.GradientTransformationExtraArgs(inner.init, step)
+
+    def start(params: Any) -> Accumulation:
+        return Accumulation(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params),
+                            inner.init(params))
+
+    def update(gradients: Any, state: Accumulation, params: Any = None, **extra: Any
+               ) -> tuple[Any, Accumulation]:
+        sums = jax.tree.map(jnp.add, state.sums, gradients)
+
+        def whole() -> tuple[Any, Accumulation]:
+            means = jax.tree.map(lambda x: x / every, sums)
+            updates, after = step(means, state.inner, params, **extra)
+            return updates, Accumulation(jnp.zeros_like(state.calls),
+                                         jax.tree.map(jnp.zeros_like, sums), after)
+
+        def part() -> tuple[Any, Accumulation]:
+            return (jax.tree.map(jnp.zeros_like, gradients),
+                    Accumulation(state.calls + 1, sums, state.inner))
+
+        return jax.lax.cond(state.calls == every - 1, whole, part)
+
+    return optax.GradientTransformationExtraArgs(start, update)

@@ -1,0 +1,163 @@
+"""Callbacks for ``model.fit``, under the names of Horovod."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+import keras
+import numpy
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError, ExchangeMismatch
+from hpccoll.keras.communicator import communicator
+from hpccoll.keras.optimizer import Averaging
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+    """Gives every rank the start values of one: the weights and the state of the optimizer.
+
+    Random generators of layers (dropout) keep a state for each rank.
+
+    Args:
+        root_rank: whose values count.
+        comm: the ranks.
+
+    Raises:
+        ArgumentError: no such rank.
+    """
+
+    def __init__(self, root_rank: int = 0, *, comm: MPI.Intracomm | None = None):
+        super().__init__()
+        self.comm, self.root = communicator(comm), root_rank
+        if not 0 <= root_rank < self.comm.size:
+            raise ArgumentError("root_rank", f"rank {root_rank} is not in a communicator of "
+                                f"{self.comm.size}")
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Broadcast.
+
+        Raises:
+            ExchangeMismatch: ranks have different models; on all ranks.
+            ArgumentError: the optimizer averages inside of a ``LossScaleOptimizer``.
+        """
+        optimizer = self.model.optimizer
+        if isinstance(getattr(optimizer, "inner_optimizer", None), Averaging):
+            raise ArgumentError("optimizer", "ranks could leave out different steps: the loss is "
+                                "scaled around the DistributedOptimizer",
+                                "wrap the LossScaleOptimizer in the DistributedOptimizer")
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        variables = [*self.model.weights, *optimizer.variables]
+        self._check(variables)
+        mine = self.comm.rank == self.root
+        values = self.comm.bcast([keras.ops.convert_to_numpy(variable) for variable in variables]
+                                 if mine else None, self.root)
+        for variable, value in zip(variables, values if not mine else ()):
+            variable.assign(value)
+
+    def _check(self, variables: list[Any]) -> None:
+        # Keras numbers layers per process, so shapes and types are compared, not names.
+        mine = [f"{variable.dtype}{list(variable.shape)}" for variable in variables]
+        told = self.comm.bcast(mine, self.root)
+        problem = next((f"variable {index} is {there} on rank {self.root}, and {here}"
+                        for index, (there, here) in enumerate(
+                            zip_longest(told, mine, fillvalue="not there")) if there != here), "")
+        seen = self.comm.allgather(problem)
+        wrong = tuple(rank for rank, text in enumerate(seen) if text)
+        if wrong:
+            raise ExchangeMismatch(
+                f"models differ: {seen[wrong[0]]} on rank {wrong[0]} ({len(wrong)} rank(s) differ);"
+                " build the same model on every rank", (), wrong)
+
+
+class MetricAverageCallback(keras.callbacks.Callback):
+    """Replaces the metrics of an epoch by their mean over the ranks.
+
+    Put it before callbacks that look at them, such as ``EarlyStopping`` and
+    ``ReduceLROnPlateau``, which then decide alike on all ranks.
+
+    Args:
+        comm: the ranks.
+    """
+
+    def __init__(self, *, comm: MPI.Intracomm | None = None):
+        super().__init__()
+        self.comm = communicator(comm)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Average; all ranks have metrics of the same names.
+
+        Raises:
+            ExchangeMismatch: they have not; on all ranks.
+        """
+        logs = {} if logs is None else logs
+        names = sorted(logs)
+        seen = self.comm.allgather(names)
+        wrong = tuple(rank for rank, other in enumerate(seen) if other != seen[0])
+        if wrong:
+            raise ExchangeMismatch(f"metrics differ: {', '.join(seen[0])} on rank 0, and "
+                                   f"{', '.join(seen[wrong[0]])} on rank {wrong[0]}; compile the "
+                                   "model alike and validate on every rank", tuple(names), wrong)
+        values = numpy.array([float(logs[name]) for name in names])
+        sums = numpy.empty_like(values)
+        self.comm.Allreduce(values, sums)
+        logs.update((name, float(value) / self.comm.size) for name, value in zip(names, sums))
+
+
+class LearningRateWarmupCallback(keras.callbacks.Callback):
+    """Raises the learning rate from that of one rank to that of all, batch by batch.
+
+    With p ranks a step sees p times the examples, and takes p times the learning rate, which is
+    too much for the first epochs (Goyal et al., arXiv:1706.02677). After the fraction ``f`` of the
+    warm-up the rate is ``initial_lr / p * (1 + f (p - 1))``.
+
+    Args:
+        initial_lr: the rate after the warm-up, for all ranks together.
+        warmup_epochs: its length.
+        steps_per_epoch: batches of an epoch; what the data says if omitted.
+        verbose: 1 to print the rate when the warm-up is over, on rank 0.
+        comm: the ranks.
+
+    Raises:
+        ArgumentError: a warm-up of no length.
+    """
+
+    def __init__(self, initial_lr: float, warmup_epochs: float = 5,
+                 steps_per_epoch: int | None = None, verbose: int = 0, *,
+                 comm: MPI.Intracomm | None = None):
+        super().__init__()
+        if warmup_epochs <= 0:
+            raise ArgumentError("warmup_epochs", f"must be positive, got {warmup_epochs}")
+        self.comm, self.initial_lr, self.verbose = communicator(comm), initial_lr, verbose
+        self.warmup_epochs, self.steps_per_epoch = warmup_epochs, steps_per_epoch
+        self.epoch, self.over = 0, False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Learn how many batches an epoch has.
+
+        Raises:
+            ArgumentError: nobody knows.
+        """
+        self.over = False
+        self.steps_per_epoch = self.steps_per_epoch or self.params.get("steps")
+        if not self.steps_per_epoch:
+            raise ArgumentError("steps_per_epoch", "the data does not say how many batches it has",
+                                "pass the number")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Note the epoch."""
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Set the rate of this batch."""
+        if self.over:
+            return
+        done = (self.epoch + batch / (self.steps_per_epoch or 1)) / self.warmup_epochs
+        self.over = done >= 1
+        # On JAX the variables are out of date during an epoch, and are read again after this.
+        getattr(self.model, "jax_state_sync", lambda: None)()
+        rate = self.initial_lr / self.comm.size * (1 + min(1.0, done) * (self.comm.size - 1))
+        self.model.optimizer.learning_rate = rate
+        if self.over and self.verbose and self.comm.rank == 0:
+            print(f"Epoch {self.epoch + 1}: the warm-up is over, the learning rate is {rate:g}")

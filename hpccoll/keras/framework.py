@@ -1,0 +1,25 @@
+"""Whether Keras 3 is here, with a backend; says so before anything else fails."""
+
+from __future__ import annotations
+
+import importlib
+
+from hpccoll.errors import FrameworkError
+
+
+def require_keras() -> None:
+    """Raise unless Keras 3 can be imported.
+
+    Raises:
+        FrameworkError: it is not installed, is older, or its backend is missing.
+    """
+    try:
+        version = importlib.import_module("keras").__version__
+    except ImportError as error:
+        if (error.name or "keras").split(".")[0] == "keras":
+            raise FrameworkError("keras", "is not installed") from None
+        raise FrameworkError(
+            "keras", f"its backend cannot be imported ({error}): set KERAS_BACKEND to 'jax', "
+            "'torch' or 'tensorflow', whichever is installed") from error
+    if int(version.split(".")[0]) < 3:
+        raise FrameworkError("keras", f"version {version} is here, and hpccoll needs 3 or later")

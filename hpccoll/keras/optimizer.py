@@ -1,0 +1,97 @@
+"""An optimizer whose gradients are averaged over the ranks first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.keras.communicator import communicator
+from hpccoll.keras.means import means
+from hpccoll.training.compress import Scheme
+
+#: What becomes of the gradients of all ranks.
+OPS = "average", "sum"
+#: The policy under which Keras scales the loss.
+SCALED = "mixed_float16"
+
+
+def DistributedOptimizer(optimizer: Any, *, comm: MPI.Intracomm | None = None,
+                         op: str = "average", compress: str | Scheme = "none") -> Any:
+    """Wrap an optimizer so that all ranks take the same steps.
+
+    The result is of a subclass of the optimizer's class, with its configuration and, if it was
+    built, its state. It is saved as what it wraps: a model that is loaded has the plain optimizer,
+    which is wrapped and compiled anew.
+
+    Under the policy ``mixed_float16`` the loss is scaled, and steps with infinite gradients are
+    left out. All ranks must leave out the same steps, so gradients are averaged before that test:
+    here the optimizer is put into a ``LossScaleOptimizer`` first, as ``compile`` would do after.
+
+    Args:
+        optimizer: a ``keras.optimizers.Optimizer``.
+        comm: the ranks.
+        op: ``"average"`` or ``"sum"``.
+        compress: how gradients travel.
+
+    Raises:
+        ArgumentTypeError: no optimizer of Keras, or wrapped already.
+        ArgumentError: another ``op``, or no such scheme.
+        FrameworkError: Keras runs on a backend without gradients.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ArgumentTypeError("optimizer", f"expected one of Keras, got {optimizer!r}")
+    if isinstance(optimizer, Averaging):
+        raise ArgumentTypeError("optimizer", "is wrapped already", "wrap it once")
+    if op not in OPS:
+        raise ArgumentError("op", f"{op!r} is unknown", f"choose from {', '.join(OPS)}")
+    scaling = keras.optimizers.LossScaleOptimizer
+    if keras.config.dtype_policy().name == SCALED and not isinstance(optimizer, scaling):
+        optimizer = scaling(optimizer)
+    plain: Any = type(optimizer)
+    mixin = AveragingOutside if isinstance(optimizer, scaling) else Averaging
+    # The name and the place are those of the class that is saved and loaded.
+    averaging: Any = type(plain.__name__, (mixin, plain), {
+        name: getattr(plain, name) for name in ("__module__", "__qualname__", "__doc__")})
+    wrapped = averaging.from_config(optimizer.get_config())
+    wrapped.means = means(communicator(comm), op, compress)
+    if optimizer.built:
+        wrapped.build(optimizer._trainable_variables)
+        for ours, theirs in zip(wrapped.variables, optimizer.variables):
+            ours.assign(theirs)
+    return wrapped
+
+
+class Averaging:
+    """What an optimizer's class is mixed with: gradients are averaged before they are applied."""
+
+    means: Any
+    _trainable_variables: Any
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        """Average gradients over the ranks, and update the variables."""
+        super().apply(self._mean(grads, trainable_variables),  # type: ignore[misc]
+                      trainable_variables)
+
+    def _mean(self, grads: Sequence[Any], variables: Any) -> list[Any]:
+        variables = list(self._trainable_variables if variables is None else variables)
+        grads = list(grads)
+        present = [index for index, gradient in enumerate(grads) if gradient is not None]
+        names = [f"{index} {getattr(variables[index], 'path', '')}" for index in present]
+        found = self.means(names, [grads[index] for index in present]) if present else []
+        for index, mean in zip(present, found):
+            grads[index] = mean
+        return grads
+
+
+class AveragingOutside(Averaging):
+    """The same around a ``LossScaleOptimizer``, whose steps without state are its own."""
+
+    def stateless_apply(self, optimizer_variables: Any, grads: Sequence[Any],
+                        trainable_variables: Any) -> Any:
+        """Average gradients over the ranks, and return updated variables."""
+        return super().stateless_apply(  # type: ignore[misc]
+            optimizer_variables, self._mean(grads, None), trainable_variables)
