@@ -19,15 +19,19 @@ from hpccoll import __version__
 from hpccoll.cli.ranks import said, without_mpi
 from hpccoll.errors import HpccollError, MpiLibraryError
 
-#: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``.
+#: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two
+#: words goes before the one of its first word.
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
+    "bench step": ("hpccoll.cli.bench_step", "Measure training steps, side by side."),
     "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
     "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
     "simulate": ("hpccoll.cli.simulate", "Time algorithms on a machine that is not there."),
+    "simulate step": ("hpccoll.cli.simulate_step", "Time a training step on such a machine."),
     "topo": ("hpccoll.cli.topo", "Show the machine: levels, ranks, what links cost."),
+    "trace": ("hpccoll.cli.trace", "Say what an exchange of gradients hid, and what it did not."),
     "tune": ("hpccoll.cli.tune", "Measure what is fastest here, and write it down for auto."),
     "verify": ("hpccoll.cli.verify", "Prove algorithms correct, rank count by rank count."),
 }
@@ -38,6 +42,12 @@ class Commands(click.Group):
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def resolve_command(self, context: click.Context, args: list[str]
+                        ) -> tuple[str | None, click.Command | None, list[str]]:
+        if " ".join(args[:2]) in COMMANDS:
+            args = [" ".join(args[:2]), *args[2:]]
+        return super().resolve_command(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:

@@ -86,7 +86,8 @@ TOGETHER = (
 @click.option("--registered", is_flag=True,
               help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
 @click.option("--peers", is_flag=True,
-              help="PyTorch's Gloo, in the same processes, as one more candidate.")
+              help="PyTorch's process groups in the same processes as candidates: its own "
+                   "(gloo), and hpccoll's (torch).")
 @click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
               help="Iterations not measured. Default: 5 for each set of buffers.")
 @click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
@@ -163,15 +164,15 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
         stopped = stack.enter_context(stoppable())
         MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal
-        from hpccoll.tools.bench import gloo, overlap_report, plot, session
         from hpccoll.tools.bench import overlap as overlapping
+        from hpccoll.tools.bench import overlap_report, plot, session, torch_groups
 
         comm = MPI.COMM_WORLD
         try:
             options = _options(collectives, osu=form == "osu", **given)
             agree(comm, lambda: session.check(options, comm.Get_size()))
             if options.peers:
-                agree(comm, gloo.available)
+                agree(comm, torch_groups.available)
             agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
         except HpccollError as error:
             complain("bench", str(error))

@@ -9,7 +9,7 @@ import click
 
 from hpccoll.errors import ArgumentError
 from hpccoll.tools.jobs import SITES, Job, script
-from hpccoll.tools.jobs.job import BENCH
+from hpccoll.tools.jobs.job import BENCH, TRAIN
 from hpccoll.tools.jobs.sites import LAUNCH
 
 
@@ -33,6 +33,8 @@ from hpccoll.tools.jobs.sites import LAUNCH
 @click.option("--qos", default="", help="Quality of service, with Slurm.")
 @click.option("--activate", default="", metavar="FILE",
               help="File to source for the Python environment, such as .venv/bin/activate.")
+@click.option("--train", is_flag=True,
+              help="The program trains a model: a rank for each device, and what it needs.")
 @click.option("-o", "--output", default="-", metavar="FILE", help="Where to. Default: the screen.")
 def command(command_line, listed, output, ppn, threads, gpus, **given):
     """Write a job script that runs COMMAND on every rank; one COMMAND word is read by the shell.
@@ -41,6 +43,7 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
     hpccoll job --nodes 4 --ppn 32 -- python -m hpccoll run my_program.py
     hpccoll job --site frontier --nodes 8 --account ABC123 -o job.sbatch -- python -m mpi4py x.py
     hpccoll job --site gpu --gpus 8 --ppn 8 -- 'python train.py --log "$job.log"'
+    hpccoll job --train --site perlmutter --nodes 16 -- python -m hpccoll run train.py
     """
     if listed:
         width = max(map(len, SITES))
@@ -53,7 +56,7 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
             raise ArgumentError(f"--{name}", f"cannot use {given[name]!r}",
                                 "letters, digits and . _ - only")
     text = script(Job(ppn=ppn or 0, threads=threads or 0, gpus=-1 if gpus is None else gpus,
-                      command=_shell(command_line), **given))
+                      command=_shell(command_line, TRAIN if given["train"] else BENCH), **given))
     try:
         with click.open_file(output, "w", encoding="utf-8") as file:
             file.write(text)
@@ -61,6 +64,6 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
         raise ArgumentError("--output", f"cannot write {output!r}: {error.strerror}") from error
 
 
-def _shell(words: tuple[str, ...]) -> str:
+def _shell(words: tuple[str, ...], usual: str) -> str:
     """What the shell is to run: text as it is, words so that they stay words."""
-    return BENCH if not words else words[0] if len(words) == 1 else shlex.join(words)
+    return usual if not words else words[0] if len(words) == 1 else shlex.join(words)

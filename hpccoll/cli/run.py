@@ -27,7 +27,7 @@ from hpccoll import config
 from hpccoll.cli.ranks import without_mpi
 from hpccoll.errors import ArgumentError, MpiLibraryError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.launcher import not_loaded, require_mpi
+from hpccoll.machine.launcher import launched, not_loaded, require_mpi
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
 #: Seconds that a failed program's threads and exit handlers have before the job is aborted.
@@ -68,6 +68,17 @@ class Importer:
             loader: Any = spec.loader
             loader.create_module, loader.exec_module = create_module, exec_module
         return spec
+
+
+class Variables:
+    """Import hook: sets what programs for torchrun read, before a rank imports ``torch``."""
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> None:
+        if name == "torch" and launched()[1] > 1:
+            MPI = require_mpi()
+            if MPI.Is_initialized() and not MPI.Is_finalized():
+                from hpccoll.tools.variables import set_variables
+                set_variables()
 
 
 def adopt(MPI: Any, topology: str | None = None) -> None:
@@ -159,6 +170,7 @@ def command(algorithms: str, topology: str | None, program: tuple[str, ...]) -> 
         adopt(sys.modules["mpi4py.MPI"], topology)
     else:
         sys.meta_path.insert(0, Importer(topology))
+    sys.meta_path.insert(0, Variables())
     try:
         execute(kind, *program[1 if kind else 0:])
     except SystemExit as stop:

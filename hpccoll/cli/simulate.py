@@ -101,6 +101,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, wan
     hpccoll simulate allreduce --nodes 2:4096 --ppn 8 --nbytes 64M --plot nodes.png
     hpccoll simulate alltoall --topology 4x8 --nbytes 1K:16M --algorithm pairwise,bruck:k=4
     mpiexec -n 4 python -m hpccoll simulate --calibrate here.json
+    hpccoll simulate step --help
     """
     if calibrate is not None:
         _calibrate(calibrate)

@@ -68,7 +68,13 @@ class Settings(NamedTuple):
 
 
 class Peer(Protocol):
-    """Collectives of another library, over the same ranks, as one more candidate."""
+    """Collectives of another library, over the same ranks, as one more candidate.
+
+    Attributes:
+        version: of that library.
+    """
+
+    version: str
 
     def method(self, collective: str) -> Callable:
         """A function that takes the arguments of mpi4py's method."""

@@ -22,7 +22,7 @@ from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import FORMS
 from hpccoll.measure.cases import UNEVEN, make
 from hpccoll.measure.timing import Settings, World
-from hpccoll.tools.bench import gloo, overlap, session
+from hpccoll.tools.bench import overlap, session, torch_groups
 from hpccoll.tools.bench.session import Options
 
 pytestmark = pytest.mark.mpi
@@ -178,16 +178,18 @@ def test_registered_memory(in_place):
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
-def test_gloo(in_place):
+def test_peers(in_place):
     """PyTorch's collectives get the same buffers and are held to the same results."""
     pytest.importorskip("torch")
     outcome = measured(METHODS, "native", peers=True, in_place=in_place, root=WORLD.size - 1)
     assert outcome.failures == 0, outcome.groups
     if WORLD.rank == 0:
-        served = {r.collective for group in outcome.groups for r in group if r.candidate == "gloo"}
-        assert served == ({"allreduce", "reduce", "bcast", "barrier"} if in_place else {
-            *gloo.COLLECTIVES})
-        assert outcome.environment["peers"]["gloo"]
+        for name in torch_groups.BACKENDS:
+            served = {r.collective for group in outcome.groups for r in group
+                      if r.candidate == name}
+            assert served == ({"allreduce", "reduce", "bcast", "barrier"} if in_place else {
+                *torch_groups.COLLECTIVES})
+            assert outcome.environment["peers"][name]
 
 
 def swept(stops_after=None, sweeps=3, iterations=7):

@@ -3,8 +3,9 @@
     session (options -> times), overlap (nonblocking)    run on all ranks
     report, formats, overlap_report, plot                what people and programs read, on rank 0
     records -> compare, libraries, regret                what records say, without MPI
-    roofline, provenance, gloo                           memory's limit, the machine, a peer
+    roofline, provenance, torch_groups                   memory's limit, the machine, peers
+    steps, torch_steps -> step_times                     training steps
 
 Timing itself is :mod:`hpccoll.measure`. A new form of output is a ``BenchReport`` (see ``report``)
-and a name in ``--format``; another library to compare with is a ``Peer`` beside ``gloo``.
+and a name in ``--format``; another library to compare with is a ``Peer`` beside ``torch_groups``.
 """

@@ -28,7 +28,7 @@ import numpy
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.measure.candidates import FORWARDED
 from hpccoll.measure.results import Result, trimmed
-from hpccoll.tools.bench.gloo import GLOO
+from hpccoll.tools.bench.torch_groups import BACKENDS
 
 #: How much slower than the best candidate still counts as near, as a part of its time.
 TOLERANCE = 0.1
@@ -59,7 +59,7 @@ def regret_of(group: Sequence[Result]) -> Regret | None:
     auto = next((r for r in group if r.candidate == AUTO and not r.failures), None)
     forwarded = any(r.candidate == FORWARDED for r in group)
     others = {NATIVE if r.candidate == FORWARDED else r.candidate: r for r in group
-              if r.candidate not in (AUTO, GLOO, *[NATIVE] * forwarded) and not r.failures}
+              if r.candidate not in (AUTO, *BACKENDS, *[NATIVE] * forwarded) and not r.failures}
     if auto is None or len(others) < 2 or min(len(r.seconds) for r in group) < 2:
         return None
     halves, mine, again = {name: _halves(r) for name, r in others.items()}, _halves(auto), None

@@ -19,10 +19,10 @@ from hpccoll.measure.buffers import Arena, CaseBuffers
 from hpccoll.measure.cases import Case, make
 from hpccoll.measure.results import Result, joined
 from hpccoll.measure.timing import Settings, World, measure
-from hpccoll.tools.bench.gloo import GLOO, Gloo, objection
 from hpccoll.tools.bench.provenance import record
 from hpccoll.tools.bench.report import BenchReport, Group
 from hpccoll.tools.bench.roofline import SHOWN, copy_rate, shortest
+from hpccoll.tools.bench.torch_groups import BACKENDS, objection, open_groups
 
 
 class Options(NamedTuple):
@@ -169,14 +169,14 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
     buffers = Buffers(world, options, todo)
     if options.peers:
-        world.peers[GLOO] = peer = Gloo(world.control)
+        world.peers |= open_groups(world.control)
     environment = record(comm, options.layout)
     listeners: list[BenchReport] = []
     if environment is not None:
         listeners += reports
         environment |= {"copy_rate": rate, "buffers": buffers.kind,
                         "calls": options.settings.form.about,
-                        "peers": {GLOO: peer.version} if options.peers else {}}
+                        "peers": {name: group.version for name, group in world.peers.items()}}
         for report in listeners:
             report.begin(environment)
     audience = Audience(listeners, options, world.size)
@@ -212,10 +212,10 @@ def _visit(world: World, options: Options, case: Case, buffers: Buffers,
     memories = buffers.make(case, options.settings.rotate)
     chosen, refused = options.settings.form.select(options.wanted, case, memories[0],
                                                    options.hierarchical)
-    if GLOO in world.peers:
+    if world.peers:
         problem = objection(case)
-        refused |= {GLOO: problem} if problem else {}
-        chosen += [] if problem else [choosing.Candidate(GLOO)]
+        refused |= dict.fromkeys(world.peers, problem) if problem else {}
+        chosen += [] if problem else [choosing.Candidate(name) for name in world.peers]
     results = measure(world, case, chosen, memories, stopped, progress) if chosen else []
     limit = shortest(case, rate)
     return [r._replace(limit_seconds=limit) for r in results], refused
@@ -237,4 +237,4 @@ def _labels(options: Options, name: str, size: int) -> list[str]:
     named = [choosing.expand(options.wanted, name, size, nbytes, options.hierarchical)
              for nbytes in options.sizes]
     labels = dict.fromkeys(c.label for expanded in named for c in expanded)
-    return [*labels, *[GLOO] * options.peers]
+    return [*labels, *(BACKENDS if options.peers else ())]

@@ -10,6 +10,8 @@ from hpccoll.tools.jobs.sites import LAUNCH, Site, find
 
 #: What is run when nothing else is said.
 BENCH = "python -m hpccoll bench allreduce"
+#: The same for a job that trains.
+TRAIN = "python -m hpccoll run train.py"
 #: The marks between the numbers of a time, in each of Slurm's forms -> the seconds of each number.
 FORMS = {"": (60,), ":": (60, 1), "::": (3600, 60, 1), "-": (86400, 3600),
          "-:": (86400, 3600, 60), "-::": (86400, 3600, 60, 1)}
@@ -29,6 +31,7 @@ class Job:
         name: of the job, and of its output.
         account, partition, qos: the user's; left to be filled in where a site wants them.
         activate: file to source for the Python environment.
+        train: the program trains a model: a rank for each device, unless ``ppn`` says otherwise.
         command: shell text of what every rank runs.
     """
 
@@ -44,6 +47,7 @@ class Job:
     partition: str = ""
     qos: str = ""
     activate: str = ""
+    train: bool = False
     command: str = BENCH
 
 
@@ -59,7 +63,8 @@ def completed(job: Job) -> tuple[Site, Job]:
     if job.qos and site.scheduler == "pbs":
         raise ArgumentError("--qos", f"PBS, which {job.site} runs, has none",
                             "name a queue with --partition")
-    job = replace(job, ppn=job.ppn or site.ppn, gpus=site.gpus if job.gpus < 0 else job.gpus,
+    gpus = site.gpus if job.gpus < 0 else job.gpus
+    job = replace(job, ppn=job.ppn or job.train and gpus or site.ppn, gpus=gpus,
                   mpi=job.mpi or site.mpi, time=_clock(job.time))
     # Ranks that have their places on a node do not grow when there are fewer of them.
     share = site.cores // (len(site.cpus) or job.ppn)

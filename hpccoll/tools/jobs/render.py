@@ -7,7 +7,7 @@ import shlex
 import textwrap
 from dataclasses import fields
 
-from hpccoll.tools.jobs.job import BENCH, Job, completed
+from hpccoll.tools.jobs.job import BENCH, TRAIN, Job, completed
 from hpccoll.tools.jobs.sites import LAUNCH, YOURS, Line, Site
 
 #: From this many nodes on, all ranks importing Python from one file system takes minutes.
@@ -26,6 +26,7 @@ TEMPLATES = {
                        command='python -m hpccoll tune -o "hpccoll-tune-$job.json"'),
     "bench.sbatch": Job(name="hpccoll-bench", time="00:30:00", command=(
         f'{BENCH} --json "hpccoll-bench-$job.json" --plot "hpccoll-bench-$job.png"')),
+    "train.sbatch": Job("gpu", name="hpccoll-train", time="04:00:00", train=True, command=TRAIN),
     "cpu.pbs": Job("pbs"),
 }
 
@@ -54,7 +55,7 @@ def _made_with(job: Job) -> str:
     for field in fields(Job):
         value = getattr(job, field.name)
         if field.name not in ("site", "nodes", "command") and value != getattr(plain, field.name):
-            words.append(f"--{field.name} {shlex.quote(str(value))}")
+            words.append(f"--{field.name}" + f" {shlex.quote(str(value))}" * (value is not True))
     return f"hpccoll job {' '.join(words)} -- {shlex.quote(job.command)}"
 
 
@@ -184,7 +185,8 @@ def _environment(site: Site, job: Job) -> list[Line]:
                  "or write here: source .venv/bin/activate"),
         Line(f"export OMP_NUM_THREADS={_threads(site, job)}",
              "threads of NumPy and of the program"),
-        *site.settings]
+        *site.settings,
+        *(_training(job) if job.train else ())]
     if job.gpus and job.ppn > job.gpus:
         lines.append(Line("", "several ranks share a device: they take turns unless MPS runs on "
                               "every node; your site's guide says how to start it"))
@@ -193,6 +195,16 @@ def _environment(site: Site, job: Job) -> list[Line]:
                               "first (sbcast, or a container): thousands of ranks that import "
                               "from one file system take minutes"))
     return lines
+
+
+def _training(job: Job) -> list[Line]:
+    """What a program that trains wants to know; ranks meet through MPI, so no address is set."""
+    return [
+        Line("export PYTHONUNBUFFERED=1", "losses show when they are printed"),
+        Line("", "ranks meet through MPI: neither torchrun nor MASTER_ADDR is needed; hpccoll run "
+                 "sets RANK, LOCAL_RANK and WORLD_SIZE"),
+        Line("", "where does the time of a step go? Write here: export HPCCOLL_TRACE=trace-$job "
+                 "and afterwards: hpccoll trace report trace-$job")]
 
 
 def _threads(site: Site, job: Job) -> str:

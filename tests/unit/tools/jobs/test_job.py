@@ -202,3 +202,19 @@ def test_command_words_and_text(tmp_path):
 
 def test_list():
     assert [line.split()[0] for line in job("--list").stdout.splitlines()] == list(SITES)
+
+
+def test_training_has_a_rank_for_each_device():
+    assert "--ntasks-per-node=8 " in script(Job("gpu", gpus=8, train=True))
+    assert "--ntasks-per-node=2 " in script(Job("gpu", gpus=8, ppn=2, train=True))
+    assert "--ntasks-per-node=2 " in script(Job("generic", train=True))
+    assert "PYTHONUNBUFFERED" in script(Job(train=True)) and "MASTER_ADDR=" not in script(
+        Job(train=True))
+
+
+def test_training_without_a_command_runs_a_program_of_that_name():
+    made = job("--train")
+    assert made.exit_code == 0, made.output
+    assert '"${launch[@]}" python -m hpccoll run train.py "$@"' in made.output
+    assert "hpccoll job --site generic --nodes 2 --train -- " in made.output
+    assert 'python -m hpccoll bench allreduce "$@"' in job().output

@@ -1,9 +1,11 @@
-"""Peers: collectives of other libraries, in the same processes and on the same buffers.
+"""Peers: PyTorch's collectives, in the same processes and on the same buffers.
 
-PyTorch's Gloo process group is one more candidate where PyTorch is installed. Its ranks are
-MPI's; they find each other through a store on rank 0's host. Its tensors share memory with the
-NumPy buffers, so nothing is copied for it that its users would not copy: it reduces in place,
-and where the call is not in place, the input is copied to the output first, in the time.
+Its process groups are candidates more where PyTorch is installed: ``gloo`` is PyTorch's own, and
+``torch`` is hpccoll's (:mod:`hpccoll.torch`), so that what users of ``torch.distributed`` get of
+either stands side by side. Their ranks are MPI's; they find each other through a store on rank 0's
+host. Tensors share memory with the NumPy buffers, so nothing is copied that users would not copy:
+PyTorch reduces in place, and where the call is not in place, the input is copied to the output
+first, in the time.
 
 What is called is what its users call, ``torch.distributed``, with all that costs in Python.
 """
@@ -23,9 +25,9 @@ from mpi4py import MPI
 from hpccoll.errors import HpccollError
 from hpccoll.measure.cases import Case
 
-#: The name of the candidate, and seconds until its calls give up.
-GLOO, TIMEOUT = "gloo", 300
-#: What it offers, and on which types.
+#: Candidates and the process groups behind them, and seconds until their calls give up.
+BACKENDS, TIMEOUT = {"gloo": "gloo", "torch": "hpccoll"}, 300
+#: What both offer, and on which types.
 COLLECTIVES = ("barrier", "bcast", "allreduce", "reduce", "allgather", "gather", "scatter",
                "reduce_scatter_block", "alltoall")
 TYPES = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
@@ -34,12 +36,13 @@ OPERATORS = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX"}
 
 
 def available() -> None:
-    """Find out whether there is a peer.
+    """Find out whether there are peers.
 
     Raises:
         HpccollError: PyTorch, or its Gloo, is not installed.
     """
     try:
+        importlib.import_module("torch")
         distributed = importlib.import_module("torch.distributed")
     except ImportError as error:
         raise HpccollError("--peers needs PyTorch; install it with: pip install 'hpccoll[torch]', "
@@ -50,40 +53,48 @@ def available() -> None:
 
 
 def objection(case: Case) -> str:
-    """Why Gloo cannot serve a case; nothing if it can."""
+    """Why PyTorch cannot serve a case; nothing if it can."""
     if case.collective not in COLLECTIVES:
-        return f"{GLOO} has no {case.collective}"
+        return f"PyTorch has no {case.collective}"
     if case.count and case.dtype.name not in TYPES:
-        return f"{GLOO} knows no {case.dtype.name}"
+        return f"Gloo knows no {case.dtype.name}"
     if case.op is not None and case.op not in OPERATORS:
-        return f"{GLOO} has no operator {case.op}"
+        return f"PyTorch has no operator {case.op}"
     if case.in_place and case.collective not in ("allreduce", "reduce"):
-        return f"{GLOO} has no {case.collective} in place"
+        return f"PyTorch has no {case.collective} in place"
     return ""
 
 
-class Gloo:
-    """PyTorch's Gloo process group over all ranks; making and ending it is collective."""
+def open_groups(comm: MPI.Intracomm) -> dict[str, ProcessGroup]:
+    """Make a process group over all ranks for each candidate; collective."""
+    dist: Any = importlib.import_module("torch.distributed")
+    importlib.import_module("hpccoll.torch")
+    rank, size = comm.Get_rank(), comm.Get_size()
+    hosts = comm.allgather(MPI.Get_processor_name())
+    host = "localhost" if len(Counter(hosts)) == 1 else hosts[0]
+    within = timedelta(seconds=TIMEOUT)
+    store = None
+    if rank == 0:
+        store = dist.TCPStore(host, 0, size, True, within, wait_for_workers=False)
+    port = comm.bcast(store and store.port)
+    # Rank 0 serves all, so it must not let go before the others have.
+    store = store or dist.TCPStore(host, port, size, False, within)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=within)
+    return {name: ProcessGroup(comm, backend) for name, backend in BACKENDS.items()}
 
-    def __init__(self, comm: MPI.Intracomm):
+
+class ProcessGroup:
+    """A process group over all ranks, behind mpi4py's methods."""
+
+    def __init__(self, comm: MPI.Intracomm, backend: str):
         self.torch = importlib.import_module("torch")
         self.dist = dist = importlib.import_module("torch.distributed")
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
-        hosts = comm.allgather(MPI.Get_processor_name())
-        host = "localhost" if len(Counter(hosts)) == 1 else hosts[0]
-        within = timedelta(seconds=TIMEOUT)
-        store = None
-        if self.rank == 0:
-            store = dist.TCPStore(host, 0, self.size, True, within, wait_for_workers=False)
-        port = comm.bcast(store and store.port)
-        # Rank 0 serves all, so it must not let go before the others have.
-        self.store = store or dist.TCPStore(host, port, self.size, False, within)
-        dist.init_process_group(GLOO, store=self.store, rank=self.rank, world_size=self.size,
-                                timeout=within)
+        self.group = dist.new_group(backend=backend, timeout=timedelta(seconds=TIMEOUT))
         self.version = self.torch.__version__
 
     def method(self, collective: str) -> Callable:
-        """A function that takes what the mpi4py method takes, and lets Gloo do it.
+        """A function that takes what the mpi4py method takes, and lets PyTorch do it.
 
         What it makes of a set of buffers is kept: a user makes tensors once, too.
         """
@@ -101,68 +112,72 @@ class Gloo:
         return call
 
     def free(self) -> None:
-        """End the process group, on all ranks before rank 0 lets go of the store."""
-        self.dist.destroy_process_group()
+        """End all process groups, on all ranks before rank 0 lets go of the store."""
+        if self.dist.is_initialized():
+            self.dist.destroy_process_group()
         self.comm.Barrier()
 
     # -- calls: each makes tensors of the buffers and returns the call -----------------------
     def _barrier(self) -> Callable:
-        return self.dist.barrier
+        barrier, group = self.dist.barrier, self.group
+        return lambda: barrier(group)
 
     def _bcast(self, buf: Any, root: int) -> Callable:
-        tensor, broadcast = self._tensor(buf), self.dist.broadcast
-        return lambda: broadcast(tensor, root)
+        tensor, broadcast, group = self._tensor(buf), self.dist.broadcast, self.group
+        return lambda: broadcast(tensor, root, group)
 
     def _allreduce(self, send: Any, recv: Any, op: MPI.Op) -> Callable:
         tensor, reduce, op = self._tensor(recv), self.dist.all_reduce, self._op(op)
+        group = self.group
         if send is MPI.IN_PLACE:
-            return lambda: reduce(tensor, op)
+            return lambda: reduce(tensor, op, group)
 
         def call() -> None:
             numpy.copyto(recv, send)
-            reduce(tensor, op)
+            reduce(tensor, op, group)
 
         return call
 
     def _reduce(self, send: Any, recv: Any, op: MPI.Op, root: int) -> Callable:
-        reduce, op = self.dist.reduce, self._op(op)
+        reduce, op, group = self.dist.reduce, self._op(op), self.group
         if send is MPI.IN_PLACE:
             tensor = self._tensor(recv)
-            return lambda: reduce(tensor, root, op)
+            return lambda: reduce(tensor, root, op, group)
         # It may write to the tensors of all ranks, so those that send give a copy.
         work = recv if self.rank == root else numpy.empty_like(send)
         tensor = self._tensor(work)
 
         def call() -> None:
             numpy.copyto(work, send)
-            reduce(tensor, root, op)
+            reduce(tensor, root, op, group)
 
         return call
 
     def _allgather(self, send: Any, recv: Any) -> Callable:
-        mine, whole = self._tensor(send), self._tensor(recv)
+        mine, whole, group = self._tensor(send), self._tensor(recv), self.group
         gather = self._newer("all_gather_single", "all_gather_into_tensor")
-        return lambda: gather(whole, mine)
+        return lambda: gather(whole, mine, group)
 
     def _gather(self, send: Any, recv: Any, root: int) -> Callable:
-        mine, gather = self._tensor(send), self.dist.gather
+        mine, gather, group = self._tensor(send), self.dist.gather, self.group
         parts = self._parts(recv) if self.rank == root else None
-        return lambda: gather(mine, parts, root)
+        return lambda: gather(mine, parts, root, group)
 
     def _scatter(self, send: Any, recv: Any, root: int) -> Callable:
-        mine, scatter = self._tensor(recv), self.dist.scatter
+        mine, scatter, group = self._tensor(recv), self.dist.scatter, self.group
         parts = self._parts(send) if self.rank == root else None
-        return lambda: scatter(mine, parts, root)
+        return lambda: scatter(mine, parts, root, group)
 
     def _reduce_scatter_block(self, send: Any, recv: Any, op: MPI.Op) -> Callable:
         whole, mine, op = self._tensor(send), self._tensor(recv), self._op(op)
+        group = self.group
         reduce = self._newer("reduce_scatter_single", "reduce_scatter_tensor")
-        return lambda: reduce(mine, whole, op)
+        return lambda: reduce(mine, whole, op, group)
 
     def _alltoall(self, send: Any, recv: Any) -> Callable:
         outgoing, incoming = self._tensor(send), self._tensor(recv)
-        exchange = self.dist.all_to_all_single
-        return lambda: exchange(incoming, outgoing)
+        exchange, group = self.dist.all_to_all_single, self.group
+        return lambda: exchange(incoming, outgoing, group=group)
 
     def _newer(self, name: str, older: str) -> Callable:
         """A function under its newer name, where this version has it."""

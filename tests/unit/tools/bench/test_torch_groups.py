@@ -1,4 +1,4 @@
-"""PyTorch's Gloo as a candidate."""
+"""PyTorch's process groups as candidates."""
 
 import sys
 
@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from hpccoll.cli import main
 from hpccoll.measure.cases import make
-from hpccoll.tools.bench import gloo
+from hpccoll.tools.bench import torch_groups
 
 
 def bench(*words):
@@ -29,10 +29,10 @@ def test_without_pytorch_one_line_says_so(monkeypatch):
 
 @pytest.mark.parametrize("collective, dtype, op, in_place, problem", [
     ("allreduce", "f4", "sum", False, ""), ("allreduce", "i8", "max", True, ""),
-    ("barrier", "f4", "sum", False, ""), ("scan", "f4", "sum", False, "gloo has no scan"),
-    ("bcast", "F", "sum", False, "gloo knows no complex64"),
-    ("reduce", "i4", "bxor", False, "gloo has no operator bxor"),
-    ("allgather", "f4", "sum", True, "gloo has no allgather in place")])
-def test_what_gloo_can_serve(collective, dtype, op, in_place, problem):
+    ("barrier", "f4", "sum", False, ""), ("scan", "f4", "sum", False, "PyTorch has no scan"),
+    ("bcast", "F", "sum", False, "Gloo knows no complex64"),
+    ("reduce", "i4", "bxor", False, "PyTorch has no operator bxor"),
+    ("allgather", "f4", "sum", True, "PyTorch has no allgather in place")])
+def test_what_pytorch_can_serve(collective, dtype, op, in_place, problem):
     case = make(collective, 4, 1024, numpy.dtype(dtype), op=op, in_place=in_place)
-    assert gloo.objection(case) == problem
+    assert torch_groups.objection(case) == problem

@@ -1,0 +1,204 @@
+"""``hpccoll simulate step``: how long a training step takes on a machine that is not there.
+
+Exit status: 0, or 2 for bad options, a bad model or machine file, or a scheme that does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from hpccoll.atomic_file import writable
+from hpccoll.cli.options import Finite, Together, check_outputs, check_together, write_text
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.topology import Topology
+from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from hpccoll.training.steps import sweep
+from hpccoll.training.steps.catalog import MODELS, find
+from hpccoll.training.steps.collective_times import CollectiveTimes
+from hpccoll.training.steps.plot import draw
+from hpccoll.training.steps.simulation import STAGES, StepForecast, StepPlan
+from hpccoll.units import counts, short_size_text, size, size_text, sizes, time_text
+
+#: Columns of the table where there is no terminal.
+WIDE = 100
+RULES = [
+    Together("--topology", ("--nodes", "--ppn")),
+    Together("--break-even", needs="--compress", remedy="there is nothing that could pay"),
+    Together("--compress-rate", needs="--compress")]
+
+
+@click.command("simulate step")
+@click.option("--model", metavar="NAME|FILE",
+              help="A model that comes along (see --models), or a file with what "
+                   "exchange.profile() returned.")
+@click.option("--nodes", default="2", show_default=True, metavar="LIST",
+              help="Numbers of nodes: 64, or 2,4,12, or 1:4096 for doubling ones.")
+@click.option("--ppn", default="1", show_default=True, metavar="LAYOUT",
+              help="Ranks per node; 2x4 for two groups of four.")
+@click.option("--topology", metavar="LAYOUT", help="Any layout instead, outermost level first.")
+@click.option("--machine", default="hdr", show_default=True, metavar="NAME|FILE",
+              help="As for hpccoll simulate; hpccoll simulate --machines lists them.")
+@click.option("--bucket-bytes", "bucket_sizes", metavar="LIST",
+              default=short_size_text(BUCKET_BYTES), show_default=True,
+              help="Sizes of buckets: 25M, or 1M,8M, or 1M:256M for doubling ones; 0 gives each "
+                   "array its own.")
+@click.option("--first-bucket-bytes", metavar="BYTES", default=short_size_text(FIRST_BUCKET_BYTES),
+              show_default=True, help="Size of the first bucket.")
+@click.option("--compress", "schemes", multiple=True, metavar="SCHEME",
+              help="Scheme such as bf16 or powersgd:rank=4, or none; may be repeated.")
+@click.option("--compress-rate", metavar="BYTES",
+              help="Bytes that a rank compresses and restores in a second, if measured.")
+@click.option("--shard", "stages", default="0", show_default=True, metavar="LIST",
+              help="Stages of ZeRO: 0 for none, or 0,3.")
+@click.option("--algorithm", default="", metavar="CHOICE",
+              help="As HPCCOLL_ALGORITHM, such as allreduce=rails. Default: the fastest in "
+                   "simulation.")
+@click.option("--segment-bytes", metavar="BYTES",
+              help="Cut blocks into segments of so many bytes. Default: as a call does.")
+@click.option("--lanes", type=click.IntRange(min=1), metavar="N",
+              help="Buckets under way at once. Default: 2 across nodes, 1 on one.")
+@click.option("--no-overlap", is_flag=True, help="Begin all buckets after the backward pass.")
+@click.option("--samples", type=click.IntRange(min=1), metavar="N",
+              help="Samples of a rank's step, for models that come along.")
+@click.option("--tflops", type=Finite(min=0, min_open=True), metavar="RATE",
+              help="10^12 operations that a rank sustains in a second, for the same. Default: 100.")
+@click.option("--break-even", is_flag=True,
+              help="Find the network rate below which each scheme pays.")
+@click.option("--json", "json_path", metavar="FILE",
+              help="Write JSON instead of text; - is standard output.")
+@click.option("--plot", "plot_path", metavar="FILE",
+              help="Draw; the suffix names the format: png, svg, pdf.")
+@click.option("--trace", "trace_path", metavar="FILE",
+              help="Write the last step as a timeline for Perfetto.")
+@click.option("--models", "listed", is_flag=True, help="List the models that come along.")
+@click.pass_context
+def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_bucket_bytes,
+            schemes, compress_rate, stages, algorithm, segment_bytes, lanes, no_overlap, samples,
+            tflops, break_even, json_path, plot_path, trace_path, listed):
+    """Time a step of data-parallel training: what of the exchange is hidden, and what is not.
+
+    \b
+    hpccoll simulate step --model bert-large --nodes 1:512 --ppn 4 --machine perlmutter-gpu
+    hpccoll simulate step --model resnet50 --nodes 64 --ppn 8 --bucket-bytes 1M:256M --plot b.png
+    hpccoll simulate step --model mine.json --nodes 4 --compress none --compress bf16 --break-even
+    """
+    if listed:
+        for name, known in MODELS.items():
+            each = find(name)
+            click.echo(f"{name:12} {known.about}; {each.count:,} parameters, "
+                       f"{each.samples} samples a rank")
+        return
+    check_together(context, RULES)
+    check_outputs(json_path, plot_path)
+    if trace_path is not None and not writable(trace_path):
+        raise ArgumentError("--trace", f"cannot write {trace_path!r}")
+    if model is None:
+        raise ArgumentError("--model", "which one to simulate is missing",
+                            f"choose from {', '.join(MODELS)}, or give a file")
+    trained = find(model, samples or 0, 1e12 * (tflops or 0))
+    first = size("--first-bucket-bytes", first_bucket_bytes)
+    rate = 0 if compress_rate is None else size("--compress-rate", compress_rate, 1)
+    segment = 0 if segment_bytes is None else size("--segment-bytes", segment_bytes, 1)
+    buckets = sizes("--bucket-bytes", bucket_sizes, 2)
+    plans = [StepPlan(BUCKET_BYTES, first, scheme, stage, lanes or 0, not no_overlap, rate)
+             for scheme in schemes or ("none",) for stage in _stages(stages)]
+    grids = [CollectiveTimes(machine, layout, algorithm, segment)
+             for layout in _layouts(nodes, ppn, topology)]
+    # A single step is compared with those of other buckets, which are timed together with it.
+    single = len(grids) * len(plans) * len(buckets) == 1
+    compared = [*buckets, *sweep.BUCKETS] if single and json_path is None else buckets
+    found = [forecast for times in grids for plan in plans
+             for forecast in sweep.over_buckets(trained, plan, times, compared)]
+    best, found = sweep.fastest(found), found[:1] if single else found
+    pays = [(times, plan, sweep.break_even(trained, plan._replace(bucket_bytes=buckets[0]), times))
+            for times in grids for plan in plans if break_even and plan.compress != "none"]
+    if json_path is not None:
+        write_text(json_path, json.dumps({
+            "format": 1, "model": trained.as_json(),
+            "results": [forecast.as_json() for forecast in found],
+            "break_even": [{"topology": str(times.topology), "compress": plan.compress,
+                            "shard": plan.shard, **_finite(point._asdict())}
+                           for times, plan, point in pays]}, indent=1) + "\n")
+    else:
+        _show(found, best)
+        for times, plan, point in pays:
+            click.echo(f"{plan.compress} on {times.topology}: {_paying(point)}")
+    if plot_path is not None:
+        draw(found, plot_path)
+        click.echo(f"wrote {plot_path}", err=True)
+    if trace_path is not None:
+        found[-1].timeline.save(trace_path)
+        click.echo(f"wrote {trace_path}", err=True)
+
+
+def _show(found: Sequence[StepForecast], best: StepForecast) -> None:
+    """One step as a report, with the best buckets for it; several as a table."""
+    if len(found) > 1:
+        # What is read by programs, or from a file, has a known width.
+        Console(width=None if sys.stdout.isatty() else WIDE).print(_table(found))
+        return
+    click.echo(str(found[0]), nl=False)
+    text = "these" if best is found[0] else (f"{size_text(best.plan.bucket_bytes)}: "
+                                             f"{time_text(best.seconds)}")
+    click.echo(f"  best buckets   {text}")
+
+
+def _table(found: Iterable[StepForecast]) -> Table:
+    """A line for each step; the fastest on a layout is marked."""
+    found = list(found)
+    best: dict[str, float] = {}
+    for f in found:
+        best[f.topology] = min(best.get(f.topology, f.seconds), f.seconds)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("layout", "bucket", "compress", "ZeRO", "step", "scaling", "exposed",
+                 "share", "link busy", "sent"):
+        table.add_column(name, justify="left" if name in ("layout", "compress") else "right",
+                         no_wrap=name != "compress")
+    for f in found:
+        table.add_row(
+            f.topology, size_text(f.plan.bucket_bytes, unit=""), f.plan.compress,
+            str(f.plan.shard), time_text(f.seconds), f"{f.efficiency:.1%}",
+            time_text(f.exposed, 3), f"{f.share:.1%}", time_text(f.flight, 3),
+            size_text(f.wire_bytes), style="bold" if f.seconds <= best[f.topology] else "")
+    return table
+
+
+def _layouts(nodes: str, ppn: str, topology: str | None) -> Iterator[Topology]:
+    if topology is not None:
+        yield Topology.parse(topology)
+        return
+    Topology.parse(ppn)
+    inner = f"({ppn})" if "," in ppn else ppn
+    for count in counts("--nodes", nodes):
+        yield Topology.parse(f"{count}x{inner}")
+
+
+def _stages(text: str) -> list[int]:
+    stages = [word.strip() for word in text.split(",")]
+    for word in stages:
+        if not word.isdecimal() or int(word) not in STAGES:
+            raise ArgumentError("--shard", f"{word!r} is no stage of ZeRO", "choose from 0 to 3")
+    return [int(word) for word in stages]
+
+
+def _paying(point: sweep.BreakEven) -> str:
+    if not point.factor:
+        return "pays on no network"
+    if math.isinf(point.factor):
+        return "pays on every network"
+    return (f"pays below {point.bytes_per_second * 8e-9:,.4g} Gbit/s, {point.factor:.3g} times the "
+            "rate of this machine")
+
+
+def _finite(fields: dict[str, Any]) -> dict[str, Any]:
+    """Infinite numbers, which JSON lacks, as ``null``."""
+    return {name: value if math.isfinite(value) else None for name, value in fields.items()}

@@ -1,0 +1,101 @@
+"""The command ``hpccoll simulate step``: what it prints, writes and refuses."""
+
+import json
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from hpccoll.cli import main
+from hpccoll.training.steps.catalog import MODELS, find
+from hpccoll.training.steps.simulation import simulate_step
+from hpccoll.training.trace import read
+
+
+def call(*words):
+    return CliRunner().invoke(main, ["simulate", "step", *words])
+
+
+def test_one_step_is_a_report_with_the_best_buckets_for_it():
+    done = call("--model", "resnet50", "--nodes", "4", "--ppn", "2", "--machine", "perlmutter-gpu")
+    assert done.exit_code == 0, done.output
+    report = str(simulate_step("resnet50", nodes=4, ppn=2, machine="perlmutter-gpu"))
+    assert done.output.startswith(report)
+    assert done.output.removeprefix(report).startswith("  best buckets   ")
+
+
+def test_several_are_a_table_of_at_most_a_hundred_columns():
+    done = call("--model", "bert-large", "--nodes", "1:4", "--shard", "0,3", "--bucket-bytes",
+                "8M,25M")
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert max(map(len, lines)) <= 100 and "…" not in done.output
+    rows = [" ".join(line.split()) for line in lines if "Mi" in line]
+    assert len(rows) == 3 * 2 * 2
+    assert sum(row.startswith("4x1 8 Mi none 3 ") for row in rows) == 1
+
+
+def test_sizes_as_people_write_them():
+    done = call("--model", "resnet50", "--bucket-bytes", "1M:4M", "--first-bucket-bytes", "512K",
+                "--json", "-")
+    assert [(r["bucket_bytes"], r["first_bucket_bytes"]) for r in json.loads(done.output)[
+        "results"]] == [(1 << 20, 1 << 19), (2 << 20, 1 << 19), (4 << 20, 1 << 19)]
+
+
+def test_json_holds_the_model_and_every_step():
+    done = call("--model", "resnet50", "--nodes", "2,3", "--samples", "8", "--tflops", "10",
+                "--json", "-")
+    data = json.loads(done.output)
+    assert find(data["model"]) == find("resnet50", 8, 1e13)
+    assert [result["ranks"] for result in data["results"]] == [2, 3]
+    assert data["break_even"] == []
+
+
+def test_a_model_of_the_users(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(find("resnet50").as_json()))
+    one, other = (call("--model", model, "--nodes", "3", "--json", "-")
+                  for model in (str(path), "resnet50"))
+    assert json.loads(one.output)["results"] == json.loads(other.output)["results"]
+
+
+def test_picture_and_timeline(tmp_path):
+    pytest.importorskip("matplotlib")
+    picture, trace = tmp_path / "s.png", tmp_path / "t.json"
+    done = call("--model", "resnet50", "--nodes", "2,4", "--plot", str(picture), "--trace",
+                str(trace))
+    assert done.exit_code == 0, done.output
+    assert picture.stat().st_size > 1000 and f"wrote {picture}" in done.stderr
+    assert read(trace).tracks[0][-1].stop == pytest.approx(
+        simulate_step("resnet50", nodes=4).seconds)
+
+
+def test_models_are_listed():
+    done = call("--models")
+    assert [line.split()[0] for line in done.output.splitlines()] == list(MODELS)
+    assert "25,557,032 parameters, 64 samples" in done.output
+
+
+@pytest.mark.parametrize("words, problem", [
+    ((), "--model: which one to simulate is missing; choose from resnet50"),
+    (("--model", "nowhere"), "'nowhere' is neither a file nor known"),
+    (("--model", "resnet50", "--shard", "4"), "--shard: '4' is no stage of ZeRO"),
+    (("--model", "resnet50", "--bucket-bytes", "25 apples"), "--bucket-bytes: cannot read"),
+    (("--model", "resnet50", "--topology", "2x2", "--ppn", "2"), "does not go with --ppn"),
+    (("--model", "resnet50", "--break-even"), "--break-even: means nothing without --compress"),
+    (("--model", "resnet50", "--algorithm", "ring"), "'ring' is unknown"),
+    (("--model", "resnet50", "--trace", "/nowhere/t.json"), "--trace: cannot write"),
+    (("--model", "resnet50", "--machine", "x"), "cannot read 'x'")])
+def test_what_is_refused(words, problem):
+    done = call(*words)
+    assert done.exit_code == 2 and problem in done.stderr
+
+
+def test_collectives_are_simulated_as_before():
+    done = CliRunner().invoke(main, ["simulate", "allreduce", "--nodes", "2"])
+    assert done.exit_code == 0 and "rails" in done.output
+    helped = CliRunner().invoke(main, ["simulate", "step", "--help"])
+    assert "Usage: hpccoll simulate step [OPTIONS]" in helped.output.replace("main", "hpccoll")
