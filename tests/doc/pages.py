@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pytest
 from launch import ROOT
 
 #: Every page that a reader may paste from.
@@ -13,6 +15,17 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: A block, with the comment directly above it. Nothing else may look like one.
 BLOCK = re.compile(r"^(?:<!-- ([^\n]*?) -->\n)?```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN, NOT_RUN, FILE = "run", "not run: ", "file: "
+
+
+#: Packages of the extras that pages and examples may need, as they are imported.
+FRAMEWORKS = re.compile(r"^\s*(?:import|from) (torch|jax|optax|keras|sklearn)\b", re.MULTILINE)
+
+
+def need_frameworks(code: str) -> None:
+    """Skip a test whose code imports a framework that is not installed."""
+    for name in FRAMEWORKS.findall(code):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}")
 
 
 class Block(NamedTuple):

@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+from doc.pages import need_frameworks
 from launch import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -21,6 +22,7 @@ def test_there_are_examples_of_both_kinds():
 @pytest.mark.parametrize("ranks", [1, 3, 4])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(job, path, ranks):
+    need_frameworks(path.read_text(encoding="utf-8"))
     status, output = job(ranks, sys.executable, path)
     assert status == 0, output
     assert f"{ranks} ranks" in output

@@ -12,7 +12,7 @@ import re
 import sys
 
 import pytest
-from doc.pages import FILE, PAGES, Block, blocks, commands, complaints, is_run
+from doc.pages import FILE, PAGES, Block, blocks, commands, complaints, is_run, need_frameworks
 from launch import ROOT
 
 
@@ -72,6 +72,9 @@ def test_the_readme_has_both_kinds():
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=name_of)
 def test_page(capture, job, tmp_path, page):
+    for path in re.findall(r"\bexamples/\w+\.py\b", "".join(block.code for block in to_run(page))):
+        need_frameworks((ROOT / path).read_text(encoding="utf-8"))
+    need_frameworks("".join(block.code for block in to_run(page)))
     # The commands run where they may write, beside the examples.
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for block in to_run(page):

@@ -22,15 +22,22 @@ TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.p
 ROWS = [row.split() for row in re.findall(r"^    (\S+(?: \S+)*)  +\S", hpccoll.__doc__, re.M)]
 ROOMS = [room for row in ROWS for room in row]
 #: Rooms that are not built yet, whose place is known.
-TO_COME = {"guard", "training", "torch", "jax", "keras"}
-#: Rooms made from the public face alone.
-ON_THE_FACE = {"training", "torch", "jax", "keras"}
+TO_COME = {"guard"}
+#: Rooms made from the public face alone: what each may use of the package beside the package's own
+#: names and the first row.
+FACE = {"hpccoll", *ROWS[0], "config"}
+ON_THE_FACE = {"training": FACE, **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
+               "keras": FACE | {"training", "jax"}}
 #: What a row may import at the top of a module, beside the standard library ...
 OUTSIDE = [set(), set(), *[{"numpy", "mpi4py"}] * 3, {"numpy", "mpi4py", "click", "rich"}]
 MORE = {"hpccoll.errors.mpi": {"mpi4py"}}
+#: ... or rooms that are a framework's face: whoever imports them has it.
+FRAMEWORK = {"torch": {"torch"}, "jax": {"jax", "optax"}, "keras": {"keras"}}
 #: ... and what may be imported inside functions, where somebody asks for it.
-ON_DEMAND = {"cupy": {"arrays", "testing"}, "ml_dtypes": {"arrays", "measure", "testing"},
-             "matplotlib": {"explain", "simulator", "tools"}, "torch": {"tools"}}
+ON_DEMAND = {"cupy": {"arrays", "testing", "training"},
+             "ml_dtypes": {"arrays", "measure", "testing", "training", "torch", "jax"},
+             "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
+             "tensorflow": {"keras"}}
 #: Longest module, largest median, most names at the top of the package.
 CEILING, MEDIAN, MOST_NAMES = 450, 120, 25
 #: Longest file of tests.
@@ -92,7 +99,7 @@ def test_a_module_keeps_the_house_rules(module):
             if room_of(name) != room_of(module):
                 assert order(name) < order(module), f"{name} does not stand before {module}"
             if room_of(module) in ON_THE_FACE:
-                assert room_of(name) in (room_of(module), "hpccoll")
+                assert room_of(name) in {room_of(module)} | ON_THE_FACE[room_of(module)]
     text = path.read_text()
     assert text.count("\n") <= CEILING
     assert ast.get_docstring(TREES[path])
@@ -104,6 +111,7 @@ def test_a_module_keeps_the_house_rules(module):
 def test_what_a_module_imports_from_outside(module):
     row = next((number for number, rooms in enumerate(ROWS) if room_of(module) in rooms), 4)
     always = OUTSIDE[row] | MORE.get(module, set()) | {"hpccoll", *sys.stdlib_module_names}
+    always |= FRAMEWORK.get(room_of(module), set())
     for name in imports(MODULES[module], everywhere=False):
         assert name.split(".")[0] in always
     for name in imports(MODULES[module]):
@@ -179,8 +187,8 @@ def run(code):
 
 def test_importing_starts_neither_mpi_nor_a_gpu_nor_numpy():
     done = run("import sys, hpccoll; "
-               "sys.exit(' '.join({'numpy', 'mpi4py', 'cupy', 'matplotlib', 'ml_dtypes'}"
-               " & set(sys.modules)) or None)")
+               "sys.exit(' '.join({'numpy', 'mpi4py', 'cupy', 'matplotlib', 'ml_dtypes', 'torch',"
+               " 'jax', 'keras'} & set(sys.modules)) or None)")
     assert done.returncode == 0, done.stderr
 
 
