@@ -22,7 +22,6 @@ def forgotten():
         PROGRESS.remove(operation)
 
 
-
 @pytest.fixture
 def last(world):
     """The last rank, of several."""

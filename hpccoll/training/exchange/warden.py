@@ -22,6 +22,9 @@ SHARED: dict[str, type[ExchangeError]] = {
         ExchangeError, ExchangeMismatch, ExchangeStall, NonFiniteArray, RankFailed)}
 #: Seconds between two questions of one rank about one stall, at most.
 AGAIN = 1.0
+#: Seconds that an answer may take longer than the time-out, where a machine is busy: an error that
+#: names the ranks is worth them.
+GRACE = 5.0
 #: Seconds between two looks at the notices, which take longer than a test of a request.
 PAUSE = 100e-6
 
@@ -105,13 +108,14 @@ class Warden:
             if names != known:
                 began, known, warned = time.monotonic(), names, False
                 return
-            if waited >= self.timeout:
+            answered = self.stalls.diagnosis is not None
+            if waited >= self.timeout and (answered or waited >= self.timeout + GRACE):
                 self.fail(self._stall(waited, step, names))
                 return
             if waited - asked > AGAIN:
                 asked = waited
                 self.stalls.ask(step, names)
-            if not warned and self.stalls.diagnosis is not None:
+            if not warned and answered:
                 warned = True
                 _warn(self._text(waited, step, names))
 
