@@ -94,6 +94,15 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     return _reduce_local(op, datatype)
 
 
+def ufunc_of(op: MPI.Op, dtype: numpy.dtype) -> numpy.ufunc | None:
+    """The NumPy function that is the kernel of an operator; ``None`` where it takes more."""
+    operator = operator_of(op)
+    if operator is None or operator.pairs or half.is_half(dtype):
+        return None
+    function: numpy.ufunc = getattr(numpy, UFUNCS[operator.name])
+    return function
+
+
 def _without_warnings(kernel: Kernel) -> Kernel:
     """A kernel that overflows as MPI's do: silently, whatever ``numpy.seterr`` says.
 
