@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from mpi4py import MPI
@@ -51,11 +52,11 @@ def recognised(slow: F) -> F:
     if not BUILT:
         return slow
     name = slow.__name__.lower()
-    code = slow.__code__  # type: ignore[attr-defined]
-    fast = _tape.Recognised(slow, NUMBERS[name], ROLES[name],
-                            code.co_varnames[1:code.co_argcount],
-                            slow.__defaults__ or ())  # type: ignore[attr-defined]
-    return cast(F, update_wrapper(cast(Any, fast), slow))
+    function = cast(FunctionType, slow)
+    code = function.__code__
+    fast: Any = _tape.Recognised(slow, NUMBERS[name], ROLES[name],
+                                 code.co_varnames[1:code.co_argcount], function.__defaults__ or ())
+    return cast(F, update_wrapper(fast, slow))
 
 
 def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
@@ -94,7 +95,7 @@ def _lasts(argument: Any) -> bool:
 
 def _sides(method: Method, args: tuple[Any, ...]) -> list[Any]:
     """The arrays that a call gives to send from and to receive into."""
-    sides = [None, None]
+    sides: list[Any] = [None, None]
     for role, argument in zip(ROLES[method.name], args):
         if role in "srb":
             array = argument[0] if type(argument) in (list, tuple) else argument

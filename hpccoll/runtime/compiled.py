@@ -24,15 +24,15 @@ from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
-from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.ir.schedule import SEND
 from hpccoll.runtime.binding import Binder, Memory
 from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.tape import WIDTH, Code, Operation, encode
+from hpccoll.runtime.tape import WIDTH, Code, Instruction, encode
 from hpccoll.runtime.waiting import Watch
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.shm.rendezvous import HERE, Receive
+from hpccoll.transport.shm.rendezvous import Receive
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -107,7 +107,7 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int, own_scratch: b
     if (len(plan.segments) != 1 or plan.segments[0].shift
             or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
         return None
-    itemsize, kernels = 1, ()
+    itemsize, kernels = 1, cast(tuple[tuple[numpy.ufunc, Any], ...], ())
     if buffers:
         itemsize = call.dtype.itemsize
     if call.op is not None:
@@ -125,11 +125,9 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int, own_scratch: b
     nbytes = plan.scratch * itemsize
     scratch = (numpy.empty(nbytes, "u1") if own_scratch else context.scratch(nbytes))
     attendant = Attendance(context, call, plan, code, channels, scratch, tag)
-    return _tape.Tape(
-        code.words, tuple(one.array.nbytes if one is not None else 0
-                          for one in (call.source, call.sink)),
-        tuple(map(_addresses, channels)), kernels, scratch, channels, attendant.wait,
-        not context.limits.spins)
+    sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
+    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), kernels,
+                      scratch, channels, attendant.wait, not context.limits.spins)
 
 
 def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
@@ -145,7 +143,7 @@ def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list
     return channels
 
 
-def _addresses(channel: Channel) -> tuple[Channel, int, int, int, int]:
+def _addresses(channel: Channel) -> tuple[Any, int, int, int, int]:
     """A channel as the compiled executor wants it: its words, its cells, and bytes of a cell."""
     return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
             MPI.Get_address(channel.cells[0]), channel.cells[0].nbytes)
@@ -195,8 +193,8 @@ class Attendance:
         self.bounds, self.scratch = context.bounds, scratch
         self.op, self.datatype = call.op, call.datatype
         self.dtype = call.dtype if call.datatype is not None else numpy.dtype("u1")
-        self.nbytes = {name: one.array.nbytes for name, one in ((IN, call.source),
-                                                                (OUT, call.sink)) if one is not None}
+        self.nbytes = {name: one.array.nbytes
+                       for name, one in ((IN, call.source), (OUT, call.sink)) if one is not None}
 
     def wait(self, run: Any) -> None:
         """Wait for the end of a run.
@@ -226,7 +224,7 @@ class Attendance:
             if phase.number == number:
                 break
         takes = [index for index, step in enumerate(self.code.steps())
-                 if step[0] == Operation.TAKE and step[1] == number]
+                 if step[0] == Instruction.TAKE and step[1] == number]
         return {index: Receive(self.endpoint, posting, self.channel(index))
                 for index, posting in zip(takes, noted.noted)}
 
@@ -278,7 +276,7 @@ class Attendant:
     def fetched(self) -> bool:
         """Use the message that is awaited if it lies elsewhere; let later senders go on."""
         of, run = self.of, self.run
-        if of.code.words[run.at * WIDTH] != Operation.TAKE:
+        if of.code.words[run.at * WIDTH] != Instruction.TAKE:
             return False
         if self.number != of.code.phase(run.at):
             self.number, self.receives = of.code.phase(run.at), of.receives(run)
@@ -308,8 +306,8 @@ class Attendant:
         return True
 
     def give_up(self) -> None:
-        """Count the messages of this phase as received, as one does that were waited for in vain."""
+        """Count the messages of this phase as received: they were waited for in vain."""
         number = self.of.code.phase(self.run.at)
         for index, step in enumerate(self.of.code.steps()):
-            if index >= self.run.at and step[0] == Operation.TAKEN and step[1] == number:
+            if index >= self.run.at and step[0] == Instruction.TAKEN and step[1] == number:
                 self.of.channels[step[2]].received += 1

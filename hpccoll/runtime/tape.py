@@ -40,7 +40,7 @@ BASES = IN, OUT, TMP, CELL
 OFFSET_BITS = 48
 
 
-class Operation(IntEnum):
+class Instruction(IntEnum):
     """What an instruction does."""
 
     END = 0
@@ -102,7 +102,7 @@ def encode(program: Lowered, itemsize: int, places: int) -> Code | None:
         if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
             return None
         writer.phase(number, phase, program.landing)
-    writer.put(Operation.END, max(len(program.phases) - 1, 0))
+    writer.put(Instruction.END, max(len(program.phases) - 1, 0))
     return Code(writer.words, tuple(writer.ways), writer.longest)
 
 
@@ -119,7 +119,7 @@ class _Writer:
         self.words: array[int] = array("q")
         self.ways: dict[Way, int] = {}
 
-    def put(self, operation: Operation, phase: int, *operands: int) -> None:
+    def put(self, operation: Instruction, phase: int, *operands: int) -> None:
         self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
 
     def phase(self, number: int, phase: Phase, space: int) -> None:
@@ -128,22 +128,22 @@ class _Writer:
             self.step(number, step)
         sends = [message for message in phase.messages if message.kind == SEND]
         for message in sends:
-            self.put(Operation.SEND, number, self.way(message), self.address(message.extent),
+            self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
                      self.nbytes(message))
         uses = consumers(phase, space) if phase.after else None
         for index, message in enumerate(phase.messages):
             if message.kind == RECV:
                 way, landing = self.way(message), message.extent
-                self.put(Operation.TAKE, number, way, self.address(landing), self.nbytes(message))
+                self.put(Instruction.TAKE, number, way, self.address(landing), self.nbytes(message))
                 steps = uses[index] if uses else ()
                 if not steps:
-                    self.put(Operation.COPY, number, self.address(landing),
+                    self.put(Instruction.COPY, number, self.address(landing),
                              self.address(landing, landing), self.nbytes(message))
                 for step in steps:
                     self.step(number, step, landing)
-                self.put(Operation.TAKEN, number, way)
+                self.put(Instruction.TAKEN, number, way)
         if sends:
-            self.put(Operation.FLUSH, number)
+            self.put(Instruction.FLUSH, number)
         for step in phase.after if uses is None else ():
             self.step(number, step)
 
@@ -151,9 +151,9 @@ class _Writer:
         """A local step; operands in ``landing`` are in the cell instead."""
         into, left = self.address(step.into), self.address(step.left, landing)
         if step.right is None:
-            self.put(Operation.COPY, number, into, left, step.into.count * self.itemsize)
+            self.put(Instruction.COPY, number, into, left, step.into.count * self.itemsize)
         else:
-            self.put(Operation.REDUCE, number, 0, into, left, self.address(step.right, landing),
+            self.put(Instruction.REDUCE, number, 0, into, left, self.address(step.right, landing),
                      step.into.count)
 
     def address(self, extent: Extent, landing: Extent | None = None) -> int:
@@ -209,10 +209,10 @@ class _Reader:
         self.way: int | None = None
         self.unsent = self.landed = self.ended = False
         self.readers: dict[int, tuple[int, Callable[..., None]]] = {
-            Operation.END: (0, self.end), Operation.COPY: (3, self.copy),
-            Operation.REDUCE: (5, self.reduce), Operation.SEND: (3, self.send),
-            Operation.FLUSH: (0, self.flush), Operation.TAKE: (3, self.take),
-            Operation.TAKEN: (1, self.taken)}
+            Instruction.END: (0, self.end), Instruction.COPY: (3, self.copy),
+            Instruction.REDUCE: (5, self.reduce), Instruction.SEND: (3, self.send),
+            Instruction.FLUSH: (0, self.flush), Instruction.TAKE: (3, self.take),
+            Instruction.TAKEN: (1, self.taken)}
 
     def phases(self) -> list[Phase]:
         return [Phase(tuple(before), tuple(messages), tuple(after))
@@ -224,9 +224,9 @@ class _Reader:
             raise ValueError("an unknown instruction")
         used, reader = self.readers[operation]
         first, last = not self.parts, len(self.parts) - 1
-        follows = number == last + 1 and operation != Operation.END
+        follows = number == last + 1 and operation != Instruction.END
         if self.ended or any(operands[used:]) or not (
-                number == last or follows or first and operation == Operation.END and not number):
+                number == last or follows or first and operation == Instruction.END and not number):
             raise ValueError("an instruction in the wrong place")
         if follows:
             if self.unsent or self.landing is not None:
@@ -236,19 +236,22 @@ class _Reader:
 
     def copy(self, into: int, source: int, nbytes: int) -> None:
         count = self._count(nbytes)
-        if self.landing is not None and self._extent(into, count) == self.landing:
+        if self.landing is not None and self._extent(into, count) == self.landing and (
+                _base(into) != CELL):
             if source != BASES.index(CELL) << OFFSET_BITS or self.landed:
                 raise ValueError("a message lands twice, or not as a whole")
             self.landed = True
             return
-        self._step(Local(self._extent(into, count), self._extent(source, count)))
+        self._step(Local(self._extent(into, count), self._extent(source, count)), into)
 
     def reduce(self, kernel: int, into: int, left: int, right: int, count: int) -> None:
         if kernel:
             raise ValueError("a kernel that the program has not")
-        self._step(Local(*(self._extent(each, count) for each in (into, left, right))))
+        self._step(Local(*(self._extent(each, count) for each in (into, left, right))), into)
 
-    def _step(self, step: Local) -> None:
+    def _step(self, step: Local, into: int) -> None:
+        if _base(into) == CELL:
+            raise ValueError("a result in a cell")
         before, messages, after = self.parts[-1]
         (after if messages else before).append(step)
 
@@ -294,15 +297,18 @@ class _Reader:
         return nbytes // self.itemsize
 
     def _extent(self, address: int, count: int) -> Extent:
-        base, offset = address >> OFFSET_BITS, address & ((1 << OFFSET_BITS) - 1)
-        if not 0 <= base < len(BASES):
-            raise ValueError("an address of nothing")
-        start = self._count(offset)
-        if BASES[base] != CELL:
-            return Extent(BASES[base], start, count)
+        base, start = _base(address), self._count(address & ((1 << OFFSET_BITS) - 1))
+        if base != CELL:
+            return Extent(base, start, count)
         if self.landing is None or start + count > self.landing.count:
             raise ValueError("a message that is not there")
         return Extent(self.landing.buffer, self.landing.offset + start, count)
+
+
+def _base(address: int) -> str:
+    if not 0 <= address >> OFFSET_BITS < len(BASES):
+        raise ValueError("an address of nothing")
+    return BASES[address >> OFFSET_BITS]
 
 
 def as_text(code: Code) -> str:
@@ -319,22 +325,22 @@ def as_text(code: Code) -> str:
       4  flush
       5  end
     """
-    return "\n".join(f"{index:>3}  {Operation(operation).name.lower():<7} "
+    return "\n".join(f"{index:>3}  {Instruction(operation).name.lower():<7} "
                      f"{_operands(code, operation, *operands)}".rstrip()
                      for index, (operation, _, *operands) in enumerate(code.steps()))
 
 
 def _operands(code: Code, operation: int, *operands: int) -> str:
     first, second, third, fourth, fifth, _ = operands
-    if operation == Operation.COPY:
+    if operation == Instruction.COPY:
         return f"{third} bytes, {_place(first)} <- {_place(second)}"
-    if operation == Operation.REDUCE:
+    if operation == Instruction.REDUCE:
         return f"{fifth} elements, {_place(second)} <- {_place(third)} op {_place(fourth)}"
-    if operation == Operation.SEND:
+    if operation == Instruction.SEND:
         return f"to {code.ways[first].peer}, {third} bytes of {_place(second)}"
-    if operation == Operation.TAKE:
+    if operation == Instruction.TAKE:
         return f"{third} bytes from {code.ways[first].peer}"
-    return f"from {code.ways[first].peer}" if operation == Operation.TAKEN else ""
+    return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""
 
 
 def _place(address: int) -> str:
