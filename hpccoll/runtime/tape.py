@@ -207,7 +207,7 @@ class _Reader:
         self.parts: list[tuple[list[Local], list[Message], list[Local]]] = []
         self.landing: Extent | None = None
         self.way: int | None = None
-        self.unsent = self.landed = self.ended = False
+        self.unsent = self.landed = self.used = self.ended = False
         self.readers: dict[int, tuple[int, Callable[..., None]]] = {
             Instruction.END: (0, self.end), Instruction.COPY: (3, self.copy),
             Instruction.REDUCE: (5, self.reduce), Instruction.SEND: (3, self.send),
@@ -225,7 +225,7 @@ class _Reader:
         used, reader = self.readers[operation]
         first, last = not self.parts, len(self.parts) - 1
         follows = number == last + 1 and operation != Instruction.END
-        if self.ended or any(operands[used:]) or not (
+        if self.ended or number < 0 or any(operands[used:]) or not (
                 number == last or follows or first and operation == Instruction.END and not number):
             raise ValueError("an instruction in the wrong place")
         if follows:
@@ -253,6 +253,8 @@ class _Reader:
         if _base(into) == CELL:
             raise ValueError("a result in a cell")
         before, messages, after = self.parts[-1]
+        if self.unsent and self.landing is None:
+            raise ValueError("a step before everything is sent")
         (after if messages else before).append(step)
 
     def send(self, way: int, source: int, nbytes: int) -> None:
@@ -274,16 +276,18 @@ class _Reader:
         peer = self._way(way, RECV).peer
         extent = self._extent(landing, self._count(nbytes))
         self.parts[-1][1].append(Message(RECV, peer, extent))
-        self.landing, self.way, self.landed = extent, way, False
+        self.landing, self.way, self.landed, self.used = extent, way, False, False
 
     def taken(self, way: int) -> None:
-        if self.landing is None or way != self.way:
+        if self.landing is None or way != self.way or not (self.landed or self.used):
             raise ValueError("a message is given back that was not taken")
         if self.parts[-1][1][-1].peer != self._way(way, RECV).peer:
             raise ValueError("a message is given back to another rank")
         self.landing = None
 
     def end(self) -> None:
+        if self.unsent:
+            raise ValueError("an end before everything is sent")
         self.ended = True
 
     def _way(self, number: int, kind: str) -> Way:
@@ -302,6 +306,7 @@ class _Reader:
             return Extent(base, start, count)
         if self.landing is None or start + count > self.landing.count:
             raise ValueError("a message that is not there")
+        self.used = True
         return Extent(self.landing.buffer, self.landing.offset + start, count)
 
 
