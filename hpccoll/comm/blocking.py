@@ -216,8 +216,8 @@ class Blocking(Base):
         context = self._private()
         plan = plan_for(context, call, choice)
         tape = tape_for(context, call, plan) if self._calls is not None else None
-        if tape is not None:
-            self._note(method, args, tape, call)
+        # What is not recognised is found sooner by what the interpreter knows of calls.
+        if tape is not None and self._note(method, args, tape, call):
             run_tape(tape, call)
             return
         location: Location | None = None

@@ -88,8 +88,8 @@ def _lasts(argument: Any) -> bool:
     """Tell whether an argument's identity means the same for ever."""
     if isinstance(argument, MPI.Op):
         return id(argument) in LASTING
-    if type(argument) in (list, tuple) and len(argument) == 2 and type(argument[0]) is ndarray:
-        return id(argument[1]) in TYPES
+    if type(argument) in (list, tuple) and argument and type(argument[0]) is ndarray:
+        return id(argument[-1]) in TYPES
     return True
 
 

@@ -622,7 +622,8 @@ typedef struct {
     int form;
     Py_ssize_t nbytes;
     PyArray_Descr *dtype;
-    PyObject *type;  /* of [array, type] */
+    PyObject *type;  /* of [array, type] and [array, count, type] */
+    long count;
 } Side;
 
 /* All that says whether two calls are alike. */
@@ -661,9 +662,21 @@ static inline int read_side(PyObject *object, int flags, Side *side, char **memo
         return 1;
     }
     if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
-        if (PySequence_Fast_GET_SIZE(object) != 2)
+        Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+        if (size < 2 || size > 3)
             return 0;
-        side->type = PySequence_Fast_GET_ITEM(object, 1);
+        side->type = PySequence_Fast_GET_ITEM(object, size - 1);
+        if (size == 3) {
+            PyObject *count = PySequence_Fast_GET_ITEM(object, 1);
+            if (!PyLong_CheckExact(count))
+                return 0;
+            side->count = PyLong_AsLong(count);
+            if (side->count < 0) {
+                PyErr_Clear();
+                return 0;
+            }
+            side->count++;  /* none is not a count of 0 */
+        }
         object = PySequence_Fast_GET_ITEM(object, 0);
     }
     if (!is_array(object, flags))
@@ -743,6 +756,7 @@ static inline uint64_t hash_of(const Key *key)
     hash = mixed(hash, (uintptr_t)key->op);
     for (int i = 0; i < SIDES; i++) {
         hash = mixed(hash, key->sides[i].nbytes << 2 | key->sides[i].form);
+        hash = mixed(hash, key->sides[i].count);
         hash = mixed(hash, (uintptr_t)key->sides[i].dtype ^ (uintptr_t)key->sides[i].type << 1);
     }
     return hash;
@@ -765,7 +779,7 @@ static int same_counts(PyObject *one, PyObject *other)
 static inline int same_side(const Side *one, const Side *other)
 {
     return one->form == other->form && one->nbytes == other->nbytes && one->dtype == other->dtype
-        && one->type == other->type;
+        && one->type == other->type && one->count == other->count;
 }
 
 static inline int same_key(const Key *one, const Key *other)

@@ -1,4 +1,4 @@
-"""Tapes say what the lowered programs say that they were made of, and nothing else passes for one."""
+"""Tapes say what the lowered programs say that they were made of; nothing else passes for one."""
 
 import random
 from array import array

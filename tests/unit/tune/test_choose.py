@@ -144,7 +144,7 @@ def test_rules_decide_where_nothing_was_measured(left_only):
 @pytest.mark.parametrize("collective", KINDS)
 def test_below_its_first_rule_a_collective_is_native(monkeypatch, library, collective):
     monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
-    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=4))]
+    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=5))]
     for size, place in itertools.product((2, 3, 4, 8), places):
         end = native_below(collective, size, None, None, "none", place)
         around = [(end + n) // size for n in (-1, 0, size)] if end < 1 << 22 else []
