@@ -38,7 +38,7 @@ MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.p
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
     3: (*MORE, *(f"tests/mpi/test_{name}.py" for name in (
-        "averaging", "bench_step", "bfloat16", "compress", "exchange_errors", "jax",
+        "averaging", "bench_step", "bench_torch", "bfloat16", "compress", "exchange_errors", "jax",
         "jax_training", "keras", "malformed", "mpi4py_names", "objects", "objects_errors", "probe",
         "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers", "torch_zero",
         "tune"))),

@@ -24,6 +24,7 @@ from hpccoll.errors import HpccollError, MpiLibraryError
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
     "bench step": ("hpccoll.cli.bench_step", "Measure training steps, side by side."),
+    "bench torch": ("hpccoll.cli.bench_torch", "Measure torch.distributed beside Gloo."),
     "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),

@@ -53,6 +53,7 @@ class Group(ProcessGroup):
         super().__init__(comm.rank, comm.size)
         self.comm, self.store, self.title = comm, store, title
         self.seconds = timeout.total_seconds()
+        comm.layout  # noqa: B018 - found out by all ranks here, not by the lane of some
         self.arrivals = Arrivals(comm)
         self.lane = Lane(f"hpccoll group {title}", self.arrivals)
         self.peers = Peers(MPI.Intracomm(comm).Dup(), f"group {title}")
@@ -235,7 +236,10 @@ class Group(ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(name) for name in self._devices]
+        # While torch makes the group it has none: torch's flight recorder (2.15) attaches itself to
+        # groups that have devices, and fails on one without a backend of C++.
+        known = self in torch.distributed.distributed_c10d._world.pg_map
+        return [torch.device(name) for name in self._devices] if known else []
 
     def _get_backend(self, device: Any) -> Group:
         return self

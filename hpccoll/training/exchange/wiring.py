@@ -69,6 +69,10 @@ def _lane(comm: Any, plain: Any) -> Any:
                             progress="calls")
     elif isinstance(comm, MPI.Comm):
         copy = hpccoll.Comm(copy, progress="calls")
+    if isinstance(copy, hpccoll.Comm):
+        # Where its ranks are is found out now: later, in the engine's thread, the communicators
+        # that this takes would be made beside those of other threads.
+        copy.layout  # noqa: B018
     return copy
 
 

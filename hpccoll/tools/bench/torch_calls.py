@@ -1,7 +1,5 @@
 """Our process group of PyTorch beside Gloo's: calls of ``torch.distributed``, and steps of DDP.
 
-    mpiexec -n 2 python -m hpccoll.tools.bench.torch_peers [--json FILE]
-
 Both groups are in the same processes, and take turns, so that what else runs on the machine hits
 both. Times are medians, of the slowest rank. What DDP costs without communication is measured with
 a hook that sends nothing; the rest of a step is the communication that is not hidden.
@@ -9,25 +7,74 @@ a hook that sends nothing; the rest of a step is the communication that is not h
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import statistics
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Generator
+from time import perf_counter
+from typing import Any, NamedTuple
 
-from hpccoll.units import short_size_text
+from hpccoll.errors import HpccollError
 
 OURS, GLOO, SILENT = "hpccoll", "gloo", "no communication"
+#: What can be measured.
+CALLS, STEPS = "calls", "steps"
 #: Bytes of a rank's tensor, the greater one of a call.
 SIZES = (8, 1 << 10, 64 << 10, 1 << 20, 8 << 20, 32 << 20)
 #: DDP: megabytes of parameters, and the widths of the layers that make them.
 MODELS = {2: (350, 4), 25: (790, 10), 100: (1580, 10)}
-BATCH, TURNS, STEPS = 64, 7, 20
+BATCH, TURNS, TIMED, WARM = 64, 7, 17, 3
 #: Seconds that one turn of a call takes, about.
 TURN = 0.02
+
+
+class Compared(NamedTuple):
+    """One call or step on both groups.
+
+    Attributes:
+        what: the call.
+        nbytes: of a rank's tensor, or of the parameters.
+        seconds: by group; of a step also without communication.
+    """
+
+    what: str
+    nbytes: int
+    seconds: dict[str, float]
+
+    @property
+    def ratio(self) -> float:
+        """Gloo's time over ours; of steps, the time that communication adds."""
+        base = self.seconds.get(SILENT, 0.0)
+        return (self.seconds[GLOO] - base) / max(self.seconds[OURS] - base, 1e-9)
+
+
+def measure(only: str | None = None) -> Generator[Compared, None, None]:
+    """Compare the groups; collective over all ranks, which get the same times.
+
+    Args:
+        only: :data:`CALLS` or :data:`STEPS`; both where it is ``None``.
+
+    Raises:
+        HpccollError: PyTorch is not installed.
+    """
+    try:
+        torch: Any = importlib.import_module("torch")
+        ours: Any = importlib.import_module("hpccoll.torch")
+    except ImportError as error:
+        raise HpccollError(f"bench torch needs PyTorch: {error}; install it with: "
+                           "pip install 'hpccoll[torch]'") from error
+    dist, threads = torch.distributed, torch.get_num_threads()
+    ours.init_process_group()
+    torch.set_num_threads(1)
+    try:
+        groups = {OURS: dist.group.WORLD, GLOO: dist.new_group(backend=GLOO)}
+        for nbytes in SIZES if only != STEPS else ():
+            for title, call in calls(dist.get_world_size(), nbytes, torch).items():
+                yield Compared(title, nbytes, time_call(call, groups, torch))
+        for megabytes in MODELS if only != CALLS else ():
+            yield Compared("DDP step", megabytes * 1_000_000, time_steps(megabytes, groups, torch))
+    finally:
+        torch.set_num_threads(threads)
+        dist.destroy_process_group()
 
 
 def calls(size: int, nbytes: int, torch: Any) -> dict[str, Callable[[Any], None]]:
@@ -52,18 +99,18 @@ def time_call(call: Callable[[Any], None], groups: dict[str, Any], torch: Any) -
     times: dict[str, list[float]] = {name: [] for name in groups}
     for name, group in groups.items():
         call(group)
-        start = time.perf_counter()
+        start = perf_counter()
         call(group)
-        once[name] = time.perf_counter() - start
+        once[name] = perf_counter() - start
     longest = slowest(once, torch)
     for _ in range(TURNS):
         for name, group in groups.items():
             repeats = int(max(3, min(200, TURN / longest[name])))
             dist.barrier(groups[OURS])
-            start = time.perf_counter()
+            start = perf_counter()
             for _ in range(repeats):
                 call(group)
-            times[name].append((time.perf_counter() - start) / repeats)
+            times[name].append((perf_counter() - start) / repeats)
     return slowest({name: statistics.median(seen) for name, seen in times.items()}, torch)
 
 
@@ -80,14 +127,14 @@ def time_steps(megabytes: int, groups: dict[str, Any], torch: Any) -> dict[str, 
     models[SILENT].register_comm_hook(torch, _silent)
     x = torch.randn(BATCH, width)
     times: dict[str, list[float]] = {name: [] for name in models}
-    for step in range(STEPS):
+    for step in range(WARM + TIMED):
         for name, model in models.items():
             torch.distributed.barrier(groups[OURS])
-            start = time.perf_counter()
+            start = perf_counter()
             model.zero_grad()
             model(x).square().mean().backward()
-            if step > 2:  # buckets are rebuilt after the first
-                times[name].append(time.perf_counter() - start)
+            if step >= WARM:  # buckets are rebuilt after the first
+                times[name].append(perf_counter() - start)
     return slowest({name: statistics.median(seen) for name, seen in times.items()}, torch)
 
 
@@ -102,39 +149,3 @@ def slowest(times: dict[str, float], torch: Any) -> dict[str, float]:
     row = torch.tensor(list(times.values()), dtype=torch.float64)
     torch.distributed.all_reduce(row, torch.distributed.ReduceOp.MAX)
     return dict(zip(times, row.tolist(), strict=True))
-
-
-def main() -> None:
-    """Measure, and print on rank 0."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write the times to this file, in seconds")
-    parser.add_argument("--only", choices=("calls", "steps"), help="leave the others out")
-    options = parser.parse_args()
-    torch, ours = (importlib.import_module(name) for name in ("torch", "hpccoll.torch"))
-    ours.init_process_group()
-    torch.set_num_threads(1)
-    dist = torch.distributed
-    groups = {OURS: dist.group.WORLD, GLOO: dist.new_group(backend=GLOO)}
-    rank, size, rows = dist.get_rank(), dist.get_world_size(), []
-
-    def note(title: str, nbytes: int, times: dict[str, float]) -> None:
-        rows.append({"what": title, "nbytes": nbytes, "ranks": size, **times})
-        base = times.get(SILENT, 0.0)
-        ratio = (times[GLOO] - base) / max(times[OURS] - base, 1e-9)
-        if rank == 0:
-            print(f"{title:24} {short_size_text(nbytes):>9}  "
-                  + "  ".join(f"{name} {1e3 * value:9.3f} ms" for name, value in times.items())
-                  + f"  {ratio:6.2f} x", flush=True)
-
-    for nbytes in SIZES if options.only != "steps" else ():
-        for title, call in calls(size, nbytes, torch).items():
-            note(title, nbytes, time_call(call, groups, torch))
-    for megabytes in MODELS if options.only != "calls" else ():
-        note("DDP step", megabytes * 1_000_000, time_steps(megabytes, groups, torch))
-    dist.destroy_process_group()
-    if options.json and rank == 0:
-        options.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
