@@ -75,10 +75,16 @@ def run_tape(tape: Any, call: Call) -> None:
     for one in buffers:
         if one.load is not None:
             one.load()
-    tape.run(*(MPI.Get_address(one.array) if one is not None else 0
-               for one in (call.source, call.sink)))
+    tape.run(*_memory(call))
     if call.sink is not None and call.sink.store is not None:
         call.sink.store()
+
+
+def _memory(call: Call) -> tuple[int, int]:
+    """The addresses of a call's input and output."""
+    source, sink = (MPI.Get_address(one.array) if one is not None else 0
+                    for one in (call.source, call.sink))
+    return source, sink
 
 
 class Bound(NamedTuple):
@@ -88,21 +94,23 @@ class Bound(NamedTuple):
     tape: Any
 
 
-def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0,
-             own_scratch: bool = False) -> Any:
-    """The tape of a call's plan; ``None`` where Python has to run it."""
+def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0) -> Any:
+    """The tape of a call's plan; ``None`` where Python has to run it.
+
+    With a tag, which is not that of blocking calls, it has scratch of its own.
+    """
     if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
         return None
-    if own_scratch:
-        return _tape_for(context, call, plan, tag, True)
+    if tag:
+        return _tape_for(context, call, plan, tag)
     key = id(plan), call.op.handle if call.op is not None else 0
     bound = context.tapes.get(key)
     if bound is None or bound.plan is not plan:
-        bound = context.tapes.keep(key, Bound(plan, _tape_for(context, call, plan, tag, False)))
+        bound = context.tapes.keep(key, Bound(plan, _tape_for(context, call, plan, tag)))
     return bound.tape
 
 
-def _tape_for(context: Context, call: Call, plan: Plan, tag: int, own_scratch: bool) -> Any:
+def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     buffers = [one for one in (call.source, call.sink) if one is not None]
     if (len(plan.segments) != 1 or plan.segments[0].shift
             or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
@@ -123,11 +131,11 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int, own_scratch: b
     if channels is None:
         return None
     nbytes = plan.scratch * itemsize
-    scratch = (numpy.empty(nbytes, "u1") if own_scratch else context.scratch(nbytes))
-    attendant = Attendance(context, call, plan, code, channels, scratch, tag)
+    scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
+    attendance = Attendance(context, call, plan, code, channels, scratch, tag)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), kernels,
-                      scratch, channels, attendant.wait, not context.limits.spins)
+                      scratch, attendance, attendance.wait, not context.limits.spins)
 
 
 def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
@@ -183,7 +191,7 @@ class _NoBatch:
 class Attendance:
     """Looks after runs of one tape that wait: bounds, and messages that are not in their cells.
 
-    It must not refer to the tape, which refers to it.
+    It does not refer to the tape, which refers to it and to the channels.
     """
 
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
@@ -231,6 +239,60 @@ class Attendance:
     def channel(self, index: int) -> Channel:
         """The channel of an instruction."""
         return self.channels[self.code.words[index * WIDTH + 2]]
+
+
+class TapedRun:
+    """Runs of a tape on one memory, step by step: what a persistent collective is made of."""
+
+    def __init__(self, tape: Any, call: Call):
+        self.run = tape.begin(*_memory(call), call)
+        self.attendant = Attendant(tape.owners[0], self.run)
+
+    def start(self) -> None:
+        """Post the first messages, and go on as far as that is possible now."""
+        self.attendant.number = -1  # what was put aside in an earlier run
+        self.run.restart()
+        self.run.advance(0)
+
+    def advance(self, tries: int = 1) -> bool:
+        """Go on until a message is missing; tell whether it is all over.
+
+        With several tries, wait for a message for so many microseconds.
+        """
+        found = self.run.advance(tries if tries > 1 else 0)
+        while found != _tape.DONE:
+            if found == _tape.WAITING and tries > 1:
+                return False
+            try:
+                if not self.attendant.fetched():
+                    return False
+            except BaseException:
+                self.attendant.give_up()
+                raise
+            found = self.run.advance(0)
+        return True
+
+    @property
+    def at(self) -> int:
+        """A number that says where it is."""
+        return int(self.run.at)
+
+    @property
+    def title(self) -> str:
+        """What runs, for messages to people."""
+        return self.attendant.title
+
+    @property
+    def rank(self) -> int:
+        """The rank it runs on."""
+        return self.attendant.rank
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """Round and peers this rank waits for, for messages to people."""
+        return self.attendant.pending()
+
+    def free(self) -> None:
+        """Nothing: its memory goes with the last that uses it."""
 
 
 class Attendant:

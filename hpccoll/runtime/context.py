@@ -120,7 +120,7 @@ class Context:
             MOST_PREPARED, Execution.free,
             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
-        self.abandoned: list[Execution] = []
+        self.abandoned: list[Any] = []
         self.freed = False
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
