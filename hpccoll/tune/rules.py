@@ -91,10 +91,15 @@ def _pair(collective: str, algorithm: str, least: int, end: int = 0,
                 vendors=vendors, segment_bytes=segment_bytes)
 
 
-def _swift(collective: str, algorithm: str, end: int = 64 * KIB + 1) -> Rule:
-    """Two ranks with a processor each and the compiled executor."""
-    return Rule(collective, algorithm, (collective != "barrier", end), most_ranks=2,
-                oversubscribed=False, compiled=True)
+def _swift_pair(collective: str, algorithm: str, end: int = 64 * KIB + 1) -> Rule:
+    """Two ranks with a processor each, and the compiled executor."""
+    return _pair(collective, algorithm, collective != "barrier", end)._replace(compiled=True)
+
+
+def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
+                 vendors: tuple[str, ...] = MEASURED) -> Rule:
+    """Up to four ranks that share processors, and the compiled executor."""
+    return _crowd(collective, algorithm, least, end, vendors)._replace(compiled=True)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
@@ -127,17 +132,31 @@ def _chain(collective: str, block: int, most_ranks: int = 8,
 
 #: The first rule that fits wins.
 RULES = (
-    _swift("barrier", "recursive_doubling", 0),
-    _swift("allreduce", "recursive_doubling"),
-    _swift("reduce_scatter", "pairwise"),
-    _swift("reduce", "binomial"),
-    _swift("bcast", "binomial"),
-    _swift("allgather", "recursive_doubling"),
-    _swift("alltoall", "pairwise"),
-    _swift("gather", "linear"),
-    _swift("scatter", "linear"),
-    _swift("scan", "recursive_doubling"),
-    _swift("exscan", "recursive_doubling"),
+    _swift_pair("barrier", "recursive_doubling", 0),
+    _swift_pair("allreduce", "recursive_doubling"),
+    _swift_pair("reduce_scatter", "pairwise"),
+    _swift_pair("reduce", "binomial"),
+    _swift_pair("bcast", "binomial", 32 * KIB + 1),
+    _swift_pair("allgather", "recursive_doubling"),
+    _swift_pair("alltoall", "pairwise", 32 * KIB + 1),
+    _swift_pair("gather", "linear", 16 * KIB + 1),
+    _swift_pair("scatter", "linear", 16 * KIB + 1),
+    _swift_pair("scan", "recursive_doubling"),
+    _swift_pair("exscan", "recursive_doubling"),
+    _swift_crowd("barrier", "recursive_doubling", 0, 0),
+    _swift_crowd("allreduce", "recursive_doubling"),
+    _swift_crowd("reduce_scatter", "circulant"),
+    _swift_crowd("reduce", "binomial"),
+    _swift_crowd("bcast", "binomial", 1, 512, (MPICH,)),
+    _swift_crowd("bcast", "binomial", 512, 16 * KIB + 1),
+    _swift_crowd("allgather", "recursive_doubling"),
+    _swift_crowd("alltoall", "linear"),
+    _swift_crowd("gather", "linear", 1, 16 * KIB + 1),
+    _swift_crowd("scatter", "linear", 1, 16 * KIB + 1),
+    _swift_crowd("scan", "linear", 1, 512, (MPICH,)),
+    _swift_crowd("scan", "linear", 512),
+    _swift_crowd("exscan", "census", 1, 512, (MPICH,)),
+    _swift_crowd("exscan", "census", 512, 32 * KIB + 1),
     _pair("barrier", "recursive_doubling", 0, 0, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 1, 4 * MIB, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 8 * KIB, 4 * MIB),
