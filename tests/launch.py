@@ -75,6 +75,8 @@ def settings(bin: Path) -> dict[str, str]:
     # More ranks than cores: one thread each, and Open MPI wants to be asked for it.
     made = {**inherited, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            # Where the threads of a stage are, a little before its time is up.
+            "TESTS_DUMP_SECONDS": str(LIMIT - 30),
             # What somebody once measured on this machine is no part of the tests.
             "HPCCOLL_TUNING": "off", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
             # Keras takes TensorFlow unless told otherwise.
@@ -133,6 +135,14 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
     return found
 
 
+def swept() -> list[str]:
+    """Remove what killed ranks have left in shared memory, which the next stage's would find."""
+    left = sorted(Path("/dev/shm").glob("hpccoll-*"))
+    for file in left:
+        file.unlink(missing_ok=True)
+    return [file.name for file in left]
+
+
 def show(stage: Stage) -> None:
     """Print the end of what the ranks behind rank 0 wrote."""
     for log in sorted(stage.logs.glob("rank*")) if stage.logs else ():
@@ -152,6 +162,8 @@ def main(environments: list[Path]) -> int:
             count += 1
             if status:
                 show(stage)
+                for name in swept():
+                    print(f"--- {stage.title} left {name} in shared memory", flush=True)
                 reason = f"ran longer than {LIMIT} s" if status == TIMED_OUT else f"status {status}"
                 failed.append(f"{stage.title}: {reason}")
                 print(f"=== FAILED {failed[-1]}", flush=True)

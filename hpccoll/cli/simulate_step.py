@@ -20,7 +20,7 @@ from hpccoll.atomic_file import writable
 from hpccoll.cli.options import Finite, Together, check_outputs, check_together, write_text
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, fitting_bucket_bytes
 from hpccoll.training.steps import sweep
 from hpccoll.training.steps.catalog import MODELS, find
 from hpccoll.training.steps.collective_times import CollectiveTimes
@@ -48,9 +48,8 @@ RULES = [
 @click.option("--machine", default="hdr", show_default=True, metavar="NAME|FILE",
               help="As for hpccoll simulate; hpccoll simulate --machines lists them.")
 @click.option("--bucket-bytes", "bucket_sizes", metavar="LIST",
-              default=short_size_text(BUCKET_BYTES), show_default=True,
               help="Sizes of buckets: 25M, or 1M,8M, or 1M:256M for doubling ones; 0 gives each "
-                   "array its own.")
+                   "array its own. Default: as an exchange has them, a 32nd part of the model.")
 @click.option("--first-bucket-bytes", metavar="BYTES", default=short_size_text(FIRST_BUCKET_BYTES),
               show_default=True, help="Size of the first bucket.")
 @click.option("--compress", "schemes", multiple=True, metavar="SCHEME",
@@ -108,7 +107,8 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     first = size("--first-bucket-bytes", first_bucket_bytes)
     rate = 0 if compress_rate is None else size("--compress-rate", compress_rate, 1)
     segment = 0 if segment_bytes is None else size("--segment-bytes", segment_bytes, 1)
-    buckets = sizes("--bucket-bytes", bucket_sizes, 2)
+    buckets = ([fitting_bucket_bytes(trained.arrays)] if bucket_sizes is None else
+               sizes("--bucket-bytes", bucket_sizes, 2))
     plans = [StepPlan(BUCKET_BYTES, first, scheme, stage, lanes or 0, not no_overlap, rate)
              for scheme in schemes or ("none",) for stage in _stages(stages)]
     grids = [CollectiveTimes(machine, layout, algorithm, segment)

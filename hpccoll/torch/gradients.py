@@ -26,7 +26,7 @@ from hpccoll.torch import operations
 from hpccoll.torch.functions import sparse_allreduce_async
 from hpccoll.torch.processes import ProcessSet
 from hpccoll.torch.tensors import dense, values
-from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from hpccoll.training.buckets import FIRST_BUCKET_BYTES
 from hpccoll.training.exchange import Exchange
 
 Parameter: TypeAlias = torch.Tensor
@@ -135,13 +135,12 @@ class GradientExchange:
         if not parameters:
             return
         wishes, line = self._wishes, self._process_set.line
-        limit, first = ((BUCKET_BYTES, FIRST_BUCKET_BYTES) if bucket_bytes is None else
-                        (bucket_bytes, bucket_bytes))
+        first = FIRST_BUCKET_BYTES if bucket_bytes is None else bucket_bytes
         exchange = line.run(operations.call(lambda: Exchange(
             line.comm, [values(dense(each)) for each in parameters],
             names=[self._names[each] for each in parameters], op=wishes.op,
             prescale=wishes.prescale, postscale=wishes.postscale, compress=wishes.compress,
-            bucket_bytes=limit, first_bucket_bytes=first)))
+            bucket_bytes=bucket_bytes, first_bucket_bytes=first)))
         if state is not None:
             exchange.load(state)
         self.exchanges.append(exchange)

@@ -12,8 +12,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-#: Bytes of the first bucket and of the others: those of PyTorch's DistributedDataParallel.
+#: Bytes of the first bucket, and the most of the others: those of PyTorch's DDP.
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
+#: The least of the others, and how many there are where neither limit says otherwise.
+LEAST_BUCKET_BYTES, BUCKETS = 1 << 20, 32
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,18 @@ class Bucket:
     count: int
     dtype: str
     nbytes: int
+
+
+def fitting_bucket_bytes(specs: Iterable[ArraySpec]) -> int:
+    """Bytes of buckets that suit arrays: few enough to cost little, many enough to overlap.
+
+    The last bucket has no backward pass left to hide behind, so it is a small part of all bytes.
+
+    >>> fitting_bucket_bytes([ArraySpec("weight", (1 << 20, 100))]) >> 10
+    12800
+    """
+    total = sum(spec.nbytes for spec in specs)
+    return min(max(total // BUCKETS, LEAST_BUCKET_BYTES), BUCKET_BYTES) if total else BUCKET_BYTES
 
 
 def plan_buckets(specs: Sequence[ArraySpec], bucket_bytes: int = BUCKET_BYTES,

@@ -4,12 +4,21 @@ The other ranks cannot know that a test has failed on one, and would wait for it
 shown, and ends the whole job.
 """
 
+import faulthandler
+import os
 import sys
 
 import pytest
 from mpi4py import MPI
 
 import hpccoll
+
+
+def pytest_configure():
+    """Say where every thread is before the stage's time is up, even where nobody gets the GIL."""
+    seconds = float(os.environ.get("TESTS_DUMP_SECONDS", 0))
+    if seconds:
+        faulthandler.dump_traceback_later(seconds, file=sys.__stderr__)
 
 
 @pytest.hookimpl(trylast=True)

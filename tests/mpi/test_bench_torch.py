@@ -51,9 +51,9 @@ def test_calls_and_steps(record, only, calls, steps):
 
 def test_the_ratio_of_steps_leaves_out_what_computing_takes():
     seconds = {torch_calls.OURS: 3.0, torch_calls.GLOO: 6.0}
-    assert torch_calls.Compared("broadcast", 8, seconds).ratio == 2.0
+    assert torch_calls.BesideGloo("broadcast", 8, seconds).ratio == 2.0
     silent = {**seconds, torch_calls.SILENT: 2.0}
-    assert torch_calls.Compared("DDP step", 8, silent).ratio == 4.0
+    assert torch_calls.BesideGloo("DDP step", 8, silent).ratio == 4.0
 
 
 def test_bad_options_are_said_once():

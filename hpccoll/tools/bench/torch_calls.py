@@ -27,7 +27,7 @@ BATCH, TURNS, TIMED, WARM = 64, 7, 17, 3
 TURN = 0.02
 
 
-class Compared(NamedTuple):
+class BesideGloo(NamedTuple):
     """One call or step on both groups.
 
     Attributes:
@@ -47,7 +47,7 @@ class Compared(NamedTuple):
         return (self.seconds[GLOO] - base) / max(self.seconds[OURS] - base, 1e-9)
 
 
-def measure(only: str | None = None) -> Generator[Compared, None, None]:
+def measure(only: str | None = None) -> Generator[BesideGloo, None, None]:
     """Compare the groups; collective over all ranks, which get the same times.
 
     Args:
@@ -69,9 +69,9 @@ def measure(only: str | None = None) -> Generator[Compared, None, None]:
         groups = {OURS: dist.group.WORLD, GLOO: dist.new_group(backend=GLOO)}
         for nbytes in SIZES if only != STEPS else ():
             for title, call in calls(dist.get_world_size(), nbytes, torch).items():
-                yield Compared(title, nbytes, time_call(call, groups, torch))
+                yield BesideGloo(title, nbytes, time_call(call, groups, torch))
         for megabytes in MODELS if only != CALLS else ():
-            yield Compared("DDP step", megabytes * 1_000_000, time_steps(megabytes, groups, torch))
+            yield BesideGloo("DDP step", megabytes * 1_000_000, time_steps(megabytes, groups, torch))
     finally:
         torch.set_num_threads(threads)
         dist.destroy_process_group()

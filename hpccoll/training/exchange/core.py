@@ -11,7 +11,7 @@ from typing import Any
 
 from hpccoll import config
 from hpccoll.errors import ArgumentError, ExchangeError, ExchangeMismatch, RankFailed
-from hpccoll.training.arrays import on_device, seen, specs_of
+from hpccoll.training.arrays import on_device, seen
 from hpccoll.training.autotune import Autotune, replayed
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.engine import Engine
@@ -36,10 +36,10 @@ class ExchangeCore:
         specs: the arrays that were declared.
     """
 
-    def __init__(self, comm: Any, arrays: Sequence[Any], names: Sequence[str] | None,
+    def __init__(self, comm: Any, arrays: Sequence[Any], specs: tuple[ArraySpec, ...],
                  settings: ExchangeSettings, progress: str | None,
                  report_seconds: float | None, timeout_seconds: float | None, recorder: Any):
-        self.specs: tuple[ArraySpec, ...] = specs_of(arrays, names)
+        self.specs = specs
         self._indices = {spec.name: index for index, spec in enumerate(self.specs)}
         if len(self._indices) < len(self.specs):
             raise ArgumentError("names", "two arrays have one name", "names must differ")

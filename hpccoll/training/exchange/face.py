@@ -8,7 +8,7 @@ from typing import Any
 
 from hpccoll.errors import ArgumentError, ExchangeMismatch
 from hpccoll.training.arrays import specs_of
-from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from hpccoll.training.buckets import FIRST_BUCKET_BYTES, fitting_bucket_bytes
 from hpccoll.training.exchange.brought import Parcel
 from hpccoll.training.exchange.core import AT_ONCE, ExchangeCore
 from hpccoll.training.exchange.fixed import FixedOrder
@@ -32,7 +32,8 @@ class Exchange(ExchangeCore):
         op: ``"average"``, ``"sum"``, ``"min"``, ``"max"`` or ``"adasum"``.
         prescale, postscale: factors before and after.
         compress: ``"none"``, a scheme, or its text such as ``"topk:density=0.01"``.
-        bucket_bytes, first_bucket_bytes: limits of buckets; 0 gives every array its own.
+        bucket_bytes, first_bucket_bytes: limits of buckets; 0 gives every array its own. By
+            default a 32nd part of all arrays, but 1 MiB at least and 25 MiB at most.
         order: ``"fixed"``; ``"negotiated"``, where ranks bring arrays under any names in any
             order; ``"priority"``, where arrays of smaller index (or ``priority``) go first too.
         rebuild: cut buckets anew after the first step, in the order in which rank 0 saw arrays.
@@ -63,7 +64,7 @@ class Exchange(ExchangeCore):
 
     def __init__(self, comm: Any, like: Iterable[Any] = (), *, names: Sequence[str] | None = None,
                  op: str = "average", prescale: float = 1.0, postscale: float = 1.0,
-                 compress: Any = "none", bucket_bytes: int = BUCKET_BYTES,
+                 compress: Any = "none", bucket_bytes: int | None = None,
                  first_bucket_bytes: int = FIRST_BUCKET_BYTES, order: str = FIXED,
                  rebuild: bool = True, partition_bytes: int = 0, credit_bytes: int = 0,
                  vote_seconds: float = 1.0, transfer: str = "auto", algorithm: str = "auto",
@@ -71,12 +72,14 @@ class Exchange(ExchangeCore):
                  overlap: bool = True, progress: str | None = None, autotune: str | None = None,
                  report_seconds: float | None = None, timeout_seconds: float | None = None,
                  recorder: Any = None):
+        specs = specs_of(arrays := list(like), names)
         settings = ExchangeSettings(
-            Recipe(op, float(prescale), float(postscale)), scheme_of(compress), bucket_bytes,
+            Recipe(op, float(prescale), float(postscale)), scheme_of(compress),
+            fitting_bucket_bytes(specs) if bucket_bytes is None else bucket_bytes,
             first_bucket_bytes, order, rebuild, partition_bytes, credit_bytes, vote_seconds,
             transfer, algorithm, lanes, missing, uneven, overlap)
-        super().__init__(comm, list(like), names, settings, progress, report_seconds,
-                         timeout_seconds, recorder)
+        super().__init__(comm, arrays, specs, settings, progress, report_seconds, timeout_seconds,
+                         recorder)
         if autotune is not None:
             self._tuner = self._tuning(comm, autotune)
         self._begin_driving()

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpccoll import Topology
 from hpccoll.errors import ArgumentError
-from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, Bucket, plan_buckets
+from hpccoll.training.buckets import (
+    BUCKET_BYTES,
+    FIRST_BUCKET_BYTES,
+    Bucket,
+    fitting_bucket_bytes,
+    plan_buckets,
+)
 from hpccoll.training.steps import program, traffic
 from hpccoll.training.steps.catalog import find
 from hpccoll.training.steps.collective_times import CollectiveTimes
@@ -128,7 +134,7 @@ class StepForecast:
 
 def simulate_step(model: str | os.PathLike[str] | Mapping[str, Any] | StepModel, *,
                   nodes: int = 2, ppn: int | str = 1, machine: Any = "hdr",
-                  topology: str | Topology | None = None, bucket_bytes: int = BUCKET_BYTES,
+                  topology: str | Topology | None = None, bucket_bytes: int | None = None,
                   first_bucket_bytes: int = FIRST_BUCKET_BYTES,
                   compress: str = "none", shard: int = 0, lanes: int = 0,
                   overlap: bool = True, compress_rate: float = 0.0, algorithm: str = "",
@@ -142,7 +148,7 @@ def simulate_step(model: str | os.PathLike[str] | Mapping[str, Any] | StepModel,
         machine: name, file or description, as :func:`hpccoll.simulate` takes it.
         topology: any layout instead of nodes and ppn.
         bucket_bytes, first_bucket_bytes, compress, shard, lanes, overlap, compress_rate: of
-            :class:`StepPlan`.
+            :class:`StepPlan`; buckets are those of a real exchange by default.
         algorithm: choice per collective, written as for ``HPCCOLL_ALGORITHM``; for all others the
             one that is fastest in simulation counts.
         segment_bytes: bytes of a block that travel as one message; 0 as in a real run.
@@ -152,9 +158,10 @@ def simulate_step(model: str | os.PathLike[str] | Mapping[str, Any] | StepModel,
         ArgumentError: an unknown model, machine, scheme or algorithm; values that cannot be used.
     """
     layout = topology or f"{nodes}x{f'({ppn})' if ',' in str(ppn) else ppn}"
-    plan = StepPlan(bucket_bytes, first_bucket_bytes, compress, shard, lanes, overlap,
-                    compress_rate)
-    return forecast(find(model, samples, flops), plan,
+    found = find(model, samples, flops)
+    plan = StepPlan(fitting_bucket_bytes(found.arrays) if bucket_bytes is None else bucket_bytes,
+                    first_bucket_bytes, compress, shard, lanes, overlap, compress_rate)
+    return forecast(found, plan,
                     CollectiveTimes(machine, layout, algorithm, segment_bytes))
 
 

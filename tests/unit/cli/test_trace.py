@@ -23,7 +23,7 @@ def call(*words):
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "exchange-1.json"
-    simulate_step("resnet50", nodes=4).timeline.save(path)
+    simulate_step("resnet50", nodes=4, bucket_bytes=25 << 20).timeline.save(path)
     return path
 
 

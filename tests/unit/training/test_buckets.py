@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hpccoll.training.buckets import ArraySpec, plan_buckets
+from hpccoll.training.buckets import ArraySpec, fitting_bucket_bytes, plan_buckets
 
 
 def specs_of(counts, dtypes=("float32",)):
@@ -45,3 +45,10 @@ def test_a_limit_of_nothing_gives_every_array_its_own():
 
 def test_scalars_have_one_element():
     assert ArraySpec("s", ()).count == 1 and ArraySpec("s", (), "float64", 8).nbytes == 8
+
+
+@pytest.mark.parametrize(("mebibytes", "limit"), [
+    (0, 25), (1, 1), (31, 1), (64, 2), (320, 10), (800, 25), (8000, 25)])
+def test_buckets_that_fit(mebibytes, limit):
+    specs = [ArraySpec(str(number), (mebibytes, 1 << 10)) for number in range(256)]
+    assert fitting_bucket_bytes(specs) == limit << 20

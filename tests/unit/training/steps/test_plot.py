@@ -21,7 +21,8 @@ new = plot.new_figure
 
 
 def test_one_step_is_drawn_alone(tmp_path, monkeypatch):
-    [panel] = panels([simulate_step("resnet50", nodes=4)], tmp_path, monkeypatch)
+    step = simulate_step("resnet50", nodes=4, bucket_bytes=25 << 20)
+    [panel] = panels([step], tmp_path, monkeypatch)
     assert "4 ranks, 25 MiB, plain" in panel.get_title(loc="left")
 
 

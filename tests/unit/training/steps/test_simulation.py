@@ -8,6 +8,7 @@ import pytest
 
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.training.buckets import fitting_bucket_bytes
 from hpccoll.training.report import report
 from hpccoll.training.steps.catalog import find
 from hpccoll.training.steps.simulation import StepPlan, simulate_step
@@ -91,6 +92,12 @@ def test_slower_networks_never_make_steps_shorter():
     assert all(s.seconds == pytest.approx(s.alone + s.exposed) for s in steps)
 
 
+def test_buckets_are_those_of_a_real_exchange():
+    found = simulate_step("resnet50", nodes=4)
+    assert found.plan.bucket_bytes == fitting_bucket_bytes(found.model.arrays)
+    assert found.plan.bucket_bytes == 4 * 25_557_032 // 32
+
+
 def test_the_timeline_says_the_same():
     found = simulate_step("bert-large", nodes=4, ppn=4, machine="perlmutter-gpu", shard=3)
     seen = report(found.timeline)
@@ -99,7 +106,8 @@ def test_the_timeline_says_the_same():
 
 
 def test_text_and_json():
-    found = simulate_step("resnet50", nodes=4, ppn=2, machine="perlmutter-gpu")
+    found = simulate_step("resnet50", nodes=4, ppn=2, machine="perlmutter-gpu",
+                          bucket_bytes=25 << 20)
     text = str(found)
     for word in ("resnet50 on 8 ranks of perlmutter-gpu, layout 4x2", "25,557,032 in 161 arrays",
                  "97.49 MiB", "buckets of 25 MiB", "scaling", "exposed",
