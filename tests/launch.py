@@ -32,8 +32,8 @@ SIZES = (1, 2, 3, 4, 5, 8)
 BY_SIZE = tuple(f"tests/mpi/test_{name}.py" for name in (
     "determinism", "discover", "placement", "upper_case"))
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.py" for name in (
-    "cache", "communicators", "exchange", "groups", "half", "objects_messages", "persistent",
-    "registered", "requests", "sequences", "shard", "specifications", "torch_group",
+    "cache", "communicators", "compiled", "exchange", "groups", "half", "objects_messages",
+    "persistent", "registered", "requests", "sequences", "shard", "specifications", "torch_group",
     "torch_training")))
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
@@ -44,6 +44,9 @@ TESTS = {
         "tune"))),
     4: MORE,
     max(SIZES): BY_SIZE}
+#: A sample for the interpreter, where most of the others run compiled.
+INTERPRETED = tuple(f"tests/mpi/test_{name}.py" for name in (
+    "upper_case", "sequences", "registered"))
 #: Limit of a stage in seconds, and the status of a command that reached its limit.
 LIMIT, TIMED_OUT = 900, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
@@ -120,14 +123,17 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 # Faces of frameworks that are not installed cannot be imported.
                 "--doctest-ignore-import-errors", "hpccoll", "tests",
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/cluster"]))
-        for size in SIZES:
-            logs = scratch / f"{environment.name}-{size}"
-            found.append(Stage(f"{environment.name}, {size} ranks", bin, [
+        for size, executor, tests in (
+                *((size, "", next(tests for most, tests in TESTS.items() if size <= most))
+                  for size in SIZES), (2, "python", INTERPRETED)):
+            title = f"{environment.name}, {size} ranks" + f", {executor} executor" * bool(executor)
+            logs = scratch / f"{environment.name}-{size}{executor}"
+            found.append(Stage(title, bin, [
+                *(["env", f"HPCCOLL_EXECUTOR={executor}"] if executor else []),
                 str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, str(logs),
                 # mpi4py's runner aborts the job when pytest returns a failure.
                 python, "-m", "mpi4py", *PYTEST, "-x", "-rfE", "--with-mpi",
-                "--timeout-method=thread",
-                *next(tests for most, tests in TESTS.items() if size <= most)], logs))
+                "--timeout-method=thread", *tests], logs))
         found.append(Stage(f"{environment.name}, documentation", bin, [
             python, *PYTEST, "tests/doc"]))
         found.append(Stage(f"{environment.name}, several hosts", bin, [

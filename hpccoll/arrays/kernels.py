@@ -94,6 +94,26 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     return _reduce_local(op, datatype)
 
 
+def has_loop(operator: str, dtype: numpy.dtype) -> bool:
+    """Tell whether NumPy has a loop for an operator that a kernel need only call.
+
+    Its operands and its result are of one type, which is not computed in a wider one.
+    """
+    char = dtype.char
+    return (operator in UFUNCS and dtype.isnative and dtype.kind in "biufc"
+            and not half.is_half(dtype)
+            and f"{char}{char}->{char}" in getattr(numpy, UFUNCS[operator]).types)
+
+
+def ufunc_of(op: MPI.Op, dtype: numpy.dtype) -> numpy.ufunc | None:
+    """The NumPy function that is the whole kernel of an operator, if :func:`has_loop`."""
+    operator = operator_of(op)
+    if operator is None or not has_loop(operator.name, dtype):
+        return None
+    function: numpy.ufunc = getattr(numpy, UFUNCS[operator.name])
+    return function
+
+
 def _without_warnings(kernel: Kernel) -> Kernel:
     """A kernel that overflows as MPI's do: silently, whatever ``numpy.seterr`` says.
 

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.arrays.half import is_bfloat16
-from hpccoll.arrays.kernels import is_exact, operator_of
+from hpccoll.arrays.kernels import has_loop, is_exact, operator_of
 from hpccoll.calls.call import Call
 
 #: Name of the operator where it is a user's.
 USER = "user"
 #: Methods whose counts only the root knows.
 COUNTS_AT_ROOT = ("gatherv", "scatterv")
+#: Methods whose buffers come with lists of counts.
+BY_COUNTS = (*COUNTS_AT_ROOT, "allgatherv", "alltoallv", "alltoallw")
 
 
 class CallFacts(NamedTuple):
@@ -54,6 +56,12 @@ class CallFacts(NamedTuple):
     def reduces(self) -> bool:
         """Tell whether the call combines contributions."""
         return bool(self.operator)
+
+    @property
+    def has_tape(self) -> bool:
+        """Tell whether the compiled executor runs such calls, and recognises them."""
+        return self.method not in BY_COUNTS and (
+            not self.operator or self.dtype is not None and has_loop(self.operator, self.dtype))
 
     @property
     def counts_at_root(self) -> bool:

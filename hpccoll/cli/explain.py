@@ -27,10 +27,12 @@ from hpccoll.explain import as_json, as_list, as_markdown, as_text, draw
               help="Bytes of a rank's vector, or of all its blocks together: costs in bytes.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
+@click.option("--tape", "tape_rank", type=int, metavar="RANK",
+              help="The instructions of a rank instead, as the compiled executor runs them.")
 @click.option("--draw", "picture_path", metavar="FILE",
               help="Draw instead of text; the suffix names the format: png, svg, pdf.")
 def command(collective, algorithm, listed, markdown, size, topology, root, params, nbytes,
-            json_path, picture_path):
+            json_path, tape_rank, picture_path):
     """Show what ALGORITHM does for COLLECTIVE: who sends what to whom in which round.
 
     \b
@@ -38,6 +40,7 @@ def command(collective, algorithm, listed, markdown, size, topology, root, param
     hpccoll explain allreduce ring --size 4
     hpccoll explain bcast knomial --size 9 --root 2 --param k=3
     hpccoll explain allgather bruck --size 16 --draw bruck.png
+    hpccoll explain allreduce recursive_doubling --size 2 --nbytes 8 --tape 0
     """
     if listed and algorithm is None and not (markdown and collective):
         click.echo(as_markdown() if markdown else as_list(collective), nl=False)
@@ -51,6 +54,11 @@ def command(collective, algorithm, listed, markdown, size, topology, root, param
         size = 8
     built = schedule(collective, algorithm, size, root=root, topology=topology,
                     **parameters(params))
+    if tape_rank is not None:
+        # Only who asks for a tape loads what tapes are made of.
+        from hpccoll.tools.tapes import text_of
+        click.echo(text_of(built, tape_rank, nbytes))
+        return
     if json_path is not None:
         write_text(json_path, json.dumps(as_json(built), indent=1) + "\n")
     if picture_path is not None:

@@ -52,6 +52,8 @@ class Base(MPI.Intracomm):
     #: What is known of calls under the present wishes, and under each set of wishes so far.
     _cache: CallCache
     _caches: dict[Hashable, CallCache]
+    #: The part of it that the compiled executor looks into; ``None`` where that does not run.
+    _calls: Any = None
 
     # -- calls like an earlier one -----------------------------------------------------------
     def _lookup(self, method: Method, sendbuf: Any, recvbuf: Any, extra: Hashable
@@ -203,6 +205,7 @@ class Base(MPI.Intracomm):
             self._caches.clear()
         self._cache = self._caches.setdefault(
             tuple((name, *choice.key) for name, choice in sorted(wishes.items())), CallCache())
+        self._calls = self._cache.calls if self._calls is not None else None
 
     def _private(self) -> Context:
         """This communicator's private context; the first call is collective."""

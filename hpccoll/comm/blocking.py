@@ -34,8 +34,10 @@ from hpccoll.comm.methods import (
     SCATTERV,
     Method,
 )
+from hpccoll.comm.recognition import note, recognised
 from hpccoll.comm.small_calls import MAKERS
 from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.compiled import run_tape, tape_for
 from hpccoll.runtime.executor import drive
 from hpccoll.runtime.planner import plan_for, prepare
 from hpccoll.tune.choose import native_below, trial_of
@@ -49,6 +51,7 @@ class Blocking(Base):
     :meth:`_serve_blocking`. Six look for small calls first (:mod:`hpccoll.comm.small_calls`).
     """
 
+    @recognised
     def Barrier(self) -> None:
         """Wait until every rank has entered the barrier."""
         served = self._cache.get(BARRIER)
@@ -57,6 +60,7 @@ class Blocking(Base):
         elif type(served) is not Signature:
             served(self)
 
+    @recognised
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
         small = self._cache.small_bcast
@@ -67,6 +71,7 @@ class Blocking(Base):
         if serve is not None:
             serve(self, buf, root)
 
+    @recognised
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
         small = self._cache.small_reduce
@@ -77,6 +82,7 @@ class Blocking(Base):
         if serve is not None:
             serve(self, sendbuf, recvbuf, op, root)
 
+    @recognised
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
         small = self._cache.small_allreduce
@@ -86,18 +92,21 @@ class Blocking(Base):
         if serve is not None:
             serve(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of ranks 0 to this one."""
         serve = self._lookup(SCAN, sendbuf, recvbuf, id(op))
         if serve is not None:
             serve(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of the ranks before this one; rank 0 gets nothing."""
         serve = self._lookup(EXSCAN, sendbuf, recvbuf, id(op))
         if serve is not None:
             serve(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
         small = self._cache.small_reduce_scatter_block
@@ -107,6 +116,7 @@ class Blocking(Base):
         if serve is not None:
             serve(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                        op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
@@ -116,6 +126,7 @@ class Blocking(Base):
         if serve is not None:
             serve(self, sendbuf, recvbuf, recvcounts, op)
 
+    @recognised
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one equal block from every rank on every rank."""
         small = self._cache.small_allgather
@@ -125,12 +136,14 @@ class Blocking(Base):
         if serve is not None:
             serve(self, sendbuf, recvbuf)
 
+    @recognised
     def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
         """Collect one block of any size from every rank on every rank."""
         serve = self._lookup(ALLGATHERV, sendbuf, recvbuf, None)
         if serve is not None:
             serve(self, sendbuf, recvbuf)
 
+    @recognised
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
         serve = (self._lookup(GATHER, sendbuf, recvbuf, root)
@@ -142,6 +155,7 @@ class Blocking(Base):
         """Collect one block of any size from every rank at the root."""
         self._serve(GATHERV, (sendbuf, recvbuf, root))
 
+    @recognised
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Deal the root's buffer out in equal blocks."""
         serve = (self._lookup(SCATTER, sendbuf, recvbuf, root)
@@ -153,6 +167,7 @@ class Blocking(Base):
         """Deal the root's buffer out in blocks of any size."""
         self._serve(SCATTERV, (sendbuf, recvbuf, root))
 
+    @recognised
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         """Send one equal block from every rank to every rank."""
         small = self._cache.small_alltoall
@@ -189,7 +204,8 @@ class Blocking(Base):
         if trial is not None and tuned is not None and choice.trial is not None:
             self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
         elif choice.is_native:
-            if self._cache.store(method, args, method.native) is not None:
+            if not self._note(method, args, method.native) and self._cache.store(
+                    method, args, method.native) is not None:
                 self._learn_threshold(method, call)
             _call_native(self, method, native_arguments(call, args))
         else:
@@ -199,6 +215,11 @@ class Blocking(Base):
         """Run an algorithm; prepare it where the call repeats on the same memory."""
         context = self._private()
         plan = plan_for(context, call, choice)
+        tape = tape_for(context, call, plan) if self._calls is not None else None
+        # What is not recognised is found sooner by what the interpreter knows of calls.
+        if tape is not None and self._note(method, args, tape, call):
+            run_tape(tape, call)
+            return
         location: Location | None = None
         if not is_loaded(call):
             location = self._cache.store(method, args, Signature())
@@ -216,6 +237,11 @@ class Blocking(Base):
             context.seen.keep(location, True)
         if call.sink is not None and call.sink.store is not None:
             call.sink.store()
+
+    def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
+              ) -> bool:
+        """Note who serves a call, for the compiled executor to recognise; tell whether it can."""
+        return self._calls is not None and note(self._calls, method, args, target, call)
 
     def _learn_threshold(self, method: Method, call: Call) -> None:
         """Record the size below which calls like this one are always native.

@@ -27,19 +27,14 @@ from numpy import ndarray
 from hpccoll.calls.facts import CallFacts
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
+from hpccoll.comm.recognition import LASTING, TYPES, new_calls
 from hpccoll.comm.small_calls import MAKERS, Small
-from hpccoll.ir.operators import OPERATORS
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.executor import Execution
 
 address, IN_PLACE = MPI.Get_address, MPI.IN_PLACE
 #: Signatures remembered, before all are forgotten: sizes may be new in every call.
 MOST_SIGNATURES = 2048
-#: Operators that always exist; the ``id`` of any other may come to mean another operator.
-LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
-#: Types that always exist, by ``id``.
-TYPES = {id(value): name for name, value in vars(MPI).items()
-         if isinstance(value, MPI.Datatype) and value != MPI.DATATYPE_NULL}
 #: Whether a call has the arrays of an earlier one: ``same(sendbuf, recvbuf)``.
 Same = Callable[[Any, Any], bool]
 #: Where an execution is kept: signature, addresses of output and input.
@@ -61,6 +56,7 @@ class CallCache(dict[Hashable, Any]):
     By signature: the MPI library's method, where that serves; or a :class:`Signature`.
 
     Attributes:
+        calls: what the compiled executor recognises; ``None`` without it.
         repeats: by the ``id`` of an output.
         choices: of calls that are resolved every time, by method and facts.
         small_bcast, ...: what serves calls recognised by their bytes; ``None`` until the
@@ -69,6 +65,7 @@ class CallCache(dict[Hashable, Any]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.calls: Any = new_calls()
         self.repeats: dict[int, Repeat] = {}
         self.choices: dict[tuple[Method, CallFacts], Choice] = {}
         self.small_bcast: Small | None = None
@@ -81,6 +78,8 @@ class CallCache(dict[Hashable, Any]):
     def clear(self) -> None:
         """Forget everything."""
         super().clear()
+        if self.calls is not None:
+            self.calls.clear()
         self.repeats.clear()
         self.choices.clear()
         for method in MAKERS:

@@ -33,6 +33,7 @@ from hpccoll.comm.wishes import Using, choice_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.compiled import executor
 from hpccoll.runtime.context import Context, existing
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
@@ -92,6 +93,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             self._config = self._config._replace(tuning=tuning)
         self._cache = CallCache()
         self._caches = {(): self._cache}
+        self._calls = self._cache.calls if executor(self._config) == config.COMPILED else None
         if not null:
             self._lifetime = Lifetime.of(self)
         if layout is not None:

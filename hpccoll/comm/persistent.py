@@ -41,6 +41,8 @@ from hpccoll.comm.methods import (
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.compiled import TapedRun, tape_for
+from hpccoll.runtime.executor import PreparedRun
 from hpccoll.runtime.planner import plan_for, prepare
 from hpccoll.runtime.progress import PersistentOperation
 
@@ -156,12 +158,15 @@ class Persistent(Base):
         """The request of a call on memory that messages can be sent from and received into."""
         context, threaded = self._private(), self._config.progress == THREAD
         one = call.sink or call.source
-        plan = plan_for(context, call, choice)
+        plan, tag = plan_for(context, call, choice), context.persistent_tag()
+        tape = tape_for(context, call, plan, tag) if self._calls is not None else None
+        if tape is not None:
+            operation = PersistentOperation(context, TapedRun(tape, call), call, threaded)
+            return Prequest(context, lambda: (), operation.free, operation)
         on_host = one is None or one.namespace is numpy
-        execution = prepare(context, call, plan, context.persistent_tag(), repeated=on_host,
-                            own_scratch=True)
+        execution = prepare(context, call, plan, tag, repeated=on_host, own_scratch=True)
         if execution.prepare():
-            operation = PersistentOperation(context, execution, call, threaded)
+            operation = PersistentOperation(context, PreparedRun(execution), call, threaded)
             return Prequest(context, lambda: (), operation.free, operation)
         return Prequest(context, lambda: (execution, call, None, threaded), execution.free)
 

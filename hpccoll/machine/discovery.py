@@ -23,11 +23,13 @@ class Surroundings(NamedTuple):
         oversubscribed: some node has more ranks than processors. The processors of a node are the
             union of its ranks' affinity masks, so ranks with a core each are not oversubscribed.
         fabric: some node has an adapter of a fabric, which moves memory without the kernel.
+        compiled: every rank has the compiled executor.
     """
 
     topology: Topology
     oversubscribed: bool
     fabric: bool = False
+    compiled: bool = False
 
 
 class Place(NamedTuple):
@@ -38,12 +40,14 @@ class Place(NamedTuple):
         oversubscribed: ranks share processors.
         in_order: ranks are numbered node by node, not dealt out.
         fabric: some node has an adapter for more than TCP.
+        compiled: every rank has the compiled executor.
     """
 
     one_node: bool
     oversubscribed: bool
     in_order: bool = True
     fabric: bool = False
+    compiled: bool = False
 
 
 #: Where Linux lists adapters: of InfiniBand, RoCE, Omni-Path and EFA, and of Slingshot.
@@ -51,7 +55,7 @@ FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
 
 
 def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),
-             network: str = "") -> Surroundings:
+             network: str = "", compiled: bool = False) -> Surroundings:
     """Ask every rank once for its position; collective over ``comm``.
 
     Where ranks are not numbered node by node, the topology has an order of its own.
@@ -61,6 +65,7 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
         node: this rank's part of ``comm.Split_type(COMM_TYPE_SHARED)``.
         levels: names of the levels of :mod:`hpccoll.machine.levels` that the topology may have.
         network: path of a file about switches; ``""`` for Slurm's variables.
+        compiled: this rank has the compiled executor.
 
     Raises:
         ArgumentError: the file cannot be read or lacks a node; on every rank.
@@ -80,13 +85,13 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
         except ArgumentError as error:
             problem = str(error)
     answers = comm.allgather((members[0][0], len(members) > len(processors), here, problem,
-                              leads and has_fabric()))
-    nodes, oversubscribed, positions, problems, fabrics = zip(*answers)
+                              leads and has_fabric(), compiled))
+    nodes, oversubscribed, positions, problems, fabrics, executors = zip(*answers)
     if any(problems):
         raise ArgumentError("HPCCOLL_NETWORK", next(filter(None, problems)).removeprefix(
             "HPCCOLL_NETWORK: "))
     return Surroundings(layout(nodes, positions, levels).topology, any(oversubscribed),
-                        any(fabrics))
+                        any(fabrics), all(executors))
 
 
 def has_fabric() -> bool:

@@ -1,7 +1,8 @@
 """Running: a plan, memory and an endpoint make an execution. Only here a plan meets a transport.
 
 ``planner`` goes from a call and a choice to an execution, ``binding`` puts a plan onto memory,
-``executor`` runs it, ``progress`` drives what nobody waits for, ``context`` owns all of it for a
+``executor`` runs it; or ``tape`` makes instructions of it, which ``compiled`` hands to the compiled
+executor, ``_tape.c``. ``progress`` drives what nobody waits for, ``context`` owns all of it for a
 communicator. An executor of another kind takes the place of ``executor``; a new endpoint is made
 in ``context``.
 """

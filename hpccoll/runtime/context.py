@@ -20,13 +20,14 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy
 from mpi4py import MPI
 
-from hpccoll.config import Config
+from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.errors.mpi import RequestError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
+from hpccoll.runtime.compiled import Bound, channel_class, executor
 from hpccoll.runtime.executor import Bounds, Execution
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Endpoint
@@ -77,7 +78,9 @@ class Context:
         limits: sizes and patience for ranks with, or without, a processor each.
         remote, endpoint: messages through MPI only, and through shared memory where possible.
         node: ranks that share memory with this one; ``None`` where that is switched off.
+        compiled: the compiled executor runs here what it can.
         plans: by call and choice.
+        tapes: of plans, for the compiled executor.
         prepared: executions, by signature and addresses.
         seen: signatures and addresses that were served once, and are prepared the next time.
     """
@@ -87,7 +90,8 @@ class Context:
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
-        around = discover(self.comm, near, config.levels, config.network)
+        self.compiled = executor(config) == COMPILED
+        around = discover(self.comm, near, config.levels, config.network, self.compiled)
         self.config, self.topology = config, topology or around.topology
         self.bounds = Bounds(config.timeout, config.report)
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
@@ -101,20 +105,22 @@ class Context:
         if config.shared_memory:
             tags = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
             self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
-                                   self.limits.eager_bytes, (OBJECTS_TAG, *tags[:MOST_PERSISTENT]))
+                                   self.limits.eager_bytes, (OBJECTS_TAG, *tags[:MOST_PERSISTENT]),
+                                   channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:
             near.Free()
         one_node = self.node is not None and len(self.node.local) == self.size - 1
         self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
-                           around.fabric)
+                           around.fabric, around.compiled)
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
+        self.tapes = BoundedDict[Hashable, Bound](MOST_KEPT)
         self.prepared = BoundedDict[Hashable, Execution](
             MOST_PREPARED, Execution.free,
             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
-        self.abandoned: list[Execution] = []
+        self.abandoned: list[Any] = []
         self.freed = False
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
@@ -171,6 +177,7 @@ class Context:
         if not self.freed:
             self.freed = True
             self.prepared.clear()
+            self.tapes.clear()
             for service in self._services.values():
                 service.free()
             if self.node is not None:

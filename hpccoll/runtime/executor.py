@@ -231,6 +231,15 @@ class PreparedRun:
                 return phase.number, self.execution.peers(0, phase.number)
         return 0, ()
 
+    @property
+    def at(self) -> int:
+        """A number that says where it is."""
+        return id(self.wait)
+
+    def free(self) -> None:
+        """Give prepared messages back."""
+        self.execution.free()
+
 
 def run_prepared(execution: Execution, bounds: Bounds) -> None:
     """Run an execution that is prepared already; one of a single segment takes the short way.

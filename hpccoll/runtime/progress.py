@@ -23,6 +23,7 @@ from mpi4py import MPI
 
 from hpccoll.config import THREAD
 from hpccoll.errors.mpi import RequestError
+from hpccoll.runtime.compiled import TapedRun
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.executor import Execution, PreparedRun
 from hpccoll.runtime.waiting import Awaited, Watch
@@ -197,14 +198,15 @@ class PersistentOperation(Underway):
     that ends the collective itself keeps the token for the next start.
     """
 
-    def __init__(self, context: Context, execution: Execution, buffers: Any, threaded: bool = True):
+    def __init__(self, context: Context, run: PreparedRun | TapedRun, buffers: Any,
+                 threaded: bool = True):
         super().__init__(context, buffers, threaded)
-        self.execution, self.run = execution, PreparedRun(execution)
+        self.run = run
         self.token: MPI.Grequest | None = None
         self.over, self.handle = True, 0
         #: It is surely not under way, and nothing is wrong with it.
         self.idle = False
-        self.tries = POLLS if execution.spins else 1
+        self.tries = POLLS if context.limits.spins else 1
 
     @property
     def awaited(self) -> Awaited:
@@ -214,7 +216,7 @@ class PersistentOperation(Underway):
     @property
     def moves(self) -> int:
         """Which test is missing messages."""
-        return id(self.run.wait)
+        return self.run.at
 
     def start(self) -> None:
         """Post the first messages."""
@@ -269,13 +271,13 @@ class PersistentOperation(Underway):
         if self.token is not None:
             self.token.Complete()
             self.token.Wait()
-        self.execution.free()
+        self.run.free()
 
     def _complete(self, error: BaseException | None = None) -> None:
         token, self.token = self.token, None
         self.error = error
         if error is not None:
-            self.context.abandoned.append(self.execution)
+            self.context.abandoned.append(self.run)
         self._leave()
         if token is not None:
             token.Complete()

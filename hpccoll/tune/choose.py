@@ -269,7 +269,8 @@ class _Rules:
 
     def _suitable(self, facts: CallFacts) -> Iterator[tuple[Rule, Choice]]:
         for rule in RULES:
-            if rule.fits(facts.collective, facts.nbytes or 0, self.conditions.size, vendor()):
+            if (rule.fits(facts.collective, facts.nbytes or 0, self.conditions.size, vendor())
+                    and not (rule.compiled and not facts.has_tape)):
                 choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
                 if _suits(choice, facts, self.conditions):
                     yield rule, choice

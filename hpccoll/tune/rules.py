@@ -34,7 +34,8 @@ class Rule(NamedTuple):
         nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
         most_ranks, least_ranks: largest and smallest communicator; 0 for any.
         block: fewest bytes that each rank's share must have.
-        one_node, oversubscribed, in_order, fabric: what the place must be; ``None`` for any.
+        one_node, oversubscribed, in_order, fabric, compiled: what the place must be; ``None`` for
+            any. A rule for the compiled executor holds for calls that it runs.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
         segment_bytes: of a block, per message; 0 for the usual ones.
     """
@@ -51,6 +52,7 @@ class Rule(NamedTuple):
     in_order: bool | None = None
     fabric: bool | None = None
     least_ranks: int = 0
+    compiled: bool | None = None
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
@@ -64,7 +66,8 @@ class Rule(NamedTuple):
         """Tell whether the rule speaks of a place."""
         return all(asked in (None, found) for asked, found in (
             (self.one_node, place.one_node), (self.oversubscribed, place.oversubscribed),
-            (self.in_order, place.in_order), (self.fabric, place.fabric)))
+            (self.in_order, place.in_order), (self.fabric, place.fabric),
+            (self.compiled, place.compiled)))
 
     def __str__(self) -> str:
         least, end = self.nbytes
@@ -75,7 +78,8 @@ class Rule(NamedTuple):
         for held, true, false in ((self.one_node, "on one node", "on several nodes"),
                                   (self.oversubscribed, "sharing processors", "a processor each"),
                                   (self.in_order, "numbered node by node", "dealt out"),
-                                  (self.fabric, "with a fabric", "without a fabric")):
+                                  (self.fabric, "with a fabric", "without a fabric"),
+                                  (self.compiled, "compiled", "not compiled")):
             words += [] if held is None else [true if held else false]
         return ", ".join(words + ([f"with {' or '.join(self.vendors)}"] if self.vendors else []))
 
@@ -85,6 +89,17 @@ def _pair(collective: str, algorithm: str, least: int, end: int = 0,
     """Two ranks with a processor each."""
     return Rule(collective, algorithm, (least, end), most_ranks=2, oversubscribed=False,
                 vendors=vendors, segment_bytes=segment_bytes)
+
+
+def _swift_pair(collective: str, algorithm: str, end: int = 64 * KIB + 1) -> Rule:
+    """Two ranks with a processor each, and the compiled executor."""
+    return _pair(collective, algorithm, collective != "barrier", end)._replace(compiled=True)
+
+
+def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
+                 vendors: tuple[str, ...] = MEASURED) -> Rule:
+    """Up to four ranks that share processors, and the compiled executor."""
+    return _crowd(collective, algorithm, least, end, vendors)._replace(compiled=True)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
@@ -117,6 +132,31 @@ def _chain(collective: str, block: int, most_ranks: int = 8,
 
 #: The first rule that fits wins.
 RULES = (
+    _swift_pair("barrier", "recursive_doubling", 0),
+    _swift_pair("allreduce", "recursive_doubling"),
+    _swift_pair("reduce_scatter", "pairwise"),
+    _swift_pair("reduce", "binomial"),
+    _swift_pair("bcast", "binomial", 32 * KIB + 1),
+    _swift_pair("allgather", "recursive_doubling"),
+    _swift_pair("alltoall", "pairwise", 32 * KIB + 1),
+    _swift_pair("gather", "linear", 16 * KIB + 1),
+    _swift_pair("scatter", "linear", 16 * KIB + 1),
+    _swift_pair("scan", "recursive_doubling"),
+    _swift_pair("exscan", "recursive_doubling"),
+    _swift_crowd("barrier", "recursive_doubling", 0, 0),
+    _swift_crowd("allreduce", "recursive_doubling"),
+    _swift_crowd("reduce_scatter", "circulant"),
+    _swift_crowd("reduce", "binomial"),
+    _swift_crowd("bcast", "binomial", 1, 512, (MPICH,)),
+    _swift_crowd("bcast", "binomial", 512, 16 * KIB + 1),
+    _swift_crowd("allgather", "recursive_doubling"),
+    _swift_crowd("alltoall", "linear"),
+    _swift_crowd("gather", "linear", 1, 16 * KIB + 1),
+    _swift_crowd("scatter", "linear", 1, 16 * KIB + 1),
+    _swift_crowd("scan", "linear", 1, 512, (MPICH,)),
+    _swift_crowd("scan", "linear", 512),
+    _swift_crowd("exscan", "census", 1, 512, (MPICH,)),
+    _swift_crowd("exscan", "census", 512, 32 * KIB + 1),
     _pair("barrier", "recursive_doubling", 0, 0, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 1, 4 * MIB, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 8 * KIB, 4 * MIB),

@@ -10,6 +10,7 @@ from mpi4py import MPI
 from hpccoll.comm.requests import Prequest
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.binding import BoundPhase
+from hpccoll.runtime.executor import PreparedRun
 from hpccoll.runtime.progress import PROGRESS, PersistentOperation
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
@@ -51,8 +52,9 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
     wait = test, (1,)
     execution = SimpleNamespace(program=[wait], prepared={0: [BoundPhase(0, [wait], wait, None)]},
                                 title="broken", rank=comm.rank, spins=0)
-    context = SimpleNamespace(abandoned=[], config=comm._config, freed=False)
-    lasting = PersistentOperation(context, execution, None, threaded=False)
+    context = SimpleNamespace(abandoned=[], config=comm._config, freed=False,
+                              limits=SimpleNamespace(spins=0))
+    lasting = PersistentOperation(context, PreparedRun(execution), None, threaded=False)
     request = Prequest(context, tuple, lasting.free, lasting)
     request.Start()
     while not request.Test():
@@ -61,7 +63,7 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
     PROGRESS.once()
     with pytest.raises(MPI.Exception):
         MPI.Request.Waitall([request])
-    assert "something broke" in capfd.readouterr().err and context.abandoned == [execution]
+    assert "something broke" in capfd.readouterr().err and context.abandoned == [lasting.run]
 
 
 def test_requests_may_be_started_in_any_order(comm):

@@ -69,6 +69,7 @@ MALFORMED = [
     ("HPCCOLL_LEVELS", "switch", "'node' is missing"),
     ("HPCCOLL_NETWORK", "/etc/slurm/", "is a directory"),
     ("HPCCOLL_TRACE", __file__, "is a file, not a folder"),
+    ("HPCCOLL_EXECUTOR", "c", "neither 'compiled' nor 'python'"),
 ]
 
 

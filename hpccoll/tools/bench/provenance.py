@@ -15,7 +15,9 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import __version__
+from hpccoll.config import load
 from hpccoll.machine.identity import library_name, library_version, processor, thread_level
+from hpccoll.runtime.compiled import executor
 
 #: Environment variables that steer MPI libraries, transports and hpccoll.
 PREFIXES = ("HPCCOLL_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "MPICH_", "I_MPI_", "UCX_", "FI_")
@@ -36,6 +38,7 @@ def record(comm: MPI.Intracomm, topology: str | None) -> dict[str, Any] | None:
         "thread_level": thread_level(),
         "mpi4py": mpi4py.__version__, "numpy": numpy.__version__,
         "hpccoll": __version__, "python": platform.python_version(),
+        "executor": executor(load()),
         "ranks": len(hosts), "hosts": dict(Counter(hosts)), "rank_hosts": hosts,
         "topology": topology,
         "cpu": processor(), "cores": os.cpu_count(), "kernel": platform.release(),

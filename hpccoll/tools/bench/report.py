@@ -165,7 +165,8 @@ def header(environment: Mapping[str, Any]) -> list[str]:
     lines = [
         f"hpccoll {environment['hpccoll']}, {library_name(environment['mpi'])}, "
         f"mpi4py {environment['mpi4py']}, NumPy {environment['numpy']}, "
-        f"Python {environment['python']}, thread level {environment['thread_level']}",
+        f"Python {environment['python']}, thread level {environment['thread_level']}"
+        + (f", {environment['executor']} executor" if environment.get("executor") else ""),
         f"{ranks} rank{'s' * (ranks != 1)} on {', '.join(named[:NAMED])}{more}{layout}; "
         f"{environment['cores']} cores, {environment['cpu']}",
         environment["command"],

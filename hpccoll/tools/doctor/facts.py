@@ -26,6 +26,7 @@ from hpccoll import config
 from hpccoll.errors import HpccollError
 from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launched, launcher
+from hpccoll.runtime.compiled import executor
 
 #: Variables that findings look at, beside all that begin with HPCCOLL_ or as libraries' do.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -83,14 +84,14 @@ class RankFacts:
 
 def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
     """The facts that a rank knows without asking others."""
-    world, problem = MPI.COMM_WORLD, ""
+    world, problem, runs = MPI.COMM_WORLD, "", ""
     try:
-        config.load(environ)
+        runs = executor(config.load(environ))
     except HpccollError as error:
         problem = str(error)
     versions = {
         "MPI library": library_version(), "hpccoll": f"{hpccoll.__version__} ({build()})",
-        "mpi4py": mpi4py.__version__, "NumPy": numpy.__version__,
+        "mpi4py": mpi4py.__version__, "NumPy": numpy.__version__, "executor": runs,
         "Python": platform.python_version(), "interpreter": sys.executable}
     return RankFacts(
         world.Get_rank(), world.Get_size(), launched(environ), launcher(environ),

@@ -76,7 +76,8 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """The MPI library."""
     first = facts[0]
     yield Finding(OK, "MPI", f"{first.mpi}, thread level {first.threads}, "
-                  f"mpi4py {first.versions['mpi4py']}, hpccoll {first.versions['hpccoll']}")
+                  f"mpi4py {first.versions['mpi4py']}, hpccoll {first.versions['hpccoll']}" + (
+                      f", {runs} executor" if (runs := first.versions.get("executor")) else ""))
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
@@ -84,7 +85,7 @@ def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     for name in facts[0].versions:
         parts = _parts(facts, _entry("versions", name, ""))
         if len(parts) > 1:
-            path = name == "interpreter"
+            path = name in ("interpreter", "executor")
             yield Finding(
                 WARNING if path else ERROR, "versions", f"{name} differs: {_who_has_what(parts)}",
                 "use one environment on all nodes: the same path on a shared file system, or a "

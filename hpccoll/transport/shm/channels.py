@@ -88,6 +88,7 @@ class SharedNode:
             that is faster than reading them from the sender's memory.
         more: first of ``CHANNELS`` tags each, which get channels too, as long as there is room
             for their lines.
+        channel: the class of its channels.
 
     Attributes:
         comm: communicator of the node's ranks.
@@ -99,7 +100,8 @@ class SharedNode:
     """
 
     def __init__(self, comm: MPI.Intracomm, near: MPI.Intracomm, cell_bytes: int,
-                 eager_bytes: int, more: Sequence[int] = ()):
+                 eager_bytes: int, more: Sequence[int] = (), channel: type[Channel] = Channel):
+        self.channel = channel
         self.comm, self.rank = near, near.Get_rank()
         members = near.allgather((comm.Get_rank(), os.getpid()))
         count = len(members)
@@ -151,7 +153,7 @@ class SharedNode:
             memory = shared.parts[source][cells:cells + PLACES * cell_bytes]
             if source == self.rank and not shared.populate(cells, memory.nbytes):
                 memory = memory[:0]  # no room: this sender does without cells
-            self.channels[key] = Channel(
+            self.channels[key] = self.channel(
                 shared.parts[source][line:line + LINE].data.cast("q"),
                 shared.parts[sink][taken:taken + LINE].data.cast("q"),
                 list(memory.reshape(PLACES, cell_bytes)) if memory.size else [],

@@ -154,7 +154,7 @@ class Receive:
         self.array, self.nbytes = posting.array, posting.array.nbytes
         #: What to do with the message, by where it lies.
         self.actions: dict[int, list[Action]] = {}
-        self.number = 0
+        self.number, self.aside = 0, False
 
     def start(self) -> None:
         channel = self.channel

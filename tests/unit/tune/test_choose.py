@@ -41,8 +41,9 @@ def choose(call, size, wanted, from_environment, tuned=None, **more):
 
 def test_where_the_place_is_unknown_no_rule_holds():
     assert choose_anywhere(allreduce(), SIZE, None, True).is_native
-    # Asking is collective: small calls do without.
-    assert asks_for_the_place(allreduce(), SIZE) and not asks_for_the_place(allreduce(SMALL), SIZE)
+    # Asking is collective: small calls do without, but for few ranks, which may be compiled.
+    assert asks_for_the_place(allreduce(), SIZE) and asks_for_the_place(allreduce(SMALL), SIZE)
+    assert not asks_for_the_place(allreduce(SMALL), SIZE + 1)
 
 
 def test_without_wishes_rules_decide_by_size():
@@ -50,6 +51,17 @@ def test_without_wishes_rules_decide_by_size():
     large = choose(allreduce(), SIZE, None, True)
     assert not large.is_native and large.reason.startswith("rule: allreduce from ")
     assert choose(allreduce(), 1, None, True).is_native
+
+
+@pytest.mark.parametrize("dtype, op, compiled", [
+    ("f4", MPI.SUM, True), ("f2", MPI.SUM, False), ("i4", MPI.LAND, False), ("?", MPI.LAND, True)])
+def test_rules_for_the_compiled_executor_are_for_what_it_runs(dtype, op, compiled):
+    call = resolve.allreduce(2, 0, numpy.zeros(2, dtype), numpy.zeros(2, dtype), op)
+    place = Place(True, False, compiled=True)
+    chosen = choose_anywhere(call, 2, None, True, place=place)
+    assert ("compiled" in chosen.reason) is compiled
+    assert "compiled" not in choose_anywhere(
+        call, 2, None, True, place=Place(True, False)).reason
 
 
 def test_ranks_that_do_not_know_the_size_leave_it_to_mpi():
@@ -144,7 +156,7 @@ def test_rules_decide_where_nothing_was_measured(left_only):
 @pytest.mark.parametrize("collective", KINDS)
 def test_below_its_first_rule_a_collective_is_native(monkeypatch, library, collective):
     monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
-    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=4))]
+    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=5))]
     for size, place in itertools.product((2, 3, 4, 8), places):
         end = native_below(collective, size, None, None, "none", place)
         around = [(end + n) // size for n in (-1, 0, size)] if end < 1 << 22 else []

@@ -9,7 +9,7 @@ from hpccoll.tune.rules import INTEL, MPICH, OPEN_MPI, RULES, Place
 
 #: A library that no rule names.
 LIBRARIES = (MPICH, OPEN_MPI, INTEL, "another")
-PLACES = [Place(*flags) for flags in product((True, False), repeat=4)]
+PLACES = [Place(*flags) for flags in product((True, False), repeat=5)]
 RANKS = sorted({2, 3, 4, 5, 8, 9, 64, *(rule.least_ranks for rule in RULES if rule.least_ranks),
                 *(rule.most_ranks + more for rule in RULES if rule.most_ranks
                   for more in (0, 1))})

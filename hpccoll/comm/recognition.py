@@ -1,0 +1,114 @@
+"""Calls that the compiled executor recognises: which methods, by which of their arguments.
+
+A method of :data:`ROLES` is asked for by its name and answered in machine code: its arguments'
+forms, sizes and types, its operator, root and counts lead to a tape, or to the MPI library's own
+method. What is not recognised there goes to the method as it stands in the class, which does all
+that is to be done for a call, and notes who serves calls like it (:func:`note`).
+
+Without the compiled executor the methods stand for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any, TypeVar, cast
+
+from mpi4py import MPI
+from numpy import ndarray
+
+from hpccoll.calls.call import Call
+from hpccoll.calls.native import native_form
+from hpccoll.comm.methods import Method
+from hpccoll.ir.operators import OPERATORS
+from hpccoll.runtime.compiled import BUILT
+
+if BUILT:
+    from hpccoll.runtime import _tape
+
+#: The roles of a method's arguments: s is sent from, r received into, b both; o is an operator,
+#: n a root, c counts.
+ROLES = {
+    "barrier": "", "bcast": "bn", "reduce": "sron", "allreduce": "sro", "scan": "sro",
+    "exscan": "sro", "reduce_scatter_block": "sro", "reduce_scatter": "srco", "allgather": "sr",
+    "allgatherv": "sr", "gather": "srn", "scatter": "srn", "alltoall": "sr"}
+NUMBERS = {name: number for number, name in enumerate(ROLES)}
+#: Operators that always exist; the ``id`` of any other may come to mean another operator.
+LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
+#: Types that always exist, by ``id``.
+TYPES = {id(value): name for name, value in vars(MPI).items()
+         if isinstance(value, MPI.Datatype) and value != MPI.DATATYPE_NULL}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def new_calls() -> Any:
+    """What remembers calls; ``None`` without the compiled executor."""
+    return _tape.Calls() if BUILT else None
+
+
+def recognised(slow: F) -> F:
+    """A method of a communicator that is asked only where no call like this one is known."""
+    if not BUILT:
+        return slow
+    name = slow.__name__.lower()
+    function = cast(FunctionType, slow)
+    code = function.__code__
+    fast: Any = _tape.Recognised(slow, NUMBERS[name], ROLES[name],
+                                 code.co_varnames[1:code.co_argcount], function.__defaults__ or ())
+    return cast(F, update_wrapper(fast, slow))
+
+
+def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
+         call: Call | None = None) -> bool:
+    """Note who serves a call; tell whether calls like it will be recognised.
+
+    Args:
+        calls: what remembers calls.
+        method, args: the call, with all arguments in their places.
+        target: a tape, or the MPI library's method.
+        call: the same call, where a tape serves it.
+    """
+    if method.name not in ROLES or not all(map(_lasts, args)):
+        return False
+    places: tuple[tuple[int, int], ...] = ()
+    if call is not None:
+        sides = _sides(method, args)
+        found = [_place(one.array, sides) if one is not None else (-1, 0)
+                 for one in (call.source, call.sink)]
+        places = tuple(place for place in found if place is not None)
+        if len(places) < len(found):
+            return False  # it works on a copy
+    elif any(native_form(arg) is not arg for arg in args):
+        return False  # the method does not get the arguments as they are
+    return bool(calls.store(NUMBERS[method.name], ROLES[method.name], args, target, *places))
+
+
+def _lasts(argument: Any) -> bool:
+    """Tell whether an argument's identity means the same for ever."""
+    if isinstance(argument, MPI.Op):
+        return id(argument) in LASTING
+    if type(argument) in (list, tuple) and argument and type(argument[0]) is ndarray:
+        return id(argument[-1]) in TYPES
+    return True
+
+
+def _sides(method: Method, args: tuple[Any, ...]) -> list[Any]:
+    """The arrays that a call gives to send from and to receive into."""
+    sides: list[Any] = [None, None]
+    for role, argument in zip(ROLES[method.name], args):
+        if role in "srb":
+            array = argument[0] if type(argument) in (list, tuple) else argument
+            sides[role != "s"] = array if type(array) is ndarray else None
+    return sides
+
+
+def _place(memory: ndarray, sides: list[Any]) -> tuple[int, int] | None:
+    """Which argument some memory is part of, and how many bytes from its beginning."""
+    start = MPI.Get_address(memory)
+    for side, array in enumerate(sides):
+        if array is not None and array.flags.c_contiguous:
+            shift = start - MPI.Get_address(array)
+            if 0 <= shift and shift + memory.nbytes <= array.nbytes:
+                return side, shift
+    return None

@@ -1,0 +1,352 @@
+"""Tapes: a lowered program as a flat array of instructions, for an executor that only has to loop.
+
+Each instruction is ``WIDTH`` words of 64 bits: what to do, the phase it belongs to, and operands.
+
+    copy    into, from, bytes               move bytes
+    reduce  kernel, into, left, right, n    into = left op right, on n elements
+    send    channel, from, bytes            copy into the channel's next cell, announce it there
+    flush                                   wait for cells for what has not been sent yet
+    take    channel, landing, bytes         wait for the channel's next message
+    taken   channel                         the sender may use that message's cell again
+    end
+
+An address is a base and an offset in bytes: input, output, scratch, or the cell of the message
+that was taken last. So a tape belongs to a call of some sizes, not to arrays. ``landing`` is where
+the program wants a message that its steps use in the cell; nothing is written there.
+
+:func:`encode` makes tapes, :func:`decode` makes the program of a tape again, and
+``tests/unit/runtime/test_tape.py`` proves that both say the same for every algorithm.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.dataflow import consumers
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, overlap, within
+from hpccoll.ir.schedule import RECV, SEND
+
+#: Words of an instruction.
+WIDTH = 8
+#: Where the cell of a message is, as one more buffer of a program.
+CELL = "cell"
+#: What an address is relative to, by its number in the bits above the offset.
+BASES = IN, OUT, TMP, CELL
+OFFSET_BITS = 48
+
+
+class Instruction(IntEnum):
+    """What an instruction does."""
+
+    END = 0
+    COPY = 1
+    REDUCE = 2
+    SEND = 3
+    FLUSH = 4
+    TAKE = 5
+    TAKEN = 6
+
+
+class Way(NamedTuple):
+    """A channel that a tape uses: to (``SEND``) or from (``RECV``) a peer."""
+
+    kind: str
+    peer: int
+
+
+class Code(NamedTuple):
+    """A tape, before it is put onto channels.
+
+    Attributes:
+        words: of all instructions, one after the other.
+        ways: the channels, in the order in which instructions number them.
+        longest: bytes of its longest message.
+    """
+
+    words: array[int]
+    ways: tuple[Way, ...]
+    longest: int
+
+    def steps(self) -> Iterator[tuple[int, ...]]:
+        """The words of each instruction."""
+        for start in range(0, len(self.words), WIDTH):
+            yield tuple(self.words[start:start + WIDTH])
+
+    def phase(self, index: int) -> int:
+        """The phase that an instruction belongs to."""
+        return self.words[index * WIDTH + 1]
+
+
+def encode(program: Lowered, itemsize: int, places: int) -> Code | None:
+    """Make the tape of a lowered program.
+
+    Args:
+        program: what one rank does.
+        itemsize: bytes of an element.
+        places: messages that a rank may have under way to another.
+
+    Returns:
+        ``None`` where more messages of one rank arrive in a phase than there are places, or where
+        a reduction's result overlaps an operand in part.
+    """
+    writer = _Writer(itemsize)
+    for number, phase in enumerate(program.phases):
+        senders = Counter(message.peer for message in phase.messages if message.kind == RECV)
+        if any(count > places for count in senders.values()):
+            return None
+        if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
+            return None
+        writer.phase(number, phase, program.landing)
+    writer.put(Instruction.END, max(len(program.phases) - 1, 0))
+    return Code(writer.words, tuple(writer.ways), writer.longest)
+
+
+def _overlaps_in_part(step: Local) -> bool:
+    return step.right is not None and any(
+        operand != step.into and overlap(operand, step.into) for operand in step.operands)
+
+
+class _Writer:
+    """Instructions so far."""
+
+    def __init__(self, itemsize: int):
+        self.itemsize, self.longest = itemsize, 0
+        self.words: array[int] = array("q")
+        self.ways: dict[Way, int] = {}
+
+    def put(self, operation: Instruction, phase: int, *operands: int) -> None:
+        self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
+
+    def phase(self, number: int, phase: Phase, space: int) -> None:
+        """One phase: steps, messages to send, messages to take with what uses them, steps."""
+        for step in phase.before:
+            self.step(number, step)
+        sends = [message for message in phase.messages if message.kind == SEND]
+        for message in sends:
+            self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
+                     self.nbytes(message))
+        uses = consumers(phase, space) if phase.after else None
+        for index, message in enumerate(phase.messages):
+            if message.kind == RECV:
+                way, landing = self.way(message), message.extent
+                self.put(Instruction.TAKE, number, way, self.address(landing), self.nbytes(message))
+                steps = uses[index] if uses else ()
+                if not steps:
+                    self.put(Instruction.COPY, number, self.address(landing),
+                             self.address(landing, landing), self.nbytes(message))
+                for step in steps:
+                    self.step(number, step, landing)
+                self.put(Instruction.TAKEN, number, way)
+        if sends:
+            self.put(Instruction.FLUSH, number)
+        for step in phase.after if uses is None else ():
+            self.step(number, step)
+
+    def step(self, number: int, step: Local, landing: Extent | None = None) -> None:
+        """A local step; operands in ``landing`` are in the cell instead."""
+        into, left = self.address(step.into), self.address(step.left, landing)
+        if step.right is None:
+            self.put(Instruction.COPY, number, into, left, step.into.count * self.itemsize)
+        else:
+            self.put(Instruction.REDUCE, number, 0, into, left, self.address(step.right, landing),
+                     step.into.count)
+
+    def address(self, extent: Extent, landing: Extent | None = None) -> int:
+        """An extent's address; relative to the cell where it is part of ``landing``."""
+        base, offset = BASES.index(extent.buffer), extent.offset
+        if landing is not None and within(extent, landing):
+            base, offset = BASES.index(CELL), extent.offset - landing.offset
+        return base << OFFSET_BITS | offset * self.itemsize
+
+    def nbytes(self, message: Message) -> int:
+        """Bytes of a message."""
+        nbytes = message.extent.count * self.itemsize
+        self.longest = max(self.longest, nbytes)
+        return nbytes
+
+    def way(self, message: Message) -> int:
+        """The number of a message's channel."""
+        return self.ways.setdefault(Way(message.kind, message.peer), len(self.ways))
+
+
+def decode(code: Code, itemsize: int) -> tuple[Phase, ...]:
+    """Make the program of a tape, in the :func:`normal_form`.
+
+    Raises:
+        ValueError: these instructions are no tape.
+    """
+    reader = _Reader(code, itemsize)
+    for step in code.steps():
+        reader.read(*step)
+    if not reader.ended or reader.landing is not None:
+        raise ValueError("the tape has no end")
+    return normal_form(reader.phases())
+
+
+def normal_form(phases: Sequence[Phase]) -> tuple[Phase, ...]:
+    """Phases as every executor runs them: what is sent comes first, in the order of the program.
+
+    Without messages there is no border between the steps before and after them.
+    """
+    return tuple(
+        Phase(phase.before, tuple(sorted(phase.messages, key=lambda message: message.kind != SEND)),
+              phase.after) if phase.messages else Phase((*phase.before, *phase.after), (), ())
+        for phase in phases)
+
+
+class _Reader:
+    """The phases of a tape so far."""
+
+    def __init__(self, code: Code, itemsize: int):
+        self.code, self.itemsize = code, itemsize
+        self.parts: list[tuple[list[Local], list[Message], list[Local]]] = []
+        self.landing: Extent | None = None
+        self.way: int | None = None
+        self.unsent = self.landed = self.used = self.ended = False
+        self.readers: dict[int, tuple[int, Callable[..., None]]] = {
+            Instruction.END: (0, self.end), Instruction.COPY: (3, self.copy),
+            Instruction.REDUCE: (5, self.reduce), Instruction.SEND: (3, self.send),
+            Instruction.FLUSH: (0, self.flush), Instruction.TAKE: (3, self.take),
+            Instruction.TAKEN: (1, self.taken)}
+
+    def phases(self) -> list[Phase]:
+        return [Phase(tuple(before), tuple(messages), tuple(after))
+                for before, messages, after in self.parts]
+
+    def read(self, operation: int, number: int, *operands: int) -> None:
+        """Read one instruction."""
+        if operation not in self.readers:
+            raise ValueError("an unknown instruction")
+        used, reader = self.readers[operation]
+        first, last = not self.parts, len(self.parts) - 1
+        follows = number == last + 1 and operation != Instruction.END
+        if self.ended or number < 0 or any(operands[used:]) or not (
+                number == last or follows or first and operation == Instruction.END and not number):
+            raise ValueError("an instruction in the wrong place")
+        if follows:
+            if self.unsent or self.landing is not None:
+                raise ValueError("a phase that was not finished")
+            self.parts.append(([], [], []))
+        reader(*operands[:used])
+
+    def copy(self, into: int, source: int, nbytes: int) -> None:
+        count = self._count(nbytes)
+        if self.landing is not None and self._extent(into, count) == self.landing and (
+                _base(into) != CELL):
+            if source != BASES.index(CELL) << OFFSET_BITS or self.landed:
+                raise ValueError("a message lands twice, or not as a whole")
+            self.landed = True
+            return
+        self._step(Local(self._extent(into, count), self._extent(source, count)), into)
+
+    def reduce(self, kernel: int, into: int, left: int, right: int, count: int) -> None:
+        if kernel:
+            raise ValueError("a kernel that the program has not")
+        self._step(Local(*(self._extent(each, count) for each in (into, left, right))), into)
+
+    def _step(self, step: Local, into: int) -> None:
+        if _base(into) == CELL:
+            raise ValueError("a result in a cell")
+        before, messages, after = self.parts[-1]
+        if self.unsent and self.landing is None:
+            raise ValueError("a step before everything is sent")
+        (after if messages else before).append(step)
+
+    def send(self, way: int, source: int, nbytes: int) -> None:
+        messages = self.parts[-1][1]
+        if any(message.kind == RECV for message in messages):
+            raise ValueError("a message that is sent too late")
+        messages.append(Message(SEND, self._way(way, SEND).peer,
+                                self._extent(source, self._count(nbytes))))
+        self.unsent = True
+
+    def flush(self) -> None:
+        if not self.unsent or self.landing is not None:
+            raise ValueError("nothing was sent")
+        self.unsent = False
+
+    def take(self, way: int, landing: int, nbytes: int) -> None:
+        if self.landing is not None:
+            raise ValueError("two messages at once")
+        peer = self._way(way, RECV).peer
+        extent = self._extent(landing, self._count(nbytes))
+        self.parts[-1][1].append(Message(RECV, peer, extent))
+        self.landing, self.way, self.landed, self.used = extent, way, False, False
+
+    def taken(self, way: int) -> None:
+        if self.landing is None or way != self.way or not (self.landed or self.used):
+            raise ValueError("a message is given back that was not taken")
+        if self.parts[-1][1][-1].peer != self._way(way, RECV).peer:
+            raise ValueError("a message is given back to another rank")
+        self.landing = None
+
+    def end(self) -> None:
+        if self.unsent:
+            raise ValueError("an end before everything is sent")
+        self.ended = True
+
+    def _way(self, number: int, kind: str) -> Way:
+        if not 0 <= number < len(self.code.ways) or self.code.ways[number].kind != kind:
+            raise ValueError("a channel that the tape has not")
+        return self.code.ways[number]
+
+    def _count(self, nbytes: int) -> int:
+        if nbytes < 0 or nbytes % self.itemsize:
+            raise ValueError("a part of an element")
+        return nbytes // self.itemsize
+
+    def _extent(self, address: int, count: int) -> Extent:
+        base, start = _base(address), self._count(address & ((1 << OFFSET_BITS) - 1))
+        if base != CELL:
+            return Extent(base, start, count)
+        if self.landing is None or start + count > self.landing.count:
+            raise ValueError("a message that is not there")
+        self.used = True
+        return Extent(self.landing.buffer, self.landing.offset + start, count)
+
+
+def _base(address: int) -> str:
+    if not 0 <= address >> OFFSET_BITS < len(BASES):
+        raise ValueError("an address of nothing")
+    return BASES[address >> OFFSET_BITS]
+
+
+def as_text(code: Code) -> str:
+    """A tape for people: one instruction a line.
+
+    >>> from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+    >>> swap = Phase((), (Message("send", 1, Extent("in", 0, 2)),
+    ...                   Message("recv", 1, Extent("out", 0, 2))), ())
+    >>> print(as_text(encode(Lowered((swap,), 0, 0), 8, 4)))
+      0  send    to 1, 16 bytes of in+0
+      1  take    16 bytes from 1
+      2  copy    16 bytes, out+0 <- cell+0
+      3  taken   from 1
+      4  flush
+      5  end
+    """
+    return "\n".join(f"{index:>3}  {Instruction(operation).name.lower():<7} "
+                     f"{_operands(code, operation, *operands)}".rstrip()
+                     for index, (operation, _, *operands) in enumerate(code.steps()))
+
+
+def _operands(code: Code, operation: int, *operands: int) -> str:
+    first, second, third, fourth, fifth, _ = operands
+    if operation == Instruction.COPY:
+        return f"{third} bytes, {_place(first)} <- {_place(second)}"
+    if operation == Instruction.REDUCE:
+        return f"{fifth} elements, {_place(second)} <- {_place(third)} op {_place(fourth)}"
+    if operation == Instruction.SEND:
+        return f"to {code.ways[first].peer}, {third} bytes of {_place(second)}"
+    if operation == Instruction.TAKE:
+        return f"{third} bytes from {code.ways[first].peer}"
+    return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""
+
+
+def _place(address: int) -> str:
+    return f"{BASES[address >> OFFSET_BITS]}+{address & ((1 << OFFSET_BITS) - 1)}"

@@ -1,0 +1,107 @@
+"""Tapes say what the lowered programs say that they were made of; nothing else passes for one."""
+
+import random
+from array import array
+
+import pytest
+
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.errors import HpccollError
+from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase
+from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.proof.cases import cases, lower_all
+from hpccoll.runtime.tape import WIDTH, Code, Instruction, as_text, decode, encode, normal_form
+
+PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries]
+PLACES = 4
+
+
+def programs(collective, name, sizes):
+    """Lowered programs of some ranks of an algorithm, each with bytes of an element."""
+    for size in sizes:
+        try:
+            made = schedule(collective, name, size, **(
+                {"topology": f"1x{size}"} if ALGORITHMS[collective][name].hierarchical else {}))
+        except HpccollError:
+            continue  # it is not for so many ranks
+        for rank in sorted({0, size // 2, size - 1}):
+            for case in cases(made, made.collective)[-2:]:
+                for segment in lower_all(made, made.collective, rank, case)[:1]:
+                    yield segment.program, 8
+
+
+@pytest.mark.parametrize("collective, name", PAIRS)
+def test_a_tape_says_what_its_program_says(collective, name):
+    encoded = 0
+    for program, itemsize in programs(collective, name, range(1, 18)):
+        code = encode(program, itemsize, PLACES)
+        if code is not None:
+            encoded += 1
+            assert decode(code, itemsize) == normal_form(program.phases)
+    assert encoded
+
+
+@pytest.mark.parametrize("collective, name", [
+    ("allreduce", "recursive_doubling"), ("allreduce", "ring"), ("reduce_scatter", "pairwise"),
+    ("bcast", "binomial"), ("alltoall", "bruck"), ("scan", "linear"), ("allgather", "ring")])
+def test_a_tape_with_another_word_is_another_program(collective, name):
+    """Every word of a tape counts: changed, it says something else, or is no tape."""
+    numbers = random.Random(1)
+    changes = survived = 0
+    for program, itemsize in list(programs(collective, name, (2, 4, 5)))[:6]:
+        code = encode(program, itemsize, PLACES)
+        for place in range(len(code.words)):
+            words = array("q", code.words)
+            words[place] += numbers.choice([-8, -1, 1, 2, 8, 1 << 48])
+            changes += 1
+            try:
+                survived += decode(code._replace(words=words), itemsize) == normal_form(
+                    program.phases)
+            except ValueError:
+                pass
+    assert changes > 20
+    assert not survived
+
+
+def test_a_tape_with_an_instruction_less_or_twice_is_another_program():
+    changed = 0
+    for program, itemsize in programs("allreduce", "recursive_doubling", (2, 3, 4)):
+        code = encode(program, itemsize, PLACES)
+        for start in range(0, len(code.words), WIDTH):
+            one = code.words[start:start + WIDTH]
+            for words in (code.words[:start] + code.words[start + WIDTH:],
+                          code.words[:start] + one + code.words[start:]):
+                try:
+                    assert decode(code._replace(words=words), itemsize) != normal_form(
+                        program.phases), as_text(code)
+                except ValueError:
+                    changed += 1
+    assert changed
+
+
+def test_messages_are_used_in_their_cells():
+    landing = Extent(TMP, 0, 2)
+    phase = Phase((), (Message(SEND, 1, Extent(IN, 0, 2)), Message(RECV, 1, landing)),
+                  (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2), landing),))
+    code = encode(Lowered((phase,), 2, 0), 8, PLACES)
+    assert [Instruction(step[0]).name for step in code.steps()] == [
+        "SEND", "TAKE", "REDUCE", "TAKEN", "FLUSH", "END"]
+    assert "out+0 <- in+0 op cell+0" in as_text(code)
+    assert code.longest == 16 and [tuple(way) for way in code.ways] == [(SEND, 1), (RECV, 1)]
+
+
+def test_what_no_tape_can_do():
+    """More messages than places in a phase, and results that overlap an operand in part."""
+    many = Phase((), tuple(Message(RECV, 1, Extent(OUT, i, 1)) for i in range(5)), ())
+    assert encode(Lowered((many,), 0, 0), 8, 4) is None
+    assert encode(Lowered((many,), 0, 0), 8, 5) is not None
+    shifted = Local(Extent(OUT, 1, 2), Extent(OUT, 0, 2), Extent(IN, 0, 2))
+    assert encode(Lowered((Phase((shifted,), (), ()),), 0, 0), 8, 4) is None
+
+
+def test_an_empty_program():
+    code = encode(Lowered((), 0, 0), 8, PLACES)
+    assert decode(code, 8) == () and as_text(code).split() == ["0", "end"]
+    with pytest.raises(ValueError, match="no end"):
+        decode(Code(array("q"), (), 0), 8)

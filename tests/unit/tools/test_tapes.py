@@ -1,0 +1,24 @@
+"""Tapes for people."""
+
+import pytest
+
+from hpccoll.algorithms import schedule
+from hpccoll.errors import ArgumentError
+from hpccoll.tools.tapes import text_of
+
+
+def test_the_instructions_of_a_rank():
+    shown = text_of(schedule("allreduce", "recursive_doubling", 2), 1, 8)
+    assert "send    to 0, 8 bytes of in+0" in shown and "cell+0" in shown
+    assert text_of(schedule("barrier", "dissemination", 2), 0, None).count("0 bytes") >= 2
+
+
+def test_a_rank_that_is_not_there():
+    with pytest.raises(ArgumentError, match="no rank 2"):
+        text_of(schedule("allreduce", "ring", 2), 2, None)
+
+
+def test_what_no_tape_can_say(monkeypatch):
+    monkeypatch.setattr("hpccoll.tools.tapes.PLACES", 0)
+    with pytest.raises(ArgumentError, match="no tape can say"):
+        text_of(schedule("allreduce", "ring", 2), 0, None)
