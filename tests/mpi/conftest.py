@@ -7,11 +7,15 @@ shown, and ends the whole job.
 import faulthandler
 import os
 import sys
+import threading
 
 import pytest
 from mpi4py import MPI
 
 import hpccoll
+
+#: Seconds until a rank that is to end the job ends itself.
+LONGEST_ABORT = 20.0
 
 
 def pytest_configure():
@@ -27,6 +31,10 @@ def pytest_runtest_logreport(report):
         sys.__stderr__.write(f"\n*** rank {MPI.COMM_WORLD.Get_rank()}: {report.nodeid} failed "
                              f"({report.when})\n{report.longreprtext}\n{report.capstderr}\n")
         sys.__stderr__.flush()
+        # An MPI library may not come back from it, beside threads that are inside the library.
+        last = threading.Timer(LONGEST_ABORT, os._exit, (1,))
+        last.daemon = True
+        last.start()
         MPI.COMM_WORLD.Abort(1)
 
 
