@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -66,10 +67,9 @@ def test_several_processes_prove_the_same():
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_failure_ends_with_status_1_and_names_the_schedule(monkeypatch, jobs):
     table(monkeypatch, keep=Algorithm(keep))
-    if jobs == "2":
-        # Fresh processes would import the real table.
-        monkeypatch.setattr(cli_verify, "get_context", lambda kind: __import__(
-            "multiprocessing").get_context("fork"))
+    # Fresh processes would import the real table, and one with threads must not be forked.
+    monkeypatch.setattr(cli_verify, "ProcessPoolExecutor",
+                        lambda workers, context, start: ThreadPoolExecutor(workers))
     done = call("verify", "--ranks", "1-9", "--jobs", jobs)
     assert done.exit_code == 1
     assert "hpccoll: not proved: allreduce keep size=" in done.stderr
