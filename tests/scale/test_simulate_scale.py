@@ -20,7 +20,8 @@ CASES = [
     ("barrier", "dissemination", "12500x8", 60, 2048),
 ]
 CHILD = """
-import json, resource, sys, time
+import json, sys, time
+from scale.measure import peak_mebibytes
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.simulator import simulate
 from hpccoll.ir.topology import Topology
@@ -30,7 +31,7 @@ known = dict(topology=layout) if ALGORITHMS[collective][name].hierarchical else 
 made = schedule(collective, name, Topology.parse(layout).size, **known)
 found = simulate(made, 0 if collective == "barrier" else 1 << 30, "hdr", layout)
 print(json.dumps([time.process_time() - start,
-                  resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                  peak_mebibytes(),
                   found.seconds, found.folding]))
 """
 
@@ -41,7 +42,7 @@ print(json.dumps([time.process_time() - start,
 def test_limits(collective, name, layout, seconds, mebibytes):
     done = subprocess.run([sys.executable, "-c", CHILD, collective, name, layout], check=True,
                           text=True, stdout=subprocess.PIPE,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+                          env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"})
     took, memory, simulated, folding = json.loads(done.stdout)
     print(f"{collective} {name} {layout}: {took:.1f} s, {memory:.0f} MiB; {simulated:.6g} s; "
           f"{folding}")

@@ -14,13 +14,14 @@ CASES = [("resnet50", "none", 0), ("bert-large", "none", 0), ("gpt2-xl", "none",
          ("bert-large", "powersgd:rank=4", 0), ("bert-large", "onebit", 0)]
 SECONDS, MEBIBYTES = 60, 2048
 CHILD = """
-import json, resource, sys, time
+import json, sys, time
+from scale.measure import peak_mebibytes
 from hpccoll.training.steps.simulation import simulate_step
 model, compress, shard = sys.argv[1:]
 start = time.process_time()
 found = simulate_step(model, nodes=4096, ppn=8, compress=compress, shard=int(shard))
 print(json.dumps([time.process_time() - start,
-                  resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                  peak_mebibytes(),
                   found.seconds, found.efficiency]))
 """
 
@@ -30,7 +31,7 @@ print(json.dumps([time.process_time() - start,
 def test_limits(model, compress, shard):
     done = subprocess.run([sys.executable, "-c", CHILD, model, compress, str(shard)], check=True,
                           text=True, stdout=subprocess.PIPE,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+                          env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"})
     took, memory, simulated, efficiency = json.loads(done.stdout)
     print(f"{model}, {compress}, ZeRO {shard}: {took:.1f} s, {memory:.0f} MiB; {simulated:.6g} s, "
           f"scaling {efficiency:.1%}")
