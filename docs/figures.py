@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data"
 #: The pages that have blocks.
-PAGES = ("README.md", "docs/performance.md", "docs/goals.md")
+PAGES = ("README.md", "docs/performance.md", "docs/goals.md", "docs/training/measured.md")
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 #: Names of the environments in ``.venv-figures``, which are also the first words of the records.
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
@@ -300,6 +300,20 @@ def training_calls() -> Iterator[str]:
         for each in found if each["what"] == "DDP step"))
 
 
+def training_summary() -> Iterator[str]:
+    """Steps by hpccoll, DDP over Gloo, and Horovod."""
+    names = ["exchange", "ddp", "ddp:gloo", "horovod"]
+    rows = []
+    for runs_, words in ((("node-25M",), "25 MiB, 2 ranks of a node, nothing to hide behind"),
+                         (("node-100M",), "100 MiB, the same"),
+                         (("hosts-gloo", "hosts-horovod"),
+                          "25 MiB, 4 nodes of 1 Gbit/s, backward pass of 400 ms")):
+        found = {each["candidate"]: each["median_seconds"]
+                 for run in runs_ for each in record("steps", run)["results"]}
+        rows.append([words] + [f"{1e3 * found[name]:.0f}" for name in names])
+    yield from table(["gradients", "`Exchange`", "DDP", "DDP over Gloo", "Horovod"], rows)
+
+
 def training_steps() -> Iterator[str]:
     """Steps with emulated backward passes on one node and on hosts: what communication adds."""
     rows = []
@@ -320,7 +334,8 @@ def training_steps() -> Iterator[str]:
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "machine": machine, "summary": summary, "allreduce": allreduce,
     "worst-and-best": worst_and_best, "registered": registered, "forms": forms,
-    "training-calls": training_calls, "training-steps": training_steps, "goals": goals}
+    "training-summary": training_summary, "training-calls": training_calls,
+    "training-steps": training_steps, "goals": goals}
 
 
 # -- the pages ---------------------------------------------------------------------------------

@@ -114,7 +114,10 @@ def test_a_wait_in_vain_ends_with_round_and_ranks(monkeypatch, executor):
         with (comm.using(allreduce="recursive_doubling"),
               pytest.raises(CollectiveTimeout, match=r"recursive_doubling.*rank") as caught):
             comm.Allreduce(numpy.ones(4), numpy.empty(4))
-        assert caught.value.round == 0 and 1 in caught.value.peers
+        # Of three ranks the last one's part is folded into another's before the rounds.
+        folded = comm.size & (comm.size - 1) != 0
+        assert caught.value.peers and 0 not in caught.value.peers
+        assert folded or (caught.value.round == 0 and 1 in caught.value.peers)
         assert 0.25 < time.monotonic() - start < 20
     MPI.COMM_WORLD.Barrier()
     comm.Free()
