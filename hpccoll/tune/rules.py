@@ -91,9 +91,11 @@ def _pair(collective: str, algorithm: str, least: int, end: int = 0,
                 vendors=vendors, segment_bytes=segment_bytes)
 
 
-def _swift_pair(collective: str, algorithm: str, end: int = 64 * KIB + 1) -> Rule:
+def _swift_pair(collective: str, algorithm: str, end: int = 64 * KIB + 1,
+                vendors: tuple[str, ...] = MEASURED) -> Rule:
     """Two ranks with a processor each, and the compiled executor."""
-    return _pair(collective, algorithm, collective != "barrier", end)._replace(compiled=True)
+    return _pair(collective, algorithm, collective != "barrier", end, vendors)._replace(
+        compiled=True)
 
 
 def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
@@ -135,10 +137,14 @@ RULES = (
     _swift_pair("barrier", "recursive_doubling", 0),
     _swift_pair("allreduce", "recursive_doubling"),
     _swift_pair("reduce_scatter", "pairwise"),
-    _swift_pair("reduce", "binomial"),
-    _swift_pair("bcast", "binomial", 32 * KIB + 1),
-    _swift_pair("allgather", "recursive_doubling"),
-    _swift_pair("alltoall", "pairwise", 32 * KIB + 1),
+    _swift_pair("reduce", "binomial", vendors=(MPICH,)),
+    _swift_pair("reduce", "binomial", 8 * KIB, (OPEN_MPI,)),
+    _swift_pair("bcast", "binomial", 32 * KIB + 1, (MPICH,)),
+    _swift_pair("bcast", "binomial", 8 * KIB, (OPEN_MPI,)),
+    _swift_pair("allgather", "recursive_doubling", vendors=(MPICH,)),
+    _swift_pair("allgather", "recursive_doubling", 16 * KIB + 1, (OPEN_MPI,)),
+    _swift_pair("alltoall", "pairwise", 32 * KIB + 1, (MPICH,)),
+    _swift_pair("alltoall", "pairwise", 16 * KIB + 1, (OPEN_MPI,)),
     _swift_pair("gather", "linear", 16 * KIB + 1),
     _swift_pair("scatter", "linear", 16 * KIB + 1),
     _swift_pair("scan", "recursive_doubling"),
