@@ -51,6 +51,7 @@ class Config(NamedTuple):
     network: str = ""
     trace: str = ""
     executor: str = ""
+    huge_pages: bool = True
 
 
 class Setting(NamedTuple):
@@ -217,6 +218,10 @@ SETTINGS: dict[str, Setting] = {
         "executor", _executor,
         "what runs small collectives inside a node: 'compiled', or 'python', its reference; "
         "default 'compiled' where it was built"),
+    "HPCCOLL_HUGE_PAGES": Setting(
+        "huge_pages", _yes_or_no,
+        "'no' leaves large PyTorch tensors that are sent again and again where they are, instead "
+        "of moving them to huge pages, from which other ranks read faster; default 'yes'"),
 }
 
 

@@ -14,12 +14,16 @@ import numpy
 import torch
 
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
+from hpccoll.torch.pages import LEAST, HugePages
 
 #: Types that NumPy has, too; bfloat16 is a type of the package ml_dtypes.
 PLAIN = frozenset({
     torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool,
     torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32,
     torch.uint64})
+
+#: Of this process.
+PAGES = HugePages()
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
@@ -49,7 +53,10 @@ def values(tensor: torch.Tensor) -> Any:
     if not tensor.is_cpu:
         return _on_device(tensor)
     if tensor.dtype in PLAIN:
-        return tensor.numpy()
+        array = tensor.numpy()
+        if array.nbytes >= LEAST:
+            PAGES.used(tensor.data_ptr(), array.nbytes)
+        return array
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(_bfloat16())
     raise ArgumentTypeError("tensor", f"elements of type {tensor.dtype} cannot be combined",
@@ -59,7 +66,10 @@ def values(tensor: torch.Tensor) -> Any:
 def memory(tensor: torch.Tensor) -> Any:
     """The memory of a dense tensor as a flat array, to be moved: any type of elements will do."""
     if tensor.is_cpu and tensor.dtype in PLAIN:
-        return tensor.numpy().reshape(-1)
+        array = tensor.numpy()
+        if array.nbytes >= LEAST:
+            PAGES.used(tensor.data_ptr(), array.nbytes)
+        return array.reshape(-1)
     flat = tensor.reshape(-1).view(torch.uint8)
     return flat.numpy() if flat.is_cpu else _on_device(flat)
 
