@@ -14,7 +14,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from hpccoll.cli.options import SECONDS, check_outputs, names, opened
+from hpccoll.cli.options import Finite, check_outputs, names, opened
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -30,6 +30,7 @@ from hpccoll.machine.launcher import require_mpi
 from hpccoll.units import size, size_text, time_text
 
 SCHEMA = "hpccoll-steps-1"
+BACKWARD = Finite(min=0)
 
 
 @click.command("bench step", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,11 +38,12 @@ SCHEMA = "hpccoll-steps-1"
               help="Bytes of all gradients, in float32.")
 @click.option("--layers", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
               help="Layers that they belong to: a square matrix and a bias each.")
-@click.option("--backward", type=SECONDS, default=0.1, show_default=True, metavar="SECONDS",
-              help="Length of the backward pass, in which a rank sleeps.")
+@click.option("--backward", type=BACKWARD, default=0.1, show_default=True, metavar="SECONDS",
+              help="Length of the backward pass, in which a rank sleeps; 0 for none.")
 @click.option("--candidates", "wanted", multiple=True, metavar="NAMES",
-              help="none, exchange, exchange:COMPRESSOR such as exchange:bf16, ddp, ddp:gloo, "
-                   "horovod. Default: none,exchange,exchange:bf16.")
+              help="none, exchange, exchange:COMPRESSOR such as exchange:bf16, at-once, "
+                   "views, allreduce, ddp, ddp:gloo, horovod. Default: none,exchange,"
+                   "exchange:bf16.")
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, metavar="N",
               help="Steps of each candidate, beside three of warm-up.")
 @click.option("--json", "json_path", metavar="FILE",

@@ -27,7 +27,7 @@ def record(tmp_path):
 
 
 def test_all_candidates_take_their_steps(record):
-    wanted = "none,exchange,exchange:bf16"
+    wanted = "none,exchange,exchange:bf16,at-once,views,allreduce"
     pytest.importorskip("ml_dtypes")
     try:
         import torch  # noqa: F401
@@ -48,6 +48,16 @@ def test_all_candidates_take_their_steps(record):
             assert name in ran.stdout
     else:
         assert not ran.stdout
+
+
+def test_without_a_backward_pass_all_of_a_step_is_communication(record):
+    ran = bench("--gradients", "64K", "--layers", 3, "--backward", 0, "--steps", 2,
+                "--candidates", "at-once,allreduce", "--json", record)
+    assert ran.exit_code == 0, ran.output
+    if WORLD.rank == 0:
+        with open(record, encoding="utf-8") as file:
+            found = json.load(file)
+        assert all(each["exposed_part"] == 1 for each in found["results"])
 
 
 def test_bad_options_are_said_once():

@@ -16,10 +16,21 @@ from mpi4py import MPI
 
 from hpccoll.comm import Comm
 from hpccoll.errors import ArgumentError
-from hpccoll.tools.bench.steps import Alone, EmulatedModel, Exchanged, Stepper
+from hpccoll.tools.bench.steps import (
+    Alone,
+    AtOnce,
+    EmulatedModel,
+    Exchanged,
+    InViews,
+    Joined,
+    Stepper,
+)
 
 #: The candidate that communicates nothing, and those of other libraries.
 NONE, EXCHANGE, DDP, HOROVOD = "none", "exchange", "ddp", "horovod"
+#: Those without details.
+PLAIN: dict[str, Callable[..., Stepper]] = {
+    NONE: Alone, "at-once": AtOnce, "views": InViews, "allreduce": Joined}
 #: Steps before the first one that counts: buckets are rebuilt, compressors start dense.
 WARM = 3
 
@@ -34,8 +45,8 @@ def candidates(names: Sequence[str]) -> dict[str, Callable[..., Stepper]]:
     found: dict[str, Callable[..., Stepper]] = {}
     for text in names:
         name, _, detail = text.partition(":")
-        if name == NONE and not detail:
-            found[text] = Alone
+        if text in PLAIN:
+            found[text] = PLAIN[text]
         elif name == EXCHANGE:
             found[text] = _exchanged(detail)
         elif name in (DDP, HOROVOD):
@@ -43,8 +54,8 @@ def candidates(names: Sequence[str]) -> dict[str, Callable[..., Stepper]]:
             found[text] = stepper(name, detail)
         else:
             raise ArgumentError("candidate", f"there is no {text!r}",
-                                "choose from none, exchange, exchange:COMPRESSOR, ddp, ddp:gloo, "
-                                "horovod")
+                                "choose from none, exchange, exchange:COMPRESSOR, at-once, "
+                                "views, allreduce, ddp, ddp:gloo, horovod")
     return found
 
 

@@ -6,6 +6,9 @@ machine whose devices take so long, and what is measured is communication that i
 
     none             the backward pass alone
     exchange         hpccoll.training.Exchange; behind a colon a compressor: exchange:bf16
+    at-once          the same, all arrays in one call after the backward pass
+    views            the same, of arrays in the exchange's own memory
+    allreduce        one Allreduce of all bytes after it, as if they lay in one array
     ddp, ddp:gloo    PyTorch's DistributedDataParallel over hpccoll, over Gloo
     horovod          Horovod's DistributedOptimizer, where it is installed
 """
@@ -17,6 +20,7 @@ from time import sleep
 from typing import Any, NamedTuple, Protocol
 
 import numpy
+from mpi4py import MPI
 
 from hpccoll.comm import Comm
 from hpccoll.training import Exchange
@@ -73,10 +77,24 @@ class Alone:
     def step(self) -> None:
         """Take a step."""
         for pause in reversed(self.pauses):
-            sleep(pause)
+            rest(pause)
 
     def close(self) -> None:
         """Nothing is to end."""
+
+
+class Joined(Alone):
+    """One array with all gradients, and nothing that could be hidden: what an exchange adds to."""
+
+    def __init__(self, comm: Comm, model: EmulatedModel):
+        super().__init__(comm, model)
+        self.comm, self.gradients = comm, numpy.ones(model.nbytes // 4, "f4")
+
+    def step(self) -> None:
+        """Take a step."""
+        super().step()
+        # As much work as a sum, and the values stay as they are.
+        self.comm.Allreduce(MPI.IN_PLACE, self.gradients, MPI.MAX)
 
 
 class Exchanged:
@@ -90,10 +108,36 @@ class Exchanged:
     def step(self) -> None:
         """Take a step."""
         for key in reversed(range(len(self.gradients))):
-            sleep(self.pauses[key])
+            rest(self.pauses[key])
             self.exchange.ready(key, self.gradients[key])
         self.exchange.wait()
 
     def close(self) -> None:
         """End the exchange."""
         self.exchange.close()
+
+
+class AtOnce(Exchanged):
+    """Gradients through an exchange, all in one call."""
+
+    def step(self) -> None:
+        """Take a step."""
+        for pause in reversed(self.pauses):
+            rest(pause)
+        self.exchange.reduce(self.gradients)
+
+
+class InViews(AtOnce):
+    """Gradients that were written where the exchange sends them from."""
+
+    def __init__(self, comm: Comm, model: EmulatedModel):
+        super().__init__(comm, model)
+        self.gradients = self.exchange.views()
+        for gradient in self.gradients:
+            gradient[...] = 1
+
+
+def rest(seconds: float) -> None:
+    """Sleep; where there is nothing to sleep, do not even begin."""
+    if seconds:
+        sleep(seconds)

@@ -9,6 +9,7 @@ is - finds everybody there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy
@@ -140,3 +141,19 @@ class Finish(NamedTuple):
         numpy.divide(values, values.dtype.type(self.divisor), out=into)
         if self.factor != 1:
             numpy.multiply(into, values.dtype.type(self.factor), out=into)
+
+    def apply_each(self, values: Sequence[Any], into: Sequence[Any]) -> None:
+        """:meth:`apply` to arrays of one type, by the hundred."""
+        factor = self.factor / self.divisor
+        if self.divisor & (self.divisor - 1) or not all(
+                type(one) is numpy.ndarray for one in (*values, *into)):
+            for one, place in zip(values, into):
+                self.apply(one, place)
+        elif factor == 1:
+            for one, place in zip(values, into):
+                numpy.copyto(place, one)
+        elif values:
+            # An array without dimensions: NumPy would make one of a number, every time.
+            factors = numpy.array(factor, values[0].dtype)
+            for one, place in zip(values, into):
+                numpy.multiply(one, factors, place)

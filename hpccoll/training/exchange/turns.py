@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 from mpi4py import MPI
@@ -38,6 +39,34 @@ from hpccoll.training.exchange.wiring import Wiring, compare
 from hpccoll.training.sparse import exchange_rows
 
 
+class Known(NamedTuple):
+    """The arrays that came at once last: in most programs the same ones come again.
+
+    Attributes:
+        arrays: weak references to them; none where one of them is not NumPy's or cannot be written.
+        forms: of each what can be changed in place.
+    """
+
+    arrays: list[weakref.ref[Any]]
+    forms: list[tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, arrays: Sequence[Any]) -> Known:
+        """Remember arrays that have passed all checks."""
+        if any(type(array) is not numpy.ndarray or not array.flags.writeable for array in arrays):
+            return cls([], [])
+        return cls(list(map(weakref.ref, arrays)), list(map(_form, arrays)))
+
+    def fits(self, arrays: Sequence[Any]) -> bool:
+        """Tell whether these are the same arrays, as they were."""
+        return (len(self.arrays) == len(arrays)
+                and all(known() is array for known, array in zip(self.arrays, arrays))
+                and list(map(_form, arrays)) == self.forms)
+
+
+_form = operator.attrgetter("shape", "dtype", "flags.writeable")
+
+
 class Turns:
     """Makes the tasks of turns that all ranks take at once, behind a gate.
 
@@ -51,6 +80,7 @@ class Turns:
         self.wiring, self.gate, self.order = wiring, gate, order
         self.lane = wiring.lanes[0]
         self._others = 0
+        self._known = Known([], [])
 
     # -- all arrays at once ------------------------------------------------------------------
     def runs(self, fixed: FixedOrder, arrays: Sequence[Any]) -> tuple[Steps, list[Any]]:
@@ -66,30 +96,33 @@ class Turns:
                                    "wait()", tuple(begun))
         results = list(arrays)
         if all(map(operator.is_, arrays, fixed.pool.views)):
-            return self._travel(fixed, None, results), results
+            return self._travel(fixed, [], [], results), results
+        if self._known.fits(arrays):
+            return self._travel(fixed, results, results, results), results
         entries = list(map(Brought, fixed.specs, fixed.dtypes, arrays))
-        return self._travel(fixed, entries, results), results
+        self._known = Known.of(arrays)
+        targets = [entry.target() for entry in entries]
+        results = [entry.result for entry in entries]
+        return self._travel(fixed, [entry.view for entry in entries], targets, results), results
 
-    def _travel(self, fixed: FixedOrder, entries: list[Brought] | None, results: list[Any]
-                ) -> Steps:
-        """Reduce runs of arrays; without entries they lie in the pool already."""
+    def _travel(self, fixed: FixedOrder, brought: list[Any], targets: list[Any],
+                results: list[Any]) -> Steps:
+        """Reduce runs of arrays into others; without any they lie in the pool already."""
         start, scale = time.perf_counter(), fixed.recipe.prescale
         for number, bucket in enumerate(fixed.runs):
             values = fixed.pool.values(bucket)
             views = [fixed.pool.views[index] for index in bucket.members]
-            if entries is None:
-                put(values, scale, values)
+            if brought:
+                _pack([brought[index] for index in bucket.members], views, scale, values)
             else:
-                _pack([entries[index].view for index in bucket.members], views, scale, values)
+                put(values, scale, values)
             yield from self.gate.enter(turn(fixed.step, RUN, number))
             flight = time.perf_counter()
             self.lane.Allreduce(MPI.IN_PLACE, values, OPS[fixed.recipe.op])
-            if entries is None:
-                fixed.plain.apply(values, values)
+            if brought:
+                fixed.plain.apply_each(views, [targets[index] for index in bucket.members])
             else:
-                for index, view in zip(bucket.members, views):
-                    fixed.plain.apply(view, entries[index].target())
-                    results[index] = entries[index].result
+                fixed.plain.apply(values, values)
             fixed.ledger.flew(Flight(
                 f"list {number}", bucket.nbytes, start, flight, time.perf_counter(),
                 fixed.lanes[0].wire_bytes(None, values)))

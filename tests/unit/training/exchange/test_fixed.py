@@ -1,6 +1,7 @@
 """Fixed order, with ranks as threads: whatever the order in which arrays come."""
 
 import random
+import weakref
 
 import numpy
 import pytest
@@ -75,6 +76,55 @@ def test_a_list_at_once_and_views_give_the_same(size):
         assert (arrays[4] == expected(size, index=4)).all()
 
     exchanged(size, lists)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("op", ["sum", "average"])
+def test_the_same_list_again(size, op):
+    """It is known by then, whatever was done to its arrays meanwhile."""
+    def lists(exchange, rank):
+        arrays = arrays_of(rank)
+        for step in range(4):
+            arrays[1].flags.writeable = True
+            for array, fresh in zip(arrays, arrays_of(rank, step)):
+                array[...] = fresh
+            # One may only be read now, and be another one of the same form in the next step.
+            arrays[1].flags.writeable = step != 2
+            arrays[4] = arrays[4].copy() if step == 3 else arrays[4]
+            results = exchange.reduce(arrays)
+            for index, (array, result) in enumerate(zip(arrays, results)):
+                assert (result == expected(size, step, op, index)).all(), (step, index)
+                assert (result is array) == (array.flags.writeable)
+            assert (arrays[1] == arrays_of(rank, step)[1]).all() or step != 2
+        arrays[4] = arrays[4].reshape(13, 11)
+        with pytest.raises(ExchangeMismatch, match="came with shape"):
+            exchange.reduce(arrays)
+
+    exchanged(size, lists, op=op)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_known_list_whose_array_got_another_shape(size):
+    def lists(exchange, rank):
+        arrays = arrays_of(rank)
+        exchange.reduce(arrays)
+        arrays[4].shape = 13, 11
+        with pytest.raises(ExchangeMismatch, match=r"'4' came with shape \(13, 11\)"):
+            exchange.reduce(arrays)
+
+    exchanged(size, lists)
+
+
+def test_a_list_is_not_kept_alive():
+    def lists(exchange, rank):
+        arrays = arrays_of(rank)
+        gone = weakref.ref(arrays[0])
+        exchange.reduce(arrays)
+        exchange.reduce(arrays_of(rank))  # what was given last are results still
+        del arrays
+        assert gone() is None
+
+    exchanged(2, lists)
 
 
 def test_immutable_and_strided_arrays():
