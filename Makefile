@@ -78,6 +78,9 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	$(RANKS_2) torch --json docs/data/torch/mpich-2.json
 	for bytes in 2M 25M 100M; do $(RANKS_2) step --gradients $$bytes --backward 0.001 \
 	    --candidates none,exchange,ddp,ddp:gloo,horovod --json docs/data/steps/node-$$bytes.json; done
+	$(RANKS_2) step --gradients 3M --layers 100 --backward 0 --steps 60 \
+	    --candidates none,allreduce,views,at-once,exchange,ddp,ddp:gloo \
+	    --json docs/data/steps/small-arrays.json
 	@# Horovod's threads poll, and two processors serve all hosts: it gets a run of its own.
 	[ "$$(id -u)" != 0 ] || for peers in $(SCHEMES),ddp,ddp:gloo horovod; do \
 	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4) step --gradients 25M --backward 0.4 \

@@ -331,11 +331,21 @@ def training_steps() -> Iterator[str]:
                      left=3)
 
 
+def training_arrays() -> Iterator[str]:
+    """Many small arrays: what a step costs beside one allreduce of all bytes."""
+    found = {each["candidate"]: each["median_seconds"]
+             for each in record("steps", "small-arrays")["results"]}
+    one = found["allreduce"]
+    yield from table(["candidate", "step", "of one allreduce"], (
+        [f"`{name}`", f"{1e3 * seconds:.2f} ms", number(seconds / one)]
+        for name, seconds in found.items() if name != "none"))
+
+
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "machine": machine, "summary": summary, "allreduce": allreduce,
     "worst-and-best": worst_and_best, "registered": registered, "forms": forms,
     "training-summary": training_summary, "training-calls": training_calls,
-    "training-steps": training_steps, "goals": goals}
+    "training-steps": training_steps, "training-arrays": training_arrays, "goals": goals}
 
 
 # -- the pages ---------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ class Limits(NamedTuple):
 #: Every rank has a processor: segments that stay in its cache, several of them in flight.
 DEDICATED = Limits(
     cell_bytes=256 << 10, eager_bytes=16 << 10, segment_bytes=256 << 10,
-    large_segment_bytes=1 << 20, large_block_bytes=2 << 20, spins=SPINS,
-    tape_bytes=64 << 10)
+    large_segment_bytes=1 << 20, large_block_bytes=16 << 20, spins=SPINS,
+    tape_bytes=256 << 10)
 #: More ranks than processors: each moves as much as possible while it has its turn.
 OVERSUBSCRIBED = Limits(
     cell_bytes=512 << 10, eager_bytes=512 << 10, segment_bytes=512 << 10,

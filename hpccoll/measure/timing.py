@@ -2,7 +2,7 @@
 
 All candidates of a case run together on the same buffers: every repetition gives each of them
 a batch of iterations, each time in another order, so that drift of the machine and what the one
-before has left behind hit all alike. An iteration starts at a native barrier; its time is
+before has left behind hit all alike. An iteration starts at a barrier; its time is
 that of the slowest rank. The first and the last iteration of every candidate are checked, on
 data of their own, and not timed with the others.
 
@@ -23,7 +23,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.call import METHODS
-from hpccoll.config import AUTO, NATIVE, NONE, load
+from hpccoll.config import AUTO, NATIVE, NONE, OFF, load
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
@@ -95,6 +95,9 @@ class World:
         tuning: where ``wrap`` takes measured times from; the environment's setting if omitted.
 
     Attributes:
+        meet: the barrier that an iteration starts at: ``wrap``'s, because its ranks leave it within
+            a fraction of a microsecond where that of an MPI library takes one or two, which is as
+            long as a small collective. It shares no memory with what is measured.
         peers: candidates that are not hpccoll's, by name; freed with the world.
     """
 
@@ -104,6 +107,7 @@ class World:
         self._wrap, self._tuning = wrap, tuning
         self.measured, self.control = MPI.Intracomm(comm.Dup()), MPI.Intracomm(comm.Dup())
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.meet = wrap(self.control, tuning=OFF).Barrier
         self.config = load()
         self.peers: dict[str, Peer] = {}
 
@@ -167,7 +171,7 @@ class Runner:
 
     def run(self, iterations: int) -> list[float]:
         """Time a batch of iterations on this rank."""
-        times, barrier = [], self.world.control.Barrier
+        times, barrier = [], self.world.meet
         for _ in range(iterations):
             formed = self.calls[self.turn]
             self.turn = (self.turn + 1) % len(self.calls)
