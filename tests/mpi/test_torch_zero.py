@@ -166,7 +166,9 @@ def test_what_makes_no_sense():
     def make(kind=torch.optim.SGD, **options):
         return zero.ZeroOptimizer([torch.nn.Parameter(torch.zeros(4))], kind, **options)
 
-    for call, problem in ((lambda: make(stage=3), "fully_shard"), (lambda: make(op=hvd.Max), "max"),
+    for call, problem in ((lambda: make(stage=4), "choose from 1, 2, 3"),
+                          (lambda: make(stage=3), "module=model"),
+                          (lambda: make(op=hvd.Max), "max"),
                           (lambda: make(torch.optim.LBFGS), "alone"),
                           (lambda: make(torch.optim.Adafactor, lr=0.1), "whole tensors"),
                           (lambda: make(lr=1.0).step(lambda: 0), "closure"),
