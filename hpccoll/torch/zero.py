@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import numpy
@@ -93,7 +92,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
             raise ArgumentError("stage", f"{stage} has no units and no fetching", "use 3")
         check_element_wise(kind, options)
         self._passes, self._missing = backward_passes_per_step, missing
-        self._make = partial(kind, **options)
+        self._make = lambda groups: kind(groups, **options)
         self._process_set = process_set
         self._seen: dict[torch.Tensor, int] = {}
         self._synchronized = False
