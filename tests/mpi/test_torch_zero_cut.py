@@ -4,6 +4,7 @@ import copy
 import gc
 
 import pytest
+from mpi import zero_case
 from mpi.zero_case import (
     RANK,
     SIZE,
@@ -23,6 +24,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.training.shard import Fetching, footprint
 
+started, steady = zero_case.started, zero_case.steady
 pytestmark = [pytest.mark.mpi, needs_threads, pytest.mark.usefixtures("started")]
 WAYS = [Fetching(), STRICT, Fetching(persistent=20, prefetch=0), Fetching(persistent=0, reuse=9999)]
 

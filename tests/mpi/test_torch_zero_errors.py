@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from mpi import zero_case
 from mpi.zero_case import (
     RANK,
     SIZE,
@@ -22,6 +23,7 @@ from mpi.zero_case import (
 from hpccoll.errors import ArgumentError, ExchangeError, ShardError
 from hpccoll.training.shard import Fetching
 
+started = zero_case.started
 pytestmark = [pytest.mark.mpi, needs_threads, pytest.mark.usefixtures("started")]
 
 
