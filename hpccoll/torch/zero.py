@@ -184,6 +184,14 @@ class ZeroOptimizer(torch.optim.Optimizer):
             part.shard.grad = gradient
         self._synchronized = True
 
+    def wait_for_gradients(self) -> None:
+        """:meth:`synchronize`, unless that was done since the last backward pass; collective.
+
+        What was done to the reduced gradients since then stays: they may be unscaled, then clipped.
+        """
+        if not self._synchronized or self._cut.under_way:
+            self.synchronize()
+
     def _name(self, parameter: torch.Tensor) -> str:
         listed = [each for given in self._given for each in given]
         return self._names.get(parameter) or next(
@@ -211,8 +219,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if closure is not None:
             raise ArgumentError("closure", "cannot be used where state is cut over ranks",
                                 "call backward() before step()")
-        if not self._synchronized or self._cut.under_way:
-            self.synchronize()
+        self.wait_for_gradients()
         self._synchronized = False
         self._inner.step()
         self._cut.publish()
@@ -321,7 +328,7 @@ def clip_grad_norm_(parameters: ZeroOptimizer | torch.Tensor | Iterable[torch.Te
         The norm before, the same on all ranks. Nothing is changed if it is not finite.
     """
     if isinstance(parameters, ZeroOptimizer):
-        parameters.synchronize()
+        parameters.wait_for_gradients()
         parameters = parameters.shards
     tensors = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     grads = [each.grad for each in tensors if each.grad is not None]

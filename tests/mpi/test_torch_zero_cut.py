@@ -223,21 +223,27 @@ def test_state_is_put_together_and_cut_anew(stages, dtype):
 
 
 def test_clipping_and_loss_scales():
+    from hpccoll.torch.scaler import AgreedGradScaler
+
     model, alone = tower(torch.float64), tower(torch.float64)
     optimizer = cut(model, torch.optim.SGD, lr=1.0)
+    scaler = AgreedGradScaler("cpu", init_scale=8.0, growth_interval=100)
     batch = batches(1)[0]
+    start = weights_of(model, optimizer)
+    for bad in (True, False):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch[RANK])
+        scaler.scale(loss * (float("inf") if bad and RANK == SIZE - 1 else 1.0)).backward()
+        scaler.unscale_(optimizer)
+        norm = zero.clip_grad_norm_(optimizer, 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == 4.0
+        if bad:  # left out on all ranks
+            assert same(weights_of(model, optimizer), start)
     loss_of(alone, batch.flatten(0, 1)).backward()
-    loss_of(model, batch[RANK]).backward()
     wanted = torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.1)
-    assert torch.isclose(zero.clip_grad_norm_(optimizer, 0.1).double(), wanted, rtol=1e-6)
-    scaler = hpccoll_scaler(enabled=False)
-    scaler.step(optimizer)
+    assert torch.isclose(norm.double(), wanted, rtol=1e-6)
     with optimizer.gathered():
         for mine, each in zip(model.parameters(), alone.parameters()):
             assert torch.allclose(mine, each - each.grad, rtol=1e-6, atol=1e-9)
-
-
-def hpccoll_scaler(**options):
-    from hpccoll.torch.scaler import AgreedGradScaler
-
-    return AgreedGradScaler("cpu", **options)
