@@ -41,7 +41,7 @@ TESTS = {
         "averaging", "bench_step", "bench_torch", "bfloat16", "compress", "exchange_errors", "jax",
         "jax_training", "keras", "malformed", "mpi4py_names", "objects", "objects_errors", "probe",
         "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers", "torch_zero",
-        "tune"))),
+        "torch_zero_cut", "torch_zero_errors", "tune"))),
     4: MORE,
     max(SIZES): BY_SIZE}
 #: A sample for the interpreter, where most of the others run compiled.

@@ -10,7 +10,9 @@
     derivatives functions   reductions and moves by Horovod's names, with derivatives
     moves parameters        the same start on every rank
     gradients optimizer     DistributedOptimizer
-    hooks scaler zero       compressors in DDP; a loss scale for all ranks; ZeroOptimizer
+    hooks scaler            compressors in DDP; a loss scale for all ranks
+    absent flat cut_modules parameters without weights; weights in buffers, and cut with modules
+    whole_state zero        state of all ranks put together; ZeroOptimizer
     batchnorm horovod       SyncBatchNorm; all of Horovod's names
 
 ``import hpccoll.torch as hvd`` has Horovod's names too.

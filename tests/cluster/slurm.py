@@ -5,8 +5,8 @@ Every "node" is a slurmd of its own on this machine (Debian builds Slurm with
 real process-management interfaces; what it cannot show is performance. Everything lives in one
 directory - configuration, keys, sockets, logs - and nothing of a Slurm installed here is touched.
 
-As a program, ``python tests/cluster/slurm.py [--nodes N] [--cpus K] -- COMMAND...`` runs the
-command with ``sbatch``, ``srun`` and ``squeue`` talking to such a cluster.
+As a program, ``python tests/cluster/slurm.py [--nodes N] [--cpus K] [--gpus D] -- COMMAND...``
+runs the command with ``sbatch``, ``srun`` and ``squeue`` talking to such a cluster.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ PROGRAMS = {"slurm-wlm": ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "sca
             "munge": ("munged",), "util-linux": ("setpriv",)}
 #: Seconds to wait for daemons to come up, for a job to end, for a daemon to go, for an answer.
 START, LONGEST, STOP, ANSWER = 30, 120, 10, 3
+#: What stands for the devices of a node: Slurm counts and hands out files, and opens none.
+DEVICES = "/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 #: Slurm's numbers of jobs end above this.
 JOBS = 50_000_000
 
@@ -48,6 +50,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SwitchType=switch/none
 MpiDefault=none
+GresTypes=gpu
 ReturnToService=2
 FirstJobId={first}
 KillWait=2
@@ -77,12 +80,14 @@ def missing() -> str:
 class Slurm:
     """A cluster of ``nodes`` nodes with ``cpus`` processors each, from ``with`` to its end.
 
+    Each node says that it has ``gpus`` devices, which are none.
+
     Attributes:
         home: the directory that holds all its files, deleted with it.
     """
 
-    def __init__(self, nodes: int = 2, cpus: int = 2, switches: bool = False):
-        self.nodes, self.cpus, self.switches = nodes, cpus, switches
+    def __init__(self, nodes: int = 2, cpus: int = 2, switches: bool = False, gpus: int = 0):
+        self.nodes, self.cpus, self.switches, self.gpus = nodes, cpus, switches, gpus
         self.home = Path()
         self._daemons: list[subprocess.Popen] = []
 
@@ -152,7 +157,10 @@ class Slurm:
             first=int(time.time()) % JOBS,
             topology="TopologyPlugin=topology/" + ("tree" if self.switches else "none"),
             nodes="\n".join(f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
-                            f"CPUs={self.cpus}" for name, port in zip(names, ports[1:]))))
+                            f"CPUs={self.cpus}" + f" Gres=gpu:{self.gpus}" * bool(self.gpus)
+                            for name, port in zip(names, ports[1:]))))
+        (home / "gres.conf").write_text("".join(
+            f"Name=gpu File={file}\n" for file in DEVICES[:self.gpus]))
         (home / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         key = home / "munge.key"
         key.write_bytes(os.urandom(128))
@@ -244,6 +252,8 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=2, help="slurmd daemons; default 2")
     parser.add_argument("--cpus", type=int, default=2, help="processors of each; default 2")
     parser.add_argument("--switches", action="store_true", help="with a topology of switches")
+    parser.add_argument("--gpus", type=int, default=0, choices=range(len(DEVICES) + 1),
+                        help="devices that each pretends to have; default 0")
     parser.add_argument("command", nargs="+", help="what to run, behind --")
     given = parser.parse_args()
     reason = missing()
@@ -252,7 +262,7 @@ def main() -> int:
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):  # so that the cluster is stopped
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    with Slurm(given.nodes, given.cpus, given.switches) as cluster:
+    with Slurm(given.nodes, given.cpus, given.switches, given.gpus) as cluster:
         return subprocess.run(given.command, env=cluster.environment(), check=False).returncode
 
 

@@ -49,6 +49,21 @@ def test_allreduce_is_right_and_the_layout_found(four, launcher, ranks, layout):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ranks, layout", [([2, 2], "2x2"), ([1, 1, 1, 1], "4x1")],
+                         ids=lambda value: str(value))
+def test_training_is_that_of_one_process(four, launcher, ranks, layout):
+    """To the bit: DDP on our process group, and the gradient exchange in each of its orders."""
+    pytest.importorskip("torch")
+    done = run(four, launcher, ranks, sys.executable, HERE / "train_exact.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *found = done.stdout.splitlines()
+    assert first == f"4 ranks, layout {layout}"
+    assert found == [f"{title}: equal" for title in (
+        "one process in another order", "DDP", "Exchange, fixed", "Exchange, negotiated",
+        "Exchange, priority")]
+
+
+@pytest.mark.slow
 def test_ranks_dealt_out_across_hosts_are_found_there(four, launcher):
     done = run(four, launcher, [2, 2], sys.executable, HERE / "program.py", cyclic=True)
     assert done.returncode == 0, done.stdout + done.stderr

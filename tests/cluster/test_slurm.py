@@ -26,8 +26,8 @@ several_nodes = pytest.mark.skipif(not MPICH, reason="Slurm starts Open MPI on o
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes of two processors."""
-    with Slurm() as made:
+    """Two nodes of two processors, and of two devices that are none."""
+    with Slurm(gpus=2) as made:
         yield made
 
 
@@ -99,6 +99,57 @@ def test_nodes_given_to_sbatch_count(batch):
     status, _, printed = batch("--nodes=1", ROOT / "jobs" / "cpu-mpich.sbatch", *QUICK)
     assert status == 0, printed
     assert re.search(r"ok +world +2 ranks", printed)
+
+
+#: A program for torchrun, of which one word was changed, and the devices that its ranks are given.
+TRAINING = (ROOT / "examples" / "train_ddp.py").read_text().replace(
+    "hpccoll.torch.init_process_group()", 'distributed.init_process_group("hpccoll")') + """
+import os
+devices = [None] * size
+distributed.init_process_group("hpccoll")
+distributed.all_gather_object(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+if rank == 0:
+    print("devices", *devices)
+"""
+
+
+def state_of(cluster, number):
+    """What Slurm says of a job."""
+    return re.search(r"JobState=(\w+)", cluster.call("scontrol", "show", "job", number).stdout)[1]
+
+
+@several_nodes
+def test_the_training_script_trains_on_two_nodes(cluster, batch, tmp_path):
+    """As it is shipped, with the devices of these nodes."""
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TRAINING)
+    status, number, printed = batch("--ntasks-per-node=2", "--gpus-per-node=2",
+                                    ROOT / "jobs" / "train.sbatch")
+    assert status == 0, printed
+    assert state_of(cluster, number) == "COMPLETED"
+    assert re.search(r"ok +layout +2x2 \(2 nodes, 2 ranks each\)", printed)
+    assert re.search(r"4 ranks: 9[5-9]\.\d % of 360 new digits are recognised", printed)
+    assert "devices 0 1 0 1" in printed
+
+
+@several_nodes
+@pytest.mark.parametrize("fault, said", [
+    ("raise RuntimeError('no such batch')", r"\[rank3\]: RuntimeError: no such batch"),
+    ("os.kill(os.getpid(), 9)", "task 3: Killed")], ids=["raises", "is killed"])
+def test_a_rank_that_fails_ends_the_training_and_is_named(cluster, batch, tmp_path, fault, said):
+    """The others wait for it inside an allreduce; on a cluster without devices."""
+    pytest.importorskip("torch")
+    start = "    optimizer.step()\n"
+    assert TRAINING.count(start) == 1
+    (tmp_path / "train.py").write_text("import os\n" + TRAINING.replace(
+        start, f"{start}        if rank == 3:\n            {fault}\n"))
+    made = cluster.call(sys.executable, "-m", "hpccoll", "job", "--train", "--nodes", "2", "--ppn",
+                        "2", "--", "python -m hpccoll run train.py", environment=settings())
+    (tmp_path / "job.sbatch").write_text(made.stdout)
+    status, number, printed = batch(tmp_path / "job.sbatch")
+    assert status != 0 and state_of(cluster, number) == "FAILED", printed
+    assert re.search(said, printed), printed
+    assert "are recognised" not in printed
 
 
 def test_a_wrong_plugin_is_found_before_the_program_runs(batch, tmp_path):

@@ -57,6 +57,23 @@ def test_ddp(group, gloo, options):
         network(), process_group=each, **options)), group, gloo)
 
 
+def test_no_sync(group, gloo):
+    rank, _ = place()
+    ends = []
+    for each in (group, gloo):
+        model = torch.nn.parallel.DistributedDataParallel(network(), process_group=each)
+        x, y = batch(0, rank)
+        with model.no_sync():
+            torch.nn.functional.mse_loss(model(x), y).backward()
+        own = [parameter.grad.clone() for parameter in model.parameters()]
+        x, y = batch(1, rank)
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        ends.append([own, [parameter.grad for parameter in model.parameters()]])
+    for (own, ours), (alone, theirs) in [ends]:
+        assert all(map(torch.equal, own, alone))  # nothing has travelled
+        assert all(torch.allclose(*both, rtol=1e-5, atol=1e-7) for both in zip(ours, theirs))
+
+
 def test_ddp_hooks(group, gloo):
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 

@@ -162,11 +162,25 @@ def test_a_loss_scale_that_all_agree_on():
     assert torch.equal(weights[0], torch.full_like(weights[0], -2.0))
 
 
+@pytest.mark.parametrize("stage", [1, 2])
+def test_gradients_are_unscaled_and_then_clipped(stage):
+    weight = torch.nn.Parameter(torch.zeros(4))
+    cut = zero.ZeroOptimizer([weight], torch.optim.SGD, lr=1.0, stage=stage)
+    scaler = scaling.AgreedGradScaler("cpu", init_scale=8.0)
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(cut)
+    assert zero.clip_grad_norm_(cut, 1.0) == 2.0
+    scaler.step(cut)
+    assert torch.allclose(weight, torch.full((4,), -0.5), rtol=1e-5)
+
+
 def test_what_makes_no_sense():
     def make(kind=torch.optim.SGD, **options):
         return zero.ZeroOptimizer([torch.nn.Parameter(torch.zeros(4))], kind, **options)
 
-    for call, problem in ((lambda: make(stage=3), "fully_shard"), (lambda: make(op=hvd.Max), "max"),
+    for call, problem in ((lambda: make(stage=4), "choose from 1, 2, 3"),
+                          (lambda: make(stage=3), "module=model"),
+                          (lambda: make(op=hvd.Max), "max"),
                           (lambda: make(torch.optim.LBFGS), "alone"),
                           (lambda: make(torch.optim.Adafactor, lr=0.1), "whole tensors"),
                           (lambda: make(lr=1.0).step(lambda: 0), "closure"),

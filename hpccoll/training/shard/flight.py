@@ -69,9 +69,15 @@ class Flights:
 
 
 class Spares:
-    """Memory for what is whole for a short time; a fresh page costs more than one in use."""
+    """Memory for what is whole for a short time; a fresh page costs more than one in use.
 
-    def __init__(self) -> None:
+    Args:
+        most: vectors kept for the next that needs one; 0 where others may still look at memory that
+            is given back, which then lives as long as they do.
+    """
+
+    def __init__(self, most: int = MOST_SPARE) -> None:
+        self._most = most
         self._spare: list[numpy.ndarray] = []
 
     def take(self, count: int, dtype: Any) -> numpy.ndarray:
@@ -88,7 +94,7 @@ class Spares:
     def give(self, vector: numpy.ndarray) -> None:
         """Take back what nobody uses any more."""
         memory = vector if vector.base is None else vector.base
-        self._spare = [*self._spare, memory][-MOST_SPARE:]
+        self._spare = [*self._spare, memory][-self._most:] if self._most else []
 
     def clear(self) -> None:
         """Give all memory back."""

@@ -74,8 +74,8 @@ class ShardGroup(NamedTuple):
 
 
 def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_bucket_bytes: int,
-                units: Sequence[Sequence[int]] | None = None, persistent: int = 0
-                ) -> tuple[ShardGroup, ...]:
+                units: Sequence[Sequence[int]] | None = None, persistent: int = 0,
+                kinds: Sequence[int] | None = None) -> tuple[ShardGroup, ...]:
     """Put arrays into groups, in the order in which a backward pass completes them.
 
     Args:
@@ -84,7 +84,8 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
         bucket_bytes, first_bucket_bytes: limits of a bucket, where there are no units.
         units: indices of the arrays that are used together, in the order of a forward pass.
         persistent: arrays of fewer elements stay whole, if there are units.
-
+        kinds: a number for each array, if there are units: arrays of different kinds, such as
+            those that are stepped on with different rates, share no group.
     """
     if units is None:
         chosen = [(bucket, WHOLE) for bucket in plan_buckets(specs, bucket_bytes,
@@ -94,8 +95,9 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
         chosen = []
         for unit in reversed(range(len(units))):
             large = [index for index in reversed(units[unit]) if index not in small]
-            chosen += [(bucket, unit) for bucket in _together(specs, large)]
-        chosen += [(bucket, WHOLE) for bucket in _together(specs, sorted(small, reverse=True))]
+            chosen += [(bucket, unit) for bucket in _together(specs, large, kinds)]
+        chosen += [(bucket, WHOLE)
+                   for bucket in _together(specs, sorted(small, reverse=True), kinds)]
     groups, turn = [], 0
     for bucket, unit in chosen:
         groups.append(ShardGroup(bucket, cut(bucket.count, size, turn), unit))
@@ -103,9 +105,12 @@ def plan_groups(specs: Sequence[ArraySpec], size: int, bucket_bytes: int, first_
     return tuple(groups)
 
 
-def _together(specs: Sequence[ArraySpec], order: Sequence[int]) -> tuple[Bucket, ...]:
-    """One bucket for each type."""
-    return plan_buckets(specs, sys.maxsize, sys.maxsize, order)
+def _together(specs: Sequence[ArraySpec], order: Sequence[int], kinds: Sequence[int] | None
+              ) -> list[Bucket]:
+    """One bucket for each type and kind."""
+    kind_of = dict.fromkeys(order, 0) if kinds is None else {each: kinds[each] for each in order}
+    return [bucket for kind in sorted(set(kind_of.values())) for bucket in plan_buckets(
+        specs, sys.maxsize, sys.maxsize, [each for each in order if kind_of[each] == kind])]
 
 
 def check_units(units: Sequence[Sequence[int]], count: int) -> None:

@@ -146,14 +146,16 @@ class CutWeights:
         inside: rank in the node, ranks of it, and what fills a vector from their parts: what was
             gathered once in a step is gathered again from the node, which holds a second copy.
             ``None`` gathers from all ranks every time.
+        spares: where memory of whole vectors comes from and goes to.
     """
 
     def __init__(self, rank: int, specs: Sequence[ArraySpec], groups: Sequence[ShardGroup],
                  units: Sequence[Sequence[int]], parts: Sequence[numpy.ndarray], gather: Gather,
-                 fetching: Fetching, inside: tuple[int, int, Gather] | None = None):
+                 fetching: Fetching, inside: tuple[int, int, Gather] | None = None,
+                 spares: Spares | None = None):
         self.rank, self.specs, self.groups, self.units = rank, specs, groups, units
         self.parts, self.gather, self.fetching, self.inside = parts, gather, fetching, inside
-        self._flights, self._buffers = Flights(), Spares()
+        self._flights, self._buffers = Flights(), Spares() if spares is None else spares
         self._wholes: dict[int, numpy.ndarray] = {}
         self._arrived: set[int] = set()
         self._copies: dict[int, numpy.ndarray] = {}

@@ -75,3 +75,12 @@ def test_memory_is_used_again_where_it_fits():
     assert len(buffers._spare) <= MOST_SPARE
     buffers.clear()
     assert not buffers._spare
+
+
+def test_memory_that_others_may_look_at_is_not_used_again():
+    buffers = Spares(0)
+    vector = buffers.take(100, "f4")
+    vector[:] = 7
+    buffers.give(vector)
+    buffers.take(100, "f4")[:] = 8
+    assert not buffers._spare and (vector == 7).all()

@@ -51,6 +51,13 @@ def test_units_are_groups_from_the_last_to_the_first_and_small_arrays_come_at_th
         (2, (6, 4)), (0, (0,)), (WHOLE, (5, 3, 2, 1))]
 
 
+def test_arrays_of_different_kinds_share_no_group():
+    groups = plan_groups(SPECS, 2, 0, 0, [[0, 1, 2], [3], [4, 5, 6]], persistent=3,
+                         kinds=[0, 1, 0, 1, 0, 0, -1])
+    assert [(group.unit, group.bucket.members) for group in groups] == [
+        (2, (6,)), (2, (4,)), (0, (0,)), (WHOLE, (5, 2)), (WHOLE, (3, 1))]
+
+
 def test_a_unit_of_two_types_is_two_groups():
     specs = [ArraySpec("a", (4,)), ArraySpec("b", (4,), "float16", 2), ArraySpec("c", (4,))]
     groups = plan_groups(specs, 2, 0, 0, [[0, 1, 2]])
