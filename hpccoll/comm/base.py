@@ -22,6 +22,7 @@ from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.comm.cache import IN_PLACE, CallCache, Location, Signature, address, plain, usable
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
+from hpccoll.comm.recognition import note
 from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
@@ -162,6 +163,11 @@ class Base(MPI.Intracomm):
             if choice.trial is None:
                 cache.remember(method, facts, choice)
         return facts, choice
+
+    def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
+              ) -> bool:
+        """Note who serves a call, for the compiled executor to recognise; tell whether it can."""
+        return self._calls is not None and note(self._calls, method, args, target, call)
 
     def _known_place(self) -> Place | None:
         """Where the ranks are, if that has been found out."""

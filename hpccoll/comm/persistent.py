@@ -41,10 +41,13 @@ from hpccoll.comm.methods import (
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.compiled import TapedRun, tape_for
+from hpccoll.runtime.compiled import BUILT, tape_for
 from hpccoll.runtime.executor import PreparedRun
+from hpccoll.runtime.operations import PersistentOperation
 from hpccoll.runtime.planner import plan_for, prepare
-from hpccoll.runtime.progress import PersistentOperation
+
+if BUILT:
+    from hpccoll.runtime.taped import TapedOperation
 
 Info = MPI.Info
 
@@ -159,10 +162,10 @@ class Persistent(Base):
         context, threaded = self._private(), self._config.progress == THREAD
         one = call.sink or call.source
         plan, tag = plan_for(context, call, choice), context.persistent_tag()
-        tape = tape_for(context, call, plan, tag) if self._calls is not None else None
+        tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
         if tape is not None:
-            operation = PersistentOperation(context, TapedRun(tape, call), call, threaded)
-            return Prequest(context, lambda: (), operation.free, operation)
+            taped = TapedOperation(context, tape, call, None, threaded)
+            return Prequest(context, lambda: (), taped.free, taped)
         on_host = one is None or one.namespace is numpy
         execution = prepare(context, call, plan, tag, repeated=on_host, own_scratch=True)
         if execution.prepare():

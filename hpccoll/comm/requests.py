@@ -12,13 +12,20 @@ that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from mpi4py import MPI
 
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
+from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.progress import NULL, PROGRESS, Operation, PersistentOperation, Underway, cell
+from hpccoll.runtime.operations import NULL, Operation, PersistentOperation, cell
+from hpccoll.runtime.progress import PROGRESS, Underway
+
+if BUILT:
+    from hpccoll.runtime import _tape
+    from hpccoll.runtime.taped import TapedOperation
 
 if TYPE_CHECKING:
     _Methods = MPI.Request
@@ -26,11 +33,20 @@ else:
     _Methods = object  # whatever it is mixed into has them
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def fast(slow: F) -> F:
+    """A method that is asked only where no tape stands behind a request and can answer at once."""
+    return cast(F, update_wrapper(_tape.shortcut(slow.__name__, slow), slow)) if BUILT else slow
+
+
 class Driven(_Methods):
     """Completion methods of a request behind which stands an operation."""
 
     _operation: Underway | None = None
 
+    @fast
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end.
 
@@ -42,6 +58,7 @@ class Driven(_Methods):
         self._settle(super().Wait, status)
         return True
 
+    @fast
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over."""
         PROGRESS.once()
@@ -72,11 +89,11 @@ class Driven(_Methods):
         if operation is None:
             return method(status)
         operation.quiet = True
-        flag = method(status)
-        if not flag:
+        try:
+            flag = method(status)
+        finally:
             operation.quiet = False
-            return flag
-        if operation.error is not None:
+        if flag and operation.error is not None:
             raise operation.error
         return flag
 
@@ -84,16 +101,24 @@ class Driven(_Methods):
 class Request(Driven, MPI.Request):
     """A nonblocking collective that hpccoll runs."""
 
-    def __new__(cls, operation: Operation) -> Request:
-        self = MPI.Request.__new__(cls, operation.token)
-        self._operation = operation
-        return self
-
     def Free(self) -> None:
         """Refuse while the collective is under way: MPI does not allow it."""
         if self._operation is not None and not self._operation.over:
             raise RequestError("a collective under way cannot be freed; wait for it")
         super().Free()
+
+
+def request_of(operation: Operation) -> Request:
+    """The request of an operation that was begun."""
+    request = Request.__new__(Request, operation.token)
+    request._operation = operation
+    return request
+
+
+def begin_tapes(context: Context, tape: Any, threaded: bool) -> Any:
+    """What makes a request of each call that a tape serves in the context's lane."""
+    return _tape.Begin(tape, lambda one: TapedOperation(context, one, None, context.lane, threaded),
+                       Request)
 
 
 class Prequest(Driven, MPI.Prequest):
@@ -112,17 +137,19 @@ class Prequest(Driven, MPI.Prequest):
     _context: Context
     _make: Callable[[], tuple[Any, ...]] | None
     _free: Callable[[], None]
-    _prepared: PersistentOperation | None
+    _prepared: PersistentOperation | TapedOperation | None
     _cell: Any
 
     def __new__(cls, context: Context, make: Callable[[], tuple[Any, ...]],
-                free: Callable[[], None], prepared: PersistentOperation | None = None) -> Prequest:
+                free: Callable[[], None],
+                prepared: PersistentOperation | TapedOperation | None = None) -> Prequest:
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free
         self._operation = self._prepared = prepared
         self._cell = cell(self)
         return self
 
+    @fast
     def Start(self) -> None:
         """Start the collective once more."""
         prepared = self._prepared
@@ -133,9 +160,9 @@ class Prequest(Driven, MPI.Prequest):
                 operation = self._operation = Operation(self._context, *make())
                 self._cell.value = cell(operation.token).value
                 return
-        prepared.start()
-        self._cell.value = prepared.handle
+        prepared.start(self)
 
+    @fast
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end; see :meth:`Driven.Wait`."""
         prepared = self._prepared
