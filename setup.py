@@ -13,7 +13,8 @@ def extensions():
     except ImportError:
         return []
     return [Extension("hpccoll.runtime._tape",
-                      [f"hpccoll/runtime/_{part}.c" for part in ("tape", "recognition", "requests")],
+                      [f"hpccoll/runtime/_{part}.c" for part in
+                       ("tape", "recognition", "requests", "numbers")],
                       depends=["hpccoll/runtime/_tape.h"], optional=True,
                       include_dirs=[numpy.get_include()],
                       extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"])]

@@ -55,6 +55,8 @@ class Base(MPI.Intracomm):
     _caches: dict[Hashable, CallCache]
     #: The part of it that the compiled executor looks into; ``None`` where that does not run.
     _calls: Any = None
+    #: What combines numbers of Python in machine code, once that is known to be possible.
+    _numbers: Any = None
 
     # -- calls like an earlier one -----------------------------------------------------------
     def _lookup(self, method: Method, sendbuf: Any, recvbuf: Any, extra: Hashable
@@ -234,6 +236,7 @@ class Base(MPI.Intracomm):
         """Forget all calls, so that the next one looks whether the communicator still lives."""
         self._cache.clear()
         self._caches.clear()
+        self._numbers = None
 
 
 def _wish_by(name: str, method: Method, wish: Choice) -> Choice | None:

@@ -26,6 +26,7 @@ from hpccoll.runtime.compiled import BUILT
 
 if BUILT:
     from hpccoll.runtime import _tape
+    _tape.set_operators(MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN)
 
 #: The roles of a method's arguments: s is sent from, r received into, b both; o is an operator,
 #: n a root, c counts.
@@ -59,6 +60,14 @@ def recognised(slow: F) -> F:
     fast: Any = _tape.Recognised(slow, NUMBERS[name], ROLES[name.removeprefix("i")],
                                  code.co_varnames[1:code.co_argcount], function.__defaults__ or ())
     return cast(F, update_wrapper(fast, slow))
+
+
+def shortcut(slow: F) -> F:
+    """A method that is asked only where machine code has no answer at once.
+
+    ``Start``, ``Wait`` and ``Test`` of requests of tapes, ``allreduce`` of numbers.
+    """
+    return cast(F, update_wrapper(_tape.shortcut(slow.__name__, slow), slow)) if BUILT else slow
 
 
 def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,

@@ -12,11 +12,11 @@ that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a o
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from mpi4py import MPI
 
+from hpccoll.comm.recognition import shortcut
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.context import Context
@@ -33,20 +33,12 @@ else:
     _Methods = object  # whatever it is mixed into has them
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def fast(slow: F) -> F:
-    """A method that is asked only where no tape stands behind a request and can answer at once."""
-    return cast(F, update_wrapper(_tape.shortcut(slow.__name__, slow), slow)) if BUILT else slow
-
-
 class Driven(_Methods):
     """Completion methods of a request behind which stands an operation."""
 
     _operation: Underway | None = None
 
-    @fast
+    @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end.
 
@@ -58,7 +50,7 @@ class Driven(_Methods):
         self._settle(super().Wait, status)
         return True
 
-    @fast
+    @shortcut
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over."""
         PROGRESS.once()
@@ -149,7 +141,7 @@ class Prequest(Driven, MPI.Prequest):
         self._cell = cell(self)
         return self
 
-    @fast
+    @shortcut
     def Start(self) -> None:
         """Start the collective once more."""
         prepared = self._prepared
@@ -162,7 +154,7 @@ class Prequest(Driven, MPI.Prequest):
                 return
         prepared.start(self)
 
-    @fast
+    @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end; see :meth:`Driven.Wait`."""
         prepared = self._prepared

@@ -589,11 +589,12 @@ static PyObject *request_test(Recognised *self, PyObject *const *args, size_t fl
     return request_end(self, args, flags, names, 0);
 }
 
-/* A method of requests that is asked only where no tape stands behind one, or it has to wait. */
+/* A method that is asked only where the function of its name here has no answer. */
 PyObject *shortcut(PyObject *module, PyObject *args)
 {
     static const struct { const char *name; void *function; } known[] = {
-        {"Start", request_start}, {"Wait", request_wait}, {"Test", request_test}};
+        {"Start", request_start}, {"Wait", request_wait}, {"Test", request_test},
+        {"allreduce", number_allreduce}};
     const char *name;
     PyObject *slow;
     (void)module;

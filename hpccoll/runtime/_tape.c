@@ -18,6 +18,10 @@
  *
  *     Taped        a run that one call begins and another one ends, and what stands around it
  *
+ * _numbers.c:
+ *
+ *     Numbers      numbers of Python, combined on all ranks
+ *
  * All bounds are checked when a tape is made, none while it runs.
  */
 #define IMPORTS_ARRAY
@@ -570,8 +574,9 @@ static PyMethodDef functions[] = {
     {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},
     {"set_progress", set_progress, METH_VARARGS,
      "Say what moves operations on, what makes tokens, where requests have their handles."},
+    {"set_operators", set_operators, METH_VARARGS, "Say which are sum, product, maximum, minimum."},
     {"shortcut", shortcut, METH_VARARGS,
-     "Make a method of requests that is asked only where no tape can answer at once."},
+     "Make a method that is asked only where machine code has no answer."},
     {NULL}};
 
 static struct PyModuleDef module = {
@@ -590,12 +595,14 @@ PyMODINIT_FUNC PyInit__tape(void)
     static struct { const char *name; PyTypeObject *type; } types[] = {
         {"Counters", &CountersType}, {"Tape", &TapeType}, {"Run", &RunType}, {"Calls", &CallsType},
         {"Recognised", &RecognisedType}, {"Token", &TokenType}, {"Lane", &LaneType},
-        {"Taped", &TapedType}, {"Begin", &BeginType}};
+        {"Taped", &TapedType}, {"Begin", &BeginType},
+        {"Numbers", &NumbersType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
-    if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0)
+    if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
+        || prepare_numbers() < 0)
         return NULL;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyType_Ready(types[i].type) < 0

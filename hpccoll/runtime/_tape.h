@@ -90,7 +90,7 @@ typedef struct {
 } Recognised;
 
 extern PyTypeObject CountersType, TapeType, RunType, CallsType, RecognisedType;
-extern PyTypeObject TokenType, LaneType, TapedType, BeginType;
+extern PyTypeObject TokenType, LaneType, TapedType, BeginType, NumbersType;
 
 /* _tape.c */
 int advance(Tape *tape, State *state, int64_t patience);
@@ -108,5 +108,10 @@ int others_under_way(void);
 PyObject *begin_call(PyObject *target, char *in, char *out, PyObject *buffers);
 PyObject *set_progress(PyObject *module, PyObject *args);
 PyObject *shortcut(PyObject *module, PyObject *args);
+
+/* _numbers.c */
+int prepare_numbers(void);
+PyObject *set_operators(PyObject *module, PyObject *args);
+PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags, PyObject *names);
 
 #endif

@@ -12,7 +12,7 @@ same channels, so the ranks of a communicator may differ in what they use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy
@@ -23,8 +23,8 @@ from hpccoll.calls.call import Call
 from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.extents import Phase
-from hpccoll.ir.schedule import SEND
+from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.binding import Binder, Memory
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.progress import PROGRESS
@@ -165,6 +165,50 @@ def _addresses(channel: Channel) -> tuple[Any, int, int, int, int]:
     """A channel as the compiled executor wants it: its words, its cells, and bytes of a cell."""
     return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
             MPI.Get_address(channel.cells[0]), channel.cells[0].nbytes)
+
+
+def swap_tape(context: Context, peer: int, memory: tuple[bytearray, bytearray], tag: int,
+              wait: Callable[[Callable[[], bool]], None]) -> Any:
+    """A tape that exchanges messages of one size with a rank; ``None`` where Python has to.
+
+    Args:
+        context, peer, tag: with whom, and on which channels.
+        memory: what is sent, and where the other rank's message goes.
+        wait: waits for a test that says whether it is over.
+    """
+    if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
+        return None
+    (sent, arriving), endpoint = memory, context.endpoint
+    whole = len(sent)
+    phase = Phase((), (Message(SEND, peer, Extent(IN, 0, whole)),
+                       Message(RECV, peer, Extent(OUT, 0, whole))), ())
+    code = encode(Lowered((phase,), 0, 0), 1, PLACES)
+    channels = _channels(endpoint, code, tag, whole) if code is not None else None
+    if code is None or channels is None:
+        return None
+    posting, incoming = Posting(False, peer, numpy.frombuffer(arriving, "u1")), channels[1]
+
+    def attend(run: Any) -> None:
+        receive = Receive(endpoint, posting, incoming)
+
+        def test() -> bool:
+            found = run.advance(SLICE)
+            if found == _tape.ELSEWHERE:
+                if receive.number != incoming.received + 1:
+                    receive.expect(incoming.received + 1)
+                if receive.arrived():
+                    receive.use()
+                    run.skip()
+            return bool(found == _tape.DONE)
+        try:
+            wait(test)
+        except BaseException:
+            if code.words[run.at * WIDTH] in (Instruction.TAKE, Instruction.TAKEN):
+                incoming.received += 1  # it was waited for in vain
+            raise
+
+    return _tape.Tape(code.words, (whole, whole), tuple(map(_addresses, channels)), (),
+                      numpy.empty(0, "u1"), None, attend, not context.limits.spins)
 
 
 class _Postings:
