@@ -17,6 +17,8 @@ from hpccoll.machine.discovery import Place
 
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
+#: Forms of a collective, and how its method is spelled in each.
+FORMS = BLOCKING, NONBLOCKING, PERSISTENT = "{}", "i{}", "{}_init"
 #: Libraries that most rules were measured with; of others little is known.
 MEASURED = (MPICH, OPEN_MPI)
 
@@ -38,6 +40,7 @@ class Rule(NamedTuple):
             any. A rule for the compiled executor holds for calls that it runs.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
         segment_bytes: of a block, per message; 0 for the usual ones.
+        forms: of the call, as ``FORMS`` has them.
     """
 
     collective: str
@@ -53,6 +56,7 @@ class Rule(NamedTuple):
     fabric: bool | None = None
     least_ranks: int = 0
     compiled: bool | None = None
+    forms: tuple[str, ...] = FORMS
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
@@ -81,6 +85,8 @@ class Rule(NamedTuple):
                                   (self.fabric, "with a fabric", "without a fabric"),
                                   (self.compiled, "compiled", "not compiled")):
             words += [] if held is None else [true if held else false]
+        if self.forms != FORMS:
+            words.append(" or ".join(form.format("call") for form in self.forms))
         return ", ".join(words + ([f"with {' or '.join(self.vendors)}"] if self.vendors else []))
 
 

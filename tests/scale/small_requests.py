@@ -10,7 +10,6 @@ import sys
 import time
 from statistics import median
 
-import numpy
 from mpi4py import MPI
 from small_calls import METHODS, MOST, arguments
 
