@@ -32,9 +32,10 @@ from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, context_of
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.progress import can_progress
-from hpccoll.tune.choose import BLOCKING, Conditions, choose, decide
+from hpccoll.tune.choose import Conditions, choose, decide
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.loading import Tuned, load
+from hpccoll.tune.rules import BLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
 
 #: Sets of wishes whose calls are remembered.
