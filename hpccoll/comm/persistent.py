@@ -45,6 +45,7 @@ from hpccoll.runtime.compiled import BUILT, tape_for
 from hpccoll.runtime.executor import PreparedRun
 from hpccoll.runtime.operations import PersistentOperation
 from hpccoll.runtime.planner import plan_for, prepare
+from hpccoll.tune.choose import fallback
 
 if BUILT:
     from hpccoll.runtime.taped import TapedOperation
@@ -146,7 +147,12 @@ class Persistent(Base):
         call = self._resolve(method, args)
         choice = None
         if call is not None:
-            _, choice = self._choose(method, call)
+            facts, choice = self._choose(method, call)
+            wish = self._wish(method)[0]
+            if (wish is not None and wish.is_auto and not choice.is_native
+                    and not self._private().has_channels):
+                # What was measured had channels of its own, which are given out once.
+                choice = fallback(facts, self._conditions(method))
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             return method.serve_native(self, *native_arguments(call, args), info=info)

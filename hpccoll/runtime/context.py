@@ -175,6 +175,12 @@ class Context:
         self._persistent += 1
         return FIRST_TAG + (self._turns + self._persistent - 1) * TAGS_PER_CALL
 
+    @property
+    def has_channels(self) -> bool:
+        """Tell whether the next persistent collective has channels; the same on every rank."""
+        tag = FIRST_TAG + (self._turns + self._persistent) * TAGS_PER_CALL
+        return self.node is not None and tag in self.node.tags
+
     def abandon(self, execution: Execution) -> None:
         """Keep an execution that failed half-way: its messages may still be in flight."""
         self.abandoned.append(execution)

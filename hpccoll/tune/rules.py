@@ -101,13 +101,28 @@ def _swift_pair(collective: str, algorithm: str, end: int = 64 * KIB + 1,
                 vendors: tuple[str, ...] = MEASURED) -> Rule:
     """Two ranks with a processor each, and the compiled executor."""
     return _pair(collective, algorithm, collective != "barrier", end, vendors)._replace(
-        compiled=True)
+        compiled=True, forms=(BLOCKING,))
 
 
 def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
                  vendors: tuple[str, ...] = MEASURED) -> Rule:
     """Up to four ranks that share processors, and the compiled executor."""
-    return _crowd(collective, algorithm, least, end, vendors)._replace(compiled=True)
+    return _crowd(collective, algorithm, least, end, vendors)._replace(
+        compiled=True, forms=(BLOCKING,))
+
+
+def _begun_pair(collective: str, algorithm: str) -> Rule:
+    """The same for requests of two ranks, which take turns in cells of 64 KiB."""
+    return _swift_pair(collective, algorithm, 64 * KIB + 1 if collective != "barrier" else 0
+                       )._replace(forms=(NONBLOCKING, PERSISTENT))
+
+
+def _begun_crowd(collective: str, algorithm: str, least: int = 1,
+                 vendors: tuple[str, ...] = MEASURED,
+                 forms: tuple[str, ...] = (NONBLOCKING, PERSISTENT)) -> Rule:
+    """The same for requests of up to four ranks that share processors."""
+    return _swift_crowd(collective, algorithm, least, 64 * KIB + 1 if least else 0, vendors
+                        )._replace(forms=forms)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
@@ -138,6 +153,28 @@ def _chain(collective: str, block: int, most_ranks: int = 8,
                 in_order=True, vendors=vendors, segment_bytes=256 * KIB)
 
 
+#: Requests of ranks that share processors; with Open MPI the library is faster at the smallest.
+CROWDED_REQUESTS = (
+    _begun_crowd("barrier", "recursive_doubling", 0),
+    _begun_crowd("allreduce", "recursive_doubling"),
+    _begun_crowd("reduce", "binomial"),
+    _begun_crowd("reduce_scatter", "circulant", 1, (MPICH,)),
+    _begun_crowd("reduce_scatter", "circulant", 4 * KIB),
+    _begun_crowd("bcast", "binomial", 1, (MPICH,)),
+    _begun_crowd("bcast", "binomial", 512),
+    _begun_crowd("allgather", "recursive_doubling", 1, (MPICH,)),
+    _begun_crowd("allgather", "recursive_doubling", 16 * KIB),
+    _begun_crowd("alltoall", "linear", 1, (MPICH,)),
+    _begun_crowd("alltoall", "linear", 4 * KIB),
+    _begun_crowd("gather", "linear", 1, (MPICH,)),
+    _begun_crowd("gather", "linear", 512),
+    _begun_crowd("scatter", "linear", 1, (MPICH,)),
+    _begun_crowd("scatter", "linear", 512),
+    _begun_crowd("scan", "linear", 1, (MPICH,)),
+    _begun_crowd("scan", "linear", 512),
+    _begun_crowd("exscan", "linear", 1, (MPICH,)),
+    _begun_crowd("exscan", "linear", 512),
+)
 #: The first rule that fits wins.
 RULES = (
     _swift_pair("barrier", "recursive_doubling", 0),
@@ -169,6 +206,12 @@ RULES = (
     _swift_crowd("scan", "linear", 512),
     _swift_crowd("exscan", "census", 1, 512, (MPICH,)),
     _swift_crowd("exscan", "census", 512, 32 * KIB + 1),
+    *(_begun_pair(collective, algorithm) for collective, algorithm in (
+        ("barrier", "recursive_doubling"), ("allreduce", "recursive_doubling"),
+        ("reduce_scatter", "pairwise"), ("reduce", "binomial"), ("bcast", "binomial"),
+        ("allgather", "recursive_doubling"), ("alltoall", "pairwise"), ("gather", "linear"),
+        ("scatter", "linear"), ("scan", "recursive_doubling"), ("exscan", "recursive_doubling"))),
+    *CROWDED_REQUESTS,
     _pair("barrier", "recursive_doubling", 0, 0, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 1, 4 * MIB, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 8 * KIB, 4 * MIB),

@@ -208,6 +208,8 @@ def test_requests_that_nobody_keeps(comm):
         comm.Iallreduce(numpy.full(4, float(turn)), out)
         comm.Iallreduce(numpy.full(4, 1.), numpy.empty(4)).Wait()
         assert (out == turn * comm.size).all()  # they take turns
+    while PROGRESS.operations:  # what ended is still to be seen by somebody
+        PROGRESS.once()
 
 
 def test_more_in_flight_than_are_kept(comm):
@@ -261,18 +263,15 @@ def test_ranks_that_disagree_on_sizes(world):
 def test_numbers_that_are_not_alike(world, op):
     """What begins in machine code goes on in Python where something else turns up."""
     native, big = MPI.Intracomm(world), 1 << 62
-    for values in ((1.5, -2.25, 3e300, 0.1), (1, 2, 3, 4), (1, 2.5, 3, 4.5), (True, 2, 0.5, 3),
-                   (big, big, big, big), (big, 3, -big, 5), (1, 1 << 70, 2, 3),
-                   (float("nan"), 1., 2., 3.), (1., 2., 3., float("nan")), (0.0, -0.0, 0.0, -0.0),
-                   (numpy.float64(2), 3., 4., 5.), (1., numpy.ones(3), 2., numpy.ones(3))):
+    alike = [(1.5, -2.25, 3e300, 0.1), (1, 2, 3, 4), (1, 2.5, 3, 4.5), (True, 2, 0.5, 3),
+             (big, big, big, big), (big, 3, -big, 5), (1, 1 << 70, 2, 3),
+             (float("nan"), 1., 2., 3.), (1., 2., 3., float("nan")), (0.0, -0.0, 0.0, -0.0),
+             (numpy.float64(2), 3., 4., 5.)]
+    if op in (MPI.SUM, MPI.PROD):  # which are those that arrays have
+        alike.append((1., numpy.ones(3), 2., numpy.ones(3)))
+    for values in alike:
         for shift in range(world.size):
             mine = values[(world.rank + shift) % 4]
             for _ in range(2):
-                try:
-                    theirs = native.allreduce(mine, op)
-                except Exception as error:
-                    with pytest.raises(type(error)):
-                        world.allreduce(mine, op)
-                    continue
-                ours = world.allreduce(mine, op=op)
+                theirs, ours = native.allreduce(mine, op), world.allreduce(mine, op=op)
                 assert type(ours) is type(theirs) and repr(ours) == repr(theirs)
