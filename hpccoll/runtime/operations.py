@@ -64,7 +64,8 @@ class Operation(Underway):
         if lane is not None:
             lane.enter(self)
         try:
-            self._advance(execution)
+            with self.lock:  # whoever moves a later one of the lane on would begin this one, too
+                self._advance(execution)
         except BaseException as error:
             self._complete(error)
             self.quiet = True

@@ -140,6 +140,7 @@ class TapedOperation(_tape.Taped, Underway):
     def linger(self, watch: Watch) -> None:
         """Wait a little for what is missing; see :meth:`Underway.linger`."""
         self.attempt(SLICE)
+        time.sleep(0)  # a thread that makes it busy may be waiting for the interpreter
         watch.look()
 
     def _complete(self, error: BaseException | None = None) -> None:

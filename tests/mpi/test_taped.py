@@ -11,6 +11,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.requests import Prequest, Request
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.mpi import RequestError
 from hpccoll.runtime import compiled
@@ -95,6 +96,7 @@ def test_waits_in_any_order_beside_blocking_calls(world, progress):
     comm = hpccoll.Comm(world, progress=progress)
     own = random.Random(comm.rank)
     with comm.using(**WISHES):
+        comm.Allreduce(numpy.ones(4), numpy.empty(4))  # which looks for measured times, in MPI
         kept = [(numpy.ones(3), numpy.empty(3)) for _ in range(3)]
         lasting = [comm.Allreduce_init(*pair) for pair in kept]
         for turn in range(40):
@@ -275,3 +277,22 @@ def test_numbers_that_are_not_alike(world, op):
             for _ in range(2):
                 theirs, ours = native.allreduce(mine, op), world.allreduce(mine, op=op)
                 assert type(ours) is type(theirs) and repr(ours) == repr(theirs)
+
+
+def test_auto_by_the_method_takes_what_is_fast(world):
+    """Where a rule holds, ours serve; persistent ones as long as they get channels of their own."""
+    given, out = numpy.ones(4), numpy.empty(4)
+    with world.using(allreduce_init="auto", iallreduce="auto"):
+        ours = []
+        for _ in range(80):
+            request = world.Allreduce_init(given, out)
+            ours.append(type(request) is Prequest)
+            request.Start()
+            request.Wait()
+            assert (out == world.size).all()
+            request.Free()
+        begun = world.Iallreduce(given, out)
+        assert (type(begun) is Request) == ours[0]
+        begun.Wait()
+    assert ours == sorted(ours, reverse=True) and not ours[-1]
+    assert ours[0] == (world.size <= (4 if world._context.place.oversubscribed else 2))
