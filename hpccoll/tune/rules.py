@@ -158,22 +158,21 @@ CROWDED_REQUESTS = (
     _begun_crowd("barrier", "recursive_doubling", 0),
     _begun_crowd("allreduce", "recursive_doubling"),
     _begun_crowd("reduce", "binomial"),
-    _begun_crowd("reduce_scatter", "circulant", 1, (MPICH,)),
-    _begun_crowd("reduce_scatter", "circulant", 4 * KIB),
-    _begun_crowd("bcast", "binomial", 1, (MPICH,)),
-    _begun_crowd("bcast", "binomial", 512),
-    _begun_crowd("allgather", "recursive_doubling", 1, (MPICH,)),
-    _begun_crowd("allgather", "recursive_doubling", 16 * KIB),
-    _begun_crowd("alltoall", "linear", 1, (MPICH,)),
-    _begun_crowd("alltoall", "linear", 4 * KIB),
-    _begun_crowd("gather", "linear", 1, (MPICH,)),
-    _begun_crowd("gather", "linear", 512),
-    _begun_crowd("scatter", "linear", 1, (MPICH,)),
-    _begun_crowd("scatter", "linear", 512),
-    _begun_crowd("scan", "linear", 1, (MPICH,)),
-    _begun_crowd("scan", "linear", 512),
-    _begun_crowd("exscan", "linear", 1, (MPICH,)),
-    _begun_crowd("exscan", "linear", 512),
+    *(_begun_crowd(collective, algorithm, 1, (MPICH,)) for collective, algorithm in (
+        ("reduce_scatter", "circulant"), ("allgather", "recursive_doubling"),
+        ("alltoall", "linear"), ("bcast", "binomial"), ("gather", "linear"),
+        ("scatter", "linear"), ("scan", "linear"), ("exscan", "linear"))),
+    *(_begun_crowd(collective, algorithm, least, (OPEN_MPI,), (NONBLOCKING,))
+      for collective, algorithm, least in (
+        ("reduce_scatter", "circulant", 1), ("allgather", "recursive_doubling", 1),
+        ("alltoall", "linear", 1), ("bcast", "binomial", 512), ("gather", "linear", 1),
+        ("scatter", "linear", 512), ("scan", "linear", 512), ("exscan", "linear", 512))),
+    *(_begun_crowd(collective, algorithm, least, (OPEN_MPI,), (PERSISTENT,))
+      for collective, algorithm, least in (
+        ("reduce_scatter", "circulant", 4 * KIB),
+        ("allgather", "recursive_doubling", 16 * KIB), ("alltoall", "linear", 4 * KIB),
+        ("bcast", "binomial", 512), ("gather", "linear", 4 * KIB),
+        ("scatter", "linear", 4 * KIB), ("scan", "linear", 512), ("exscan", "linear", 512))),
 )
 #: The first rule that fits wins.
 RULES = (
