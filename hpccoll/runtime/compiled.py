@@ -167,13 +167,13 @@ def _addresses(channel: Channel) -> tuple[Any, int, int, int, int]:
             MPI.Get_address(channel.cells[0]), channel.cells[0].nbytes)
 
 
-def swap_tape(context: Context, peer: int, memory: tuple[bytearray, bytearray], tag: int,
+def swap_tape(context: Context, peer: int, memory: tuple[Any, Any], tag: int,
               wait: Callable[[Callable[[], bool]], None]) -> Any:
     """A tape that exchanges messages of one size with a rank; ``None`` where Python has to.
 
     Args:
         context, peer, tag: with whom, and on which channels.
-        memory: what is sent, and where the other rank's message goes.
+        memory: what is sent, and where the other rank's message goes: as many bytes.
         wait: waits for a test that says whether it is over.
     """
     if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):

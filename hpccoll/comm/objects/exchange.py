@@ -67,7 +67,7 @@ class ObjectExchange:
         self.channels: dict[tuple[int, str], FrameMessage] = {}
         self.pairs: dict[int, FramePair] = {}
         #: Memory for arrays to and from a rank, and what exchanges them, by rank, type and shape.
-        self.arrays: dict[tuple[int, bytes], tuple[numpy.ndarray, numpy.ndarray, Batch]] = {}
+        self.arrays: dict[tuple[int, bytes], ArrayPair] = {}
         self.tries = TRIES if context.limits.spins else 1
         self.title, self.peer = "", -1
         #: What failed while this rank wrote a message of the present call.
@@ -158,8 +158,8 @@ class ObjectExchange:
             distance *= 2
         return value, together
 
-    def exchange(self, pair: FramePair, partner: int) -> None:
-        """Exchange the frames of a pair."""
+    def exchange(self, pair: FramePair | ArrayPair, partner: int) -> None:
+        """Exchange the frames, or the arrays, of a pair."""
         if pair.tape is not None:
             pair.tape.run(*pair.addresses)
             return
@@ -174,15 +174,10 @@ class ObjectExchange:
         if parts is None:
             if len(self.arrays) >= MOST_SHAPES:
                 self.drop_arrays()
-            mine, other = numpy.empty_like(array), numpy.empty_like(array)
-            parts = self.arrays[key] = mine, other, self.batch(
-                (SEND, partner, mine.reshape(-1)), (RECV, partner, other.reshape(-1)))
-        mine, other, batch = parts
-        mine[...] = array
-        batch.start()
-        if not batch.test(self.tries):
-            self.wait(batch.test, partner)
-        return other
+            parts = self.arrays[key] = self.array_pair(array, partner)
+        parts.frame[...] = array
+        self.exchange(parts, partner)
+        return parts.arriving
 
     def exchangeable(self, value: Any, op: MPI.Op) -> bool:
         """Tell whether a value that fits into a frame may be combined by every rank for itself."""
@@ -289,11 +284,21 @@ class ObjectExchange:
     def pair(self, peer: int) -> FramePair:
         """Prepare the frames to and from a rank that move together."""
         frame, arriving = bytearray(FRAME), bytearray(FRAME)
-        batch = self.batch((SEND, peer, frame), (RECV, peer, arriving))
-        tape = swap_tape(self.context, peer, (frame, arriving), TAG, partial(self.attend, peer))
-        pair = self.pairs[peer] = FramePair(
-            frame, arriving, batch, tape, (MPI.Get_address(frame), MPI.Get_address(arriving)))
+        pair = self.pairs[peer] = FramePair(frame, arriving, *self.both_ways(peer, frame, arriving))
         return pair
+
+    def array_pair(self, array: numpy.ndarray, peer: int) -> ArrayPair:
+        """Prepare memory for arrays like one, to and from a rank, that move together."""
+        mine, other = numpy.empty_like(array), numpy.empty_like(array)
+        return ArrayPair(mine, other, *self.both_ways(peer, mine.reshape(-1).view("u1"),
+                                                      other.reshape(-1).view("u1")))
+
+    def both_ways(self, peer: int, sent: Any, arriving: Any
+                  ) -> tuple[Batch, Any, tuple[int, int]]:
+        """What exchanges memory with a rank: a batch, a tape if there is one, addresses for it."""
+        return (self.batch((SEND, peer, sent), (RECV, peer, arriving)),
+                swap_tape(self.context, peer, (sent, arriving), TAG, partial(self.attend, peer)),
+                (MPI.Get_address(sent), MPI.Get_address(arriving)))
 
     def batch(self, *messages: tuple[str, int, Any]) -> Batch:
         """Prepare messages that move together, by kind, peer and memory."""
@@ -344,8 +349,8 @@ class ObjectExchange:
 
     def drop_arrays(self) -> None:
         """Give the messages back that are prepared for arrays."""
-        for _, _, batch in self.arrays.values():
-            batch.free()
+        for pair in self.arrays.values():
+            pair.batch.free()
         self.arrays = {}
 
 
@@ -361,6 +366,16 @@ class FramePair(NamedTuple):
 
     frame: bytearray
     arriving: bytearray
+    batch: Batch
+    tape: Any
+    addresses: tuple[int, int]
+
+
+class ArrayPair(NamedTuple):
+    """An array to a rank, one from it, and what moves both; as :class:`FramePair`."""
+
+    frame: numpy.ndarray
+    arriving: numpy.ndarray
     batch: Batch
     tape: Any
     addresses: tuple[int, int]
