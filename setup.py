@@ -12,9 +12,12 @@ def extensions():
         import numpy
     except ImportError:
         return []
-    return [Extension("hpccoll.runtime._tape", ["hpccoll/runtime/_tape.c"], optional=True,
+    return [Extension("hpccoll.runtime._tape",
+                      [f"hpccoll/runtime/_{part}.c" for part in
+                       ("tape", "recognition", "requests", "numbers")],
+                      depends=["hpccoll/runtime/_tape.h"], optional=True,
                       include_dirs=[numpy.get_include()],
-                      extra_compile_args=["-std=c11", "-O3"])]
+                      extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"])]
 
 
 setup(ext_modules=extensions())

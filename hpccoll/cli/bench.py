@@ -78,11 +78,13 @@ TOGETHER = (
 @click.option("--root", type=int, default=0, show_default=True, help="Root of rooted collectives.")
 @click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE.")
 @click.option("--uneven", is_flag=True, help="Blocks of 1:2:3 where the collective takes them.")
-@click.option("--calls", type=click.Choice(["blocking", "persistent", "lower-case"]),
+@click.option("--calls", type=click.Choice(["blocking", "nonblocking", "persistent",
+                                         "lower-case"]),
               default="blocking", show_default=True,
-              help="Form of the calls: blocking, persistent (Allreduce_init; start and wait are "
-                   "timed), or mpi4py's lower-case methods (allreduce), on arrays and, where there "
-                   "is one float, a number.")
+              help="Form of the calls: blocking, nonblocking (Iallreduce; the call and its wait "
+                   "are timed), persistent (Allreduce_init; start and wait are), or mpi4py's "
+                   "lower-case methods (allreduce), on arrays and, where there is one float, a "
+                   "number.")
 @click.option("--registered", is_flag=True,
               help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
 @click.option("--peers", is_flag=True,

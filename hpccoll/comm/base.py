@@ -22,6 +22,7 @@ from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.comm.cache import IN_PLACE, CallCache, Location, Signature, address, plain, usable
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
+from hpccoll.comm.recognition import note
 from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
@@ -31,9 +32,10 @@ from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, context_of
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.progress import can_progress
-from hpccoll.tune.choose import BLOCKING, Conditions, choose, decide
+from hpccoll.tune.choose import Conditions, choose, decide
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.loading import Tuned, load
+from hpccoll.tune.rules import BLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
 
 #: Sets of wishes whose calls are remembered.
@@ -54,6 +56,8 @@ class Base(MPI.Intracomm):
     _caches: dict[Hashable, CallCache]
     #: The part of it that the compiled executor looks into; ``None`` where that does not run.
     _calls: Any = None
+    #: What combines numbers of Python in machine code, once that is known to be possible.
+    _numbers: Any = None
 
     # -- calls like an earlier one -----------------------------------------------------------
     def _lookup(self, method: Method, sendbuf: Any, recvbuf: Any, extra: Hashable
@@ -163,6 +167,11 @@ class Base(MPI.Intracomm):
                 cache.remember(method, facts, choice)
         return facts, choice
 
+    def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
+              ) -> bool:
+        """Note who serves a call, for the compiled executor to recognise; tell whether it can."""
+        return self._calls is not None and note(self._calls, method, args, target, call)
+
     def _known_place(self) -> Place | None:
         """Where the ranks are, if that has been found out."""
         return self._context.place if self._context is not None else None
@@ -228,6 +237,7 @@ class Base(MPI.Intracomm):
         """Forget all calls, so that the next one looks whether the communicator still lives."""
         self._cache.clear()
         self._caches.clear()
+        self._numbers = None
 
 
 def _wish_by(name: str, method: Method, wish: Choice) -> Choice | None:

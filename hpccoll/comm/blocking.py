@@ -34,7 +34,7 @@ from hpccoll.comm.methods import (
     SCATTERV,
     Method,
 )
-from hpccoll.comm.recognition import note, recognised
+from hpccoll.comm.recognition import recognised
 from hpccoll.comm.small_calls import MAKERS
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import run_tape, tape_for
@@ -237,11 +237,6 @@ class Blocking(Base):
             context.seen.keep(location, True)
         if call.sink is not None and call.sink.store is not None:
             call.sink.store()
-
-    def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
-              ) -> bool:
-        """Note who serves a call, for the compiled executor to recognise; tell whether it can."""
-        return self._calls is not None and note(self._calls, method, args, target, call)
 
     def _learn_threshold(self, method: Method, call: Call) -> None:
         """Record the size below which calls like this one are always native.

@@ -10,7 +10,7 @@ from mpi4py import MPI
 from hpccoll.calls import resolve
 from hpccoll.calls.call import METHODS, Call
 from hpccoll.calls.native import call_native
-from hpccoll.tune.choose import BLOCKING, NONBLOCKING, PERSISTENT
+from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base

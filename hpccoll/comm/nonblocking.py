@@ -16,6 +16,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from hpccoll.calls.call import is_loaded
 from hpccoll.comm.base import Base, native_arguments, refuse_staged
 from hpccoll.comm.cache import counted
 from hpccoll.comm.methods import (
@@ -38,51 +39,62 @@ from hpccoll.comm.methods import (
     ISCATTERV,
     Method,
 )
-from hpccoll.comm.requests import Request
+from hpccoll.comm.recognition import recognised
+from hpccoll.comm.requests import begin_tapes, request_of
 from hpccoll.config import THREAD
+from hpccoll.runtime.compiled import addresses_of, tape_for
+from hpccoll.runtime.context import LANE_BYTES, LANE_TAG
+from hpccoll.runtime.operations import Operation
 from hpccoll.runtime.planner import plan_for, prepare
-from hpccoll.runtime.progress import Operation
 
 
 class Nonblocking(Base):
     """The 17 nonblocking collectives."""
 
+    @recognised
     def Ibarrier(self) -> MPI.Request:
         """Begin to wait until every rank has entered the barrier."""
         return (self._cache.get(IBARRIER) or IBARRIER.serve)(self)
 
+    @recognised
     def Ibcast(self, buf: Any, root: int = 0) -> MPI.Request:
         """Begin to send the root's buffer to every rank."""
         serve = type(root) is int and self._lookup(IBCAST, None, buf, root)
         return (serve or IBCAST.serve)(self, buf, root)
 
+    @recognised
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
                 ) -> MPI.Request:
         """Begin to combine every rank's buffer at the root."""
         serve = type(root) is int and self._lookup(IREDUCE, sendbuf, recvbuf, (id(op), root))
         return (serve or IREDUCE.serve)(self, sendbuf, recvbuf, op, root)
 
+    @recognised
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer on every rank."""
         serve = self._lookup(IALLREDUCE, sendbuf, recvbuf, id(op))
         return (serve or IALLREDUCE.serve)(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine the buffers of ranks 0 to this one."""
         serve = self._lookup(ISCAN, sendbuf, recvbuf, id(op))
         return (serve or ISCAN.serve)(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine the buffers of the ranks before this one."""
         serve = self._lookup(IEXSCAN, sendbuf, recvbuf, id(op))
         return (serve or IEXSCAN.serve)(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM
                               ) -> MPI.Request:
         """Begin to combine every rank's buffer, one of p equal blocks to each rank."""
         serve = self._lookup(IREDUCE_SCATTER_BLOCK, sendbuf, recvbuf, id(op))
         return (serve or IREDUCE_SCATTER_BLOCK.serve)(self, sendbuf, recvbuf, op)
 
+    @recognised
     def Ireduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
                         op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
@@ -90,16 +102,19 @@ class Nonblocking(Base):
         serve = extra is not None and self._lookup(IREDUCE_SCATTER, sendbuf, recvbuf, extra)
         return (serve or IREDUCE_SCATTER.serve)(self, sendbuf, recvbuf, recvcounts, op)
 
+    @recognised
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to collect one equal block from every rank on every rank."""
         serve = self._lookup(IALLGATHER, sendbuf, recvbuf, None)
         return (serve or IALLGATHER.serve)(self, sendbuf, recvbuf)
 
+    @recognised
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to collect one block of any size from every rank on every rank."""
         serve = self._lookup(IALLGATHERV, sendbuf, recvbuf, None)
         return (serve or IALLGATHERV.serve)(self, sendbuf, recvbuf)
 
+    @recognised
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to collect one equal block from every rank at the root."""
         serve = type(root) is int and self._lookup(IGATHER, sendbuf, recvbuf, root)
@@ -109,6 +124,7 @@ class Nonblocking(Base):
         """Begin to collect one block of any size from every rank at the root."""
         return self._serve(IGATHERV, (sendbuf, recvbuf, root))
 
+    @recognised
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
         """Begin to deal the root's buffer out in equal blocks."""
         serve = type(root) is int and self._lookup(ISCATTER, sendbuf, recvbuf, root)
@@ -118,6 +134,7 @@ class Nonblocking(Base):
         """Begin to deal the root's buffer out in blocks of any size."""
         return self._serve(ISCATTERV, (sendbuf, recvbuf, root))
 
+    @recognised
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
         """Begin to send one equal block from every rank to every rank."""
         serve = self._lookup(IALLTOALL, sendbuf, recvbuf, None)
@@ -142,11 +159,23 @@ class Nonblocking(Base):
             _, choice = self._choose(method, call)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
-            if call is not None:
+            if call is not None and not self._note(method, args, method.native):
                 self._cache.store(method, args, method.native)
             return method.serve_native(self, *native_arguments(call, args))
-        context = self._private()
+        context, threaded = self._private(), self._config.progress == THREAD
         plan = plan_for(context, call, choice)
-        execution = prepare(context, call, plan, context.next_tag(), own_scratch=True)
-        return Request(Operation(context, execution, call, call.sink and call.sink.store,
-                                 self._config.progress == THREAD))
+        # By what every rank knows: those without a tape take their turn in the lane too.
+        small = call.nbytes is not None and call.nbytes <= LANE_BYTES
+        lane, tag = ((context.lane, LANE_TAG) if small and context.lane is not None
+                     else (None, context.next_tag()))
+        tape = None
+        plain = not is_loaded(call) and (call.sink is None or call.sink.store is None)
+        if lane is not None and self._calls is not None and plain:
+            tape = tape_for(context, call, plan, tag)
+        if tape is not None:
+            begins = begin_tapes(context, tape, threaded)
+            self._note(method, args, begins, call)
+            return begins.begin(*addresses_of(call), call)
+        execution = prepare(context, call, plan, tag, own_scratch=True)
+        return request_of(Operation(context, execution, call, call.sink and call.sink.store,
+                                    threaded, lane))

@@ -41,10 +41,14 @@ from hpccoll.comm.methods import (
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.compiled import TapedRun, tape_for
+from hpccoll.runtime.compiled import BUILT, tape_for
 from hpccoll.runtime.executor import PreparedRun
+from hpccoll.runtime.operations import PersistentOperation
 from hpccoll.runtime.planner import plan_for, prepare
-from hpccoll.runtime.progress import PersistentOperation
+from hpccoll.tune.choose import fallback
+
+if BUILT:
+    from hpccoll.runtime.taped import TapedOperation
 
 Info = MPI.Info
 
@@ -143,7 +147,12 @@ class Persistent(Base):
         call = self._resolve(method, args)
         choice = None
         if call is not None:
-            _, choice = self._choose(method, call)
+            facts, choice = self._choose(method, call)
+            wish = self._wish(method)[0]
+            if (wish is not None and wish.is_auto and not choice.is_native
+                    and not self._private().has_channels):
+                # What was measured had channels of its own, which are given out once.
+                choice = fallback(facts, self._conditions(method))
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             return method.serve_native(self, *native_arguments(call, args), info=info)
@@ -159,10 +168,10 @@ class Persistent(Base):
         context, threaded = self._private(), self._config.progress == THREAD
         one = call.sink or call.source
         plan, tag = plan_for(context, call, choice), context.persistent_tag()
-        tape = tape_for(context, call, plan, tag) if self._calls is not None else None
+        tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
         if tape is not None:
-            operation = PersistentOperation(context, TapedRun(tape, call), call, threaded)
-            return Prequest(context, lambda: (), operation.free, operation)
+            taped = TapedOperation(context, tape, call, None, threaded)
+            return Prequest(context, lambda: (), taped.free, taped)
         on_host = one is None or one.namespace is numpy
         execution = prepare(context, call, plan, tag, repeated=on_host, own_scratch=True)
         if execution.prepare():

@@ -26,6 +26,7 @@ from hpccoll.runtime.compiled import BUILT
 
 if BUILT:
     from hpccoll.runtime import _tape
+    _tape.set_operators(MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN)
 
 #: The roles of a method's arguments: s is sent from, r received into, b both; o is an operator,
 #: n a root, c counts.
@@ -33,7 +34,9 @@ ROLES = {
     "barrier": "", "bcast": "bn", "reduce": "sron", "allreduce": "sro", "scan": "sro",
     "exscan": "sro", "reduce_scatter_block": "sro", "reduce_scatter": "srco", "allgather": "sr",
     "allgatherv": "sr", "gather": "srn", "scatter": "srn", "alltoall": "sr"}
-NUMBERS = {name: number for number, name in enumerate(ROLES)}
+#: Methods by what they are called in lower case, in the forms that are recognised.
+NUMBERS = {form + name: number
+           for number, (form, name) in enumerate((f, n) for f in ("", "i") for n in ROLES)}
 #: Operators that always exist; the ``id`` of any other may come to mean another operator.
 LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
 #: Types that always exist, by ``id``.
@@ -54,9 +57,17 @@ def recognised(slow: F) -> F:
     name = slow.__name__.lower()
     function = cast(FunctionType, slow)
     code = function.__code__
-    fast: Any = _tape.Recognised(slow, NUMBERS[name], ROLES[name],
+    fast: Any = _tape.Recognised(slow, NUMBERS[name], ROLES[name.removeprefix("i")],
                                  code.co_varnames[1:code.co_argcount], function.__defaults__ or ())
     return cast(F, update_wrapper(fast, slow))
+
+
+def shortcut(slow: F) -> F:
+    """A method that is asked only where machine code has no answer at once.
+
+    ``Start``, ``Wait`` and ``Test`` of requests of tapes, ``allreduce`` of numbers.
+    """
+    return cast(F, update_wrapper(_tape.shortcut(slow.__name__, slow), slow)) if BUILT else slow
 
 
 def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
@@ -66,10 +77,10 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
     Args:
         calls: what remembers calls.
         method, args: the call, with all arguments in their places.
-        target: a tape, or the MPI library's method.
+        target: a tape, what begins it (``_tape.Begin``), or the MPI library's method.
         call: the same call, where a tape serves it.
     """
-    if method.name not in ROLES or not all(map(_lasts, args)):
+    if method.title not in NUMBERS or not all(map(_lasts, args)):
         return False
     places: tuple[tuple[int, int], ...] = ()
     if call is not None:
@@ -81,7 +92,7 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
             return False  # it works on a copy
     elif any(native_form(arg) is not arg for arg in args):
         return False  # the method does not get the arguments as they are
-    return bool(calls.store(NUMBERS[method.name], ROLES[method.name], args, target, *places))
+    return bool(calls.store(NUMBERS[method.title], ROLES[method.name], args, target, *places))
 
 
 def _lasts(argument: Any) -> bool:

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mpi4py import MPI
 
+from hpccoll.comm.recognition import shortcut
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
+from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.progress import NULL, PROGRESS, Operation, PersistentOperation, Underway, cell
+from hpccoll.runtime.operations import NULL, Operation, PersistentOperation, cell
+from hpccoll.runtime.progress import PROGRESS, Underway
+
+if BUILT:
+    from hpccoll.runtime import _tape
+    from hpccoll.runtime.taped import TapedOperation
 
 if TYPE_CHECKING:
     _Methods = MPI.Request
@@ -31,6 +38,7 @@ class Driven(_Methods):
 
     _operation: Underway | None = None
 
+    @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end.
 
@@ -42,6 +50,7 @@ class Driven(_Methods):
         self._settle(super().Wait, status)
         return True
 
+    @shortcut
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over."""
         PROGRESS.once()
@@ -72,11 +81,11 @@ class Driven(_Methods):
         if operation is None:
             return method(status)
         operation.quiet = True
-        flag = method(status)
-        if not flag:
+        try:
+            flag = method(status)
+        finally:
             operation.quiet = False
-            return flag
-        if operation.error is not None:
+        if flag and operation.error is not None:
             raise operation.error
         return flag
 
@@ -84,16 +93,24 @@ class Driven(_Methods):
 class Request(Driven, MPI.Request):
     """A nonblocking collective that hpccoll runs."""
 
-    def __new__(cls, operation: Operation) -> Request:
-        self = MPI.Request.__new__(cls, operation.token)
-        self._operation = operation
-        return self
-
     def Free(self) -> None:
         """Refuse while the collective is under way: MPI does not allow it."""
         if self._operation is not None and not self._operation.over:
             raise RequestError("a collective under way cannot be freed; wait for it")
         super().Free()
+
+
+def request_of(operation: Operation) -> Request:
+    """The request of an operation that was begun."""
+    request = Request.__new__(Request, operation.token)
+    request._operation = operation
+    return request
+
+
+def begin_tapes(context: Context, tape: Any, threaded: bool) -> Any:
+    """What makes a request of each call that a tape serves in the context's lane."""
+    return _tape.Begin(tape, lambda one: TapedOperation(context, one, None, context.lane, threaded),
+                       Request)
 
 
 class Prequest(Driven, MPI.Prequest):
@@ -112,17 +129,19 @@ class Prequest(Driven, MPI.Prequest):
     _context: Context
     _make: Callable[[], tuple[Any, ...]] | None
     _free: Callable[[], None]
-    _prepared: PersistentOperation | None
+    _prepared: PersistentOperation | TapedOperation | None
     _cell: Any
 
     def __new__(cls, context: Context, make: Callable[[], tuple[Any, ...]],
-                free: Callable[[], None], prepared: PersistentOperation | None = None) -> Prequest:
+                free: Callable[[], None],
+                prepared: PersistentOperation | TapedOperation | None = None) -> Prequest:
         self = MPI.Prequest.__new__(cls)
         self._context, self._make, self._free = context, make, free
         self._operation = self._prepared = prepared
         self._cell = cell(self)
         return self
 
+    @shortcut
     def Start(self) -> None:
         """Start the collective once more."""
         prepared = self._prepared
@@ -133,9 +152,9 @@ class Prequest(Driven, MPI.Prequest):
                 operation = self._operation = Operation(self._context, *make())
                 self._cell.value = cell(operation.token).value
                 return
-        prepared.start()
-        self._cell.value = prepared.handle
+        prepared.start(self)
 
+    @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end; see :meth:`Driven.Wait`."""
         prepared = self._prepared

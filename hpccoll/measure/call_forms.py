@@ -107,6 +107,15 @@ class NonblockingForm(BlockingForm):
         return [c for c in chosen if c.label not in refused], refused
 
 
+class AwaitedForm(NonblockingForm):
+    """A nonblocking call that is waited for at once."""
+
+    word, about = "nonblocking", "nonblocking: every time is that of the call and its Wait"
+
+    def __init__(self, memory: CaseBuffers, method: Callable):
+        super().__init__(memory, lambda *arguments: method(*arguments).Wait())
+
+
 class PersistentForm(NonblockingForm):
     """A request that is created once, and started and waited for in every iteration."""
 
@@ -186,7 +195,7 @@ class LowerCase(BlockingForm):
 
 #: All forms that a benchmark of times has, by name.
 FORMS: dict[str, type[BlockingForm]] = {
-    form.word: form for form in (BlockingForm, PersistentForm, LowerCase)}
+    form.word: form for form in (BlockingForm, AwaitedForm, PersistentForm, LowerCase)}
 
 
 def check(form: type[BlockingForm], collectives: Sequence[str], in_place: bool,

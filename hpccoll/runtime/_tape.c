@@ -1,4 +1,4 @@
-/* The compiled executor: it runs tapes, and recognises calls that were served before.
+/* The compiled executor: it runs tapes, recognises calls that were served before, and has requests.
  *
  * A tape is one rank's lowered program as a flat array of instructions (hpccoll/runtime/tape.py
  * makes and reads them). This file knows the instructions, and the words that announce messages in
@@ -7,30 +7,32 @@
  *     Counters     the numbers of a channel's last messages, shared with the Python executor
  *     Tape         instructions, checked once, here; runs on any arrays of the right sizes
  *     Run          a tape under way, which stops where a message is missing and goes on from there
+ *
+ * _recognition.c:
+ *
  *     Calls        what a communicator knows of its calls: by form, size and type, to a tape or to
  *                  the MPI library's method
  *     Recognised   a method of the communicator that asks Calls first
  *
+ * _requests.c:
+ *
+ *     Taped        a run that one call begins and another one ends, and what stands around it
+ *
+ * _numbers.c:
+ *
+ *     Numbers      numbers of Python, combined on all ranks
+ *
  * All bounds are checked when a tape is made, none while it runs.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
+#define IMPORTS_ARRAY
+#include "_tape.h"
 #include <sched.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <string.h>
 #include <time.h>
-
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#include <numpy/arrayobject.h>
-#include <numpy/ufuncobject.h>
 
 /* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, OPERATIONS };
 enum { WIDTH = 8 };
-/* What an address is relative to; it is kept in the bits above OFFSET_BITS. */
-enum { IN, OUT, SCRATCH, CELL, BASES };
+/* Addresses keep their base in the bits above these. */
 #define OFFSET_BITS 48
 #define OFFSET(address) ((address) & (((int64_t)1 << OFFSET_BITS) - 1))
 #define BASE(address) ((address) >> OFFSET_BITS)
@@ -38,29 +40,20 @@ enum { IN, OUT, SCRATCH, CELL, BASES };
 #define PLACES 4
 #define SIZE_BITS 24
 #define LARGEST (((int64_t)1 << SIZE_BITS) - 2)
-/* What running comes to. */
-enum { DONE, WAITING, ELSEWHERE };
 /* Looks at a word before the interpreter is let go, where every rank has a processor: 1-2 us. */
 #define SPINS 1500
 /* Looks between two offers of the processor, and offers between two looks at the clock. */
 #define LOOKS 50
 #define YIELDS 16
-/* Microseconds that a wait takes before Python looks after it. */
-#define PATIENCE 1000
 
 /* ---- Counters -------------------------------------------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD
-    long long sent, received;
-} Counters;
 
 static PyMemberDef counters_members[] = {
     {"sent", T_LONGLONG, offsetof(Counters, sent), 0, "number of the last message sent"},
     {"received", T_LONGLONG, offsetof(Counters, received), 0, "number of the last one received"},
     {NULL}};
 
-static PyTypeObject CountersType = {
+PyTypeObject CountersType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime._tape.Counters",
     .tp_doc = "The numbers of the last messages of a channel.",
@@ -71,45 +64,6 @@ static PyTypeObject CountersType = {
 };
 
 /* ---- Tape ------------------------------------------------------------------------------------ */
-
-typedef _Atomic int64_t Word;
-
-typedef struct {
-    Counters *counters;
-    Word *line, *taken;
-    char *cells;
-    int64_t cell_bytes;
-} Channel;
-
-typedef struct {
-    PyUFuncGenericFunction loop;
-    void *data;
-    int64_t itemsize;
-} Kernel;
-
-typedef struct {
-    PyObject_HEAD
-    int64_t *code;
-    Py_ssize_t length, sends;
-    int64_t sizes[CELL];
-    Channel *channels;
-    Py_ssize_t channel_count;
-    Kernel *kernels;
-    Py_ssize_t kernel_count;
-    char *scratch;
-    int spins;
-    PyObject *memory, *owners, *waiter;
-} Tape;
-
-/* A message for which there was no cell. */
-typedef struct { const int64_t *step; int64_t number; } Unsent;
-
-typedef struct {
-    char *base[BASES];
-    Py_ssize_t at;
-    Py_ssize_t unsent_count;
-    Unsent *unsent;
-} State;
 
 static inline char *place_of(const State *state, int64_t address)
 {
@@ -184,7 +138,7 @@ static int wait_for(const Tape *tape, State *state, const int64_t *step, int64_t
 }
 
 /* Run from where the state is, until the end or until a message is missing for too long. */
-static int run(Tape *tape, State *state, int64_t patience)
+int advance(Tape *tape, State *state, int64_t patience)
 {
     const int64_t *step = tape->code + state->at * WIDTH;
     for (;; step += WIDTH) {
@@ -442,17 +396,8 @@ failed:
     return NULL;
 }
 
-static PyTypeObject RunType;
-
-typedef struct {
-    PyObject_HEAD
-    Tape *tape;
-    State state;
-    PyObject *buffers;
-} Run;
-
 /* A run with a state of its own; ``buffers`` must stay alive until its end. */
-static Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
+Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 {
     Run *self = PyObject_New(Run, &RunType);
     if (self == NULL)
@@ -475,7 +420,7 @@ static Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 #define FEW 8
 
 /* Run a tape to its end; what waits long is left to Python, which may raise an error. */
-static int play(Tape *tape, char *in, char *out, PyObject *buffers)
+int play(Tape *tape, char *in, char *out, PyObject *buffers)
 {
     Unsent few[FEW];
     State state = {{in, out, tape->scratch, NULL}, 0, 0, few};
@@ -483,7 +428,7 @@ static int play(Tape *tape, char *in, char *out, PyObject *buffers)
     int found = WAITING;
     Py_INCREF(tape);
     if (tape->sends <= FEW)
-        found = run(tape, &state, PATIENCE);
+        found = advance(tape, &state, others_under_way() ? SLICE : PATIENCE);
     if (found != DONE) {
         under_way = new_run(tape, in, out, buffers);
         if (under_way != NULL) {
@@ -532,7 +477,7 @@ static PyMemberDef tape_members[] = {
     {"owners", T_OBJECT, offsetof(Tape, owners), READONLY, "what the tape keeps alive"},
     {NULL}};
 
-static PyTypeObject TapeType = {
+PyTypeObject TapeType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime._tape.Tape",
     .tp_doc = "Instructions that were checked, with the channels and the scratch they use.",
@@ -561,7 +506,7 @@ static PyObject *run_advance(Run *self, PyObject *args)
     long long patience = PATIENCE;
     if (!PyArg_ParseTuple(args, "|L", &patience))
         return NULL;
-    return PyLong_FromLong(run(self->tape, &self->state, patience));
+    return PyLong_FromLong(advance(self->tape, &self->state, patience));
 }
 
 static PyObject *run_restart(Run *self, PyObject *none)
@@ -600,7 +545,7 @@ static PyMemberDef run_members[] = {
     {"output", T_LONGLONG, offsetof(Run, state.base[OUT]), READONLY, "address of the output"},
     {NULL}};
 
-static PyTypeObject RunType = {
+PyTypeObject RunType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime._tape.Run",
     .tp_doc = "A tape under way.",
@@ -609,520 +554,6 @@ static PyTypeObject RunType = {
     .tp_methods = run_methods,
     .tp_members = run_members,
     .tp_dealloc = (destructor)run_dealloc,
-};
-
-/* ---- Calls ----------------------------------------------------------------------------------- */
-
-/* Forms of a buffer argument. */
-enum { ABSENT, NOTHING, IN_ITS_PLACE, ARRAY };
-enum { SENT, RECEIVED, SIDES };
-enum { MOST_ARGUMENTS = 6, MOST_ENTRIES = 2048, FIRST_SLOTS = 64 };
-
-typedef struct {
-    int form;
-    Py_ssize_t nbytes;
-    PyArray_Descr *dtype;
-    PyObject *type;  /* of [array, type] and [array, count, type] */
-    long count;
-} Side;
-
-/* All that says whether two calls are alike. */
-typedef struct {
-    long method, root;
-    PyObject *op, *counts;
-    Side sides[SIDES];
-} Key;
-
-typedef struct {
-    Key key;
-    uint64_t hash;
-    PyObject *target;  /* a tape, or a method of the MPI library; NULL in a free slot */
-    int side[2];       /* which argument's memory input and output are in, and how far from it */
-    int64_t shift[2];
-} Entry;
-
-typedef struct {
-    PyObject_HEAD
-    Entry *slots;
-    size_t slot_count, used;
-} Calls;
-
-static PyObject *in_place, *calls_name;
-
-static inline int is_array(PyObject *object, int flags)
-{
-    return Py_IS_TYPE(object, &PyArray_Type)
-        && PyArray_CHKFLAGS((PyArrayObject *)object, flags);
-}
-
-static inline int read_side(PyObject *object, int flags, Side *side, char **memory)
-{
-    if (object == Py_None || object == in_place) {
-        side->form = object == Py_None ? NOTHING : IN_ITS_PLACE;
-        return 1;
-    }
-    if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
-        Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
-        if (size < 2 || size > 3)
-            return 0;
-        side->type = PySequence_Fast_GET_ITEM(object, size - 1);
-        if (size == 3) {
-            PyObject *count = PySequence_Fast_GET_ITEM(object, 1);
-            if (!PyLong_CheckExact(count))
-                return 0;
-            side->count = PyLong_AsLong(count);
-            if (side->count < 0) {
-                PyErr_Clear();
-                return 0;
-            }
-            side->count++;  /* none is not a count of 0 */
-        }
-        object = PySequence_Fast_GET_ITEM(object, 0);
-    }
-    if (!is_array(object, flags))
-        return 0;
-    PyArrayObject *array = (PyArrayObject *)object;
-    side->form = ARRAY;
-    side->nbytes = PyArray_NBYTES(array);
-    side->dtype = PyArray_DESCR(array);
-    *memory = PyArray_BYTES(array);
-    return 1;
-}
-
-static int plain_counts(PyObject *counts)
-{
-    if (!PyList_CheckExact(counts) && !PyTuple_CheckExact(counts))
-        return 0;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(counts); i++)
-        if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(counts, i)))
-            return 0;
-    return 1;
-}
-
-/* Make the key of a call, by the roles of its arguments: s, r and b are buffers (b one for both
-   ways), o an operator, n a root, c counts. 0 for a call that is not understood here. */
-static inline int read_call(long method, const char *roles, PyObject *const *arguments, Key *key,
-                            char **memory)
-{
-    memset(key, 0, sizeof *key);
-    key->method = method;
-    for (; *roles; roles++, arguments++) {
-        PyObject *argument = *arguments;
-        switch (*roles) {
-        case 's':
-            if (!read_side(argument, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED,
-                           &key->sides[SENT], &memory[SENT]))
-                return 0;
-            break;
-        case 'r':
-        case 'b':
-            if (!read_side(argument, NPY_ARRAY_CARRAY, &key->sides[RECEIVED], &memory[RECEIVED]))
-                return 0;
-            break;
-        case 'o':
-            key->op = argument;
-            break;
-        case 'n':
-            if (!PyLong_CheckExact(argument))
-                return 0;
-            key->root = PyLong_AsLong(argument);
-            if (key->root < 0) {
-                PyErr_Clear();
-                return 0;
-            }
-            break;
-        default:
-            if (argument != Py_None && !plain_counts(argument))
-                return 0;
-            key->counts = argument == Py_None ? NULL : argument;
-        }
-    }
-    const Side *sides = key->sides;
-    /* Buffers that overlap are an error, or a copy. */
-    return sides[SENT].form != ARRAY || sides[RECEIVED].form != ARRAY
-        || memory[SENT] >= memory[RECEIVED] + sides[RECEIVED].nbytes
-        || memory[RECEIVED] >= memory[SENT] + sides[SENT].nbytes;
-}
-
-static inline uint64_t mixed(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ hash >> 29;
-}
-
-static inline uint64_t hash_of(const Key *key)
-{
-    uint64_t hash = mixed(key->method, key->root);
-    hash = mixed(hash, (uintptr_t)key->op);
-    for (int i = 0; i < SIDES; i++) {
-        hash = mixed(hash, key->sides[i].nbytes << 2 | key->sides[i].form);
-        hash = mixed(hash, key->sides[i].count);
-        hash = mixed(hash, (uintptr_t)key->sides[i].dtype ^ (uintptr_t)key->sides[i].type << 1);
-    }
-    return hash;
-}
-
-static int same_counts(PyObject *one, PyObject *other)
-{
-    if (one == NULL || other == NULL)
-        return one == other;
-    Py_ssize_t size = PySequence_Fast_GET_SIZE(one);
-    if (PySequence_Fast_GET_SIZE(other) != size)
-        return 0;
-    for (Py_ssize_t i = 0; i < size; i++)
-        if (PyObject_RichCompareBool(PySequence_Fast_GET_ITEM(one, i),
-                                     PySequence_Fast_GET_ITEM(other, i), Py_EQ) != 1)
-            return 0;
-    return 1;
-}
-
-static inline int same_side(const Side *one, const Side *other)
-{
-    return one->form == other->form && one->nbytes == other->nbytes && one->dtype == other->dtype
-        && one->type == other->type && one->count == other->count;
-}
-
-static inline int same_key(const Key *one, const Key *other)
-{
-    return one->method == other->method && one->root == other->root && one->op == other->op
-        && same_side(&one->sides[SENT], &other->sides[SENT])
-        && same_side(&one->sides[RECEIVED], &other->sides[RECEIVED])
-        && same_counts(one->counts, other->counts);
-}
-
-/* The slot of a key, or the free one where it would be. */
-static inline Entry *slot_of(const Calls *calls, const Key *key, uint64_t hash)
-{
-    size_t mask = calls->slot_count - 1;
-    for (size_t i = hash & mask;; i = (i + 1) & mask) {
-        Entry *entry = &calls->slots[i];
-        if (entry->target == NULL || (entry->hash == hash && same_key(&entry->key, key)))
-            return entry;
-    }
-}
-
-static void drop_entries(Entry *slots, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        Entry *entry = &slots[i];
-        if (entry->target == NULL)
-            continue;
-        Py_XDECREF(entry->key.op);
-        Py_XDECREF(entry->key.counts);
-        for (int side = 0; side < SIDES; side++) {
-            Py_XDECREF(entry->key.sides[side].dtype);
-            Py_XDECREF(entry->key.sides[side].type);
-        }
-        Py_DECREF(entry->target);
-    }
-    PyMem_Free(slots);
-}
-
-static int calls_forget(Calls *self)
-{
-    Entry *old = self->slots;
-    size_t count = self->slot_count;
-    Entry *fresh = PyMem_Calloc(FIRST_SLOTS, sizeof(Entry));
-    if (fresh == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    self->slots = fresh;
-    self->slot_count = FIRST_SLOTS;
-    self->used = 0;
-    if (old != NULL)
-        drop_entries(old, count);
-    return 0;
-}
-
-static int calls_grow(Calls *self)
-{
-    size_t count = 2 * self->slot_count;
-    Calls larger = {.slots = PyMem_Calloc(count, sizeof(Entry)), .slot_count = count};
-    if (larger.slots == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (size_t i = 0; i < self->slot_count; i++)
-        if (self->slots[i].target != NULL)
-            *slot_of(&larger, &self->slots[i].key, self->slots[i].hash) = self->slots[i];
-    PyMem_Free(self->slots);
-    self->slots = larger.slots;
-    self->slot_count = count;
-    return 0;
-}
-
-static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    (void)args, (void)kwargs;
-    Calls *self = (Calls *)type->tp_alloc(type, 0);
-    if (self != NULL && calls_forget(self) < 0)
-        Py_CLEAR(self);
-    return (PyObject *)self;
-}
-
-static void calls_dealloc(Calls *self)
-{
-    PyObject_GC_UnTrack(self);
-    if (self->slots != NULL)
-        drop_entries(self->slots, self->slot_count);
-    Py_TYPE(self)->tp_free(self);
-}
-
-static int calls_traverse(Calls *self, visitproc visit, void *arg)
-{
-    for (size_t i = 0; self->slots != NULL && i < self->slot_count; i++)
-        Py_VISIT(self->slots[i].target);
-    return 0;
-}
-
-static int calls_clear_references(Calls *self)
-{
-    Entry *old = self->slots;
-    self->slots = NULL;
-    if (old != NULL)
-        drop_entries(old, self->slot_count);
-    return 0;
-}
-
-static PyObject *calls_store(Calls *self, PyObject *args)
-{
-    long method;
-    const char *roles;
-    PyObject *arguments, *target;
-    int side[2] = {-1, -1};
-    long long shift[2] = {0, 0};
-    if (!PyArg_ParseTuple(args, "lsO!O|(iL)(iL)", &method, &roles, &PyTuple_Type, &arguments,
-                          &target, &side[IN], &shift[IN], &side[OUT], &shift[OUT]))
-        return NULL;
-    if (PyTuple_GET_SIZE(arguments) != (Py_ssize_t)strlen(roles)
-        || side[IN] >= SIDES || side[OUT] >= SIDES) {
-        PyErr_SetString(PyExc_ValueError, "not the arguments of such a call");
-        return NULL;
-    }
-    Key key;
-    char *memory[SIDES] = {NULL, NULL};
-    if (!read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, memory))
-        Py_RETURN_FALSE;
-    if (self->used >= MOST_ENTRIES && calls_forget(self) < 0)
-        return NULL;
-    if (4 * self->used >= 3 * self->slot_count && calls_grow(self) < 0)
-        return NULL;
-    PyObject *counts = NULL;
-    if (key.counts != NULL) {
-        counts = PySequence_Tuple(key.counts);
-        if (counts == NULL)
-            return NULL;
-        key.counts = counts;
-    }
-    uint64_t hash = hash_of(&key);
-    Entry *entry = slot_of(self, &key, hash);
-    if (entry->target == NULL) {
-        Py_XINCREF(key.op);
-        Py_XINCREF(key.counts);
-        for (int i = 0; i < SIDES; i++) {
-            Py_XINCREF(key.sides[i].dtype);
-            Py_XINCREF(key.sides[i].type);
-        }
-        entry->key = key;
-        entry->hash = hash;
-        self->used++;
-    }
-    Py_XDECREF(counts);
-    for (int i = 0; i < 2; i++) {
-        entry->side[i] = side[i];
-        entry->shift[i] = shift[i];
-    }
-    Py_XSETREF(entry->target, Py_NewRef(target));
-    Py_RETURN_TRUE;
-}
-
-static PyObject *calls_clear(Calls *self, PyObject *none)
-{
-    (void)none;
-    if (calls_forget(self) < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-static Py_ssize_t calls_length(Calls *self)
-{
-    return (Py_ssize_t)self->used;
-}
-
-static PyMethodDef calls_methods[] = {
-    {"store", (PyCFunction)calls_store, METH_VARARGS,
-     "Note who serves calls like this one, where such calls can be told; tell whether they can."},
-    {"clear", (PyCFunction)calls_clear, METH_NOARGS, "Forget all calls."},
-    {NULL}};
-
-static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length};
-
-static PyTypeObject CallsType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime._tape.Calls",
-    .tp_doc = "Who serves which calls.",
-    .tp_basicsize = sizeof(Calls),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_as_sequence = &calls_as_sequence,
-    .tp_methods = calls_methods,
-    .tp_new = calls_new,
-    .tp_dealloc = (destructor)calls_dealloc,
-    .tp_traverse = (traverseproc)calls_traverse,
-    .tp_clear = (inquiry)calls_clear_references,
-};
-
-/* ---- Recognised ------------------------------------------------------------------------------ */
-
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *slow, *names, *defaults, *attributes;
-    long method;
-    char roles[MOST_ARGUMENTS + 1];
-    Py_ssize_t count;
-} Recognised;
-
-/* Put arguments into their places; 0 where some are missing or too many, which the slow way tells. */
-static inline int arrange(const Recognised *self, PyObject *const *args, Py_ssize_t given,
-                          PyObject *names, PyObject **places)
-{
-    if (given > self->count)
-        return 0;
-    Py_ssize_t i = 0;
-    for (; i < given; i++)
-        places[i] = args[i];
-    Py_ssize_t first = self->count - PyTuple_GET_SIZE(self->defaults);
-    for (; i < self->count; i++)
-        places[i] = i < first ? NULL : PyTuple_GET_ITEM(self->defaults, i - first);
-    for (Py_ssize_t named = 0; names != NULL && named < PyTuple_GET_SIZE(names); named++) {
-        PyObject *name = PyTuple_GET_ITEM(names, named);
-        for (i = given; i < self->count; i++)
-            if (PyTuple_GET_ITEM(self->names, i) == name)
-                break;
-        if (i == self->count)
-            return 0;
-        places[i] = args[given + named];
-    }
-    for (i = given; i < self->count; i++)
-        if (places[i] == NULL)
-            return 0;
-    return 1;
-}
-
-static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t flags,
-                                 PyObject *names)
-{
-    Py_ssize_t given = PyVectorcall_NARGS(flags);
-    PyObject *places[MOST_ARGUMENTS];
-    Key key;
-    char *memory[SIDES] = {NULL, NULL};
-    if (given < 1)
-        goto slow;
-    PyObject *calls = PyObject_GetAttr(args[0], calls_name);
-    if (calls == NULL) {
-        PyErr_Clear();
-        goto slow;
-    }
-    if (!Py_IS_TYPE(calls, &CallsType) || !((Calls *)calls)->used
-        || !arrange(self, args + 1, given - 1, names, places)
-        || !read_call(self->method, self->roles, places, &key, memory)) {
-        Py_DECREF(calls);
-        goto slow;
-    }
-    Entry entry = *slot_of((Calls *)calls, &key, hash_of(&key));
-    PyObject *target = Py_XNewRef(entry.target);
-    Py_DECREF(calls);
-    if (target == NULL)
-        goto slow;
-    if (!Py_IS_TYPE(target, &TapeType)) {
-        PyObject *result = PyObject_Vectorcall(target, args, flags, names);
-        Py_DECREF(target);
-        return result;
-    }
-    char *bases[2];
-    for (int i = 0; i < 2; i++)
-        bases[i] = entry.side[i] < 0 ? NULL : memory[entry.side[i]] + entry.shift[i];
-    /* The caller holds the arguments until this returns. */
-    int failed = play((Tape *)target, bases[IN], bases[OUT], NULL);
-    Py_DECREF(target);
-    if (failed)
-        return NULL;
-    Py_RETURN_NONE;
-slow:
-    return PyObject_Vectorcall(self->slow, args, flags, names);
-}
-
-static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    long method;
-    const char *roles;
-    PyObject *slow, *names, *defaults;
-    (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OlsO!O!", &slow, &method, &roles, &PyTuple_Type, &names,
-                          &PyTuple_Type, &defaults))
-        return NULL;
-    Py_ssize_t count = (Py_ssize_t)strlen(roles);
-    if (count > MOST_ARGUMENTS || PyTuple_GET_SIZE(names) != count
-        || PyTuple_GET_SIZE(defaults) > count) {
-        PyErr_SetString(PyExc_ValueError, "roles, names and defaults do not agree");
-        return NULL;
-    }
-    Recognised *self = (Recognised *)type->tp_alloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->vectorcall = (vectorcallfunc)recognised_call;
-    self->slow = Py_NewRef(slow);
-    self->names = Py_NewRef(names);
-    self->defaults = Py_NewRef(defaults);
-    self->method = method;
-    self->count = count;
-    memcpy(self->roles, roles, count + 1);
-    return (PyObject *)self;
-}
-
-static void recognised_dealloc(Recognised *self)
-{
-    PyObject_GC_UnTrack(self);
-    Py_CLEAR(self->slow);
-    Py_CLEAR(self->names);
-    Py_CLEAR(self->defaults);
-    Py_CLEAR(self->attributes);
-    Py_TYPE(self)->tp_free(self);
-}
-
-static int recognised_traverse(Recognised *self, visitproc visit, void *arg)
-{
-    Py_VISIT(self->slow);
-    Py_VISIT(self->defaults);
-    Py_VISIT(self->attributes);
-    return 0;
-}
-
-static PyObject *recognised_get(PyObject *self, PyObject *object, PyObject *type)
-{
-    (void)type;
-    return object == NULL || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
-}
-
-static PyGetSetDef recognised_attributes[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
-
-static PyTypeObject RecognisedType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "hpccoll.runtime._tape.Recognised",
-    .tp_doc = NULL,
-    .tp_basicsize = sizeof(Recognised),
-    .tp_vectorcall_offset = offsetof(Recognised, vectorcall),
-    .tp_dictoffset = offsetof(Recognised, attributes),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
-        | Py_TPFLAGS_METHOD_DESCRIPTOR,
-    .tp_call = PyVectorcall_Call,
-    .tp_descr_get = recognised_get,
-    .tp_getset = recognised_attributes,
-    .tp_new = recognised_new,
-    .tp_dealloc = (destructor)recognised_dealloc,
-    .tp_traverse = (traverseproc)recognised_traverse,
 };
 
 /* ---- the module ------------------------------------------------------------------------------ */
@@ -1137,17 +568,15 @@ static PyObject *has_loop(PyObject *module, PyObject *args)
     return PyBool_FromLong(find_loop(ufunc, dtype, &kernel));
 }
 
-static PyObject *set_in_place(PyObject *module, PyObject *object)
-{
-    (void)module;
-    Py_XSETREF(in_place, Py_NewRef(object));
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef functions[] = {
     {"has_loop", has_loop, METH_VARARGS,
      "Tell whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},
+    {"set_progress", set_progress, METH_VARARGS,
+     "Say what moves operations on, what makes tokens, where requests have their handles."},
+    {"set_operators", set_operators, METH_VARARGS, "Say which are sum, product, maximum, minimum."},
+    {"shortcut", shortcut, METH_VARARGS,
+     "Make a method that is asked only where machine code has no answer."},
     {NULL}};
 
 static struct PyModuleDef module = {
@@ -1162,16 +591,18 @@ PyMODINIT_FUNC PyInit__tape(void)
         PyErr_SetString(PyExc_ImportError, "no lock-free words of 64 bits");
         return NULL;
     }
-    calls_name = PyUnicode_InternFromString("_calls");
     PyObject *self = PyModule_Create(&module);
     static struct { const char *name; PyTypeObject *type; } types[] = {
         {"Counters", &CountersType}, {"Tape", &TapeType}, {"Run", &RunType}, {"Calls", &CallsType},
-        {"Recognised", &RecognisedType}};
+        {"Recognised", &RecognisedType}, {"Token", &TokenType}, {"Lane", &LaneType},
+        {"Taped", &TapedType}, {"Begin", &BeginType},
+        {"Numbers", &NumbersType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
-    if (self == NULL || calls_name == NULL)
+    if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
+        || prepare_numbers() < 0)
         return NULL;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyType_Ready(types[i].type) < 0

@@ -12,7 +12,7 @@ same channels, so the ranks of a communicator may differ in what they use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy
@@ -23,10 +23,11 @@ from hpccoll.calls.call import Call
 from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.extents import Phase
-from hpccoll.ir.schedule import SEND
+from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.binding import Binder, Memory
 from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.progress import PROGRESS
 from hpccoll.runtime.tape import WIDTH, Code, Instruction, encode
 from hpccoll.runtime.waiting import Watch
 from hpccoll.transport import Batch, Posting
@@ -44,6 +45,9 @@ except ImportError:  # it was not built
 else:
     BUILT = (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH) == (PLACES, SIZE_BITS, WIDTH)
     _tape.set_in_place(MPI.IN_PLACE)
+
+#: Microseconds that a wait takes before Python looks after it; with other operations under way.
+PATIENCE, SLICE = 1000, 50
 
 
 def executor(config: Config) -> str:
@@ -69,18 +73,23 @@ def channel_class() -> type[Channel]:
     return CountedChannel
 
 
+def new_lane() -> Any:
+    """What puts nonblocking operations that share channels in order; see ``operations``."""
+    return _tape.Lane() if BUILT else None
+
+
 def run_tape(tape: Any, call: Call) -> None:
     """Run a tape on the memory of a call."""
     buffers = [one for one in (call.source, call.sink) if one is not None]
     for one in buffers:
         if one.load is not None:
             one.load()
-    tape.run(*_memory(call))
+    tape.run(*addresses_of(call))
     if call.sink is not None and call.sink.store is not None:
         call.sink.store()
 
 
-def _memory(call: Call) -> tuple[int, int]:
+def addresses_of(call: Call) -> tuple[int, int]:
     """The addresses of a call's input and output."""
     source, sink = (MPI.Get_address(one.array) if one is not None else 0
                     for one in (call.source, call.sink))
@@ -94,16 +103,17 @@ class Bound(NamedTuple):
     tape: Any
 
 
-def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0) -> Any:
+def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool = True) -> Any:
     """The tape of a call's plan; ``None`` where Python has to run it.
 
-    With a tag, which is not that of blocking calls, it has scratch of its own.
+    With a tag, which is not that of blocking calls, it has scratch of its own. It is kept for calls
+    of the same plan, unless it belongs to one call.
     """
     if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
         return None
-    if tag:
+    if not kept:
         return _tape_for(context, call, plan, tag)
-    key = id(plan), call.op.handle if call.op is not None else 0
+    key = id(plan), call.op.handle if call.op is not None else 0, tag
     bound = context.tapes.get(key)
     if bound is None or bound.plan is not plan:
         bound = context.tapes.keep(key, Bound(plan, _tape_for(context, call, plan, tag)))
@@ -155,6 +165,50 @@ def _addresses(channel: Channel) -> tuple[Any, int, int, int, int]:
     """A channel as the compiled executor wants it: its words, its cells, and bytes of a cell."""
     return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
             MPI.Get_address(channel.cells[0]), channel.cells[0].nbytes)
+
+
+def swap_tape(context: Context, peer: int, memory: tuple[Any, Any], tag: int,
+              wait: Callable[[Callable[[], bool]], None]) -> Any:
+    """A tape that exchanges messages of one size with a rank; ``None`` where Python has to.
+
+    Args:
+        context, peer, tag: with whom, and on which channels.
+        memory: what is sent, and where the other rank's message goes: as many bytes.
+        wait: waits for a test that says whether it is over.
+    """
+    if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
+        return None
+    (sent, arriving), endpoint = memory, context.endpoint
+    whole = len(sent)
+    phase = Phase((), (Message(SEND, peer, Extent(IN, 0, whole)),
+                       Message(RECV, peer, Extent(OUT, 0, whole))), ())
+    code = encode(Lowered((phase,), 0, 0), 1, PLACES)
+    channels = _channels(endpoint, code, tag, whole) if code is not None else None
+    if code is None or channels is None:
+        return None
+    posting, incoming = Posting(False, peer, numpy.frombuffer(arriving, "u1")), channels[1]
+
+    def attend(run: Any) -> None:
+        receive = Receive(endpoint, posting, incoming)
+
+        def test() -> bool:
+            found = run.advance(SLICE)
+            if found == _tape.ELSEWHERE:
+                if receive.number != incoming.received + 1:
+                    receive.expect(incoming.received + 1)
+                if receive.arrived():
+                    receive.use()
+                    run.skip()
+            return bool(found == _tape.DONE)
+        try:
+            wait(test)
+        except BaseException:
+            if code.words[run.at * WIDTH] in (Instruction.TAKE, Instruction.TAKEN):
+                incoming.received += 1  # it was waited for in vain
+            raise
+
+    return _tape.Tape(code.words, (whole, whole), tuple(map(_addresses, channels)), (),
+                      numpy.empty(0, "u1"), None, attend, not context.limits.spins)
 
 
 class _Postings:
@@ -241,60 +295,6 @@ class Attendance:
         return self.channels[self.code.words[index * WIDTH + 2]]
 
 
-class TapedRun:
-    """Runs of a tape on one memory, step by step: what a persistent collective is made of."""
-
-    def __init__(self, tape: Any, call: Call):
-        self.run = tape.begin(*_memory(call), call)
-        self.attendant = Attendant(tape.owners[0], self.run)
-
-    def start(self) -> None:
-        """Post the first messages, and go on as far as that is possible now."""
-        self.attendant.number = -1  # what was put aside in an earlier run
-        self.run.restart()
-        self.run.advance(0)
-
-    def advance(self, tries: int = 1) -> bool:
-        """Go on until a message is missing; tell whether it is all over.
-
-        With several tries, wait for a message for so many microseconds.
-        """
-        found = self.run.advance(tries if tries > 1 else 0)
-        while found != _tape.DONE:
-            if found == _tape.WAITING and tries > 1:
-                return False
-            try:
-                if not self.attendant.fetched():
-                    return False
-            except BaseException:
-                self.attendant.give_up()
-                raise
-            found = self.run.advance(0)
-        return True
-
-    @property
-    def at(self) -> int:
-        """A number that says where it is."""
-        return int(self.run.at)
-
-    @property
-    def title(self) -> str:
-        """What runs, for messages to people."""
-        return self.attendant.title
-
-    @property
-    def rank(self) -> int:
-        """The rank it runs on."""
-        return self.attendant.rank
-
-    def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers this rank waits for, for messages to people."""
-        return self.attendant.pending()
-
-    def free(self) -> None:
-        """Nothing: its memory goes with the last that uses it."""
-
-
 class Attendant:
     """Looks after one run, while it waits."""
 
@@ -323,7 +323,8 @@ class Attendant:
         """Wait for the end of the run."""
         seen = self.run.at
         try:
-            while self.run.advance() != _tape.DONE:
+            while self.run.advance(SLICE if PROGRESS.operations else PATIENCE) != _tape.DONE:
+                PROGRESS.once()
                 if self.run.at != seen:
                     self.watch.moved()
                 if self.fetched():

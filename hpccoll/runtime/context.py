@@ -27,7 +27,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.compiled import Bound, channel_class, executor
+from hpccoll.runtime.compiled import Bound, channel_class, executor, new_lane
 from hpccoll.runtime.executor import Bounds, Execution
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Endpoint
@@ -35,8 +35,11 @@ from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
-#: Tags 0-15 are for blocking collectives; the two from here on carry objects.
-OBJECTS_TAG = 14
+#: Tags 0-15 are for blocking collectives; two from here on are a lane of nonblocking ones, and two
+#: carry objects.
+LANE_TAG, OBJECTS_TAG = 12, 14
+#: Bytes of a nonblocking call that goes through a lane.
+LANE_BYTES = 64 << 10
 #: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
 FIRST_TAG, TAGS_PER_CALL = 16, 8
 #: Persistent collectives of a communicator whose messages may go through shared memory.
@@ -80,7 +83,10 @@ class Context:
         node: ranks that share memory with this one; ``None`` where that is switched off.
         compiled: the compiled executor runs here what it can.
         plans: by call and choice.
+        lane: of nonblocking collectives whose messages are small; ``None`` where ranks do not all
+            share memory and have the compiled executor.
         tapes: of plans, for the compiled executor.
+        taped: operations that are tapes.
         prepared: executions, by signature and addresses.
         seen: signatures and addresses that were served once, and are prepared the next time.
     """
@@ -105,7 +111,8 @@ class Context:
         if config.shared_memory:
             tags = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
             self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
-                                   self.limits.eager_bytes, (OBJECTS_TAG, *tags[:MOST_PERSISTENT]),
+                                   self.limits.eager_bytes,
+                                   (OBJECTS_TAG, LANE_TAG, *tags[:MOST_PERSISTENT]),
                                    channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
@@ -114,6 +121,8 @@ class Context:
         one_node = self.node is not None and len(self.node.local) == self.size - 1
         self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
                            around.fabric, around.compiled)
+        self.lane = new_lane() if one_node and self.node and around.compiled and (
+            LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
         self.tapes = BoundedDict[Hashable, Bound](MOST_KEPT)
         self.prepared = BoundedDict[Hashable, Execution](
@@ -121,6 +130,7 @@ class Context:
             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.abandoned: list[Any] = []
+        self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
         self.freed = False
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
@@ -165,6 +175,12 @@ class Context:
         self._persistent += 1
         return FIRST_TAG + (self._turns + self._persistent - 1) * TAGS_PER_CALL
 
+    @property
+    def has_channels(self) -> bool:
+        """Tell whether the next persistent collective has channels; the same on every rank."""
+        tag = FIRST_TAG + (self._turns + self._persistent) * TAGS_PER_CALL
+        return self.node is not None and tag in self.node.tags
+
     def abandon(self, execution: Execution) -> None:
         """Keep an execution that failed half-way: its messages may still be in flight."""
         self.abandoned.append(execution)
@@ -178,6 +194,8 @@ class Context:
             self.freed = True
             self.prepared.clear()
             self.tapes.clear()
+            for operation in self.taped:
+                operation.idle = False  # who starts it again looks whether it may
             for service in self._services.values():
                 service.free()
             if self.node is not None:

@@ -40,14 +40,12 @@ from hpccoll.tune.determinism import (
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
 from hpccoll.tune.pruning import plausible
-from hpccoll.tune.rules import RULES, Rule, vendor
+from hpccoll.tune.rules import BLOCKING, NONBLOCKING, RULES, Rule, vendor
 from hpccoll.tune.table import Candidate
 from hpccoll.units import time_text
 
 #: More bytes than any call has.
 EVERY = sys.maxsize
-#: Forms of a collective, and how its method is spelled in each.
-FORMS = BLOCKING, NONBLOCKING, PERSISTENT = "{}", "i{}", "{}_init"
 
 
 class Conditions(NamedTuple):
@@ -270,6 +268,7 @@ class _Rules:
     def _suitable(self, facts: CallFacts) -> Iterator[tuple[Rule, Choice]]:
         for rule in RULES:
             if (rule.fits(facts.collective, facts.nbytes or 0, self.conditions.size, vendor())
+                    and self.conditions.form in rule.forms
                     and not (rule.compiled and not facts.has_tape)):
                 choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
                 if _suits(choice, facts, self.conditions):
@@ -278,7 +277,8 @@ class _Rules:
     def native_below(self, collective: str) -> int | None:
         size = self.conditions.size
         starts = [(rule, max(rule.nbytes[0], rule.block * size)) for rule in RULES
-                  if self.place is None or rule.fits_in(self.place)]
+                  if self.conditions.form in rule.forms
+                  and (self.place is None or rule.fits_in(self.place))]
         return min((start for rule, start in starts
                     if rule.fits(collective, start, size, vendor())), default=EVERY)
 

@@ -17,6 +17,8 @@ from hpccoll.machine.discovery import Place
 
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
+#: Forms of a collective, and how its method is spelled in each.
+FORMS = BLOCKING, NONBLOCKING, PERSISTENT = "{}", "i{}", "{}_init"
 #: Libraries that most rules were measured with; of others little is known.
 MEASURED = (MPICH, OPEN_MPI)
 
@@ -38,6 +40,7 @@ class Rule(NamedTuple):
             any. A rule for the compiled executor holds for calls that it runs.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
         segment_bytes: of a block, per message; 0 for the usual ones.
+        forms: of the call, as ``FORMS`` has them.
     """
 
     collective: str
@@ -53,6 +56,7 @@ class Rule(NamedTuple):
     fabric: bool | None = None
     least_ranks: int = 0
     compiled: bool | None = None
+    forms: tuple[str, ...] = FORMS
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
@@ -81,6 +85,8 @@ class Rule(NamedTuple):
                                   (self.fabric, "with a fabric", "without a fabric"),
                                   (self.compiled, "compiled", "not compiled")):
             words += [] if held is None else [true if held else false]
+        if self.forms != FORMS:
+            words.append(" or ".join(form.format("call") for form in self.forms))
         return ", ".join(words + ([f"with {' or '.join(self.vendors)}"] if self.vendors else []))
 
 
@@ -95,13 +101,28 @@ def _swift_pair(collective: str, algorithm: str, end: int,
                 vendors: tuple[str, ...] = MEASURED) -> Rule:
     """Two ranks with a processor each, and the compiled executor."""
     return _pair(collective, algorithm, collective != "barrier", end, vendors)._replace(
-        compiled=True)
+        compiled=True, forms=(BLOCKING,))
 
 
 def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
                  vendors: tuple[str, ...] = MEASURED) -> Rule:
     """Up to four ranks that share processors, and the compiled executor."""
-    return _crowd(collective, algorithm, least, end, vendors)._replace(compiled=True)
+    return _crowd(collective, algorithm, least, end, vendors)._replace(
+        compiled=True, forms=(BLOCKING,))
+
+
+def _begun_pair(collective: str, algorithm: str) -> Rule:
+    """The same for requests of two ranks, which take turns in cells of 64 KiB."""
+    return _swift_pair(collective, algorithm, 64 * KIB + 1 if collective != "barrier" else 0
+                       )._replace(forms=(NONBLOCKING, PERSISTENT))
+
+
+def _begun_crowd(collective: str, algorithm: str, least: int = 1,
+                 vendors: tuple[str, ...] = MEASURED,
+                 forms: tuple[str, ...] = (NONBLOCKING, PERSISTENT)) -> Rule:
+    """The same for requests of up to four ranks that share processors."""
+    return _swift_crowd(collective, algorithm, least, 64 * KIB + 1 if least else 0, vendors
+                        )._replace(forms=forms)
 
 
 def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
@@ -132,6 +153,27 @@ def _chain(collective: str, block: int, most_ranks: int = 8,
                 in_order=True, vendors=vendors, segment_bytes=256 * KIB)
 
 
+#: Requests of ranks that share processors; with Open MPI the library is faster at the smallest.
+CROWDED_REQUESTS = (
+    _begun_crowd("barrier", "recursive_doubling", 0),
+    _begun_crowd("allreduce", "recursive_doubling"),
+    _begun_crowd("reduce", "binomial"),
+    *(_begun_crowd(collective, algorithm, 1, (MPICH,)) for collective, algorithm in (
+        ("reduce_scatter", "circulant"), ("allgather", "recursive_doubling"),
+        ("alltoall", "linear"), ("bcast", "binomial"), ("gather", "linear"),
+        ("scatter", "linear"), ("scan", "linear"), ("exscan", "linear"))),
+    *(_begun_crowd(collective, algorithm, least, (OPEN_MPI,), (NONBLOCKING,))
+      for collective, algorithm, least in (
+        ("reduce_scatter", "circulant", 1), ("allgather", "recursive_doubling", 1),
+        ("alltoall", "linear", 1), ("bcast", "binomial", 512), ("gather", "linear", 1),
+        ("scatter", "linear", 512), ("scan", "linear", 512), ("exscan", "linear", 512))),
+    *(_begun_crowd(collective, algorithm, least, (OPEN_MPI,), (PERSISTENT,))
+      for collective, algorithm, least in (
+        ("reduce_scatter", "circulant", 4 * KIB),
+        ("allgather", "recursive_doubling", 16 * KIB), ("alltoall", "linear", 4 * KIB),
+        ("bcast", "binomial", 512), ("gather", "linear", 4 * KIB),
+        ("scatter", "linear", 4 * KIB), ("scan", "linear", 512), ("exscan", "linear", 512))),
+)
 #: The first rule that fits wins.
 RULES = (
     _swift_pair("barrier", "recursive_doubling", 0),
@@ -162,6 +204,12 @@ RULES = (
     _swift_crowd("scan", "linear", 512),
     _swift_crowd("exscan", "census", 1, 512, (MPICH,)),
     _swift_crowd("exscan", "census", 512, 32 * KIB + 1),
+    *(_begun_pair(collective, algorithm) for collective, algorithm in (
+        ("barrier", "recursive_doubling"), ("allreduce", "recursive_doubling"),
+        ("reduce_scatter", "pairwise"), ("reduce", "binomial"), ("bcast", "binomial"),
+        ("allgather", "recursive_doubling"), ("alltoall", "pairwise"), ("gather", "linear"),
+        ("scatter", "linear"), ("scan", "recursive_doubling"), ("exscan", "recursive_doubling"))),
+    *CROWDED_REQUESTS,
     _pair("barrier", "recursive_doubling", 0, 0, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 1, 512 * KIB, (MPICH,)),
     _pair("allreduce", "recursive_doubling", 8 * KIB, 512 * KIB),

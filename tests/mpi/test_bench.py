@@ -90,10 +90,11 @@ def test_bfloat16():
                 if r.candidate == "native"} == {"barrier", "alltoallw"}
 
 
+@pytest.mark.parametrize("form", ["persistent", "nonblocking"])
 @pytest.mark.parametrize("collective", METHODS)
-def test_persistent_calls(collective):
-    """Each set of buffers has a request of its own."""
-    settings = QUICK._replace(form=FORMS["persistent"], rotate=2)
+def test_calls_that_begin_and_end(collective, form):
+    """Each set of buffers has a persistent request of its own."""
+    settings = QUICK._replace(form=FORMS[form], rotate=2)
     outcome = measured([collective], "native,auto,all", settings=settings, root=WORLD.size - 1)
     assert outcome.failures == 0
     if WORLD.rank == 0:
@@ -123,10 +124,10 @@ def test_the_method_of_each_form_is_called(monkeypatch):
             return method(comm, *args)
         return noted
 
-    for name in ("Allreduce", "Allreduce_init", "allreduce"):
+    for name in ("Allreduce", "Iallreduce", "Allreduce_init", "allreduce"):
         monkeypatch.setattr(hpccoll.Comm, name, noting(name, getattr(hpccoll.Comm, name)))
-    for word, name in (("blocking", "Allreduce"), ("persistent", "Allreduce_init"),
-                       ("lower-case", "allreduce")):
+    for word, name in (("blocking", "Allreduce"), ("nonblocking", "Iallreduce"),
+                       ("persistent", "Allreduce_init"), ("lower-case", "allreduce")):
         called.clear()
         measured(["allreduce"], "auto", settings=QUICK._replace(form=FORMS[word]))
         assert set(called) == {name}

@@ -11,7 +11,8 @@ from hpccoll.comm.requests import Prequest
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.binding import BoundPhase
 from hpccoll.runtime.executor import PreparedRun
-from hpccoll.runtime.progress import PROGRESS, PersistentOperation
+from hpccoll.runtime.operations import PersistentOperation
+from hpccoll.runtime.progress import PROGRESS
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="the MPI library serves all requests")]

@@ -10,6 +10,7 @@ The algorithms here are no schedules; docs/decisions/0030 says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy
@@ -17,8 +18,10 @@ from mpi4py import MPI
 
 from hpccoll.comm.objects.wire import (
     CONTAINERS,
+    FLOAT,
     FRAME,
     IMMUTABLE,
+    INT,
     LONG,
     ROOM,
     RemoteError,
@@ -31,10 +34,15 @@ from hpccoll.comm.objects.wire import (
     type_and_shape,
 )
 from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.runtime.compiled import BUILT, swap_tape
 from hpccoll.runtime.context import OBJECTS_TAG, Context
 from hpccoll.runtime.executor import TRIES
+from hpccoll.runtime.progress import PROGRESS
 from hpccoll.runtime.waiting import Watch
 from hpccoll.transport import Batch, Posting
+
+if BUILT:
+    from hpccoll.runtime import _tape
 
 #: Tags on the private communicator, of frames and of what follows them; blocking collectives use
 #: lower ones, nonblocking higher ones.
@@ -59,13 +67,27 @@ class ObjectExchange:
         self.channels: dict[tuple[int, str], FrameMessage] = {}
         self.pairs: dict[int, FramePair] = {}
         #: Memory for arrays to and from a rank, and what exchanges them, by rank, type and shape.
-        self.arrays: dict[tuple[int, bytes], tuple[numpy.ndarray, numpy.ndarray, Batch]] = {}
+        self.arrays: dict[tuple[int, bytes], ArrayPair] = {}
         self.tries = TRIES if context.limits.spins else 1
         self.title, self.peer = "", -1
         #: What failed while this rank wrote a message of the present call.
         self.error: RemoteError | None = None
         #: Memory of messages that a timeout left in flight.
         self.abandoned: list[tuple[Any, ...]] = []
+
+    def numbers(self) -> Any:
+        """What combines numbers in machine code, as :meth:`doubling_allreduce` does.
+
+        ``None`` where there is none, which other ranks need not know.
+        """
+        rounds, distance = [], 1
+        while distance < self.size:
+            pair = self.pairs.get(self.rank ^ distance) or self.pair(self.rank ^ distance)
+            if pair.tape is None:
+                return None
+            rounds.append((pair.tape, *pair.addresses, not self.rank & distance))
+            distance *= 2
+        return _tape.Numbers(tuple(rounds), FLOAT, INT, ROOM, self)
 
     def binomial_reduce(self, obj: Any, op: Operator) -> Any:
         """Combine the objects of all ranks along a binomial tree; the result is at rank 0."""
@@ -80,7 +102,8 @@ class ObjectExchange:
             mask *= 2
         return value
 
-    def doubling_allreduce(self, obj: Any, op: MPI.Op) -> tuple[Any, bool]:
+    def doubling_allreduce(self, obj: Any, op: MPI.Op, distance: int = 1,
+                           exchanged: bool = False) -> tuple[Any, bool]:
         """Combine the objects of a power of two of ranks by recursive doubling.
 
         Partners at doubling distances exchange frames, and both combine what they hold: then groups
@@ -88,24 +111,29 @@ class ObjectExchange:
         goes to the first rank of the new group, as in :meth:`binomial_reduce`. All ranks see that:
         every frame says whether its sender's group still holds its value together.
 
+        Args:
+            obj, op: what is combined, and how.
+            distance: of the first round; at others than 1, the groups hold numbers together.
+            exchanged: the frames of the first round have been exchanged.
+
         Returns:
             The result, and whether all ranks have it; if not, rank 0 does.
         """
-        value, rank, distance, together = obj, self.rank, 1, self.exchangeable(obj, op)
+        value, rank, together = obj, self.rank, self.exchangeable(obj, op)
         while distance < self.size:
             partner, first = rank ^ distance, not rank % distance
             pair = self.pairs.get(partner) or self.pair(partner)
             data, given = None, first and rank > partner
-            if together or given:
+            if (together or given) and not exchanged:
                 data, error = encode(pair.frame, value, rank)
                 if error is not None:
                     value, self.error = error, error if given else self.error
                 together = together and (data is None
                                          or type(value) in (numpy.ndarray, RemoteError))
-            pair.frame[ROOM] = together
-            pair.batch.start()
-            if not pair.batch.test(self.tries):
-                self.wait(pair.batch.test, partner)
+            if not exchanged:
+                pair.frame[ROOM] = together
+                self.exchange(pair, partner)
+            exchanged = False
             together = bool(together and pair.arriving[ROOM])
             swap = together and data is not None and same_type_and_shape(pair.frame, pair.arriving)
             rest = None if swap or not (together or given) else self.send_rest(data, partner)
@@ -130,6 +158,15 @@ class ObjectExchange:
             distance *= 2
         return value, together
 
+    def exchange(self, pair: FramePair | ArrayPair, partner: int) -> None:
+        """Exchange the frames, or the arrays, of a pair."""
+        if pair.tape is not None:
+            pair.tape.run(*pair.addresses)
+            return
+        pair.batch.start()
+        if not pair.batch.test(self.tries):
+            self.wait(pair.batch.test, partner)
+
     def swap(self, pair: FramePair, array: numpy.ndarray, partner: int) -> numpy.ndarray:
         """Exchange arrays of one type and shape; the result is valid until the next exchange."""
         key = partner, type_and_shape(pair.frame)
@@ -137,15 +174,10 @@ class ObjectExchange:
         if parts is None:
             if len(self.arrays) >= MOST_SHAPES:
                 self.drop_arrays()
-            mine, other = numpy.empty_like(array), numpy.empty_like(array)
-            parts = self.arrays[key] = mine, other, self.batch(
-                (SEND, partner, mine.reshape(-1)), (RECV, partner, other.reshape(-1)))
-        mine, other, batch = parts
-        mine[...] = array
-        batch.start()
-        if not batch.test(self.tries):
-            self.wait(batch.test, partner)
-        return other
+            parts = self.arrays[key] = self.array_pair(array, partner)
+        parts.frame[...] = array
+        self.exchange(parts, partner)
+        return parts.arriving
 
     def exchangeable(self, value: Any, op: MPI.Op) -> bool:
         """Tell whether a value that fits into a frame may be combined by every rank for itself."""
@@ -252,15 +284,35 @@ class ObjectExchange:
     def pair(self, peer: int) -> FramePair:
         """Prepare the frames to and from a rank that move together."""
         frame, arriving = bytearray(FRAME), bytearray(FRAME)
-        batch = self.batch((SEND, peer, frame), (RECV, peer, arriving))
-        pair = self.pairs[peer] = FramePair(frame, arriving, batch)
+        pair = self.pairs[peer] = FramePair(frame, arriving, *self.both_ways(peer, frame, arriving))
         return pair
+
+    def array_pair(self, array: numpy.ndarray, peer: int) -> ArrayPair:
+        """Prepare memory for arrays like one, to and from a rank, that move together."""
+        mine, other = numpy.empty_like(array), numpy.empty_like(array)
+        return ArrayPair(mine, other, *self.both_ways(peer, mine.reshape(-1).view("u1"),
+                                                      other.reshape(-1).view("u1")))
+
+    def both_ways(self, peer: int, sent: Any, arriving: Any
+                  ) -> tuple[Batch, Any, tuple[int, int]]:
+        """What exchanges memory with a rank: a batch, a tape if there is one, addresses for it."""
+        return (self.batch((SEND, peer, sent), (RECV, peer, arriving)),
+                swap_tape(self.context, peer, (sent, arriving), TAG, partial(self.attend, peer)),
+                (MPI.Get_address(sent), MPI.Get_address(arriving)))
 
     def batch(self, *messages: tuple[str, int, Any]) -> Batch:
         """Prepare messages that move together, by kind, peer and memory."""
         return self.context.endpoint.batch(
             [Posting(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
              for kind, peer, memory in messages], TAG, True)
+
+    def attend(self, peer: int, test: Callable[[], bool]) -> None:
+        """Wait for a tape, which tests for some time at once; see :meth:`wait`."""
+        self.peer, config = peer, self.context.config
+        watch = Watch(self, config.timeout, config.report)
+        while not test():
+            PROGRESS.once()
+            watch.look()
 
     def wait(self, test: Callable[..., bool], peer: int) -> None:
         """Wait for a message.
@@ -297,8 +349,8 @@ class ObjectExchange:
 
     def drop_arrays(self) -> None:
         """Give the messages back that are prepared for arrays."""
-        for _, _, batch in self.arrays.values():
-            batch.free()
+        for pair in self.arrays.values():
+            pair.batch.free()
         self.arrays = {}
 
 
@@ -310,11 +362,23 @@ class FrameMessage(NamedTuple):
 
 
 class FramePair(NamedTuple):
-    """A frame to a rank, one from it, and what moves both."""
+    """A frame to a rank, one from it, and what moves both: a tape where there is one."""
 
     frame: bytearray
     arriving: bytearray
     batch: Batch
+    tape: Any
+    addresses: tuple[int, int]
+
+
+class ArrayPair(NamedTuple):
+    """An array to a rank, one from it, and what moves both; as :class:`FramePair`."""
+
+    frame: numpy.ndarray
+    arriving: numpy.ndarray
+    batch: Batch
+    tape: Any
+    addresses: tuple[int, int]
 
 
 def _ufunc(op: Operator) -> numpy.ufunc | None:

@@ -31,6 +31,7 @@ from hpccoll.comm.objects.wire import (
     encode,
     memory_for,
 )
+from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import ArgumentTypeError
 
 
@@ -61,16 +62,29 @@ class Objects(Base):
                 value = exchange.receive(0)
         return exchange.result(value if exchange.rank == root else None)
 
+    @shortcut
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
         exchange = self._exchange(op, "allreduce")
         if exchange is None:
             return super().allreduce(sendobj, op)
-        # Ranks that share processors pay for every message that wakes one up.
-        if (exchange.size & (exchange.size - 1) or exchange.context.place.oversubscribed
+        place = exchange.context.place
+        # Ranks that share processors pay for every message that wakes one up; less where all wait
+        # in machine code.
+        if (exchange.size & (exchange.size - 1) or place.oversubscribed and not place.compiled
                 or not (isinstance(op, MPI.Op) and op.is_predefined)):
             return self._share(exchange.binomial_reduce(sendobj, op), 0, True)
+        if self._numbers is None and self._calls is not None:
+            self._numbers = exchange.numbers()
         value, everywhere = exchange.doubling_allreduce(sendobj, op)
+        return exchange.result(value) if everywhere else self._share(value, 0, True)
+
+    def _resume_allreduce(self, value: Any, op: MPI.Op, distance: int, exchanged: bool) -> Any:
+        """Go on with an allreduce of numbers that is not one of two numbers of a kind any more."""
+        exchange = self._exchange(op, "allreduce")
+        if exchange is None:
+            return value
+        value, everywhere = exchange.doubling_allreduce(value, op, distance, exchanged)
         return exchange.result(value) if everywhere else self._share(value, 0, True)
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:

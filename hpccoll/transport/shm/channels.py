@@ -35,7 +35,7 @@ CHANNELS = 2
 #: Bytes of one rank's lines; they limit how many purposes have channels.
 LINES_BYTES = 64 << 10
 #: Bytes of a cell for anything but blocking calls.
-OTHER_CELL_BYTES = 16 << 10
+OTHER_CELL_BYTES = 64 << 10
 #: Places of a channel; a power of two, at most 5 to fit a line.
 PLACES = 4
 #: Mask that makes a message's number its place.

@@ -45,6 +45,7 @@ def test_command_in_registered_memory(tmp_path):
 
 @pytest.mark.parametrize("calls, about", [("persistent", "# calls: persistent: "),
                                           ("lower-case", "# calls: lower case: "),
+                                          ("nonblocking", "# calls: nonblocking: "),
                                           ("blocking", None)])
 def test_command_with_other_calls(tmp_path, calls, about):
     """One rank's calls are native, whichever; the record says of what kind they were."""

@@ -13,8 +13,8 @@ from hpccoll.tune.table import Candidate
 
 def test_each_form_has_a_method():
     assert {word: form.method("reduce_scatter") for word, form in FORMS.items()} == {
-        "blocking": "Reduce_scatter", "persistent": "Reduce_scatter_init",
-        "lower-case": "reduce_scatter"}
+        "blocking": "Reduce_scatter", "nonblocking": "Ireduce_scatter",
+        "persistent": "Reduce_scatter_init", "lower-case": "reduce_scatter"}
     assert NonblockingForm.method("allreduce") == "Iallreduce"
 
 

@@ -28,10 +28,10 @@ from hpccoll.algorithms import schedule
 from hpccoll.calls import resolve
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import BLOCKING, EVERY, NONBLOCKING, PERSISTENT
+from hpccoll.tune.choose import EVERY
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.ranking import TIE
-from hpccoll.tune.rules import Place
+from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT, Place
 from hpccoll.tune.table import Candidate
 
 

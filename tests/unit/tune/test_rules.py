@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.tune.rules import INTEL, MPICH, OPEN_MPI, RULES, Place
+from hpccoll.tune.rules import FORMS, INTEL, MPICH, OPEN_MPI, RULES, Place
 
 #: A library that no rule names.
 LIBRARIES = (MPICH, OPEN_MPI, INTEL, "another")
@@ -29,8 +29,9 @@ def never_first(rules):
         numbered = [(n, r) for n, r in enumerate(rules) if r.collective == collective]
         for nbytes, ranks, library in product(sizes([r for _, r in numbered]), RANKS, LIBRARIES):
             fitting = [(n, r) for n, r in numbered if r.fits(collective, nbytes, ranks, library)]
-            for place in PLACES:
-                first.add(next((n for n, r in fitting if r.fits_in(place)), None))
+            for place, form in product(PLACES, FORMS):
+                first.add(next((n for n, r in fitting if r.fits_in(place) and form in r.forms),
+                               None))
     return [rule for number, rule in enumerate(rules) if number not in first]
 
 

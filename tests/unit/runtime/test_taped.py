@@ -1,0 +1,157 @@
+"""Tapes behind requests, on channels in this process: turns, tokens, and who ends what."""
+
+from types import SimpleNamespace
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.runtime import compiled
+
+if not compiled.BUILT:
+    pytest.skip("the compiled executor was not built", allow_module_level=True)
+
+from unit.runtime.test_compiled import Wire, addresses, exchange, tape
+
+from hpccoll.runtime import _tape
+from hpccoll.runtime.operations import NULL, cell
+from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.taped import TapedOperation
+
+NOBODY = numpy.zeros(8)
+
+
+class Request(MPI.Request):
+    """A request, as far as machine code is concerned."""
+
+    Wait = _tape.shortcut("Wait", lambda self, status=None: "slow")
+    Test = _tape.shortcut("Test", lambda self, status=None: "slow")
+    Start = _tape.shortcut("Start", lambda self: "slow")
+    _operation = None
+
+
+def context():
+    return SimpleNamespace(taped=set(), abandoned=[], bounds=(1, 1))
+
+
+def operation(code, lane=None, threaded=False):
+    """One that runs on no memory yet."""
+    owned = tape(code.code, code.channels)
+    made = TapedOperation.__new__(TapedOperation)
+    stand_in = SimpleNamespace(begin=owned.begin, owners=(None,))
+    made.__init__(context(), stand_in, None, lane, threaded)
+    return made
+
+
+class Two:
+    """Both sides of an exchange of 64 bytes; a lane for the first rank."""
+
+    def __init__(self):
+        self.wires, self.lane = (Wire(), Wire()), _tape.Lane()
+
+    def rank(self, number):
+        return SimpleNamespace(code=exchange(64, number), channels=[
+            self.wires[number].side(False), self.wires[1 - number].side(True)])
+
+    def begins(self, number, lane=None):
+        side = self.rank(number)
+        return _tape.Begin(tape(side.code, side.channels),
+                           lambda one: operation(side, lane), Request)
+
+
+def begin(begins, source, sink):
+    return begins.begin(*addresses(source, sink), (source, sink))
+
+
+def test_a_request_begins_and_ends():
+    two = Two()
+    here, there = two.begins(0, two.lane), two.begins(1)
+    for turn in range(5):
+        outs = numpy.zeros(8), numpy.zeros(8)
+        one = begin(here, numpy.full(8, 1. + turn), outs[0])
+        held = one._operation
+        assert cell(one).value != NULL and PROGRESS.operations == [held] and not held.over
+        assert one.Test() == "slow" and two.lane.first is held
+        other = begin(there, numpy.full(8, -1. - turn), outs[1])
+        assert one.Wait() is True and one.Wait() == "slow" and one._operation is None
+        assert two.lane.first is None and held.over and cell(one).value == NULL
+        assert other.Test(None) is True and not PROGRESS.operations
+        assert (outs[0] == -1 - turn).all() and (outs[1] == 1 + turn).all()
+
+
+def test_operations_of_a_lane_take_turns():
+    two = Two()
+    here, there = two.begins(0, two.lane), two.begins(1, _tape.Lane())
+    sinks = [[numpy.zeros(8) for _ in range(6)] for _ in range(2)]
+    ours = [begin(here, numpy.full(8, 1. + i), sink) for i, sink in enumerate(sinks[0])]
+    assert two.wires[0].sides[0].sent == 1  # the others wait for their turn
+    theirs = [begin(there, numpy.full(8, -1. - i), sink) for i, sink in enumerate(sinks[1])]
+    # The last one first: it moves those before it on.
+    pending = [*reversed(ours), *theirs]
+    for _ in range(50):
+        pending = [request for request in pending if request.Test() is not True]
+    assert not pending and not PROGRESS.operations
+    for i in range(6):
+        assert (sinks[0][i] == -1 - i).all() and (sinks[1][i] == 1 + i).all()
+
+
+def test_somebody_else_ends_it():
+    """Then MPI has to hear of it, and the operation is not used again by this request."""
+    two = Two()
+    here, there = two.begins(0, two.lane), two.begins(1)
+    one = begin(here, numpy.ones(8), numpy.zeros(8))
+    other = begin(there, numpy.ones(8), numpy.zeros(8))
+    PROGRESS.once()
+    assert not PROGRESS.operations and one._operation.over and one._operation.token is None
+    assert one.Wait() == "slow"
+    MPI.Request.Waitall([one, other])
+    assert cell(one).value == NULL == cell(other).value
+
+
+def test_a_failure_lets_the_next_one_begin():
+    two = Two()
+    here = two.begins(0, two.lane)
+    failing, next_one = (begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(2))
+    held = failing._operation
+    held._complete(OSError("broken"))
+    assert two.lane.first is next_one._operation and held.error and held.context.abandoned
+    held.quiet = True
+    failing_wait = MPI.Request.Wait
+    failing_wait(failing)
+    next_one._operation._complete(OSError("given up"))
+    next_one._operation = None
+    assert not PROGRESS.operations and two.lane.first is None
+
+
+def test_a_persistent_request_starts_again():
+    two = Two()
+    there = two.begins(1)
+    source, sink = numpy.zeros(8), numpy.zeros(8)
+    side = two.rank(0)
+    request = Request()
+    run = tape(side.code, side.channels)
+    again = TapedOperation.__new__(TapedOperation)
+    again.__init__(context(), SimpleNamespace(
+        begin=lambda *_: run.begin(*addresses(source, sink), (source, sink)), owners=(None,)),
+        None, None, False)
+    request._operation = again
+    for turn in range(4):
+        source[:] = turn
+        out = numpy.zeros(8)
+        assert request.Start() is None and request.Start() == "slow"
+        with pytest.raises(RuntimeError, match="under way"):
+            again.begin(request)
+        begin(there, numpy.full(8, 5. + turn), out).Wait()
+        assert request.Wait() is True and (sink == 5 + turn).all() and (out == turn).all()
+        assert request.Wait() == "slow"
+
+
+def test_misuse():
+    with pytest.raises(ValueError, match="no shortcut"):
+        _tape.shortcut("Fly", len)
+    bare = _tape.Taped()
+    with pytest.raises(ValueError, match="nothing was prepared"):
+        bare.begin(Request())
+    with pytest.raises(TypeError):
+        bare.prepare(NOBODY, None, False)
+    assert _tape.Lane().first is None
