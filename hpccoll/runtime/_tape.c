@@ -45,6 +45,11 @@ enum { WIDTH = 8 };
 /* Looks between two offers of the processor, and offers between two looks at the clock. */
 #define LOOKS 50
 #define YIELDS 16
+/* Longer messages are timed. Picoseconds a byte above which they had better be read where they lie,
+   and calls after which that is looked at again; the same numbers as in rendezvous.py. */
+#define TIMED (64 << 10)
+#define SLOW 250
+#define PROBE 64
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
@@ -70,20 +75,47 @@ static inline char *place_of(const State *state, int64_t address)
     return state->base[BASE(address)] + OFFSET(address);
 }
 
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Copy a long message, and time it: the figure falls at once and rises slowly. */
+static void copy_timed(Tape *tape, char *into, const char *from, int64_t nbytes)
+{
+    int64_t start = nanoseconds();
+    memcpy(into, from, (size_t)nbytes);
+    int64_t pace = (nanoseconds() - start) * 1000 / nbytes;
+    tape->pace = pace < tape->pace ? pace : tape->pace + (pace - tape->pace) / 4;
+}
+
+/* Tell whether a call is better left to Python: its long messages are read faster where they lie
+   than they are written to lines that another core has in its cache. Now and then it is tried. */
+int passes(Tape *tape)
+{
+    return tape->pace > SLOW && ++tape->passed % PROBE;
+}
+
 /* Copy a message into its cell and announce it; 0 if the cell is not free. */
-static inline int put(const Tape *tape, const State *state, const int64_t *step, int64_t number)
+static inline int put(Tape *tape, const State *state, const int64_t *step, int64_t number)
 {
     const Channel *channel = &tape->channels[step[2]];
     int64_t place = number & (PLACES - 1);
     if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
         return 0;
-    memcpy(channel->cells + place * channel->cell_bytes, place_of(state, step[3]), (size_t)step[4]);
+    char *cell = channel->cells + place * channel->cell_bytes;
+    if (step[4] > TIMED && tape->spins)  /* with processors shared, it would time the others */
+        copy_timed(tape, cell, place_of(state, step[3]), step[4]);
+    else
+        memcpy(cell, place_of(state, step[3]), (size_t)step[4]);
     atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[4],
                           memory_order_release);
     return 1;
 }
 
-static void put_unsent(const Tape *tape, State *state)
+static void put_unsent(Tape *tape, State *state)
 {
     Py_ssize_t kept = 0;
     for (Py_ssize_t i = 0; i < state->unsent_count; i++)
@@ -93,7 +125,7 @@ static void put_unsent(const Tape *tape, State *state)
 }
 
 /* The word of the message that a TAKE waits for: WAITING, ELSEWHERE, or DONE if it is in its cell. */
-static inline int look(const Tape *tape, State *state, const int64_t *step)
+static inline int look(Tape *tape, State *state, const int64_t *step)
 {
     if (state->unsent_count)
         put_unsent(tape, state);
@@ -108,15 +140,8 @@ static inline int look(const Tape *tape, State *state, const int64_t *step)
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
 
-static int64_t microseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /* Wait for what an instruction misses, up to so many microseconds; for none, only look. */
-static int wait_for(const Tape *tape, State *state, const int64_t *step, int64_t patience)
+static int wait_for(Tape *tape, State *state, const int64_t *step, int64_t patience)
 {
     int found = WAITING;
     for (int i = 0; i < (patience ? tape->spins : 1) && found == WAITING; i++)
@@ -124,7 +149,7 @@ static int wait_for(const Tape *tape, State *state, const int64_t *step, int64_t
     if (found != WAITING || !patience)
         return found;
     Py_BEGIN_ALLOW_THREADS
-    int64_t end = microseconds() + patience;
+    int64_t end = nanoseconds() + 1000 * patience;
     int looks = tape->spins ? LOOKS : 1;
     do {
         for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
@@ -132,7 +157,7 @@ static int wait_for(const Tape *tape, State *state, const int64_t *step, int64_t
             for (int i = 0; i < looks && found == WAITING; i++)
                 found = look(tape, state, step);
         }
-    } while (found == WAITING && microseconds() < end);
+    } while (found == WAITING && nanoseconds() < end);
     Py_END_ALLOW_THREADS
     return found;
 }
@@ -467,7 +492,15 @@ static PyObject *tape_begin(Tape *self, PyObject *args)
     return (PyObject *)new_run(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers);
 }
 
+static PyObject *tape_passes(Tape *self, PyObject *none)
+{
+    (void)none;
+    return PyBool_FromLong(passes(self));
+}
+
 static PyMethodDef tape_methods[] = {
+    {"passes", (PyCFunction)tape_passes, METH_NOARGS,
+     "Tell whether a call is better left to Python, because long messages are copied too slowly."},
     {"run", (PyCFunction)tape_run, METH_VARARGS, "Run to the end, on input and output at addresses."},
     {"begin", (PyCFunction)tape_begin, METH_VARARGS,
      "Make a run on input and output at addresses, to be driven step by step."},
@@ -475,6 +508,8 @@ static PyMethodDef tape_methods[] = {
 
 static PyMemberDef tape_members[] = {
     {"owners", T_OBJECT, offsetof(Tape, owners), READONLY, "what the tape keeps alive"},
+    {"pace", T_LONGLONG, offsetof(Tape, pace), 0,
+     "picoseconds a byte that recent copies of long messages took"},
     {NULL}};
 
 PyTypeObject TapeType = {

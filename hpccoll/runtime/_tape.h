@@ -57,6 +57,8 @@ typedef struct {
     Py_ssize_t kernel_count;
     char *scratch;
     int spins;
+    int64_t pace;    /* of recent copies of long messages into cells, in picoseconds a byte */
+    unsigned passed; /* times that it was too slow to be run */
     PyObject *memory, *owners, *waiter;
 } Tape;
 
@@ -95,6 +97,7 @@ extern PyTypeObject TokenType, LaneType, TapedType, BeginType, NumbersType;
 /* _tape.c */
 int advance(Tape *tape, State *state, int64_t patience);
 int play(Tape *tape, char *in, char *out, PyObject *buffers);
+int passes(Tape *tape);
 Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers);
 
 /* _recognition.c */

@@ -39,7 +39,7 @@ from hpccoll.training.exchange.wiring import Wiring, compare
 from hpccoll.training.sparse import exchange_rows
 
 
-class Known(NamedTuple):
+class KnownList(NamedTuple):
     """The arrays that came at once last: in most programs the same ones come again.
 
     Attributes:
@@ -51,7 +51,7 @@ class Known(NamedTuple):
     forms: list[tuple[Any, ...]]
 
     @classmethod
-    def of(cls, arrays: Sequence[Any]) -> Known:
+    def of(cls, arrays: Sequence[Any]) -> KnownList:
         """Remember arrays that have passed all checks."""
         if any(type(array) is not numpy.ndarray or not array.flags.writeable for array in arrays):
             return cls([], [])
@@ -80,7 +80,7 @@ class Turns:
         self.wiring, self.gate, self.order = wiring, gate, order
         self.lane = wiring.lanes[0]
         self._others = 0
-        self._known = Known([], [])
+        self._known = KnownList([], [])
 
     # -- all arrays at once ------------------------------------------------------------------
     def runs(self, fixed: FixedOrder, arrays: Sequence[Any]) -> tuple[Steps, list[Any]]:
@@ -100,7 +100,7 @@ class Turns:
         if self._known.fits(arrays):
             return self._travel(fixed, results, results, results), results
         entries = list(map(Brought, fixed.specs, fixed.dtypes, arrays))
-        self._known = Known.of(arrays)
+        self._known = KnownList.of(arrays)
         targets = [entry.target() for entry in entries]
         results = [entry.result for entry in entries]
         return self._travel(fixed, [entry.view for entry in entries], targets, results), results
