@@ -260,3 +260,52 @@ def test_calls_of_many_sizes():
     assert not calls.store(1, "b", (numpy.ones(9)[::2],), target)
     with pytest.raises(ValueError):
         calls.store(1, "b", (), target)
+
+
+def test_numbers_need_frames_that_are_long_enough():
+    frames = tape(words((Instruction.END, 0)))
+    with pytest.raises(ValueError, match="too short"):
+        _tape.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253, 64,
+                      None)
+    with pytest.raises(TypeError):
+        _tape.Numbers((("no tape", 0, 0, True),), 254, 253, 63, None)
+
+
+def test_numbers_of_two_threads():
+    """Each takes what the other one sent, in the order of the ranks."""
+    from hpccoll.comm.objects.wire import FLOAT, INT
+
+    wires, results = (Wire(), Wire()), {}
+
+    def patient(run):
+        while run.advance(100) != _tape.DONE:
+            pass
+
+    class Rank:
+        allreduce = _tape.shortcut("allreduce", lambda self, value, op=None: "slow")
+
+        def __init__(self, number):
+            self.frames = numpy.zeros(64, "u1"), numpy.zeros(64, "u1")
+            run = tape(exchange(64, number),
+                       [wires[number].side(False), wires[1 - number].side(True)], waiter=patient)
+            self._numbers = _tape.Numbers(((run, *addresses(*self.frames), not number),),
+                                          FLOAT, INT, 63, self.frames)
+
+        def _resume_allreduce(self, value, op, distance, exchanged):
+            return value, distance, exchanged
+
+    def work(number):
+        rank = Rank(number)
+        results[number] = [rank.allreduce(value[number]) for value in (
+            (1.5, 2.25), (3, 4), (1, 2.5), (1 << 62, 1 << 62))] + [rank.allreduce("text"),
+                                                                  rank.allreduce(1 << 80)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    alike = [3.75, 7, None, 1 << 63, "slow", "slow"]
+    for number, mine in ((0, (1, 1, True)), (1, (2.5, 1, True))):
+        alike[2] = mine
+        assert results[number] == alike
