@@ -26,6 +26,9 @@ class MeasuredComm(Protocol):
     def tuned(self) -> Tuned | None:
         """The measured times that choices rest on; ``None`` before the first collective."""
 
+    def Barrier(self) -> None:
+        """Wait for all ranks."""
+
     def empty(self, shape: int, dtype: Any) -> numpy.ndarray:
         """Make an array in registered memory; collective."""
 
