@@ -27,6 +27,8 @@ OFF, ONLINE, PROBE = "off", "online", "probe"
 DETERMINISM = NONE, RUN, SIZE, LAYOUT = "none", "run", "size", "layout"
 #: What makes progress on nonblocking and persistent collectives: a thread too, or calls alone.
 PROGRESS = THREAD, CALLS = "thread", "calls"
+#: How calls are compared between ranks: not at all, by what is sent anyway, or before they start.
+CONTRACT = OFF, TAGS, ALWAYS = "off", "tags", "always"
 #: What runs plans: machine code where it was built, or the interpreter.
 EXECUTORS = COMPILED, INTERPRETED = "compiled", "python"
 
@@ -51,6 +53,7 @@ class Config(NamedTuple):
     network: str = ""
     trace: str = ""
     executor: str = ""
+    contract: str = TAGS
 
 
 class Setting(NamedTuple):
@@ -146,6 +149,12 @@ def _executor(text: str) -> str:
     return text
 
 
+def _contract(text: str) -> str:
+    if text not in CONTRACT:
+        raise ValueError(f"none of {', '.join(CONTRACT)}")
+    return text
+
+
 def _levels(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     unknown = [name for name in names if name not in LEVELS]
@@ -217,6 +226,10 @@ SETTINGS: dict[str, Setting] = {
         "executor", _executor,
         "what runs small collectives inside a node: 'compiled', or 'python', its reference; "
         "default 'compiled' where it was built"),
+    "HPCCOLL_CONTRACT": Setting(
+        "contract", _contract,
+        "how calls are compared between ranks: 'tags' by marks on the messages that they send "
+        "anyway, 'always' by an exchange before each call, 'off' not at all; default 'tags'"),
 }
 
 

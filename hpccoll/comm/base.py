@@ -25,6 +25,7 @@ from hpccoll.comm.methods import Method
 from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.guard.guard import Guard
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
@@ -76,8 +77,8 @@ class Base(MPI.Intracomm):
                     wait = advance(actions)
                     if wait is not None:
                         finish_prepared(execution, wait, actions, context.bounds)
-                except BaseException:
-                    context.abandon(execution)
+                except BaseException as error:
+                    context.abandon(execution, error)
                     raise
                 return None
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
@@ -119,8 +120,8 @@ class Base(MPI.Intracomm):
             return False
         try:
             run_prepared(execution, context.bounds)
-        except BaseException:
-            context.abandon(execution)
+        except BaseException as error:
+            context.abandon(execution, error)
             raise
         return True
 
@@ -144,7 +145,7 @@ class Base(MPI.Intracomm):
             HpccollError: an argument is wrong, or only the MPI library can serve the call and a
                 promise excludes that.
         """
-        self._check_alive()
+        self._check_usable()
         try:
             return method.resolve(self.Get_size(), self.Get_rank(), *args)
         except NativeOnly:
@@ -188,7 +189,7 @@ class Base(MPI.Intracomm):
 
         Collective, so it comes before anything that only some ranks find wrong.
         """
-        lifetime = self._check_alive()
+        lifetime = self._check_usable()
         if lifetime.tuned is None and self.Get_size() > 1:
             lifetime.tuned = load(self, self._config.tuning, self._private, self._probe)
         return lifetime.tuned
@@ -210,7 +211,11 @@ class Base(MPI.Intracomm):
     def _private(self) -> Context:
         """This communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
-            self._context = context_of(self, self._config, self._layout)
+            context = context_of(self, self._config, self._layout)
+            if context.guard is None:
+                guard = context.guard = context.service(Guard)
+                guard.told = self._check_alive().end
+            self._context = context
         return self._context
 
     def _check_alive(self) -> Lifetime:
@@ -222,6 +227,17 @@ class Base(MPI.Intracomm):
         if lifetime is None or lifetime.freed:
             raise DeadCommunicatorError("the communicator is null or was freed; "
                                         "make a new hpccoll.Comm")
+        return lifetime
+
+    def _check_usable(self) -> Lifetime:
+        """The communicator's lifetime; raises unless a collective can run on it.
+
+        Raises:
+            CommunicatorError: it is null or freed, or an earlier call failed.
+        """
+        lifetime = self._check_alive()
+        if lifetime.refuse is not None:
+            lifetime.refuse()
         return lifetime
 
     def forget_calls(self) -> None:

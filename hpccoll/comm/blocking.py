@@ -227,8 +227,8 @@ class Blocking(Base):
         execution = prepare(context, call, plan, repeated=known)
         try:
             drive(execution, context.bounds)
-        except BaseException:
-            context.abandon(execution)
+        except BaseException as error:
+            context.abandon(execution, error)
             raise
         if known and execution.repeated:
             context.prepared.keep(location, execution)

@@ -147,7 +147,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             ArgumentError: a negative or malformed shape.
             ArgumentTypeError: elements that are Python objects.
         """
-        self._check_alive()
+        self._check_usable()
         dtype, count = element_count(shape, dtype)
         node = self._private().node
         if node is None or not node.local:

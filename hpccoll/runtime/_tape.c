@@ -37,7 +37,10 @@ enum { IN, OUT, SCRATCH, CELL, BASES };
 /* The words of a channel; the same numbers as in channels.py, which the tape's maker compares. */
 #define PLACES 4
 #define SIZE_BITS 24
-#define LARGEST (((int64_t)1 << SIZE_BITS) - 2)
+/* Sizes, and what is mixed into them, leave the uppermost of their bits free. */
+#define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
+/* The words of a rank's log of calls, as in log.py: their number, and the stamps of the last ones. */
+enum { NUMBER = 16, STAMPS = 32, REMEMBERED = 64 };
 /* What running comes to. */
 enum { DONE, WAITING, ELSEWHERE };
 /* Looks at a word before the interpreter is let go, where every rank has a processor: 1-2 us. */
@@ -98,6 +101,9 @@ typedef struct {
     Py_ssize_t kernel_count;
     char *scratch;
     int spins;
+    int64_t stamp;  /* of the call that it serves; what stands in a word beside a message's number */
+    Word *log;      /* where calls are noted, NULL for those that are not; .. */
+    Word *alarm;    /* .. and where somebody says that he has given up */
     PyObject *memory, *owners, *waiter;
 } Tape;
 
@@ -124,7 +130,7 @@ static inline int put(const Tape *tape, const State *state, const int64_t *step,
     if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
         return 0;
     memcpy(channel->cells + place * channel->cell_bytes, place_of(state, step[3]), (size_t)step[4]);
-    atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[4],
+    atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[5],
                           memory_order_release);
     return 1;
 }
@@ -149,7 +155,7 @@ static inline int look(const Tape *tape, State *state, const int64_t *step)
     int64_t number = channel->counters->received + 1;
     int64_t word = atomic_load_explicit(&channel->line[number & (PLACES - 1)],
                                         memory_order_acquire);
-    if (word == (number << SIZE_BITS | step[4]))
+    if (word == (number << SIZE_BITS | step[5]))
         return DONE;
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
@@ -401,14 +407,14 @@ static int read_kernels(Tape *self, PyObject *kernels)
 static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "sizes", "channels", "kernels", "scratch", "owners", "waiter",
-                            "yields", NULL};
+                            "yields", "stamp", "log", "alarm", NULL};
     Py_buffer code, scratch;
-    long long in, out;
+    long long in, out, stamp = 0, log = 0, alarm = 0;
     PyObject *channels, *kernels, *memory, *owners, *waiter;
     int yields;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!O!OOOp", names, &code, &in, &out,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!O!OOOp|LLL", names, &code, &in, &out,
                                      &PyTuple_Type, &channels, &PyTuple_Type, &kernels, &memory,
-                                     &owners, &waiter, &yields))
+                                     &owners, &waiter, &yields, &stamp, &log, &alarm))
         return NULL;
     Tape *self = (Tape *)type->tp_alloc(type, 0);
     if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
@@ -421,6 +427,9 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->owners = PyTuple_Pack(2, owners, channels);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
+    self->stamp = stamp;
+    self->log = (Word *)(intptr_t)log;
+    self->alarm = (Word *)(intptr_t)alarm;
     self->length = code.len / (WIDTH * (Py_ssize_t)sizeof(int64_t));
     self->code = PyMem_Malloc(code.len + 1);
     if (self->owners == NULL || self->code == NULL || read_channels(self, channels) < 0
@@ -432,6 +441,9 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_Format(PyExc_ValueError, "the tape has %s", problem);
         goto failed;
     }
+    for (int64_t *step = self->code; step[0] != END; step += WIDTH)
+        if (step[0] == SEND || step[0] == TAKE)  /* what its word says beside the number */
+            step[5] = step[4] ^ (stamp & LARGEST);
     PyBuffer_Release(&code);
     return (PyObject *)self;
 failed:
@@ -474,20 +486,33 @@ static Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 
 #define FEW 8
 
+/* Note a call in this rank's log, for others to see; tell whether nobody has given up. */
+static inline int opened(const Tape *tape)
+{
+    Word *log = tape->log;
+    if (log != NULL) {
+        int64_t number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
+        atomic_store_explicit(&log[STAMPS + (number & (REMEMBERED - 1))], tape->stamp,
+                              memory_order_relaxed);
+        atomic_store_explicit(&log[NUMBER], number, memory_order_release);
+    }
+    return tape->alarm == NULL || !atomic_load_explicit(tape->alarm, memory_order_acquire);
+}
+
 /* Run a tape to its end; what waits long is left to Python, which may raise an error. */
 static int play(Tape *tape, char *in, char *out, PyObject *buffers)
 {
     Unsent few[FEW];
     State state = {{in, out, tape->scratch, NULL}, 0, 0, few};
     Run *under_way = NULL;
-    int found = WAITING;
+    int found = WAITING, here = opened(tape) && tape->sends <= FEW;
     Py_INCREF(tape);
-    if (tape->sends <= FEW)
+    if (here)
         found = run(tape, &state, PATIENCE);
     if (found != DONE) {
         under_way = new_run(tape, in, out, buffers);
         if (under_way != NULL) {
-            if (tape->sends <= FEW) {
+            if (here) {
                 Unsent *own = under_way->state.unsent;
                 memcpy(own, few, state.unsent_count * sizeof(Unsent));
                 under_way->state = state;
@@ -1169,7 +1194,8 @@ PyMODINIT_FUNC PyInit__tape(void)
         {"Recognised", &RecognisedType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
-        {"OFFSET_BITS", OFFSET_BITS}, {"DONE", DONE}, {"WAITING", WAITING},
+        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"STAMPS", STAMPS},
+        {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || calls_name == NULL)
         return NULL;

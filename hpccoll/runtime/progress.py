@@ -132,6 +132,8 @@ class Operation(Underway):
             self._complete(error)
             self.quiet = True
             self.token.Wait()
+            if self.error is not None and self.error is not error:
+                raise self.error from error
             raise
         if execution.done:
             self._complete()
@@ -172,10 +174,12 @@ class Operation(Underway):
             self.lock.release()
 
     def _complete(self, error: BaseException | None = None) -> None:
-        self.error, self.over = error, True
         if error is not None and self.execution is not None:
             # Its messages may still be in flight.
             self.context.abandoned.append(self.execution)
+            error = self.context.fail(error, self.execution.title, self.execution.plan,
+                                      self.execution.tag)
+        self.error, self.over = error, True
         PROGRESS.remove(self)
         self.token.Complete()
 
@@ -230,6 +234,8 @@ class PersistentOperation(Underway):
             token, self.quiet = self.token, True
             self._complete(error)
             token.Wait()
+            if self.error is not None and self.error is not error:
+                raise self.error from error
             raise
         PROGRESS.operations.append(self)
         if PROGRESS.lazy and self.threaded:
@@ -275,9 +281,10 @@ class PersistentOperation(Underway):
 
     def _complete(self, error: BaseException | None = None) -> None:
         token, self.token = self.token, None
-        self.error = error
         if error is not None:
             self.context.abandoned.append(self.run)
+            error = self.context.fail(error, self.run.title, self.run.plan, self.run.tag)
+        self.error = error
         self._leave()
         if token is not None:
             token.Complete()

@@ -271,15 +271,18 @@ class ObjectExchange:
         for _ in range(self.tries):
             if test():
                 return
-        self.peer, config = peer, self.context.config
-        watch = Watch(self, config.timeout, config.report, self.context.limits.spins)
+        self.peer = peer
+        watch = Watch(self, *self.context.bounds, self.context.limits.spins)
         try:
             while not test():
                 watch.idle()
-        except BaseException:
+        except BaseException as error:
             # The message may still come: its memory, which these hold, must stay.
             self.abandoned.append((test, self.channels, self.pairs, self.arrays))
             self.channels, self.pairs, self.arrays = {}, {}, {}
+            verdict = self.context.fail(error, self.title, tag=TAG)
+            if verdict is not error:
+                raise verdict from error
             raise
 
     def pending(self) -> tuple[int, tuple[int, ...]]:

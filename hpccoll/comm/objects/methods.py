@@ -41,7 +41,7 @@ class Objects(Base):
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Send the root's object to every rank."""
-        self._check_alive()
+        self._check_usable()
         size = self.Get_size()
         if type(root) is not int or not 0 <= root < size:
             root = check_root(root, size)
@@ -94,7 +94,7 @@ class Objects(Base):
         Raises:
             ArgumentTypeError: the operator cannot be called.
         """
-        self._check_alive()
+        self._check_usable()
         if not callable(op):
             raise ArgumentTypeError("op", f"expected an MPI.Op or a function, got {op!r}")
         if self.Get_size() == 1:
