@@ -149,9 +149,11 @@ def _executor(text: str) -> str:
     return text
 
 
-def _contract(text: str) -> str:
+def check_contract(text: str) -> str:
+    """Return the text if it is one of :data:`CONTRACT`."""
     if text not in CONTRACT:
-        raise ValueError(f"none of {', '.join(CONTRACT)}")
+        raise ArgumentError("contract", f"{text!r} is unknown",
+                            f"choose from {', '.join(CONTRACT)}")
     return text
 
 
@@ -227,7 +229,7 @@ SETTINGS: dict[str, Setting] = {
         "what runs small collectives inside a node: 'compiled', or 'python', its reference; "
         "default 'compiled' where it was built"),
     "HPCCOLL_CONTRACT": Setting(
-        "contract", _contract,
+        "contract", check_contract,
         "how calls are compared between ranks: 'tags' by marks on the messages that they send "
         "anyway, 'always' by an exchange before each call, 'off' not at all; default 'tags'"),
 }

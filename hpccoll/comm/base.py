@@ -22,7 +22,7 @@ from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.comm.cache import IN_PLACE, CallCache, Location, Signature, address, plain, usable
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
-from hpccoll.config import Config
+from hpccoll.config import ALWAYS, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.guard.guard import Guard
@@ -30,6 +30,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, context_of
+from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.progress import can_progress
 from hpccoll.tune.choose import BLOCKING, Conditions, choose, decide
@@ -239,6 +240,17 @@ class Base(MPI.Intracomm):
         if lifetime.refuse is not None:
             lifetime.refuse()
         return lifetime
+
+    @property
+    def _always(self) -> bool:
+        """Tell whether every call is compared between the ranks before it starts."""
+        return self._config.contract == ALWAYS and self.Get_size() > 1
+
+    def _compare(self, description: Description) -> None:
+        """Raise a ``ContractError`` unless all ranks are about to make the same call."""
+        guard = self._private().guard
+        if guard is not None:
+            guard.compare(description)
 
     def forget_calls(self) -> None:
         """Forget all calls, so that the next one looks whether the communicator still lives."""

@@ -19,7 +19,7 @@ from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
 #: Seconds that a rank waits for the others to tell where they are, and between two looks.
-PATIENCE, PAUSE = 0.5, 5e-4
+PATIENCE, PAUSE = 0.25, 2e-4
 
 
 class SharedLogs:
@@ -35,9 +35,13 @@ class SharedLogs:
         self.logs, self.mine, self.rank, self.fence = logs, logs[rank], rank, fence
         self.others = [log for other, log in sorted(logs.items()) if other != rank]
 
-    def rung(self) -> bool:
-        """Tell whether a rank has given up."""
-        return bool(self.mine.words[ALARM])
+    def rung(self, in_turn: bool = False) -> bool:
+        """Tell whether a rank has given up; ``in_turn`` whether in a call that this one is at.
+
+        In an earlier one this rank can go on: the others have left it.
+        """
+        alarm = self.mine.words[ALARM]
+        return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
     def ring(self, story: Mapping[str, Any]) -> None:
         """Say what failed here, and tell the others."""
@@ -45,8 +49,8 @@ class SharedLogs:
         if self.fence is not None:
             self.fence()
         for log in self.logs.values():
-            if not log.words[ALARM]:
-                log.words[ALARM] = self.rank + 1
+            if not 0 < log.words[ALARM] <= story["number"] + 1:
+                log.words[ALARM] = story["number"] + 1
 
     def disagree(self) -> bool:
         """Tell whether another rank has made another call where this one made its last."""
@@ -78,14 +82,14 @@ class MessagedLogs:
         self.sent: list[MPI.Request] = []
         self.arrived: dict[int, Record] = {}
 
-    def rung(self) -> bool:
-        """Tell whether a rank has given up."""
+    def rung(self, in_turn: bool = False) -> bool:
+        """Tell whether a rank has given up, in whichever call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
     def ring(self, story: Mapping[str, Any]) -> None:
         """Say what failed here, and tell the others."""
         self.mine.tell(story)
-        self.mine.words[ALARM] = self.mine.words[ALARM] or self.rank + 1
+        self.mine.words[ALARM] = 1
         data = self.mine.record().packed()
         self.sent += [self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG)
                       for other in range(self.size) if other != self.rank]

@@ -1,5 +1,6 @@
 """What watches over the calls of a communicator: :class:`Guard`.
 
+    before a call    compare: at the highest level, have all ranks the same one?
     a plan is made   stamp: its messages carry it, so those of calls that disagree never pair up
     a call starts    opening: it is noted in this rank's log; refused where a rank has given up
     a rank waits     listen: has a rank given up, or is it in another call?
@@ -14,10 +15,11 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+import numpy
 from mpi4py import MPI
 
-from hpccoll.config import OFF
-from hpccoll.errors import BrokenCommunicatorError, ForeignMessage
+from hpccoll.config import ALWAYS, OFF
+from hpccoll.errors import MOST_NAMED, ArgumentError, BrokenCommunicatorError, ForeignMessage
 from hpccoll.guard.exchange import MessagedLogs, logs_of
 from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import judge, met
@@ -26,11 +28,28 @@ from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution, PreparedRun
 from hpccoll.runtime.log import ALARM, LAST, NUMBER, STAMPS
-from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.waiting import Awaited
+from hpccoll.runtime.waiting import Awaited, Meeting
+from hpccoll.transport.mpi import FIRST_TAG
+from hpccoll.transport.shm.channels import CHANNELS
+from hpccoll.transport.stamps import agree, split
 
 #: Looks at which the first message of a rank that is waited for must be of another call.
 CERTAIN = 3
+
+
+def _check_same(context: Context) -> None:
+    """Raise, on every rank, unless all compare calls in the same way.
+
+    Raises:
+        ArgumentError: says which ranks have which level.
+    """
+    levels: dict[str, list[int]] = {}
+    for rank, level in enumerate(context.comm.allgather(context.config.contract)):
+        levels.setdefault(level, []).append(rank)
+    if len(levels) > 1:
+        told = "; ".join(f"{level!r} on rank(s) {', '.join(map(str, ranks[:MOST_NAMED]))}"
+                         f"{' ...' * (len(ranks) > MOST_NAMED)}" for level, ranks in levels.items())
+        raise ArgumentError("HPCCOLL_CONTRACT", f"is {told}", "give all ranks the same")
 
 
 class Guard:
@@ -43,6 +62,8 @@ class Guard:
     def __init__(self, context: Context):
         self.context, self.rank = context, context.rank
         self.stamps = context.config.contract != OFF
+        self.always = context.config.contract == ALWAYS
+        _check_same(context)
         self.logs = logs_of(context)
         self.log = self.logs.mine.address if self.stamps else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
@@ -66,27 +87,53 @@ class Guard:
 
     def opening(self, stamp: int, tag: int) -> Action | None:
         """What is to be called when a plan starts: note it, hear whether a rank has given up."""
-        if not stamp:
+        if not stamp or self.context.size == 1:
             return None
-        if tag:
-            return self.heard, ()  # ranks may start these in any order: no log has them
-        words, asks, heard = self.logs.mine.words, isinstance(self.logs, MessagedLogs), self.heard
+        if tag or self.always:
+            # Ranks may start requests in any order: no log has them. Or it was noted before.
+            return self.heard, ()
+        return self._noting(stamp), ()
+
+    def _noting(self, stamp: int) -> Callable[[], None]:
+        """Notes a call in the log, and hears whether a rank has given up."""
+        words, asks = self.logs.mine.words, isinstance(self.logs, MessagedLogs)
 
         def note() -> None:
             number = words[NUMBER] + 1
             words[STAMPS + (number & LAST)] = stamp
             words[NUMBER] = number
             if asks or words[ALARM]:
-                heard()
-        return note, ()
+                self.heard(True)
+        return note
 
-    def heard(self) -> None:
-        """Raise if a rank has given up.
+    def compare(self, description: Description) -> None:
+        """Raise unless all ranks are about to make the same call; collective.
+
+        Raises:
+            ContractError: they are not.
+            CollectiveTimeout: some make none.
+        """
+        comm, stamp = self.context.comm, self.stamp(description)
+        title = f"comparison before {description.collective}"
+        try:
+            self._noting(stamp)()
+            mine, found = numpy.array([stamp]), numpy.zeros(self.context.size, "q")
+            Meeting(comm, title).wait(comm.Iallgather(mine, found), *self.context.bounds)
+            if not all(agree(stamp, int(other)) for other in found):
+                raise ForeignMessage(-1, self.rank)
+        except BaseException as error:
+            verdict = self.fail(error, title, description, 0)
+            if verdict is not error:
+                raise verdict from error
+            raise
+
+    def heard(self, in_turn: bool = False) -> None:
+        """Raise if a rank has given up; ``in_turn`` if in a call that this one has come to.
 
         Raises:
             BrokenCommunicatorError: one has.
         """
-        if self.logs.rung():
+        if self.logs.rung(in_turn):
             raise self.failure or BrokenCommunicatorError("another rank has given up")
 
     def listen(self, awaited: Awaited) -> None:
@@ -96,7 +143,8 @@ class Guard:
             BrokenCommunicatorError: a rank has given up.
             ForeignMessage: a rank is in another call.
         """
-        self.heard()
+        tag = split(getattr(awaited, "tag", FIRST_TAG))[0]
+        self.heard(in_turn=tag < CHANNELS)
         if self.logs.disagree():
             raise ForeignMessage(-1, self.rank)
         if isinstance(self.logs, MessagedLogs) and isinstance(awaited, (Execution, PreparedRun)):
@@ -120,14 +168,14 @@ class Guard:
                         raise ForeignMessage(peer, self.rank)
 
     # -- when a call has failed ---------------------------------------------------------------
-    def fail(self, error: BaseException, title: str, plan: Plan | None, tag: int
+    def fail(self, error: BaseException, title: str, description: Description | None, tag: int
              ) -> BaseException:
         """Take note that a call failed here; return what the caller is to get.
 
         Args:
             error: how it failed.
             title: what it was.
-            plan: what ran, where it was a plan.
+            description: of the call, where there is one.
             tag: of its messages; 0 for blocking calls.
         """
         with self.lock:
@@ -135,11 +183,10 @@ class Guard:
                 return error if self.failure is error else self._again()
             interrupted = not isinstance(error, Exception)
             number = 0 if tag else self.logs.mine.words[NUMBER]
-            described = plan.description if plan is not None else None
             self.logs.ring({
                 "number": number, "tag": tag, "title": title, "site": call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": f"{type(error).__name__}: {error}",
-                "fields": described, "heard": isinstance(error, BrokenCommunicatorError)})
+                "fields": description, "heard": isinstance(error, BrokenCommunicatorError)})
             verdict = error
             if not interrupted:
                 records = self.logs.records()

@@ -103,7 +103,7 @@ typedef struct {
     int spins;
     int64_t stamp;  /* of the call that it serves; what stands in a word beside a message's number */
     Word *log;      /* where calls are noted, NULL for those that are not; .. */
-    Word *alarm;    /* .. and where somebody says that he has given up */
+    Word *alarm;    /* .. and the number, and one more, of that in which somebody has given up */
     PyObject *memory, *owners, *waiter;
 } Tape;
 
@@ -486,17 +486,21 @@ static Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 
 #define FEW 8
 
-/* Note a call in this rank's log, for others to see; tell whether nobody has given up. */
+/* Note a call in this rank's log, for others to see; tell whether nobody has given up by now. */
 static inline int opened(const Tape *tape)
 {
     Word *log = tape->log;
+    int64_t number = INT64_MAX;
     if (log != NULL) {
-        int64_t number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
+        number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
         atomic_store_explicit(&log[STAMPS + (number & (REMEMBERED - 1))], tape->stamp,
                               memory_order_relaxed);
         atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     }
-    return tape->alarm == NULL || !atomic_load_explicit(tape->alarm, memory_order_acquire);
+    if (tape->alarm == NULL)
+        return 1;
+    int64_t alarm = atomic_load_explicit(tape->alarm, memory_order_acquire);
+    return !alarm || number < alarm - 1;
 }
 
 /* Run a tape to its end; what waits long is left to Python, which may raise an error. */

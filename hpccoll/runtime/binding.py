@@ -87,6 +87,8 @@ class Binder:
         segment = self.plan.segments[number]
         view = self._view(segment, slot)
         program = segment.program
+        if self.opening is not None and not number and not program.phases:
+            yield BoundPhase(0, [self.opening], None, None)
         for index, phase in enumerate(program.phases):
             chained = slot if self.memory.accumulator and index in program.single_block else None
             uses, after = self._uses(phase, program.landing, view, chained)

@@ -333,6 +333,11 @@ class Attendant:
         """The rank it runs on."""
         return self.of.endpoint.rank
 
+    @property
+    def tag(self) -> int:
+        """The first of its tags, with its stamp."""
+        return self.of.tag
+
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
         number = self.of.code.phase(self.run.at)

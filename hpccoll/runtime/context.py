@@ -76,9 +76,12 @@ class Guarding(Protocol):
     def heard(self) -> None:
         """Raise an error if another rank has given up."""
 
-    def fail(self, error: BaseException, title: str, plan: Plan | None, tag: int
+    def fail(self, error: BaseException, title: str, description: Description | None, tag: int
              ) -> BaseException:
         """Take note that a call failed here; return what the caller is to get."""
+
+    def compare(self, description: Description) -> None:
+        """Raise an error unless all ranks are about to make the same call; collective."""
 
 
 class Service(Protocol):
@@ -215,7 +218,7 @@ class Context:
         """Take note that a call failed here, with the tag it had; return what is to be raised."""
         if self.guard is None:
             return error
-        return self.guard.fail(error, title, plan, split(tag)[0])
+        return self.guard.fail(error, title, plan.description if plan else None, split(tag)[0])
 
     def free(self) -> None:
         """Free the duplicate and everything prepared on it."""

@@ -14,6 +14,7 @@ import numpy
 
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import facts_of
+from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.transport.stamps import KIND, KIND_SHIFT, STAMP_BITS
 
@@ -74,6 +75,13 @@ def _name(dtype: numpy.dtype) -> str:
         f"{dtype.kind}{dtype.itemsize}")
 
 
+def describe_native(call: Call | None, method: str) -> Description:
+    """Describe a call for the MPI library; one that only it understands, by its name alone."""
+    if call is None:
+        return Description(method, algorithm="native")
+    return _description(call, "native", "", COLLECTIVES[call.collective].rooted)
+
+
 def describe(call: Call, schedule: Schedule, segment_bytes: int) -> Description:
     """Describe a call.
 
@@ -82,15 +90,18 @@ def describe(call: Call, schedule: Schedule, segment_bytes: int) -> Description:
         schedule: what was chosen for it.
         segment_bytes: asked for by the user; 0 where the machine's limits decide.
     """
+    words = [schedule.algorithm, *(f"{name}={value}" for name, value in schedule.params)]
+    words += [f"in segments of {segment_bytes} bytes"] if segment_bytes else []
+    return _description(call, " ".join(words)[:MOST_LETTERS],
+                        str(schedule.topology or "")[:MOST_LETTERS], schedule.collective.rooted)
+
+
+def _description(call: Call, algorithm: str, layout: str, rooted: bool) -> Description:
     facts = facts_of(call)
     # A rank that has learnt the counts of the root does not know more than one that need not.
     known = facts.nbytes and not facts.counts_at_root
     count = f"{facts.nbytes} bytes" if known else ""
     if facts.reduces and facts.nbytes is not None:
         count = str(facts.nbytes // facts.itemsize)
-    words = [schedule.algorithm, *(f"{name}={value}" for name, value in schedule.params)]
-    words += [f"in segments of {segment_bytes} bytes"] if segment_bytes else []
-    return Description(
-        call.name, count, element_of(call), facts.operator,
-        str(call.root) if schedule.collective.rooted else "", " ".join(words)[:MOST_LETTERS],
-        str(schedule.topology or "")[:MOST_LETTERS])
+    return Description(call.name, count, element_of(call), facts.operator,
+                       str(call.root) if rooted else "", algorithm, layout)

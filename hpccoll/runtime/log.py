@@ -20,8 +20,9 @@ import numpy
 
 from hpccoll.runtime.description import Description
 
-#: Words of a log: who has given up (its rank and one more), the story's length, the number of the
-#: last call, and where the stamps of the last calls are; the last three as in ``_tape.c``.
+#: Words of a log: the number, and one more, of the call in which somebody gave up, 1 where it has
+#: no number; the story's length; the number of the last call; and where the stamps of the last
+#: calls are. All but the story's are known to ``_tape.c``.
 ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
 #: Calls that are remembered; a power of two. While one is written, the oldest is uncertain.
 REMEMBERED = 64

@@ -32,6 +32,7 @@ from hpccoll.comm.objects.wire import (
     memory_for,
 )
 from hpccoll.errors import ArgumentTypeError
+from hpccoll.runtime.description import Description
 
 
 class Objects(Base):
@@ -45,6 +46,8 @@ class Objects(Base):
         size = self.Get_size()
         if type(root) is not int or not 0 <= root < size:
             root = check_root(root, size)
+        if self._always:
+            self._compare(Description("bcast of objects", root=str(root)))
         return self._share(obj, root, False) if size > 1 else super().bcast(obj, root)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
@@ -99,6 +102,8 @@ class Objects(Base):
             raise ArgumentTypeError("op", f"expected an MPI.Op or a function, got {op!r}")
         if self.Get_size() == 1:
             return None
+        if self._always:
+            self._compare(Description(f"{name} of objects"))
         exchange = self._private().service(ObjectExchange)
         exchange.title, exchange.error = f"{name} of objects", None
         return exchange
