@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hpccoll.errors import HpccollError
 
 
-class Group(NamedTuple):
+class Party(NamedTuple):
     """Ranks that made the same call.
 
     Attributes:
@@ -44,7 +44,7 @@ class ContractError(HpccollError, RuntimeError):
         absent: ranks of whose call nothing is known.
     """
 
-    def __init__(self, call: str, groups: Sequence[Group], absent: tuple[int, ...] = ()):
+    def __init__(self, call: str, groups: Sequence[Party], absent: tuple[int, ...] = ()):
         self.groups = tuple(sorted(groups, key=lambda group: (-len(group.ranks), group.ranks)))
         first, second = self.groups[:2]
         unknown = not all(group.fields for group in self.groups)

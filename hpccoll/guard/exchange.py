@@ -14,7 +14,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.runtime.context import ALARM_TAG, Context
-from hpccoll.runtime.log import ALARM, LOG_BYTES, NUMBER, STORY, Log, Record
+from hpccoll.runtime.log import ALARM, LOG_BYTES, NUMBER, STORY, Log, LogRecord
 from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
@@ -61,7 +61,7 @@ class SharedLogs:
         return any(found and not agree(found, stamp)
                    for found in (log.stamp(number) for log in self.others))
 
-    def records(self) -> dict[int, Record]:
+    def records(self) -> dict[int, LogRecord]:
         """What all ranks say, once all have told where they are, or patience is at its end."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and not all(log.words[STORY] for log in self.others):
@@ -80,7 +80,7 @@ class MessagedLogs:
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
         self.mine = Log(numpy.zeros(LOG_BYTES, "u1"))
         self.sent: list[MPI.Request] = []
-        self.arrived: dict[int, Record] = {}
+        self.arrived: dict[int, LogRecord] = {}
 
     def rung(self, in_turn: bool = False) -> bool:
         """Tell whether a rank has given up, in whichever call."""
@@ -98,7 +98,7 @@ class MessagedLogs:
         """Nothing is known of ranks that have not failed."""
         return False
 
-    def records(self) -> dict[int, Record]:
+    def records(self) -> dict[int, LogRecord]:
         """What all ranks say that have given up, waited for as above."""
         end, status = time.monotonic() + PATIENCE, MPI.Status()
         while time.monotonic() < end and len(self.arrived) < self.size - 1:
@@ -107,7 +107,7 @@ class MessagedLogs:
                 continue
             data, source = bytearray(status.Get_count(MPI.BYTE)), status.Get_source()
             self.comm.Recv([data, MPI.BYTE], source, ALARM_TAG)
-            self.arrived[source] = Record.unpacked(bytes(data))
+            self.arrived[source] = LogRecord.unpacked(bytes(data))
         return {self.rank: self.mine.record(), **self.arrived}
 
 

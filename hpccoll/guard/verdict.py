@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hpccoll.errors.contract import ContractError, Group
+from hpccoll.errors.contract import ContractError, Party
 from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import Record
+from hpccoll.runtime.log import LogRecord
 from hpccoll.transport.stamps import KIND
 
 
-def judge(records: Mapping[int, Record], size: int) -> ContractError | None:
+def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     """Find the first call that ranks disagree about.
 
     Args:
@@ -27,17 +27,17 @@ def judge(records: Mapping[int, Record], size: int) -> ContractError | None:
         ranks_of = groups(stamps)
         if len(ranks_of) > 1:
             return ContractError(f"blocking call {number}", [
-                Group(tuple(ranks), _fields(records, stamps, ranks), _sites(records, ranks, number))
+                Party(tuple(ranks), _fields(records, stamps, ranks), _sites(records, ranks, number))
                 for ranks in ranks_of], _absent(size, stamps))
     return _by_stories(records, size)
 
 
-def met(record: Record, rank: int, peer: int, size: int) -> ContractError:
+def met(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
     """What is known where a rank got a message of another call, and its sender tells nothing."""
     stamp = record.stamps.get(record.number, 0)
     mine = _fields({rank: record}, {rank: stamp}, [rank])
-    here = Group((rank,), mine, _sites({rank: record}, [rank], record.number))
-    return ContractError(f"blocking call {record.number}", [here, Group((peer,), {}, ())],
+    here = Party((rank,), mine, _sites({rank: record}, [rank], record.number))
+    return ContractError(f"blocking call {record.number}", [here, Party((peer,), {}, ())],
                          _absent(size, (rank, peer)))
 
 
@@ -60,7 +60,7 @@ def groups(stamps: Mapping[int, int]) -> list[list[int]]:
     return sorted(found.values())
 
 
-def _fields(records: Mapping[int, Record], stamps: Mapping[int, int], ranks: Iterable[int]
+def _fields(records: Mapping[int, LogRecord], stamps: Mapping[int, int], ranks: Iterable[int]
             ) -> Mapping[str, str]:
     """What the ranks of a group called."""
     known = [found for rank in ranks if (found := records[rank].descriptions.get(stamps[rank]))]
@@ -68,7 +68,7 @@ def _fields(records: Mapping[int, Record], stamps: Mapping[int, int], ranks: Ite
     return known[0]._asdict() if known else {}
 
 
-def _sites(records: Mapping[int, Record], ranks: Iterable[int], number: int) -> tuple[str, ...]:
+def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int) -> tuple[str, ...]:
     """Where the ranks of a group made a call, as far as they have told."""
     stories = [records[rank].story for rank in ranks]
     return tuple(sorted({story["site"] for story in stories
@@ -79,7 +79,7 @@ def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(range(size)) - set(known)))
 
 
-def _by_stories(records: Mapping[int, Record], size: int) -> ContractError | None:
+def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
     """The same for nonblocking and persistent calls, which no log has: by what failed."""
     stories = {rank: record.story for rank, record in records.items()
                if record.story and record.story["tag"] and record.story["fields"]}
@@ -89,7 +89,7 @@ def _by_stories(records: Mapping[int, Record], size: int) -> ContractError | Non
                            for rank, story in told.items()})
         if len(ranks_of) > 1:
             return ContractError("a nonblocking or persistent call", [
-                Group(tuple(ranks), Description(*told[ranks[0]]["fields"])._asdict(),
+                Party(tuple(ranks), Description(*told[ranks[0]]["fields"])._asdict(),
                       tuple(sorted({told[rank]["site"] for rank in ranks if told[rank]["site"]})))
                 for ranks in ranks_of], _absent(size, told))
     return None

@@ -33,7 +33,7 @@ TEXT_BYTES = 256
 MOST_TEXTS = (LOG_BYTES - TEXTS_START) // TEXT_BYTES
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """What a log says.
 
     Attributes:
@@ -56,7 +56,7 @@ class Record(NamedTuple):
                             if stamp in used], self.story]).encode()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Record:
+    def unpacked(cls, data: bytes) -> LogRecord:
         """A record that was :meth:`packed`."""
         number, stamps, descriptions, story = json.loads(data)
         return cls(number, dict(stamps),
@@ -114,7 +114,7 @@ class Log:
         stamp = words[STAMPS + (number & LAST)]
         return stamp if words[NUMBER] < number + LAST else 0
 
-    def record(self) -> Record:
+    def record(self) -> LogRecord:
         """What the log says now; its rank may be writing."""
         number = self.words[NUMBER]
         found = {one: self.stamp(one) for one in range(max(number - LAST, 0) + 1, number + 1)}
@@ -124,5 +124,5 @@ class Log:
             text = bytes(self.memory[start + 8:start + TEXT_BYTES]).rstrip(b"\0")
             if stamp and text and self.words[start // 8] == stamp:
                 descriptions[stamp] = Description(*json.loads(text))
-        return Record(number, {one: stamp for one, stamp in found.items() if stamp}, descriptions,
-                      self.story())
+        return LogRecord(number, {one: stamp for one, stamp in found.items() if stamp},
+                         descriptions, self.story())

@@ -6,7 +6,7 @@ import pytest
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.verdict import groups, judge, met
 from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log, Record
+from hpccoll.runtime.log import LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log, LogRecord
 
 SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
 ODD = {"collective": SUM._replace(collective="scan"), "count": SUM._replace(count="99"),
@@ -28,7 +28,7 @@ def record(calls, story=None, first=1):
         log.tell({"number": log.words[NUMBER], "tag": 0, "title": "t", "site": "", "when": "",
                   "reason": "", "fields": None, "heard": False, **story})
     made = log.record()
-    return Record.unpacked(made.packed()) if len(calls) % 2 else made  # both ways say the same
+    return LogRecord.unpacked(made.packed()) if len(calls) % 2 else made  # both ways say the same
 
 
 @pytest.mark.parametrize("size", range(3, 9))
