@@ -61,6 +61,17 @@ class SharedLogs:
         return any(found and not agree(found, stamp)
                    for found in (log.stamp(number) for log in self.others))
 
+    def comparison(self, stamp: int) -> Callable[[], bool | None]:
+        """Tells, once all ranks have noted the call that this one has, whether it is the same."""
+        number, words = self.mine.words[NUMBER], [log.words for log in self.others]
+
+        def met() -> bool | None:
+            for others in words:
+                if others[NUMBER] < number:
+                    return None
+            return not self.disagree()
+        return met
+
     def records(self) -> dict[int, LogRecord]:
         """What all ranks say, once all have told where they are, or patience is at its end."""
         end = time.monotonic() + PATIENCE
@@ -97,6 +108,13 @@ class MessagedLogs:
     def disagree(self) -> bool:
         """Nothing is known of ranks that have not failed."""
         return False
+
+    def comparison(self, stamp: int) -> Callable[[], bool | None]:
+        """Tells, once all ranks have begun it, whether their stamps are the same."""
+        mine, found = numpy.array([stamp]), numpy.zeros(self.size, "q")
+        request = self.comm.Iallgather(mine, found)
+        return lambda: (all(agree(stamp, int(other)) for other in found) if request.Test()
+                        else None)
 
     def records(self) -> dict[int, LogRecord]:
         """What all ranks say that have given up, waited for as above."""

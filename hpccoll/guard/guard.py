@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-import numpy
 from mpi4py import MPI
 
 from hpccoll.config import ALWAYS, OFF
@@ -28,10 +27,10 @@ from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution, PreparedRun
 from hpccoll.runtime.log import ALARM, LAST, NUMBER, STAMPS
-from hpccoll.runtime.waiting import Awaited, Meeting
+from hpccoll.runtime.waiting import Awaited, Meeting, Watch
 from hpccoll.transport.mpi import FIRST_TAG
 from hpccoll.transport.shm.channels import CHANNELS
-from hpccoll.transport.stamps import agree, split
+from hpccoll.transport.stamps import split
 
 #: Looks at which the first message of a rank that is waited for must be of another call.
 CERTAIN = 3
@@ -71,6 +70,8 @@ class Guard:
         self.failure: BrokenCommunicatorError | None = None
         self.told: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
+        #: Tags whose messages all go through shared memory, where the logs do.
+        self.channels = context.node.tags if context.node is not None else {}
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen)
         context.remote.heard = self.heard
         if context.endpoint is not context.remote:
@@ -117,9 +118,11 @@ class Guard:
         title = f"comparison before {description.collective}"
         try:
             self._noting(stamp)()
-            mine, found = numpy.array([stamp]), numpy.zeros(self.context.size, "q")
-            Meeting(comm, title).wait(comm.Iallgather(mine, found), *self.context.bounds)
-            if not all(agree(stamp, int(other)) for other in found):
+            met = self.logs.comparison(stamp)
+            watch = Watch(Meeting(comm, title), *self.context.bounds, self.context.limits.spins)
+            while (same := met()) is None:
+                watch.idle()
+            if not same:
                 raise ForeignMessage(-1, self.rank)
         except BaseException as error:
             verdict = self.fail(error, title, description, 0)
@@ -147,7 +150,8 @@ class Guard:
         self.heard(in_turn=tag < CHANNELS)
         if self.logs.disagree():
             raise ForeignMessage(-1, self.rank)
-        if isinstance(self.logs, MessagedLogs) and isinstance(awaited, (Execution, PreparedRun)):
+        if isinstance(awaited, (Execution, PreparedRun)) and (
+                isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun) -> None:

@@ -8,6 +8,7 @@ may differ.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy
@@ -53,12 +54,17 @@ class Description(NamedTuple):
         >>> Description("bcast").stamp() == Description("bcast", root="1").stamp()
         False
         """
-        # What only moves may be known as bytes on some ranks: its type is no part of the hash.
-        told = self if self.operator else self._replace(dtype="")
-        text = "\\0".join(told).encode()
-        bits = int.from_bytes(hashlib.blake2b(text, digest_size=STAMP_BITS // 8).digest(), "little")
-        kind = 0 if self.operator else KINDS.get(self.dtype, 0)
-        return bits & ~KIND | kind << KIND_SHIFT | 1 << STAMP_BITS - 1
+        return _stamp(self)
+
+
+@lru_cache
+def _stamp(one: Description) -> int:
+    # What only moves may be known as bytes on some ranks: its type is no part of the hash.
+    told = one if one.operator else one._replace(dtype="")
+    text = "\0".join(told).encode()
+    bits = int.from_bytes(hashlib.blake2b(text, digest_size=STAMP_BITS // 8).digest(), "little")
+    kind = 0 if one.operator else KINDS.get(one.dtype, 0)
+    return bits & ~KIND | kind << KIND_SHIFT | 1 << STAMP_BITS - 1
 
 
 def element_of(call: Call) -> str:

@@ -62,8 +62,11 @@ class Tags:
     def foreign(self, found: int, tag: int) -> bool:
         """Tell whether a message that was found is of a tag's, but of another call's stamp."""
         wanted = self.of(tag)
-        return (found != wanted and found < self.half and wanted < self.half
-                and found % FIRST_TAG == wanted % FIRST_TAG)
+        if found == wanted or (found < self.half) != (wanted < self.half):
+            return False
+        if wanted < self.half:
+            return found % FIRST_TAG == wanted % FIRST_TAG
+        return (found - wanted) % self.turns == 0
 
 
 class MpiEndpoint:

@@ -191,10 +191,11 @@ def test_halves_blame_nobody(monkeypatch):
     lambda c, op: started(c.Allreduce_init(block(500), block(500), op)).Wait()],
     ids=["nonblocking", "persistent"])
 def test_requests(monkeypatch, begin):
-    comm = communicator(monkeypatch, "")
+    comm, start = communicator(monkeypatch, ""), time.monotonic()
     with comm.using(**WISHES), pytest.raises(ContractError, match="operator") as caught:
         begin(comm, MPI.MAX if RANK == 0 else MPI.SUM)
     assert caught.value.ranks == ((0,) if SIZE > 2 else ())
+    assert time.monotonic() - start < 10  # not only when the time is up
     end(comm)
 
 

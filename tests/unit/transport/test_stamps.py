@@ -36,6 +36,9 @@ def test_most_calls_that_disagree_have_tags_of_their_own():
     one, other = (stamped(1, stamp) for stamp in many[:2])
     assert tags.foreign(tags.of(one), other) and not tags.foreign(tags.of(one), one)
     assert not tags.foreign(tags.of(stamped(0, many[0])), other)
+    one, other, next_one = (stamped(tag, stamp) for tag, stamp in zip((24, 24, 32), many))
+    assert tags.foreign(tags.of(one), other) and not tags.foreign(tags.of(next_one), other)
+    assert not tags.foreign(tags.of(many[0] << 32), one)
 
 
 def test_a_mixed_size_is_never_what_says_elsewhere():
