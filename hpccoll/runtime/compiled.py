@@ -255,10 +255,13 @@ class TapedRun:
     def __init__(self, tape: Any, call: Call):
         self.run = tape.begin(*_memory(call), call)
         self.attendant = Attendant(tape.owners[0], self.run)
+        guard = self.attendant.of.context.guard
+        self.heard = guard.heard if guard is not None else None
 
     def start(self) -> None:
         """Post the first messages, and go on as far as that is possible now."""
-        self.attendant.listen()
+        if self.heard is not None:
+            self.heard()
         self.attendant.number = -1  # what was put aside in an earlier run
         self.run.restart()
         self.run.advance(0)
