@@ -10,9 +10,8 @@ reads it.
     comm training torch jax keras                    using it: hpccoll.Comm, and what stands on it
     tools cli                                        programs
 
-Of these ``guard`` (checks that may stop a call, and never change data) is still to be built; a new
-transport goes into ``transport``, an algorithm into ``algorithms``, a compressor into
-``training.compress``, a sub-command into ``cli``.
+A new transport goes into ``transport``, an algorithm into ``algorithms``, a check that may stop a
+call into ``guard``, a compressor into ``training.compress``, a sub-command into ``cli``.
 
 Importing this package starts neither MPI nor a GPU; ``hpccoll.Comm`` is loaded on first use.
 """

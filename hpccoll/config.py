@@ -27,6 +27,8 @@ OFF, ONLINE, PROBE = "off", "online", "probe"
 DETERMINISM = NONE, RUN, SIZE, LAYOUT = "none", "run", "size", "layout"
 #: What makes progress on nonblocking and persistent collectives: a thread too, or calls alone.
 PROGRESS = THREAD, CALLS = "thread", "calls"
+#: How calls are compared between ranks: not at all, by what is sent anyway, or before they start.
+CONTRACT = OFF, TAGS, ALWAYS = "off", "tags", "always"
 #: What runs plans: machine code where it was built, or the interpreter.
 EXECUTORS = COMPILED, INTERPRETED = "compiled", "python"
 
@@ -52,6 +54,7 @@ class Config(NamedTuple):
     trace: str = ""
     executor: str = ""
     huge_pages: bool = True
+    contract: str = TAGS
 
 
 class Setting(NamedTuple):
@@ -147,6 +150,14 @@ def _executor(text: str) -> str:
     return text
 
 
+def check_contract(text: str) -> str:
+    """Return the text if it is one of :data:`CONTRACT`."""
+    if text not in CONTRACT:
+        raise ArgumentError("contract", f"{text!r} is unknown",
+                            f"choose from {', '.join(CONTRACT)}")
+    return text
+
+
 def _levels(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     unknown = [name for name in names if name not in LEVELS]
@@ -222,6 +233,10 @@ SETTINGS: dict[str, Setting] = {
         "huge_pages", _yes_or_no,
         "'no' leaves large PyTorch tensors that are sent again and again where they are, instead "
         "of moving them to huge pages, from which other ranks read faster; default 'yes'"),
+    "HPCCOLL_CONTRACT": Setting(
+        "contract", check_contract,
+        "how calls are compared between ranks: 'tags' by marks on the messages that they send "
+        "anyway, 'always' by an exchange before each call, 'off' not at all; default 'tags'"),
 }
 
 

@@ -23,13 +23,15 @@ from hpccoll.comm.cache import IN_PLACE, CallCache, Location, Signature, address
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import note
-from hpccoll.config import Config
+from hpccoll.config import ALWAYS, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.guard.guard import Guard
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, context_of
+from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.progress import can_progress
 from hpccoll.tune.choose import Conditions, choose, decide
@@ -80,8 +82,8 @@ class Base(MPI.Intracomm):
                     wait = advance(actions)
                     if wait is not None:
                         finish_prepared(execution, wait, actions, context.bounds)
-                except BaseException:
-                    context.abandon(execution)
+                except BaseException as error:
+                    context.abandon(execution, error)
                     raise
                 return None
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
@@ -123,8 +125,8 @@ class Base(MPI.Intracomm):
             return False
         try:
             run_prepared(execution, context.bounds)
-        except BaseException:
-            context.abandon(execution)
+        except BaseException as error:
+            context.abandon(execution, error)
             raise
         return True
 
@@ -148,7 +150,7 @@ class Base(MPI.Intracomm):
             HpccollError: an argument is wrong, or only the MPI library can serve the call and a
                 promise excludes that.
         """
-        self._check_alive()
+        self._check_usable()
         try:
             return method.resolve(self.Get_size(), self.Get_rank(), *args)
         except NativeOnly:
@@ -197,7 +199,7 @@ class Base(MPI.Intracomm):
 
         Collective, so it comes before anything that only some ranks find wrong.
         """
-        lifetime = self._check_alive()
+        lifetime = self._check_usable()
         if lifetime.tuned is None and self.Get_size() > 1:
             lifetime.tuned = load(self, self._config.tuning, self._private, self._probe)
         return lifetime.tuned
@@ -219,7 +221,11 @@ class Base(MPI.Intracomm):
     def _private(self) -> Context:
         """This communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
-            self._context = context_of(self, self._config, self._layout)
+            context = context_of(self, self._config, self._layout)
+            if context.guard is None:
+                guard = context.guard = context.service(Guard)
+                guard.told = self._check_alive().end
+            self._context = context
         return self._context
 
     def _check_alive(self) -> Lifetime:
@@ -232,6 +238,28 @@ class Base(MPI.Intracomm):
             raise DeadCommunicatorError("the communicator is null or was freed; "
                                         "make a new hpccoll.Comm")
         return lifetime
+
+    def _check_usable(self) -> Lifetime:
+        """The communicator's lifetime; raises unless a collective can run on it.
+
+        Raises:
+            CommunicatorError: it is null or freed, or an earlier call failed.
+        """
+        lifetime = self._check_alive()
+        if lifetime.refuse is not None:
+            lifetime.refuse()
+        return lifetime
+
+    @property
+    def _always(self) -> bool:
+        """Tell whether every call is compared between the ranks before it starts."""
+        return self._config.contract == ALWAYS and self.Get_size() > 1
+
+    def _compare(self, description: Description) -> None:
+        """Raise a ``ContractError`` unless all ranks are about to make the same call."""
+        guard = self._private().guard
+        if guard is not None:
+            guard.compare(description)
 
     def forget_calls(self) -> None:
         """Forget all calls, so that the next one looks whether the communicator still lives."""

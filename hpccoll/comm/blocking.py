@@ -38,6 +38,7 @@ from hpccoll.comm.recognition import recognised
 from hpccoll.comm.small_calls import MAKERS
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import run_tape, tape_for
+from hpccoll.runtime.description import describe_native
 from hpccoll.runtime.executor import drive
 from hpccoll.runtime.planner import plan_for, prepare
 from hpccoll.tune.choose import native_below, trial_of
@@ -193,18 +194,22 @@ class Blocking(Base):
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose, and run the choice or the native method."""
         tuned = self._measurements()
-        call = self._resolve(method, args)
+        call, always = self._resolve(method, args), self._always
         if call is None:
+            if always:
+                self._compare(describe_native(None, method.name))
             _call_native(self, method, args)
             return
         facts, choice = self._choose(method, call)
+        if always:
+            self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
         trial = None
         if choice.trial is not None and tuned is not None:
             trial = trial_of(facts, self._conditions(method), tuned)
         if trial is not None and tuned is not None and choice.trial is not None:
             self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
         elif choice.is_native:
-            if not self._note(method, args, method.native) and self._cache.store(
+            if not always and not self._note(method, args, method.native) and self._cache.store(
                     method, args, method.native) is not None:
                 self._learn_threshold(method, call)
             _call_native(self, method, native_arguments(call, args))
@@ -221,14 +226,14 @@ class Blocking(Base):
             run_tape(tape, call)
             return
         location: Location | None = None
-        if not is_loaded(call):
+        if not is_loaded(call) and not self._always:
             location = self._cache.store(method, args, Signature())
         known = location is not None and location in context.seen
         execution = prepare(context, call, plan, repeated=known)
         try:
             drive(execution, context.bounds)
-        except BaseException:
-            context.abandon(execution)
+        except BaseException as error:
+            context.abandon(execution, error)
             raise
         if known and execution.repeated:
             context.prepared.keep(location, execution)

@@ -61,11 +61,16 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         tuning: where measured times come from, as ``HPCCOLL_TUNING`` says it, which holds if this
             is omitted; the first collective on a communicator decides, for all its wrappers.
 
-    Determinism, progress and tuning are this object's, as is ``using``, and not inherited.
+        contract: how calls are compared between ranks, as ``HPCCOLL_CONTRACT`` says it, which holds
+            if this is omitted; the first collective of ours on a communicator decides whether its
+            messages carry marks, for all its wrappers. The same on every rank.
+
+    Determinism, progress, tuning and contract are this object's, as is ``using``, and not
+    inherited.
 
     Raises:
         CommunicatorError: not an intracommunicator.
-        ArgumentError: malformed layout, determinism, progress or environment variable.
+        ArgumentError: malformed layout, determinism, progress, contract or environment variable.
     """
 
     #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
@@ -73,7 +78,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
 
     def __new__(cls, comm: MPI.Comm | None = None, layout: str | Topology | None = None,
                 determinism: str | None = None, progress: str | None = None,
-                tuning: str | None = None) -> Comm:
+                tuning: str | None = None, contract: str | None = None) -> Comm:
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
@@ -91,9 +96,13 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             self._config = self._config._replace(progress=config.check_progress(progress))
         if tuning is not None:
             self._config = self._config._replace(tuning=tuning)
+        if contract is not None:
+            self._config = self._config._replace(contract=config.check_contract(contract))
         self._cache = CallCache()
         self._caches = {(): self._cache}
-        self._calls = self._cache.calls if executor(self._config) == config.COMPILED else None
+        compiled = executor(self._config) == config.COMPILED
+        known = compiled and self._config.contract != config.ALWAYS
+        self._calls = self._cache.calls if known else None
         if not null:
             self._lifetime = Lifetime.of(self)
         if layout is not None:
@@ -147,7 +156,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             ArgumentError: a negative or malformed shape.
             ArgumentTypeError: elements that are Python objects.
         """
-        self._check_alive()
+        self._check_usable()
         dtype, count = element_count(shape, dtype)
         node = self._private().node
         if node is None or not node.local:

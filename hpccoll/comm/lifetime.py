@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from mpi4py import MPI
 
@@ -20,6 +21,7 @@ class Lifetime:
 
     Attributes:
         freed: the communicator is gone.
+        refuse: raises an error for every call, where one has failed.
         tuned: measured times, once the ranks have looked for them.
         wrappers: of the communicator, by ``id``.
     """
@@ -28,6 +30,7 @@ class Lifetime:
 
     def __init__(self) -> None:
         self.freed = False
+        self.refuse: Callable[[], NoReturn] | None = None
         self.tuned: Tuned | None = None
         self.wrappers: dict[int, weakref.ref[Base]] = {}
 
@@ -45,9 +48,12 @@ class Lifetime:
         wrappers[number] = weakref.ref(comm, lambda _: wrappers.pop(number, None))
         return lifetime
 
-    def end(self) -> None:
-        """Make every wrapper forget its calls, so that it looks before its next one."""
-        self.freed = True
+    def end(self, refuse: Callable[[], NoReturn] | None = None) -> None:
+        """Make every wrapper forget its calls, so that it looks before its next one.
+
+        ``refuse`` raises what it then gets, where the communicator is not gone but of no use.
+        """
+        self.freed, self.refuse = refuse is None, refuse
         for reference in list(self.wrappers.values()):
             comm = reference()
             if comm is not None:

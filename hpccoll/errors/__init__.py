@@ -45,6 +45,21 @@ class CommunicatorError(HpccollError, ValueError):
     """The communicator is null, was freed, or is of a kind that hpccoll does not support."""
 
 
+class BrokenCommunicatorError(CommunicatorError, RuntimeError):
+    """A call has failed on this communicator, here or on another rank: it cannot be used any more.
+
+    Messages of the call may still arrive, and would be taken for those of later ones.
+    """
+
+    @classmethod
+    def told(cls, who: str, number: int, title: str, when: str, reason: str
+             ) -> BrokenCommunicatorError:
+        """Say who gave up in which call, when and why."""
+        call = f"blocking call {number}, {title}" if number else title
+        return cls(f"the communicator cannot be used any more: {who} gave up in {call}, at {when}: "
+                   f"{reason}; go on with a Dup of a communicator that is whole, or end the job")
+
+
 class MpiLibraryError(HpccollError, ImportError, RuntimeError):
     """No MPI library can be loaded, or the launcher is another one's."""
 
@@ -96,6 +111,22 @@ class CollectiveTimeout(HpccollError, TimeoutError):
 
 class MessageSizeError(HpccollError, RuntimeError):
     """A message arrived with another size than the schedule says: ranks disagree on counts."""
+
+
+class ForeignMessage(MessageSizeError):
+    """A message arrived that is not of this call, or not of this size.
+
+    Attributes:
+        peer: who sent it; -1 where it was seen without a message.
+        rank: who expected another one.
+    """
+
+    def __init__(self, peer: int, rank: int):
+        self.peer, self.rank = peer, rank
+        who = f"rank {peer}" if peer >= 0 else "a rank"
+        super().__init__(f"{who} is in another call than rank {rank}, or sent a message of another "
+                         "size; ranks disagree on counts, or on the order of calls, or on an "
+                         "argument; check that every rank makes the same calls")
 
 
 class TuningError(HpccollError, ValueError):

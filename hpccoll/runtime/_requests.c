@@ -15,7 +15,7 @@
 enum { MOST_KEPT = 64 };
 
 static PyObject *progress, *operations, *make_token, *tokens;
-static PyObject *once_name, *lazy_name, *wake_name, *operation_name;
+static PyObject *once_name, *lazy_name, *wake_name, *operation_name, *heard_name;
 /* Where a request has its handle, its size, and that of no request. */
 static Py_ssize_t handle_offset;
 static int handle_size;
@@ -185,6 +185,13 @@ static int begin(Taped *self, PyObject *request)
     if (self->token != NULL || self->busy) {
         PyErr_SetString(PyExc_RuntimeError, "the operation is under way");
         return -1;
+    }
+    Word *alarm = self->run->tape->alarm;
+    if (alarm != NULL && atomic_load_explicit(alarm, memory_order_acquire)) {
+        PyObject *heard = PyObject_CallMethodNoArgs((PyObject *)self, heard_name);
+        if (heard == NULL)
+            return -1;
+        Py_DECREF(heard);
     }
     self->token = take_token((PyObject *)self);
     if (self->token == NULL)
@@ -637,6 +644,7 @@ int prepare_requests(void)
     once_name = PyUnicode_InternFromString("once");
     lazy_name = PyUnicode_InternFromString("lazy");
     wake_name = PyUnicode_InternFromString("wake");
+    heard_name = PyUnicode_InternFromString("heard");
     operation_name = PyUnicode_InternFromString("_operation");
-    return tokens && once_name && lazy_name && wake_name && operation_name ? 0 : -1;
+    return tokens && once_name && lazy_name && wake_name && heard_name && operation_name ? 0 : -1;
 }

@@ -39,7 +39,10 @@ enum { WIDTH = 8 };
 /* The words of a channel; the same numbers as in channels.py, which the tape's maker compares. */
 #define PLACES 4
 #define SIZE_BITS 24
-#define LARGEST (((int64_t)1 << SIZE_BITS) - 2)
+/* Sizes, and what is mixed into them, leave the uppermost of their bits free. */
+#define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
+/* The words of a rank's log of calls, as in log.py: their number, and the stamps of the last ones. */
+enum { NUMBER = 16, STAMPS = 32, REMEMBERED = 64 };
 /* Looks at a word before the interpreter is let go, where every rank has a processor: 1-2 us. */
 #define SPINS 1500
 /* Looks between two offers of the processor, and offers between two looks at the clock. */
@@ -110,7 +113,7 @@ static inline int put(Tape *tape, const State *state, const int64_t *step, int64
         copy_timed(tape, cell, place_of(state, step[3]), step[4]);
     else
         memcpy(cell, place_of(state, step[3]), (size_t)step[4]);
-    atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[4],
+    atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[5],
                           memory_order_release);
     return 1;
 }
@@ -135,7 +138,7 @@ static inline int look(Tape *tape, State *state, const int64_t *step)
     int64_t number = channel->counters->received + 1;
     int64_t word = atomic_load_explicit(&channel->line[number & (PLACES - 1)],
                                         memory_order_acquire);
-    if (word == (number << SIZE_BITS | step[4]))
+    if (word == (number << SIZE_BITS | step[5]))
         return DONE;
     return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
 }
@@ -380,14 +383,14 @@ static int read_kernels(Tape *self, PyObject *kernels)
 static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "sizes", "channels", "kernels", "scratch", "owners", "waiter",
-                            "yields", NULL};
+                            "yields", "stamp", "log", "alarm", NULL};
     Py_buffer code, scratch;
-    long long in, out;
+    long long in, out, stamp = 0, log = 0, alarm = 0;
     PyObject *channels, *kernels, *memory, *owners, *waiter;
     int yields;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!O!OOOp", names, &code, &in, &out,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!O!OOOp|LLL", names, &code, &in, &out,
                                      &PyTuple_Type, &channels, &PyTuple_Type, &kernels, &memory,
-                                     &owners, &waiter, &yields))
+                                     &owners, &waiter, &yields, &stamp, &log, &alarm))
         return NULL;
     Tape *self = (Tape *)type->tp_alloc(type, 0);
     if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
@@ -400,6 +403,9 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->owners = PyTuple_Pack(2, owners, channels);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
+    self->stamp = stamp;
+    self->log = (Word *)(intptr_t)log;
+    self->alarm = (Word *)(intptr_t)alarm;
     self->length = code.len / (WIDTH * (Py_ssize_t)sizeof(int64_t));
     self->code = PyMem_Malloc(code.len + 1);
     if (self->owners == NULL || self->code == NULL || read_channels(self, channels) < 0
@@ -411,6 +417,9 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_Format(PyExc_ValueError, "the tape has %s", problem);
         goto failed;
     }
+    for (int64_t *step = self->code; step[0] != END; step += WIDTH)
+        if (step[0] == SEND || step[0] == TAKE)  /* what its word says beside the number */
+            step[5] = step[4] ^ (stamp & LARGEST);
     PyBuffer_Release(&code);
     return (PyObject *)self;
 failed:
@@ -444,20 +453,37 @@ Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
 
 #define FEW 8
 
+/* Note a call in this rank's log, for others to see; tell whether nobody has given up by now. */
+static inline int opened(const Tape *tape)
+{
+    Word *log = tape->log;
+    int64_t number = INT64_MAX;
+    if (log != NULL) {
+        number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
+        atomic_store_explicit(&log[STAMPS + (number & (REMEMBERED - 1))], tape->stamp,
+                              memory_order_relaxed);
+        atomic_store_explicit(&log[NUMBER], number, memory_order_release);
+    }
+    if (tape->alarm == NULL)
+        return 1;
+    int64_t alarm = atomic_load_explicit(tape->alarm, memory_order_acquire);
+    return !alarm || number < alarm - 1;
+}
+
 /* Run a tape to its end; what waits long is left to Python, which may raise an error. */
 int play(Tape *tape, char *in, char *out, PyObject *buffers)
 {
     Unsent few[FEW];
     State state = {{in, out, tape->scratch, NULL}, 0, 0, few};
     Run *under_way = NULL;
-    int found = WAITING;
+    int found = WAITING, here = opened(tape) && tape->sends <= FEW;
     Py_INCREF(tape);
-    if (tape->sends <= FEW)
+    if (here)
         found = advance(tape, &state, others_under_way() ? SLICE : PATIENCE);
     if (found != DONE) {
         under_way = new_run(tape, in, out, buffers);
         if (under_way != NULL) {
-            if (tape->sends <= FEW) {
+            if (here) {
                 Unsent *own = under_way->state.unsent;
                 memcpy(own, few, state.unsent_count * sizeof(Unsent));
                 under_way->state = state;
@@ -634,7 +660,8 @@ PyMODINIT_FUNC PyInit__tape(void)
         {"Numbers", &NumbersType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
-        {"OFFSET_BITS", OFFSET_BITS}, {"DONE", DONE}, {"WAITING", WAITING},
+        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"STAMPS", STAMPS},
+        {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
         || prepare_numbers() < 0)

@@ -59,6 +59,9 @@ typedef struct {
     int spins;
     int64_t pace;    /* of recent copies of long messages into cells, in picoseconds a byte */
     unsigned passed; /* times that it was too slow to be run */
+    int64_t stamp;   /* of the call that it serves; what stands in a word beside a message's number */
+    Word *log;       /* where calls are noted, NULL for those that are not; .. */
+    Word *alarm;     /* .. and the number, and one more, of that in which somebody has given up */
     PyObject *memory, *owners, *waiter;
 } Tape;
 

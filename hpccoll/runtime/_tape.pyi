@@ -7,6 +7,9 @@ PLACES: int
 SIZE_BITS: int
 WIDTH: int
 OFFSET_BITS: int
+NUMBER: int
+STAMPS: int
+REMEMBERED: int
 OPERATIONS: int
 BASES: int
 DONE: int
@@ -31,7 +34,8 @@ class Tape:
     def __init__(self, code: Any, sizes: tuple[int, int],
                  channels: tuple[tuple[Counters, int, int, int, int], ...],
                  kernels: tuple[tuple[numpy.ufunc, numpy.dtype[Any]], ...], scratch: numpy.ndarray,
-                 owners: Any, waiter: Callable[[Run], object], yields: bool): ...
+                 owners: Any, waiter: Callable[[Run], object], yields: bool, stamp: int = ...,
+                 log: int = ..., alarm: int = ...): ...
     def passes(self) -> bool: ...
     def run(self, input: int, output: int, /) -> None: ...
     def begin(self, input: int, output: int, buffers: Any = ..., /) -> Run: ...

@@ -73,12 +73,13 @@ class Binder:
         tag: the tag of the first segment in flight; the others have the next ones.
         repeated: messages are prepared to be started many times.
         tries: looks for messages at once in every test.
+        opening: what comes before everything else.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int, repeated: bool,
-                 tries: int):
+                 tries: int, opening: Action | None = None):
         self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
-        self.repeated, self.tries = repeated, tries
+        self.repeated, self.tries, self.opening = repeated, tries, opening
         self.accumulators: dict[int, Any] = {}
 
     def phases(self, number: int, slot: int) -> Iterator[BoundPhase]:
@@ -86,11 +87,15 @@ class Binder:
         segment = self.plan.segments[number]
         view = self._view(segment, slot)
         program = segment.program
+        if self.opening is not None and not number and not program.phases:
+            yield BoundPhase(0, [self.opening], None, None)
         for index, phase in enumerate(program.phases):
             chained = slot if self.memory.accumulator and index in program.single_block else None
             uses, after = self._uses(phase, program.landing, view, chained)
             batch = wait = None
             actions = self._local(phase.before, view, chained)
+            if self.opening is not None and not number and not index:
+                actions.insert(0, self.opening)
             if phase.messages:
                 batch = self.endpoint.batch(
                     [Posting(kind == SEND, peer, view(extent), use)

@@ -26,6 +26,7 @@ from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent, Lowered, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.binding import Binder, Memory
+from hpccoll.runtime.log import NUMBER, REMEMBERED, STAMPS
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.runtime.tape import WIDTH, Code, Instruction, encode
@@ -34,6 +35,7 @@ from hpccoll.transport import Batch, Posting
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.stamps import stamped
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -43,7 +45,8 @@ try:
 except ImportError:  # it was not built
     BUILT = False
 else:
-    BUILT = (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH) == (PLACES, SIZE_BITS, WIDTH)
+    BUILT = (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH) == (PLACES, SIZE_BITS, WIDTH) and (
+        (_tape.NUMBER, _tape.STAMPS, _tape.REMEMBERED) == (NUMBER, STAMPS, REMEMBERED))
     _tape.set_in_place(MPI.IN_PLACE)
 
 #: Microseconds that a wait takes before Python looks after it; with other operations under way.
@@ -136,6 +139,9 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     code = encode(plan.segments[0].program, itemsize, PLACES)
     if code is None:
         return None
+    # Nonblocking and persistent calls may be in another order on every rank: no log has them.
+    guard = context.guard
+    log, alarm = (guard.log if not tag else 0, guard.alarm) if guard is not None else (0, 0)
     channels = _channels(cast(SharedEndpoint, context.endpoint), code, tag,
                          context.limits.tape_bytes)
     if channels is None:
@@ -145,7 +151,8 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     attendance = Attendance(context, call, plan, code, channels, scratch, tag)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), kernels,
-                      scratch, attendance, attendance.wait, not context.limits.spins)
+                      scratch, attendance, attendance.wait, not context.limits.spins,
+                      plan.stamp, log if plan.stamp else 0, alarm)
 
 
 def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
@@ -251,8 +258,9 @@ class Attendance:
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
                  channels: list[Channel], scratch: numpy.ndarray, tag: int):
         self.endpoint = cast(SharedEndpoint, context.endpoint)
-        self.plan, self.code, self.channels, self.tag = plan, code, channels, tag
-        self.bounds, self.scratch = context.bounds, scratch
+        self.plan, self.code, self.channels = plan, code, channels
+        self.tag = stamped(tag, plan.stamp)
+        self.context, self.bounds, self.scratch = context, context.bounds, scratch
         self.op, self.datatype = call.op, call.datatype
         self.dtype = call.dtype if call.datatype is not None else numpy.dtype("u1")
         self.nbytes = {name: one.array.nbytes
@@ -287,7 +295,7 @@ class Attendance:
                 break
         takes = [index for index, step in enumerate(self.code.steps())
                  if step[0] == Instruction.TAKE and step[1] == number]
-        return {index: Receive(self.endpoint, posting, self.channel(index))
+        return {index: Receive(self.endpoint, posting, self.channel(index), self.plan.stamp)
                 for index, posting in zip(takes, noted.noted)}
 
     def channel(self, index: int) -> Channel:
@@ -314,15 +322,25 @@ class Attendant:
         """The rank it runs on."""
         return self.of.endpoint.rank
 
+    @property
+    def tag(self) -> int:
+        """The first of its tags, with its stamp."""
+        return self.of.tag
+
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
         number = self.of.code.phase(self.run.at)
         return number, tuple(sorted({message.peer for message in self.of.phases[number].messages}))
 
     def finish(self) -> None:
-        """Wait for the end of the run."""
+        """Wait for the end of the run.
+
+        Raises:
+            HpccollError: the wait is in vain.
+        """
         seen = self.run.at
         try:
+            self.listen()
             while self.run.advance(SLICE if PROGRESS.operations else PATIENCE) != _tape.DONE:
                 PROGRESS.once()
                 if self.run.at != seen:
@@ -332,9 +350,17 @@ class Attendant:
                 else:
                     self.watch.look()
                 seen = self.run.at
-        except BaseException:
+        except BaseException as error:
             self.give_up()
+            verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
+            if verdict is not error:
+                raise verdict from error
             raise
+
+    def listen(self) -> None:
+        """Raise an error if another rank has given up."""
+        if self.of.bounds.listen is not None:
+            self.of.bounds.listen(self)
 
     def fetched(self) -> bool:
         """Use the message that is awaited if it lies elsewhere; let later senders go on."""
@@ -362,7 +388,7 @@ class Attendant:
         channel = receive.channel
         number = channel.received + ahead
         word = channel.line[number & (PLACES - 1)]
-        if word >> SIZE_BITS != number or word & ELSEWHERE == receive.nbytes:
+        if word >> SIZE_BITS != number or word & ELSEWHERE == receive.announced:
             return False
         if receive.number != number:
             receive.expect(number)

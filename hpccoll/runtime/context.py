@@ -26,22 +26,27 @@ from hpccoll.errors.mpi import RequestError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
+from hpccoll.runtime.binding import Action
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.compiled import Bound, channel_class, executor, new_lane
+from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Endpoint
-from hpccoll.transport.mpi import MpiEndpoint
+from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
+from hpccoll.transport.stamps import split
 
 #: Tags 0-15 are for blocking collectives; two from here on are a lane of nonblocking ones, and two
 #: carry objects.
 LANE_TAG, OBJECTS_TAG = 12, 14
+#: Says that a rank has given up, and what it knows.
+ALARM_TAG = 11
 #: Bytes of a nonblocking call that goes through a lane.
 LANE_BYTES = 64 << 10
 #: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
-FIRST_TAG, TAGS_PER_CALL = 16, 8
+TAGS_PER_CALL = 8
 #: Persistent collectives of a communicator whose messages may go through shared memory.
 MOST_PERSISTENT = 64
 #: Scratch kept between calls, in bytes. What is larger lives as long as a prepared call needs it.
@@ -52,6 +57,34 @@ MOST_KEPT = 256
 MOST_PREPARED, LEAST_WEIGHT = 8192, 32
 
 _keyvals: list[int] = []
+
+
+class Guarding(Protocol):
+    """What sees to it that all ranks make the same calls, and none after one has failed.
+
+    Attributes:
+        log, alarm: addresses of this rank's log of calls, 0 where it keeps none, and of the word
+            that says that a rank has given up.
+    """
+
+    log: int
+    alarm: int
+
+    def stamp(self, description: Description) -> int:
+        """The stamp of a call's messages."""
+
+    def opening(self, stamp: int, tag: int) -> Action | None:
+        """What is to be called when a plan starts."""
+
+    def heard(self) -> None:
+        """Raise an error if another rank has given up."""
+
+    def fail(self, error: BaseException, title: str, description: Description | None, tag: int
+             ) -> BaseException:
+        """Take note that a call failed here; return what the caller is to get."""
+
+    def compare(self, description: Description) -> None:
+        """Raise an error unless all ranks are about to make the same call; collective."""
 
 
 class Service(Protocol):
@@ -89,6 +122,7 @@ class Context:
         taped: operations that are tapes.
         prepared: executions, by signature and addresses.
         seen: signatures and addresses that were served once, and are prepared the next time.
+        guard: what watches over the calls; whoever makes a communicator's context sets it.
     """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
@@ -104,8 +138,7 @@ class Context:
         self.remote = MpiEndpoint(self.comm)
         self.endpoint: Endpoint = self.remote
         # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
-        bound = cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB))
-        turns = (bound - FIRST_TAG) // TAGS_PER_CALL // 2
+        turns = self.remote.tags.turns // TAGS_PER_CALL // 2
         self._calls, self._persistent, self._turns = 0, 0, turns
         self.node: SharedNode | None = None
         if config.shared_memory:
@@ -131,6 +164,7 @@ class Context:
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.abandoned: list[Any] = []
         self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.guard: Guarding | None = None
         self.freed = False
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
@@ -181,12 +215,26 @@ class Context:
         tag = FIRST_TAG + (self._turns + self._persistent) * TAGS_PER_CALL
         return self.node is not None and tag in self.node.tags
 
-    def abandon(self, execution: Execution) -> None:
-        """Keep an execution that failed half-way: its messages may still be in flight."""
+    def abandon(self, execution: Execution, error: BaseException) -> None:
+        """Keep an execution that failed half-way: its messages may still be in flight.
+
+        Raises:
+            ContractError, BrokenCommunicatorError: it failed because of what another rank did.
+        """
         self.abandoned.append(execution)
         execution.program = None  # who finds it by its arrays does not start it again
         for key in [k for k, kept in self.prepared.entries.items() if kept is execution]:
             self.prepared.drop(key)
+        verdict = self.fail(error, execution.title, execution.plan, execution.tag)
+        if verdict is not error:
+            raise verdict from error
+
+    def fail(self, error: BaseException, title: str, plan: Plan | None = None, tag: int = 0
+             ) -> BaseException:
+        """Take note that a call failed here, with the tag it had; return what is to be raised."""
+        if self.guard is None:
+            return error
+        return self.guard.fail(error, title, plan.description if plan else None, split(tag)[0])
 
     def free(self) -> None:
         """Free the duplicate and everything prepared on it."""

@@ -11,13 +11,13 @@ missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.waiting import Watch
+from hpccoll.runtime.waiting import Awaited, Watch
 from hpccoll.transport import Endpoint
 
 #: Looks for small messages at once, of a rank with a processor to itself.
@@ -27,10 +27,11 @@ MOST_MESSAGES = 2048
 
 
 class Bounds(NamedTuple):
-    """Seconds without progress until a wait fails, and until it warns."""
+    """Seconds without progress until a wait fails, and until it warns; what may end it before."""
 
     timeout: float
     report: float
+    listen: Callable[[Awaited], None] | None = None
 
 
 def advance(actions: Iterator[Action]) -> Action | None:
@@ -52,19 +53,20 @@ class Execution:
         tag: first of the ``plan.depth`` tags this execution uses.
         repeated: keep everything prepared for the next ``start``.
         spins: failed tests before the processor is offered to others.
+        opening: called whenever it starts; it may refuse that.
 
     Attributes:
         program: all actions, where there is one segment and it is prepared; else ``None``.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
-                 repeated: bool = False, spins: int = SPINS):
+                 repeated: bool = False, spins: int = SPINS, opening: Action | None = None):
         self.plan, self.endpoint, self.memory, self.spins = plan, endpoint, memory, spins
         self.repeated = repeated and plan.messages <= MOST_MESSAGES
         single = self.repeated and len(plan.segments) == 1
         # A segment that waits long keeps the others waiting too.
         self.binder = Binder(plan, endpoint, memory, tag, self.repeated,
-                             TRIES if spins and single else 1)
+                             TRIES if spins and single else 1, opening)
         self.prepared: dict[int, list[BoundPhase]] = {}
         self.program: list[Action] | None = None
         self.tracks: list[_Track] = []
@@ -113,6 +115,11 @@ class Execution:
     def rank(self) -> int:
         """The rank it runs on."""
         return self.endpoint.rank
+
+    @property
+    def tag(self) -> int:
+        """The first of its tags, with its stamp."""
+        return self.binder.tag
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
@@ -224,12 +231,22 @@ class PreparedRun:
         """The rank it runs on."""
         return self.execution.rank
 
+    @property
+    def tag(self) -> int:
+        """The first of its tags, with its stamp."""
+        return self.execution.tag
+
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
         for phase in self.execution.prepared.get(0, ()):
             if phase.wait is self.wait and self.wait is not None:
                 return phase.number, self.execution.peers(0, phase.number)
         return 0, ()
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+        return self.execution.plan
 
     @property
     def at(self) -> int:

@@ -70,6 +70,8 @@ class Operation(Underway):
             self._complete(error)
             self.quiet = True
             self.token.Wait()
+            if self.error is not None and self.error is not error:
+                raise self.error from error
             raise
         if not self.over:
             PROGRESS.add(self)
@@ -118,10 +120,12 @@ class Operation(Underway):
             self.lock.release()
 
     def _complete(self, error: BaseException | None = None) -> None:
-        self.error, self.over = error, True
         if error is not None and self.execution is not None:
             # Its messages may still be in flight.
             self.context.abandoned.append(self.execution)
+            error = self.context.fail(error, self.execution.title, self.execution.plan,
+                                      self.execution.tag)
+        self.error, self.over = error, True
         if self.lane is not None:
             self.lane.leave(self)
         PROGRESS.remove(self)
@@ -178,6 +182,8 @@ class PersistentOperation(Underway):
             token, self.quiet = self.token, True
             self._complete(error)
             token.Wait()
+            if self.error is not None and self.error is not error:
+                raise self.error from error
             raise
         PROGRESS.operations.append(self)
         if PROGRESS.lazy and self.threaded:
@@ -224,9 +230,10 @@ class PersistentOperation(Underway):
 
     def _complete(self, error: BaseException | None = None) -> None:
         token, self.token = self.token, None
-        self.error = error
         if error is not None:
             self.context.abandoned.append(self.run)
+            error = self.context.fail(error, self.run.title, self.run.plan, self.run.tag)
+        self.error = error
         self._leave()
         if token is not None:
             token.Complete()

@@ -13,6 +13,7 @@ from hpccoll.calls.layouts import LINE
 from hpccoll.ir.extents import Segment, SlotLayout
 from hpccoll.ir.lowering import segments
 from hpccoll.ir.schedule import Schedule
+from hpccoll.runtime.description import Description
 
 #: Segments in flight at once: one travels while another is reduced.
 DEPTH = 2
@@ -27,6 +28,8 @@ class Plan(NamedTuple):
         depth: segments in flight at once; each has scratch of its own.
         scratch: elements of scratch per segment in flight.
         messages: messages sent and received in all.
+        description: what the ranks must agree on; ``None`` where nobody asked for it.
+        stamp: the same as a number, which its messages carry; 0 where they carry none.
     """
 
     schedule: Schedule
@@ -34,6 +37,8 @@ class Plan(NamedTuple):
     depth: int
     scratch: int
     messages: int
+    description: Description | None = None
+    stamp: int = 0
 
 
 def make(schedule: Schedule, rank: int, layout: SlotLayout, longest: int, segment: int) -> Plan:

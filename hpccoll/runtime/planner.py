@@ -25,7 +25,9 @@ from hpccoll.runtime import plan as plans
 from hpccoll.runtime.binding import Memory
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context
+from hpccoll.runtime.description import describe, element_of
 from hpccoll.runtime.executor import Execution
+from hpccoll.transport.stamps import stamped
 
 
 def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
@@ -38,7 +40,8 @@ def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
             choice.name and ALGORITHMS[call.collective][choice.name].own_blocks):
         call = call.learn(context.comm.bcast(call.key[0], call.root))
     key = (call.name, *choice.key, call.root, call.in_place, _any_order(call),
-           call.key, element_type(call.datatype) if call.datatype else None)
+           call.key, element_type(call.datatype) if call.datatype else None,
+           call.op.handle if call.op is not None else element_of(call))
     return context.plans.get(key) or context.plans.keep(key, _plan(context, call, choice))
 
 
@@ -50,8 +53,12 @@ def _any_order(call: Call) -> bool:
 def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
     schedule = schedule_for(context, call, choice)
     layout, longest = call.layout(schedule, context.rank)
-    return plans.make(schedule, context.rank, layout, longest,
+    plan = plans.make(schedule, context.rank, layout, longest,
                       _segment(context, call, choice, longest))
+    if context.guard is None:
+        return plan
+    description = describe(call, schedule, choice.segment_bytes or context.config.segment_bytes)
+    return plan._replace(description=description, stamp=context.guard.stamp(description))
 
 
 def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
@@ -95,10 +102,12 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         own_scratch: take scratch that no other call uses.
     """
     spins = context.limits.spins
+    opening = context.guard.opening(plan.stamp, tag) if context.guard is not None else None
     one = call.sink or call.source
     if one is None:
         empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
-        return Execution(plan, context.endpoint, empty, tag, repeated, spins)
+        return Execution(plan, context.endpoint, empty, stamped(tag, plan.stamp), repeated, spins,
+                         opening)
     dtype, namespace = call.dtype, one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is numpy and not own_scratch:
@@ -116,7 +125,8 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         accumulator = accumulator_factory(call.op, dtype, namespace)
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace, synchronizer(namespace),
                     accumulator)
-    return Execution(plan, context.endpoint, memory, tag, repeated, spins)
+    return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, spins,
+                     opening)
 
 
 def _unowned(buffer: Buffer) -> Any:

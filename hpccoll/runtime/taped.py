@@ -147,10 +147,28 @@ class TapedOperation(_tape.Taped, Underway):
         # Whoever waits for it in machine code may have been faster, and begun it anew.
         token = self.conclude(error is not None)
         if token is not None:
-            self.error = error
             if error is not None:
                 self.context.abandoned.append(self.run)
+                error = self._judged(error)
+            self.error = error
             token.request.Complete()
+
+    def heard(self) -> None:
+        """Called before it begins where a rank has given up.
+
+        Raises:
+            BrokenCommunicatorError: it will not come to this collective.
+        """
+        try:
+            if self.context.guard is not None:
+                self.context.guard.heard()
+        except BaseException as error:
+            raise self._judged(error) from error
+
+    def _judged(self, error: BaseException) -> BaseException:
+        """Tell the others of an error; what the caller is to get."""
+        of = self.attendance
+        return self.context.fail(error, of.plan.schedule.title, of.plan, of.tag)
 
     def observed(self) -> None:
         """Called where completion is observed: raises what went wrong."""

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import Protocol
 
 from mpi4py import MPI
@@ -38,11 +39,14 @@ class Watch:
     Args:
         awaited: names round and peers when time is up.
         timeout, report: seconds without progress until the error, and until the warning.
+        listen: asked now and then; it raises where waiting has become pointless.
         spins: failed tests before the processor is offered to others.
     """
 
-    def __init__(self, awaited: Awaited, timeout: float, report: float, spins: int = SPINS):
+    def __init__(self, awaited: Awaited, timeout: float, report: float,
+                 listen: Callable[[Awaited], None] | None = None, spins: int = SPINS):
         self.awaited, self.timeout, self.report, self.spins = awaited, timeout, report, spins
+        self.listen = listen
         self.moved()
 
     def moved(self) -> None:
@@ -64,7 +68,14 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Look at the clock: warn after ``report`` seconds, raise after ``timeout``."""
+        """Look at the clock: warn after ``report`` seconds, raise after ``timeout``.
+
+        Raises:
+            CollectiveTimeout: nothing moved for ``timeout`` seconds.
+            BrokenCommunicatorError: another rank has given up.
+        """
+        if self.listen is not None:
+            self.listen(self.awaited)
         now = time.monotonic()
         if self.since is None:
             self.since = now
@@ -100,12 +111,13 @@ class Meeting:
         """No round, and all other ranks."""
         return 0, tuple(rank for rank in range(self.size) if rank != self.rank)
 
-    def wait(self, request: MPI.Request, timeout: float, report: float) -> None:
+    def wait(self, request: MPI.Request, timeout: float, report: float,
+             listen: Callable[[Awaited], None] | None = None) -> None:
         """Wait for a request that all ranks take part in.
 
         Raises:
             CollectiveTimeout: it was not complete after ``timeout`` seconds.
         """
-        watch = Watch(self, timeout, report)
+        watch = Watch(self, timeout, report, listen)
         while not request.Test():
             watch.idle()

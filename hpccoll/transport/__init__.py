@@ -11,6 +11,9 @@ An endpoint is one rank's side of a transport. Its one verb is ``batch``: the me
 round, prepared; the batch is then started and tested, once or again and again. Messages
 between two ranks with one tag arrive in the order in which they were started.
 
+Above a tag's own bits stands the stamp of the call (:mod:`hpccoll.transport.stamps`). A message of
+one stamp must never be taken for one of another: it stalls, or is an error.
+
 A new transport is a module, or a package, with a class that follows :class:`Endpoint`. Add it to
 ``FLAVOURS`` in ``tests/contract/ranks.py``, whose rules it must keep, and to
 ``runtime/context.py``, which picks the endpoint of a communicator.

@@ -1,20 +1,72 @@
 """MPI point-to-point messages, as single requests or as persistent ones.
 
+The stamp of a tag goes into MPI's tag, as far as MPI's largest one leaves room: messages of calls
+that disagree are of different tags, so a receive never gets one (:class:`Tags`).
+
 A batch is polled with ``Testall``, never waited for with a blocking MPI call. Polling is as fast as
 ``Waitall`` here, and it survives oversubscription, Ctrl-C and deadlines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from mpi4py import MPI
 
 from hpccoll.errors import MessageSizeError
 from hpccoll.transport import Posting
+from hpccoll.transport.stamps import KIND, split
 
+#: Messages of up to so many bytes leave their sender's memory when they are posted, whatever the
+#: library; larger ones may be read much later, when a sender that gave up has other data there.
+SAFE = 64
 _startall, _testall = MPI.Prequest.Startall, MPI.Request.Testall
+
+
+#: Tags below this are for blocking calls; most messages have one of them, and most of MPI's tags.
+FIRST_TAG = 16
+#: Most of the other tags.
+MOST_TAGS = 1 << 16
+
+
+class Tags:
+    """How tags with their stamps become MPI's, none larger than ``bound``.
+
+    Args:
+        bound: the largest that MPI has, 32767 or more.
+
+    Attributes:
+        turns: tags from ``FIRST_TAG`` on that there are.
+    """
+
+    def __init__(self, bound: int):
+        self.half = bound // 2 + 1
+        self.ways = self.half // FIRST_TAG
+        self.turns = min(MOST_TAGS, bound + 1 - self.half)
+        self.other_ways = (bound + 1 - self.half) // self.turns
+
+    def of(self, tag: int) -> int:
+        """MPI's tag of a tag with a stamp.
+
+        >>> Tags(32767).of(3), Tags(32767).of(19), Tags(32767).of(1 << 32 | 3)
+        (3, 16387, 19)
+        """
+        tag, stamp = split(tag)
+        # Kinds of elements go with each other sometimes, and tags never do.
+        stamp &= ~KIND
+        if tag < FIRST_TAG:
+            return tag + FIRST_TAG * (stamp % self.ways)
+        return self.half + tag - FIRST_TAG + self.turns * (stamp % self.other_ways)
+
+    def foreign(self, found: int, tag: int) -> bool:
+        """Tell whether a message that was found is of a tag's, but of another call's stamp."""
+        wanted = self.of(tag)
+        if found == wanted or (found < self.half) != (wanted < self.half):
+            return False
+        if wanted < self.half:
+            return found % FIRST_TAG == wanted % FIRST_TAG
+        return (found - wanted) % self.turns == 0
 
 
 class MpiEndpoint:
@@ -22,6 +74,9 @@ class MpiEndpoint:
 
     def __init__(self, comm: MPI.Intracomm):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
+        self.tags = Tags(cast(int, MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)))
+        #: Raises where a rank has said that it has given up.
+        self.heard: Callable[[], None] | None = None
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """MPI delivers into the receiver's memory, never in place."""
@@ -30,14 +85,15 @@ class MpiEndpoint:
     def batch(self, postings: Sequence[Posting], tag: int,
               repeated: bool) -> PersistentBatch | SingleBatch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
-        return (PersistentBatch if repeated else SingleBatch)(self.comm, postings, tag)
+        return (PersistentBatch if repeated else SingleBatch)(self, postings, self.tags.of(tag))
 
 
 class SingleBatch:
     """Messages posted with ``Isend`` and ``Irecv``; received sizes are checked."""
 
-    def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
-        self.comm, self.tag = comm, tag
+    def __init__(self, endpoint: MpiEndpoint, postings: Sequence[Posting], tag: int):
+        self.endpoint, self.comm, self.tag = endpoint, endpoint.comm, tag
+        self.large = largest(postings) > SAFE
         self.postings = [(sends, peer, wire(array)) for sends, peer, array, _ in postings]
         self.requests: list[MPI.Request] = []
         self.statuses: list[MPI.Status] = []
@@ -58,6 +114,8 @@ class SingleBatch:
                 raise MessageSizeError(f"a message was longer than expected ({error}); "
                                        "ranks disagree on counts") from error
             raise
+        if self.large and self.requests and self.endpoint.heard is not None:
+            self.endpoint.heard()
         # A test after the last one waits for nothing, and checks no status a second time.
         statuses, self.statuses, self.requests = self.statuses, [], []
         for (sends, peer, (_, nbytes, _)), status in zip(self.postings, statuses):
@@ -74,7 +132,9 @@ class SingleBatch:
 class PersistentBatch:
     """Messages prepared once with ``Send_init`` and ``Recv_init``, started many times."""
 
-    def __init__(self, comm: MPI.Intracomm, postings: Sequence[Posting], tag: int):
+    def __init__(self, endpoint: MpiEndpoint, postings: Sequence[Posting], tag: int):
+        comm, self.endpoint = endpoint.comm, endpoint
+        self.large = largest(postings) > SAFE
         self.requests = [(comm.Send_init if sends else comm.Recv_init)(
             wire(array), peer, tag) for sends, peer, array, _ in postings]
 
@@ -86,12 +146,19 @@ class PersistentBatch:
             tries -= 1
             if tries <= 0:
                 return False
+        if self.large and self.endpoint.heard is not None:
+            self.endpoint.heard()
         return True
 
     def free(self) -> None:
         for request in self.requests:
             request.Free()
         self.requests = []
+
+
+def largest(postings: Sequence[Posting]) -> int:
+    """Bytes of the largest message to receive."""
+    return max((posting.array.nbytes for posting in postings if not posting.sends), default=0)
 
 
 def wire(array: Any) -> list[Any]:

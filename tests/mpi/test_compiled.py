@@ -195,7 +195,7 @@ def test_ranks_that_disagree_on_sizes(world):
         try:
             child.Allgather(numpy.ones(count), numpy.empty(count * child.size))
         except hpccoll.HpccollError as error:
-            assert "ranks disagree on counts" in str(error)
+            assert "ranks disagree on count" in str(error)
         else:
             pytest.fail("no error")
     world.Barrier()

@@ -52,8 +52,10 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
 
     wait = test, (1,)
     execution = SimpleNamespace(program=[wait], prepared={0: [BoundPhase(0, [wait], wait, None)]},
-                                title="broken", rank=comm.rank, spins=0)
+                                title="broken", rank=comm.rank, spins=0, plan=None,
+                                tag=0)
     context = SimpleNamespace(abandoned=[], config=comm._config, freed=False,
+                              fail=lambda error, *details: error,
                               limits=SimpleNamespace(spins=0))
     lasting = PersistentOperation(context, PreparedRun(execution), None, threaded=False)
     request = Prequest(context, tuple, lasting.free, lasting)

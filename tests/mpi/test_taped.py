@@ -254,7 +254,7 @@ def test_ranks_that_disagree_on_sizes(world):
         child.Iallgather(numpy.ones(2), numpy.empty(2 * child.size)).Wait()
         count = 3 if child.rank == 0 else 2
         request = child.Iallgather(numpy.ones(count), numpy.empty(count * child.size))
-        with pytest.raises(hpccoll.HpccollError, match="ranks disagree on counts"):
+        with pytest.raises(hpccoll.HpccollError, match="ranks disagree on count"):
             request.Wait()
     world.Barrier()
     child.Free()

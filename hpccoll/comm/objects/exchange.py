@@ -308,11 +308,15 @@ class ObjectExchange:
 
     def attend(self, peer: int, test: Callable[[], bool]) -> None:
         """Wait for a tape, which tests for some time at once; see :meth:`wait`."""
-        self.peer, config = peer, self.context.config
-        watch = Watch(self, config.timeout, config.report)
-        while not test():
-            PROGRESS.once()
-            watch.look()
+        self.peer = peer
+        watch = Watch(self, *self.context.bounds)
+        try:
+            while not test():
+                PROGRESS.once()
+                watch.look()
+        except BaseException as error:
+            self._judge(error)
+            raise
 
     def wait(self, test: Callable[..., bool], peer: int) -> None:
         """Wait for a message.
@@ -323,16 +327,23 @@ class ObjectExchange:
         for _ in range(self.tries):
             if test():
                 return
-        self.peer, config = peer, self.context.config
-        watch = Watch(self, config.timeout, config.report, self.context.limits.spins)
+        self.peer = peer
+        watch = Watch(self, *self.context.bounds, self.context.limits.spins)
         try:
             while not test():
                 watch.idle()
-        except BaseException:
+        except BaseException as error:
             # The message may still come: its memory, which these hold, must stay.
             self.abandoned.append((test, self.channels, self.pairs, self.arrays))
             self.channels, self.pairs, self.arrays = {}, {}, {}
+            self._judge(error)
             raise
+
+    def _judge(self, error: BaseException) -> None:
+        """Tell the others of an error; raise what the caller is to get, if it is another one."""
+        verdict = self.context.fail(error, self.title, tag=TAG)
+        if verdict is not error:
+            raise verdict from error
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers that this rank waits for, for reports."""

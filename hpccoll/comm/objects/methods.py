@@ -33,6 +33,7 @@ from hpccoll.comm.objects.wire import (
 )
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import ArgumentTypeError
+from hpccoll.runtime.description import Description
 
 
 class Objects(Base):
@@ -42,10 +43,12 @@ class Objects(Base):
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Send the root's object to every rank."""
-        self._check_alive()
+        self._check_usable()
         size = self.Get_size()
         if type(root) is not int or not 0 <= root < size:
             root = check_root(root, size)
+        if self._always:
+            self._compare(Description("bcast of objects", root=str(root)))
         return self._share(obj, root, False) if size > 1 else super().bcast(obj, root)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
@@ -108,11 +111,13 @@ class Objects(Base):
         Raises:
             ArgumentTypeError: the operator cannot be called.
         """
-        self._check_alive()
+        self._check_usable()
         if not callable(op):
             raise ArgumentTypeError("op", f"expected an MPI.Op or a function, got {op!r}")
         if self.Get_size() == 1:
             return None
+        if self._always:
+            self._compare(Description(f"{name} of objects"))
         exchange = self._private().service(ObjectExchange)
         exchange.title, exchange.error = f"{name} of objects", None
         return exchange

@@ -3,12 +3,13 @@
 For each channel to another rank of the node, a rank has one line of control memory and a few cells
 that messages are copied through. A region is further shared memory, whose arrays users get.
 
-    channel = sender's line [word ... | where ... | nbytes ...] and its cells
+    channel = sender's line [word ... | where ... | nbytes ... | stamp ...] and its cells
               receiver's line [taken ...]
 
 The messages of a channel are numbered from 1 and use the places of the line in turn. ``word``
-announces a message: its number, and its size if it is in the cell of that place. ``taken`` is the
-number of the last message that was read there.
+announces a message: its number, and its size if it is in the cell of that place, mixed with the
+first bits of its stamp (:mod:`hpccoll.transport.stamps`). ``taken`` is the number of the last
+message that was read there.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ CHANNELS = 2
 LINES_BYTES = 64 << 10
 #: Bytes of a cell for anything but blocking calls.
 OTHER_CELL_BYTES = 64 << 10
-#: Places of a channel; a power of two, at most 5 to fit a line.
+#: Places of a channel; a power of two, at most 4 to fit a line.
 PLACES = 4
 #: Mask that makes a message's number its place.
 LAST = PLACES - 1
@@ -44,7 +45,8 @@ LAST = PLACES - 1
 CELLS_BYTES, LEAST_CELL_BYTES = 12 << 20, 4 << 10
 #: Bytes of a cache line, with room for adjacent-line prefetching.
 LINE = 128
-#: A word is a message's number above its size; ELSEWHERE as size: not in the cell, see the line.
+#: A word is a message's number above its size, mixed with its stamp, of which the uppermost bit is
+#: never set; ELSEWHERE in its place: not in the cell, see the line.
 SIZE_BITS = 24
 ELSEWHERE = (1 << SIZE_BITS) - 1
 #: A region's number is kept in the upper bits of ``where``, the offset in the lower.

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from hpccoll.transport import Action, Posting
 from hpccoll.transport.shm.channels import LAST, PLACES, SIZE_BITS, Channel, View
 from hpccoll.transport.shm.rendezvous import ASIDE, Receive, actions_on
+from hpccoll.transport.stamps import MIX, split
 
 if TYPE_CHECKING:
     from hpccoll.transport.shm.endpoint import SharedEndpoint
 
-#: A message to send: channel, its line, its ``taken``, bytes, the cells, the message. A plain
-#: tuple, because unpacking one is faster than attributes; so is the next.
+#: A message to send: channel, its line, its ``taken``, what its word says beside the number, cells,
+#: the message. A plain tuple, because unpacking one is faster than attributes; so is the next.
 Outgoing = tuple[Channel, View, View, int, list[View], View]
 #: A message to receive: line, ``taken``, what to do with it by cell, and the general way.
 Incoming = tuple[View, View, list[list[Action]], Receive]
@@ -36,25 +37,26 @@ class EagerBatch:
     """
 
     def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
-        node = endpoint.node
+        node, (tag, stamp) = endpoint.node, split(tag)
+        mix = stamp & MIX
         self.sends: list[Outgoing] = []
         self.receives: list[Incoming] = []
-        #: Of each receive: its index, the channel and the bytes.
+        #: Of each receive: its index, the channel, and what its word says beside the number.
         self.numbered: list[tuple[int, Channel, int]] = []
         for posting in postings:
             nbytes = posting.array.nbytes
             if posting.sends:
                 channel = node.outgoing(posting.peer, tag)
-                self.sends.append((channel, channel.line, channel.taken, nbytes,
+                self.sends.append((channel, channel.line, channel.taken, nbytes ^ mix,
                                    [cell[:nbytes].data for cell in channel.cells],
                                    memoryview(posting.array.view("u1"))))
             else:
                 channel = node.incoming(posting.peer, tag)
                 cells = [cell[:nbytes].view(posting.array.dtype) for cell in channel.cells]
-                self.numbered.append((len(self.receives), channel, nbytes))
+                self.numbered.append((len(self.receives), channel, nbytes ^ mix))
                 self.receives.append((channel.line, channel.taken,
                                       [actions_on(posting, cell) for cell in cells],
-                                      Receive(endpoint, posting, channel)))
+                                      Receive(endpoint, posting, channel, stamp)))
         self.fence = node.fence
         #: Messages for which there was no cell, with their numbers.
         self.unsent: list[tuple[Outgoing, int]] = []
@@ -67,7 +69,7 @@ class EagerBatch:
     def start(self) -> None:
         fence = self.fence
         for send in self.sends:
-            channel, line, taken, nbytes, cells, message = send
+            channel, line, taken, announced, cells, message = send
             channel.sent = number = channel.sent + 1
             place = number & LAST
             if taken[place] < number - PLACES:
@@ -76,16 +78,16 @@ class EagerBatch:
             cells[place][ALL] = message
             if fence is not None:
                 fence()
-            line[place] = number << SIZE_BITS | nbytes
+            line[place] = number << SIZE_BITS | announced
         expected = self.expected
-        for index, channel, nbytes in self.numbered:
+        for index, channel, awaited in self.numbered:
             channel.received = number = channel.received + 1
-            expected[index] = number, number & LAST, number << SIZE_BITS | nbytes
+            expected[index] = number, number & LAST, number << SIZE_BITS | awaited
         self.next = self.idle = 0
 
     def send(self, send: Outgoing, number: int) -> None:
         """Send a message for which there was no cell; it may have to wait once more."""
-        _, line, taken, nbytes, cells, message = send
+        _, line, taken, announced, cells, message = send
         place = number & LAST
         if taken[place] < number - PLACES:
             self.unsent.append((send, number))
@@ -93,7 +95,7 @@ class EagerBatch:
         cells[place][ALL] = message
         if self.fence is not None:
             self.fence()
-        line[place] = number << SIZE_BITS | nbytes
+        line[place] = number << SIZE_BITS | announced
 
     def test(self, tries: int = 1) -> bool:
         if self.unsent:
@@ -193,7 +195,7 @@ def _exchange(batch: EagerBatch, send: Outgoing, receive: Incoming
           v                                      | no word after all tries
         fast = False, hand over to the batch <---+
     """
-    outgoing, announced, taken_there, nbytes, cells, message = send
+    outgoing, words, taken_there, announced, cells, message = send
     line, taken, actions, _ = receive
     (_, incoming, awaited), = batch.numbered
     number = place = word = 0
@@ -206,7 +208,7 @@ def _exchange(batch: EagerBatch, send: Outgoing, receive: Incoming
         fast = taken_there[place] >= number - PLACES
         if fast:
             cells[place][ALL] = message
-            announced[place] = number << SIZE_BITS | nbytes
+            words[place] = number << SIZE_BITS | announced
         else:
             batch.unsent.append((send, number))
         incoming.received = number = incoming.received + 1

@@ -21,7 +21,7 @@ Data is written before its word and read before ``taken`` is; how that order is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy
 
@@ -29,6 +29,7 @@ from hpccoll.transport import Batch, Endpoint, Posting
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.eager import eager_batch, fits_places
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
+from hpccoll.transport.stamps import split
 
 #: Up to so many bytes, copying registered memory into a cell is cheaper than reading it in place.
 TINY = 64 << 10
@@ -45,19 +46,21 @@ class SharedEndpoint:
     def __init__(self, node: SharedNode, remote: Endpoint):
         self.node, self.remote = node, remote
         self.rank, self.size = remote.rank, remote.size
+        #: Raises where a rank has said that it has given up.
+        self.heard: Callable[[], None] | None = None
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Tell whether messages from these ranks are read in place."""
-        return tag in self.node.tags and all(peer in self.node.local for peer in peers)
+        return split(tag)[0] in self.node.tags and all(peer in self.node.local for peer in peers)
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
         """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
-        near = [p for p in postings if p.peer in self.node.local]
-        if not near or tag not in self.node.tags:
+        near, plain = [p for p in postings if p.peer in self.node.local], split(tag)[0]
+        if not near or plain not in self.node.tags:
             return self.remote.batch(postings, tag, repeated)
         eager = fits_places(near) and all(
-            isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.eager_limit(tag)
-            and (not p.sends or self.uses_cell(p, tag)) for p in near)
+            isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.eager_limit(plain)
+            and (not p.sends or self.uses_cell(p, plain)) for p in near)
         batch: Batch = (eager_batch(self, near, tag) if eager
                         else RendezvousBatch(self, near, tag))
         if len(near) == len(postings):

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from hpccoll.errors import MessageSizeError
+from hpccoll.errors import ForeignMessage, MessageSizeError
 from hpccoll.transport import Action, Batch, Posting, copying
 from hpccoll.transport.shm.channels import ELSEWHERE, LAST, OFFSET_BITS, PLACES, SIZE_BITS, Channel
+from hpccoll.transport.stamps import MIX, agree, split
 
 if TYPE_CHECKING:
     from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -36,9 +37,10 @@ class RendezvousBatch:
     """Messages of any size between this rank and others of its node."""
 
     def __init__(self, endpoint: SharedEndpoint, postings: Sequence[Posting], tag: int):
-        node = endpoint.node
-        self.sends = [Send(endpoint, p, node.outgoing(p.peer, tag)) for p in postings if p.sends]
-        self.receives = [Receive(endpoint, p, node.incoming(p.peer, tag)) for p in postings
+        node, (tag, stamp) = endpoint.node, split(tag)
+        self.sends = [Send(endpoint, p, node.outgoing(p.peer, tag), stamp) for p in postings
+                      if p.sends]
+        self.receives = [Receive(endpoint, p, node.incoming(p.peer, tag), stamp) for p in postings
                          if not p.sends]
 
     def start(self) -> None:
@@ -75,8 +77,9 @@ class RendezvousBatch:
 class Send:
     """One message to a rank of the node."""
 
-    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel):
-        self.endpoint, self.channel = endpoint, channel
+    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel,
+                 stamp: int = 0):
+        self.endpoint, self.channel, self.stamp = endpoint, channel, stamp
         self.array, self.peer, self.nbytes = posting.array, posting.peer, posting.array.nbytes
         #: Copies into the cells, where the message may use one; ``always_copied`` if it must.
         self.copies: list[Action] = []
@@ -106,7 +109,7 @@ class Send:
         if self.copies and (self.always_copied or channel.copy_seconds < SLOW
                             or number % PROBE == 0):
             self.copy_in()
-            size, self.done = self.nbytes, True
+            size, self.done = self.nbytes ^ self.stamp & MIX, True
         else:
             if self.where == BY_MPI:
                 # MPI messages must leave in the order of their numbers; others may still wait.
@@ -117,6 +120,7 @@ class Send:
                     [Posting(True, self.peer, self.array)], channel.tag, False)
                 self.request.start()
             line[PLACES + place], line[2 * PLACES + place] = self.where, self.nbytes
+            line[3 * PLACES + place] = self.stamp
         if channel.fence is not None:
             channel.fence()
         line[place] = number << SIZE_BITS | size
@@ -149,9 +153,13 @@ class Send:
 class Receive:
     """One message from a rank of the node."""
 
-    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel):
+    def __init__(self, endpoint: SharedEndpoint, posting: Posting, channel: Channel,
+                 stamp: int = 0):
         self.endpoint, self.posting, self.channel = endpoint, posting, channel
+        self.stamp = stamp
         self.array, self.nbytes = posting.array, posting.array.nbytes
+        #: What the word of a message in a cell says beside its number.
+        self.announced = self.nbytes ^ stamp & MIX
         #: What to do with the message, by where it lies.
         self.actions: dict[int, list[Action]] = {}
         self.number, self.aside = 0, False
@@ -180,14 +188,18 @@ class Receive:
             return False
         if channel.fence is not None:
             channel.fence()
-        nbytes = word & ELSEWHERE
-        self.in_cell = nbytes != ELSEWHERE
-        if not self.in_cell:
+        announced = word & ELSEWHERE
+        self.in_cell = announced != ELSEWHERE
+        if self.in_cell:
+            # As the sizes are the same, what differs is the stamps; or else it is the sizes.
+            nbytes, stamp = self.nbytes, self.stamp ^ announced ^ self.announced
+            if not agree(stamp, self.stamp):
+                nbytes, stamp = announced ^ self.stamp & MIX, self.stamp
+        else:
             self.where, nbytes = line[PLACES + place], line[2 * PLACES + place]
-        if nbytes != self.nbytes:
-            raise MessageSizeError(
-                f"rank {self.posting.peer} sent {nbytes} bytes where rank {self.endpoint.rank} "
-                f"expected {self.nbytes}; ranks disagree on counts")
+            stamp = line[3 * PLACES + place]
+        if nbytes != self.nbytes or not agree(stamp, self.stamp):
+            self.refuse(nbytes)
         if not self.in_cell and self.where == BY_MPI:
             # MPI messages are received in the order of their numbers.
             if any(channel.taken[earlier & LAST] < earlier
@@ -199,12 +211,21 @@ class Receive:
             return self.request.test()
         return True
 
+    def refuse(self, nbytes: int) -> None:
+        """Raise for a message of another call, or of another size; both look alike in a cell."""
+        peer, rank = self.posting.peer, self.endpoint.rank
+        if self.stamp:
+            raise ForeignMessage(peer, rank)
+        raise MessageSizeError(f"rank {peer} sent {nbytes} bytes where rank {rank} expected "
+                               f"{self.nbytes}; ranks disagree on counts")
+
     def use(self) -> None:
         """Reduce or copy the message from where it lies."""
         if self.aside:
             self.apply(HERE)
             return
         self.apply(self.fetch())
+        self.check_valid()
         self.take()
 
     def put_aside(self) -> None:
@@ -213,8 +234,17 @@ class Receive:
             key = self.fetch()
             if key != HERE:
                 _store(self.array, self.message(key))
+            self.check_valid()
             self.take()
             self.aside = True
+
+    def check_valid(self) -> None:
+        """Raise unless memory of the sender's, which was just read, was still its message.
+
+        A sender that has given up says so before it lets its caller have that memory again.
+        """
+        if not self.in_cell and self.endpoint.heard is not None:
+            self.endpoint.heard()
 
     def fetch(self) -> int:
         """Where the message can be used; one in private memory is copied here first."""

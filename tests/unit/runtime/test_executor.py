@@ -4,14 +4,15 @@ import numpy
 import pytest
 
 from hpccoll.algorithms import schedule
-from hpccoll.errors import CollectiveTimeout
+from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
 from hpccoll.runtime import executor, waiting
 from hpccoll.runtime.executor import SPINS, Bounds, drive, finish, run_prepared
 from hpccoll.runtime.waiting import PATIENCE, Watch
 from hpccoll.testing.loopback_direct import Direct
-from hpccoll.testing.world import Problem, Seat, interleave
+from hpccoll.testing.world import Problem, Seat, Stalled, interleave
 from hpccoll.transport.loopback import Loopback
+from hpccoll.transport.stamps import stamped
 
 
 class Clock:
@@ -82,6 +83,49 @@ def test_an_execution_can_run_again():
         for execution in executions:
             execution.free()
             assert not execution.prepared
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_what_opens_an_execution_comes_first_and_once_a_run(repeated):
+    _, executions = made(repeated=repeated, segment=2)
+    opened = []
+    for one in executions:
+        one.binder.opening = opened.append, (one,)
+    for turn in range(2):
+        interleave(executions, turn)
+        assert sorted(map(executions.index, opened)) == sorted([0, 1, 2] * (turn + 1))
+
+    def refuses():
+        raise BrokenCommunicatorError("no")
+
+    _, (one, _, _) = made(repeated=repeated)
+    one.binder.opening = refuses, ()
+    with pytest.raises(BrokenCommunicatorError):
+        one.start()
+
+
+def test_stamps_keep_messages_of_calls_that_disagree_apart():
+    """Two of three ranks are in a call that the third is not in: nobody gets a message of it."""
+    seats, executions = made()
+    executions[2].binder.tag = stamped(0, 77)
+    with pytest.raises(Stalled):
+        interleave(executions)
+    assert not right(seats)
+
+
+def test_a_watch_asks_whether_waiting_is_pointless(monkeypatch):
+    Clock(monkeypatch, 1.0)
+    _, (one, _, _) = made()
+    asked = []
+
+    def listen(awaited):
+        asked.append(awaited)
+        if len(asked) == 3:
+            raise BrokenCommunicatorError("another rank has given up")
+
+    with pytest.raises(BrokenCommunicatorError):
+        drive(one, Bounds(20.0, 30.0, listen))
+    assert asked == [one] * 3
 
 
 def test_long_plans_are_not_kept(monkeypatch):

@@ -30,7 +30,7 @@ def side(memory, rank, fence):
     node = SimpleNamespace(outgoing=lambda peer, tag: outgoing, fence=fence,
                            incoming=lambda peer, tag: incoming,
                            region=lambda peer, where, nbytes: None)
-    return SimpleNamespace(node=node, rank=rank, remote=None)
+    return SimpleNamespace(node=node, rank=rank, remote=None, heard=None)
 
 
 @pytest.fixture(params=["no fence", "fences"])

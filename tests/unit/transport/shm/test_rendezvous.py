@@ -34,7 +34,8 @@ def channel():
 @pytest.fixture
 def endpoint():
     node = SimpleNamespace(locate=lambda array: None, readv=None)
-    return SimpleNamespace(rank=0, node=node, remote=Remote(), uses_cell=lambda *_: False)
+    return SimpleNamespace(rank=0, node=node, remote=Remote(), heard=None,
+                           uses_cell=lambda *_: False)
 
 
 def announce(channel, number, where=BY_MPI):

@@ -1,0 +1,64 @@
+"""The error of ranks that disagree about a call, and what it says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hpccoll.errors import HpccollError
+
+
+class Party(NamedTuple):
+    """Ranks that made the same call.
+
+    Attributes:
+        ranks: which.
+        fields: what they called, by the names of what ranks must agree on.
+        sites: file and line, of those that were still in the call.
+    """
+
+    ranks: tuple[int, ...]
+    fields: Mapping[str, str]
+    sites: tuple[str, ...]
+
+    @property
+    def who(self) -> str:
+        """The ranks in words."""
+        return f"rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
+
+    @property
+    def call(self) -> str:
+        """What they called, and where, in words."""
+        told = ", ".join(f"{name} {value}" if name in ("count", "root", "layout") else value
+                         for name, value in self.fields.items() if value)
+        return (told or "unknown") + f" at {', '.join(self.sites)}" * bool(self.sites)
+
+
+class ContractError(HpccollError, RuntimeError):
+    """Ranks disagree about a call; raised on every rank that takes part.
+
+    Attributes:
+        groups: ranks that agree with each other, the largest group first.
+        ranks: those that differ from the majority; none where there is no majority.
+        field: the first thing that they differ in, such as ``"operator"``; ``fields`` has all.
+        absent: ranks of whose call nothing is known.
+    """
+
+    def __init__(self, call: str, groups: Sequence[Party], absent: tuple[int, ...] = ()):
+        self.groups = tuple(sorted(groups, key=lambda group: (-len(group.ranks), group.ranks)))
+        first, second = self.groups[:2]
+        unknown = not all(group.fields for group in self.groups)
+        clear = len(first.ranks) > len(second.ranks)
+        self.ranks = tuple(sorted(rank for group in self.groups[1:] for rank in group.ranks)
+                           ) if clear else ()
+        self.fields = tuple(name for name in first.fields if any(
+            group.fields.get(name) != first.fields[name] for group in self.groups))
+        self.field = self.fields[0] if self.fields and not unknown else "call"
+        self.absent = absent
+        ordered = (*self.groups[1:], first) if clear else self.groups
+        calls = "; ".join(
+            f"{group.who}: {group.fields.get(self.field) or 'another'} ({group.call})"
+            for group in ordered)
+        missing = f"; nothing is known of rank(s) {', '.join(map(str, absent))}" if absent else ""
+        super().__init__(f"ranks disagree on {self.field} in {call}: {calls}{missing}; make the "
+                         "same call on every rank")

@@ -1,0 +1,9 @@
+"""Guard: calls that ranks disagree about, and communicators on which a call has failed.
+
+    guard.py     what a communicator's context asks: stamps, alarms, and what a failure means
+    exchange.py  what the ranks know of each other: logs in shared memory, or messages
+    verdict.py   which ranks differ, in what, from logs alone
+    sites.py     where in the program a call was made
+
+A guard may stop a call; it never changes data. How it works is decision 0042.
+"""

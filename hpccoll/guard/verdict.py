@@ -1,0 +1,95 @@
+"""Which ranks differ from the others, and in what: judged by the ranks' records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hpccoll.errors.contract import ContractError, Party
+from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import LogRecord
+from hpccoll.transport.stamps import KIND
+
+
+def judge(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
+    """Find the first call that ranks disagree about.
+
+    Args:
+        records: by rank; some may be missing.
+        size: number of ranks.
+
+    Returns:
+        ``None`` where they agree in all that is known.
+    """
+    numbers = sorted({number for record in records.values() for number in record.stamps})
+    for number in numbers:
+        stamps = {rank: record.stamps[number] for rank, record in records.items()
+                  if number in record.stamps}
+        ranks_of = groups(stamps)
+        if len(ranks_of) > 1:
+            return ContractError(f"blocking call {number}", [
+                Party(tuple(ranks), _fields(records, stamps, ranks), _sites(records, ranks, number))
+                for ranks in ranks_of], _absent(size, stamps))
+    return _by_stories(records, size)
+
+
+def met(record: LogRecord, rank: int, peer: int, size: int) -> ContractError:
+    """What is known where a rank got a message of another call, and its sender tells nothing."""
+    stamp = record.stamps.get(record.number, 0)
+    mine = _fields({rank: record}, {rank: stamp}, [rank])
+    here = Party((rank,), mine, _sites({rank: record}, [rank], record.number))
+    return ContractError(f"blocking call {record.number}", [here, Party((peer,), {}, ())],
+                         _absent(size, (rank, peer)))
+
+
+def groups(stamps: Mapping[int, int]) -> list[list[int]]:
+    """Ranks that agree, by their stamps; in the order of their first ranks.
+
+    Who moves mere bytes agrees with everybody who moves as many: with the largest such group.
+
+    >>> groups({0: 1, 1: 2, 2: 1})
+    [[0, 2], [1]]
+    """
+    found: dict[int, list[int]] = {}
+    for rank, stamp in sorted(stamps.items()):
+        found.setdefault(stamp, []).append(rank)
+    for stamp in [stamp for stamp in found if not stamp & KIND]:
+        typed = [other for other in found if other & KIND and other & ~KIND == stamp]
+        if typed:
+            most = max(typed, key=lambda other: len(found[other]))
+            found[most] = sorted(found[most] + found.pop(stamp))
+    return sorted(found.values())
+
+
+def _fields(records: Mapping[int, LogRecord], stamps: Mapping[int, int], ranks: Iterable[int]
+            ) -> Mapping[str, str]:
+    """What the ranks of a group called."""
+    known = [found for rank in ranks if (found := records[rank].descriptions.get(stamps[rank]))]
+    known.sort(key=lambda description: not description.dtype)
+    return known[0]._asdict() if known else {}
+
+
+def _sites(records: Mapping[int, LogRecord], ranks: Iterable[int], number: int) -> tuple[str, ...]:
+    """Where the ranks of a group made a call, as far as they have told."""
+    stories = [records[rank].story for rank in ranks]
+    return tuple(sorted({story["site"] for story in stories
+                         if story and story["number"] == number and story["site"]}))
+
+
+def _absent(size: int, known: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(range(size)) - set(known)))
+
+
+def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | None:
+    """The same for nonblocking and persistent calls, which no log has: by what failed."""
+    stories = {rank: record.story for rank, record in records.items()
+               if record.story and record.story["tag"] and record.story["fields"]}
+    for tag in sorted({story["tag"] for story in stories.values()}):
+        told = {rank: story for rank, story in stories.items() if story["tag"] == tag}
+        ranks_of = groups({rank: Description(*story["fields"]).stamp()
+                           for rank, story in told.items()})
+        if len(ranks_of) > 1:
+            return ContractError("a nonblocking or persistent call", [
+                Party(tuple(ranks), Description(*told[ranks[0]]["fields"])._asdict(),
+                      tuple(sorted({told[rank]["site"] for rank in ranks if told[rank]["site"]})))
+                for ranks in ranks_of], _absent(size, told))
+    return None
