@@ -123,6 +123,9 @@ class CutModules:
         self._comm = line.run(operations.call(lambda: Comm(
             MPI.Intracomm.Dup(line.comm), determinism=line.comm.determinism, progress="thread")))
         self._wires = Wires(self._comm, 3, ZeroPlusPlus())
+        # What a first call would make of a communicator, which all ranks must do together, is made
+        # now: in a backward pass one rank may be in a first sum while another waits for weights.
+        line.run(operations.call(lambda: (self._comm.layout, self._wires.gathers.layout)))
         vectors = self._wires.begin(self._groups, arrays,
                                     [group.part(rank) for group in self._groups])
         self._own = [tensor_of(each) for each in vectors]

@@ -103,6 +103,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
         trained = [[each for each in given if each.requires_grad] for given in self._given]
         self._names = {} if module is None else {
             each: name for name, each in module.named_parameters()}
+        line = process_set.line
+        # A first look at it is made by all ranks together; not by its thread in a backward pass.
+        line.run(operations.call(lambda: line.comm.layout))
         self._cut: CutModules | FlatParameters = (
             CutModules(module, trained, process_set, op, units, fetching or Fetching())
             if stage == 3 and module is not None else
