@@ -50,6 +50,8 @@ class Wires:
             self.inside = local.Get_rank(), local.Get_size(), _gather(local)
         self._integers = (TwoLevels(comm, zeropp.gradients, zeropp.block)
                           if zeropp.gradients else None)
+        for each in (comm, *self._made):
+            getattr(each, "layout", None)  # found out by all ranks here, not by a thread of some
 
     def begin(self, groups: Sequence[ShardGroup], arrays: Sequence[numpy.ndarray],
               spans: Sequence[slice] | None = None) -> list[numpy.ndarray]:

@@ -31,14 +31,18 @@ class Request(MPI.Request):
 
 
 def context():
-    return SimpleNamespace(taped=set(), abandoned=[], bounds=(1, 1))
+    return SimpleNamespace(taped=set(), abandoned=[], bounds=(1, 1),
+                           fail=lambda error, *details: error)
+
+
+ATTENDANCE = SimpleNamespace(plan=SimpleNamespace(schedule=SimpleNamespace(title="")), tag=0)
 
 
 def operation(code, lane=None, threaded=False):
     """One that runs on no memory yet."""
     owned = tape(code.code, code.channels)
     made = TapedOperation.__new__(TapedOperation)
-    stand_in = SimpleNamespace(begin=owned.begin, owners=(None,))
+    stand_in = SimpleNamespace(begin=owned.begin, owners=(ATTENDANCE,))
     made.__init__(context(), stand_in, None, lane, threaded)
     return made
 
@@ -132,7 +136,7 @@ def test_a_persistent_request_starts_again():
     run = tape(side.code, side.channels)
     again = TapedOperation.__new__(TapedOperation)
     again.__init__(context(), SimpleNamespace(
-        begin=lambda *_: run.begin(*addresses(source, sink), (source, sink)), owners=(None,)),
+        begin=lambda *_: run.begin(*addresses(source, sink), (source, sink)), owners=(ATTENDANCE,)),
         None, None, False)
     request._operation = again
     for turn in range(4):
