@@ -55,6 +55,7 @@ ALL = $(LIBRARIES:%=--matrix %)
 # Training: PyTorch's calls and steps on two ranks, and steps on four hosts of 1 Gbit/s, which take root.
 MPICH = .venv-figures/mpich/bin
 RANKS_2 = $(MPICH)/mpiexec -n 2 $(MPICH)/python -m hpccoll bench
+RANKS_4 = $(MPICH)/mpiexec -n 4 $(MPICH)/python -m hpccoll bench
 HOSTS_4 = $(MPICH)/python tests/cluster/hosts.py --nodes 4 --ranks 1 --rate 1gbit -- \
     $(CURDIR)/$(MPICH)/python -m hpccoll bench
 SCHEMES = exchange,exchange:bf16,exchange:powersgd,exchange:onebit
@@ -76,11 +77,11 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
 	@mkdir -p docs/data/torch docs/data/steps
 	$(RANKS_2) torch --json docs/data/torch/mpich-2.json
+	$(RANKS_4) torch --only calls --json docs/data/torch/mpich-4.json
 	for bytes in 2M 25M 100M; do $(RANKS_2) step --gradients $$bytes --backward 0.001 \
 	    --candidates none,exchange,ddp,ddp:gloo,horovod --json docs/data/steps/node-$$bytes.json; done
 	$(RANKS_2) step --gradients 3M --layers 100 --backward 0 --steps 60 \
-	    --candidates none,allreduce,views,at-once,exchange,ddp,ddp:gloo \
-	    --json docs/data/steps/small-arrays.json
+	    --candidates none,allreduce,views,at-once,exchange --json docs/data/steps/small-arrays.json
 	@# Horovod's threads poll, and two processors serve all hosts: it gets a run of its own.
 	[ "$$(id -u)" != 0 ] || for peers in $(SCHEMES),ddp,ddp:gloo horovod; do \
 	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4) step --gradients 25M --backward 0.4 \

@@ -286,13 +286,15 @@ def goals() -> Iterator[str]:
 # -- training ----------------------------------------------------------------------------------
 def training_calls() -> Iterator[str]:
     """Calls of torch.distributed: Gloo's time over ours, by size; and steps of DDP."""
+    for ranks in 2, 4:
+        found = record("torch", f"mpich-{ranks}")["results"]
+        ratios = {(each["what"], each["nbytes"]): each["ratio"] for each in found}
+        sizes = list(dict.fromkeys(n for what, n in ratios if what != "DDP step"))
+        names = list(dict.fromkeys(what for what, _ in ratios if what != "DDP step"))
+        yield from table([f"Gloo / hpccoll, {ranks} ranks", *map(size, sizes)], (
+            [f"`{name}`"] + [number(ratios[name, n]) for n in sizes] for name in names))
+        yield ""
     found = record("torch", "mpich-2")["results"]
-    ratios = {(each["what"], each["nbytes"]): each["ratio"] for each in found}
-    sizes = list(dict.fromkeys(n for what, n in ratios if what != "DDP step"))
-    names = list(dict.fromkeys(what for what, _ in ratios if what != "DDP step"))
-    yield from table(["Gloo / hpccoll", *map(size, sizes)], (
-        [f"`{name}`"] + [number(ratios[name, n]) for n in sizes] for name in names))
-    yield ""
     yield from table(["DDP, parameters", "alone", "over Gloo", "over hpccoll", "communication"], (
         [f"{each['nbytes'] / 1e6:.0f} MB"] + [
             f"{1e3 * each['seconds'][name]:.1f} ms" for name in (
