@@ -32,7 +32,8 @@ def test_nothing_set_means_the_defaults():
     ("HPCCOLL_PROGRESS", "calls", "calls"), ("HPCCOLL_PROGRESS", "thread", "thread"),
     ("HPCCOLL_DETERMINISM", "run", "run"), ("HPCCOLL_DETERMINISM", "layout", "layout"),
     ("HPCCOLL_LEVELS", "node, socket", ("node", "socket")), ("HPCCOLL_NETWORK", "/a/b", "/a/b"),
-    ("HPCCOLL_TRACE", "traces/", "traces/"), ("HPCCOLL_HUGE_PAGES", "no", False)])
+    ("HPCCOLL_TRACE", "traces/", "traces/"), ("HPCCOLL_HUGE_PAGES", "no", False),
+    ("HPCCOLL_CONTRACT", "always", "always"), ("HPCCOLL_CONTRACT", "off", "off")])
 def test_well_written(variable, text, value):
     config = load({variable: text})
     assert getattr(config, SETTINGS[variable].field) == value
@@ -70,6 +71,7 @@ MALFORMED = [
     ("HPCCOLL_NETWORK", "/etc/slurm/", "is a directory"),
     ("HPCCOLL_TRACE", __file__, "is a file, not a folder"),
     ("HPCCOLL_EXECUTOR", "c", "neither 'compiled' nor 'python'"),
+    ("HPCCOLL_CONTRACT", "tag", "'tag' is unknown; choose from off, tags, always"),
     ("HPCCOLL_HUGE_PAGES", "2M", "must be 'yes' or 'no'"),
 ]
 
