@@ -49,8 +49,9 @@ else:
         (_tape.NUMBER, _tape.STAMPS, _tape.REMEMBERED) == (NUMBER, STAMPS, REMEMBERED))
     _tape.set_in_place(MPI.IN_PLACE)
 
-#: Microseconds that a wait takes before Python looks after it; with other operations under way.
-PATIENCE, SLICE = 1000, 50
+#: Microseconds that a wait takes before Python looks after it, at first and then; with other
+#: operations under way.
+PATIENCE, LATER, SLICE = 1000, 100, 50
 
 
 def executor(config: Config) -> str:
@@ -338,10 +339,11 @@ class Attendant:
         Raises:
             HpccollError: the wait is in vain.
         """
-        seen = self.run.at
+        seen, patience = self.run.at, PATIENCE
         try:
             self.listen()
-            while self.run.advance(SLICE if PROGRESS.operations else PATIENCE) != _tape.DONE:
+            while self.run.advance(SLICE if PROGRESS.operations else patience) != _tape.DONE:
+                patience = LATER
                 PROGRESS.once()
                 if self.run.at != seen:
                     self.watch.moved()

@@ -14,8 +14,25 @@ from mpi4py import MPI
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.machine.limits import SPINS
 
-#: Failed tests between two looks at the clock.
-PATIENCE = 1000
+#: Failed tests between two looks at the clock, and, after the first of these, between two times that
+#: the MPI library is let move on.
+PATIENCE, BETWEEN = 1000, 32
+#: Times that it is asked to move on: each may send no more than one piece of a long message.
+ROUNDS = 10
+#: A tag that every MPI library has, and nobody uses.
+LAST_TAG = 32767
+
+
+def progress() -> None:
+    """Let the MPI library move its own messages on.
+
+    A rank in a collective is inside of MPI, which promises that whatever it has begun goes on there:
+    a peer may not come to the collective before it has received a message whose sender waits here.
+    """
+    # A message that is there would end the probe before anything is moved on; none has this tag. A
+    # probe of COMM_SELF moves nothing with MPICH.
+    for _ in range(ROUNDS):
+        MPI.COMM_WORLD.Iprobe(MPI.ANY_SOURCE, LAST_TAG)
 
 
 class Awaited(Protocol):
@@ -66,14 +83,19 @@ class Watch:
             os.sched_yield()
         if self.idles % PATIENCE == 0:
             self.look()
+        elif self.idles > PATIENCE and self.idles % BETWEEN == 0:
+            progress()
 
     def look(self) -> None:
-        """Look at the clock: warn after ``report`` seconds, raise after ``timeout``.
+        """Let the MPI library move on, and look at the clock.
+
+        Warns after ``report`` seconds, and raises after ``timeout``.
 
         Raises:
             CollectiveTimeout: nothing moved for ``timeout`` seconds.
             BrokenCommunicatorError: another rank has given up.
         """
+        progress()
         if self.listen is not None:
             self.listen(self.awaited)
         now = time.monotonic()
