@@ -14,8 +14,8 @@ from mpi4py import MPI
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.machine.limits import SPINS
 
-#: Failed tests between two looks at the clock, and, after the first of these, between two times that
-#: the MPI library is let move on.
+#: Failed tests between two looks at the clock, and, after the first of these, between two times
+#: that the MPI library is let move on.
 PATIENCE, BETWEEN = 1000, 32
 #: Times that it is asked to move on: each may send no more than one piece of a long message.
 ROUNDS = 10
@@ -26,8 +26,9 @@ LAST_TAG = 32767
 def progress() -> None:
     """Let the MPI library move its own messages on.
 
-    A rank in a collective is inside of MPI, which promises that whatever it has begun goes on there:
-    a peer may not come to the collective before it has received a message whose sender waits here.
+    A rank in a collective is inside of MPI, which promises that whatever it has begun goes on
+    there: a peer may not come to the collective before it has received a message whose sender waits
+    here.
     """
     # A message that is there would end the probe before anything is moved on; none has this tag. A
     # probe of COMM_SELF moves nothing with MPICH.
