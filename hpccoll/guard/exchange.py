@@ -18,8 +18,9 @@ from hpccoll.runtime.log import ALARM, LOG_BYTES, NUMBER, STORY, Log, LogRecord
 from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
-#: Seconds that a rank waits for the others to tell where they are, and between two looks.
-PATIENCE, PAUSE = 0.25, 2e-4
+#: Seconds that a rank waits for the others to tell where they are, in shared memory and by
+#: messages, which wait until their sender has its turn; and between two looks.
+PATIENCE, LONGER, PAUSE = 0.25, 2.0, 2e-4
 
 
 class SharedLogs:
@@ -118,7 +119,7 @@ class MessagedLogs:
 
     def records(self) -> dict[int, LogRecord]:
         """What all ranks say that have given up, waited for as above."""
-        end, status = time.monotonic() + PATIENCE, MPI.Status()
+        end, status = time.monotonic() + LONGER, MPI.Status()
         while time.monotonic() < end and len(self.arrived) < self.size - 1:
             if not self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG, status):
                 time.sleep(PAUSE)
