@@ -10,7 +10,8 @@ plus two (Figueroa, 1995). In a chain of steps the intermediate results stay in 
 float32 array (:func:`accumulator`), which is an operand or a result of these kernels like any
 other. So a chain is rounded once, at its end, whatever memory its operands are in.
 
-Blocks with rare numbers - infinities, NaN, large ones - take the plain conversion.
+The kernels are compiled (``_half.c``); where that was not built, :func:`interpreted` has the same
+bits. Its blocks with rare numbers - infinities, NaN, large ones - take the plain conversion.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy
+
+try:
+    from hpccoll.arrays import _half
+except ImportError:  # it was not built
+    BUILT = False
+else:
+    BUILT = True
 
 #: The type that 16-bit floats are computed in.
 FLOAT32 = numpy.dtype("f4")
@@ -67,11 +75,23 @@ def kernel(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
     Each operand has the dtype or float32. Where ``into`` is an accumulator, ``rounded`` gets the
     result as well, in the dtype.
     """
+    return compiled(ufunc, dtype) or interpreted(ufunc, dtype)
+
+
+def compiled(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable | None:
+    """The same in machine code; ``None`` where that was not built, or NumPy has no loop for it."""
+    if not BUILT or not is_half(dtype) or not dtype.isnative or "ff->f" not in ufunc.types:
+        return None
+    return _half.Kernel(ufunc, is_bfloat16(dtype))
+
+
+def interpreted(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
+    """The same by functions of NumPy."""
     native = dtype == numpy.float16
     few = FEW if native else FEW // 4
-    # The maximum of 0 and -0 is one of them for float16 and the other for float32, in NumPy. The
+    # The maximum of 0 and -0 is one of them for 16 bits and the other for float32, in NumPy. The
     # choice must not depend on the number of elements, nor on chains.
-    direct = not native or ufunc not in (numpy.maximum, numpy.minimum)
+    direct = ufunc not in (numpy.maximum, numpy.minimum)
 
     def plain(left: Any, right: Any, into: Any) -> None:
         if direct and left.dtype == right.dtype == into.dtype:

@@ -38,6 +38,22 @@ def operator_of(op: MPI.Op) -> Operator | None:
     return _PREDEFINED.get(op.handle)
 
 
+#: What people call MPI's operators elsewhere: in Python, in NumPy.
+OTHER_NAMES = {"add": "SUM", "+": "SUM", "multiply": "PROD", "mul": "PROD", "*": "PROD",
+               "product": "PROD", "maximum": "MAX", "amax": "MAX", "minimum": "MIN", "amin": "MIN",
+               "logical_and": "LAND", "logical_or": "LOR", "logical_xor": "LXOR", "all": "LAND",
+               "any": "LOR", "bitwise_and": "BAND", "bitwise_or": "BOR", "bitwise_xor": "BXOR"}
+
+
+def not_an_operator(op: Any, collective: str) -> ArgumentTypeError:
+    """The error for what is no ``MPI.Op``; it names the one that is meant, if that can be told."""
+    word = (op if isinstance(op, str) else getattr(op, "__name__", "")).lower()
+    name = OTHER_NAMES.get(word, word.removeprefix("mpi.").upper())
+    known = isinstance(getattr(MPI, name, None), MPI.Op) if name.isidentifier() else False
+    remedy = f"say MPI.{name}" if known else "say MPI.SUM, MPI.MAX, ... or MPI.Op.Create(function)"
+    return ArgumentTypeError("op", f"{collective} needs an MPI.Op, got {op!r}", remedy)
+
+
 def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
     """Raise unless the operator is an ``MPI.Op`` that exists for the element type.
 
@@ -46,8 +62,7 @@ def check_op(op: Any, dtype: numpy.dtype, collective: str) -> None:
         OperatorError: names the operator, the type and the types it is defined on.
     """
     if not isinstance(op, MPI.Op):
-        raise ArgumentTypeError("op", f"{collective} needs an MPI.Op, got {type(op).__name__}",
-                                "make one with MPI.Op.Create")
+        raise not_an_operator(op, collective)
     operator = operator_of(op)
     if operator is None:
         if op == MPI.OP_NULL or op in (MPI.REPLACE, MPI.NO_OP):
@@ -84,8 +99,10 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
     if operator is not None and not operator.pairs:
         ufunc = getattr(namespace, UFUNCS[operator.name])
         if half.is_half(dtype):
-            return (_without_warnings(half.kernel(ufunc, dtype)) if namespace is numpy
-                    else half.converting(ufunc))
+            if namespace is not numpy:
+                return half.converting(ufunc)
+            return half.compiled(ufunc, dtype) or _without_warnings(
+                half.interpreted(ufunc, dtype))
         if operator.name in ("max", "min"):
             # NumPy deprecates a third positional operand of these two, and only these.
             return lambda left, right, into: ufunc(left, right, out=into)
@@ -97,12 +114,22 @@ def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: An
 def has_loop(operator: str, dtype: numpy.dtype) -> bool:
     """Tell whether NumPy has a loop for an operator that a kernel need only call.
 
-    Its operands and its result are of one type, which is not computed in a wider one.
+    Its operands and its result are of one type, which is not computed in a wider one. Machine code
+    has more, see :func:`has_compiled_kernel`.
     """
     char = dtype.char
     return (operator in UFUNCS and dtype.isnative and dtype.kind in "biufc"
             and not half.is_half(dtype)
             and f"{char}{char}->{char}" in getattr(numpy, UFUNCS[operator]).types)
+
+
+def has_compiled_kernel(operator: str, dtype: numpy.dtype) -> bool:
+    """Tell whether machine code that knows NumPy's loops can apply an operator.
+
+    16-bit floats are computed by the loop for float32.
+    """
+    wide = half.FLOAT32 if half.is_half(dtype) and dtype.isnative else dtype
+    return has_loop(operator, wide)
 
 
 def ufunc_of(op: MPI.Op, dtype: numpy.dtype) -> numpy.ufunc | None:

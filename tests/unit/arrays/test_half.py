@@ -11,7 +11,6 @@ from mpi4py import MPI
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.arrays import half, kernels
 from hpccoll.arrays.half import BLOCK, FEW
-from hpccoll.calls.datatypes import datatype_of
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
 from hpccoll.runtime.executor import Execution, Memory
@@ -24,6 +23,14 @@ F2 = numpy.dtype("f2")
 EVERY = numpy.arange(1 << 16, dtype="u2").view(F2)
 FINITE = EVERY[numpy.isfinite(EVERY)]
 OPS = {"add": "SUM", "multiply": "PROD", "maximum": "MAX", "minimum": "MIN"}
+
+
+@pytest.fixture(params=["compiled", "interpreted"])
+def made(request):
+    """What makes kernels, in machine code and by functions of NumPy."""
+    if request.param == "compiled" and not half.BUILT:
+        pytest.skip("the compiled kernels were not built")
+    return getattr(half, request.param)
 
 
 def numbers(count, kind, seed):
@@ -42,8 +49,8 @@ def bits(array):
 
 @pytest.mark.parametrize("kind", ["all", "near one", "tiny", "special"])
 @pytest.mark.parametrize("name", OPS)
-def test_one_step_has_the_bits_of_numpy(name, kind):
-    kernel = half.kernel(getattr(numpy, name), F2)
+def test_one_step_has_the_bits_of_numpy(name, kind, made):
+    kernel = made(getattr(numpy, name), F2)
     for count in (0, 1, FEW, FEW + 1, BLOCK + 3, 70_000):
         for into in ("apart", "left", "right"):
             left, right = numbers(count, kind, 1), numbers(count, kind, 2)
@@ -61,12 +68,12 @@ def test_one_step_has_the_bits_of_numpy(name, kind):
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_bfloat16(name):
+def test_bfloat16(name, made):
     """The bits of ml_dtypes in one step, and one rounding in a chain."""
     dtype = numpy.dtype(pytest.importorskip("ml_dtypes").bfloat16)
     assert half.is_half(dtype) and half.is_bfloat16(dtype) and not half.is_bfloat16(F2)
     ufunc, every = getattr(numpy, name), EVERY.view("u2").view(dtype)
-    kernel = kernels.kernel(getattr(MPI, OPS[name]), dtype, datatype_of(dtype), numpy)
+    kernel = made(ufunc, dtype)
     random = numpy.random.default_rng(1)
     for count in (0, 1, 1024, 1025, BLOCK + 3):
         left, right, last = (random.choice(every, count) for _ in range(3))
@@ -78,6 +85,57 @@ def test_bfloat16(name):
             assert numpy.array_equal(found.astype("f4"), ufunc(left, right).astype("f4"), True)
             kernel(last, sums, last)
             assert numpy.array_equal(sums, ufunc(left.astype("f4"), right.astype("f4")), True)
+
+
+@pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
+@pytest.mark.parametrize("width", [5, 1 << 16])
+def test_machine_code_converts_every_number_as_numpy_does(width):
+    """Few at a time, as processors do that have no instruction for it, and many."""
+    for start in range(0, EVERY.size - width + 1, width):
+        part = EVERY[start:start + width]
+        wide, back = numpy.empty(width, "f4"), numpy.empty(width, F2)
+        half.compiled(numpy.maximum, F2)(part, part, wide)
+        assert numpy.array_equal(wide, part.astype("f4"), equal_nan=True)
+        half.compiled(numpy.maximum, F2)(wide, wide, back)
+        assert (bits(back) == bits(part)).all()
+    steps = numpy.arange(0, 1 << 32, 4097, dtype="u8").astype("u4").view("f4")
+    for value in (steps, steps[:5], *steps[:5000].reshape(-1, 5), numpy.nextafter(
+            FINITE.astype("f4"), numpy.float32(numpy.inf))):
+        found = numpy.empty(value.size, F2)
+        with numpy.errstate(all="ignore"):
+            half.compiled(numpy.maximum, F2)(value, value, found)
+            assert (bits(found) == bits(value.astype(F2))).all()
+
+
+@pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
+def test_machine_code_rounds_bfloat16_as_ml_dtypes_does():
+    dtype = numpy.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+    value = numpy.arange(0, 1 << 32, 4097, dtype="u8").astype("u4").view("f4")
+    found = numpy.empty(value.size, dtype)
+    with numpy.errstate(all="ignore"):
+        half.compiled(numpy.maximum, dtype)(value, value, found)
+        wanted = value.astype(dtype)
+    assert numpy.array_equal(found.astype("f4"), wanted.astype("f4"), equal_nan=True)
+
+
+@pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
+def test_what_is_no_operand_of_a_compiled_kernel():
+    kernel, good = half.compiled(numpy.add, F2), numpy.zeros(4, F2)
+    fixed = numpy.zeros(4, F2)
+    fixed.flags.writeable = False
+    for bad in (numpy.zeros(3, F2), numpy.zeros(8, F2)[::2], numpy.zeros(4, "f8")):
+        with pytest.raises(ValueError, match="operands"):
+            kernel(bad, good, good)
+        with pytest.raises(ValueError, match="operands"):
+            kernel(good, good, good, bad)
+    with pytest.raises(ValueError, match="operands"):
+        kernel(good, good, fixed)
+    with pytest.raises(ValueError, match="16 bits"):
+        kernel(good, good, numpy.zeros(4, "f4"), numpy.zeros(4, "f4"))
+    with pytest.raises(TypeError, match="NumPy arrays"):
+        kernel([0] * 4, good, good)
+    assert half.compiled(numpy.logical_and, F2) is None
+    assert half.compiled(numpy.add, numpy.dtype("f4")) is None
 
 
 def test_every_number_is_widened_and_rounded_as_it_is():
@@ -102,7 +160,7 @@ def test_any_float32_is_rounded_to_even_as_numpy_does(scale):
 
 
 def test_threads_that_take_tiny_numbers_for_zero_get_the_plain_conversion(monkeypatch):
-    kernel = half.kernel(numpy.add, F2)
+    kernel = half.interpreted(numpy.add, F2)
     monkeypatch.setattr(half, "_flushes", lambda: True)
     monkeypatch.setattr(half, "_widen_float16", None)
     left, right = numbers(70_000, "tiny", 1), numbers(70_000, "tiny", 2)
@@ -114,9 +172,9 @@ def test_threads_that_take_tiny_numbers_for_zero_get_the_plain_conversion(monkey
 @pytest.mark.skipif(platform.machine() != "x86_64" or platform.libc_ver()[0] != "glibc",
                     reason="how the mode is set depends on processor and library")
 @pytest.mark.parametrize("mode", [0x8000, 0x40, 0x8040])
-def test_the_mode_may_change_after_a_kernel_was_made(mode):
+def test_the_mode_may_change_after_a_kernel_was_made(mode, made):
     """Results taken for zero, operands taken for zero, or both."""
-    kernel = half.kernel(numpy.add, F2)
+    kernel = made(numpy.add, F2)
     left, right = numbers(70_000, "tiny", 1), numbers(70_000, "tiny", 2)
     wanted, found, told = left + right, numpy.empty_like(left), [half._flushes()]
 
@@ -136,8 +194,8 @@ def test_the_mode_may_change_after_a_kernel_was_made(mode):
 
 
 @pytest.mark.parametrize("count", [5, FEW + 1, BLOCK + 3])
-def test_a_chain_is_rounded_once(count):
-    kernel = kernels.kernel(MPI.SUM, F2, MPI.Datatype.fromcode("e"), numpy)
+def test_a_chain_is_rounded_once(count, made):
+    kernel = made(numpy.add, F2)
     terms = [numbers(count, "near one", seed) for seed in range(5)]
     sums, found = half.accumulator(count), numpy.empty(count, F2)
     kernel(terms[0], terms[1], sums)
@@ -149,8 +207,8 @@ def test_a_chain_is_rounded_once(count):
 
 
 @pytest.mark.parametrize("name, first", [("maximum", 0.0), ("minimum", -0.0)])
-def test_which_zero_is_taken_does_not_depend_on_the_count(name, first):
-    kernel, seen = half.kernel(getattr(numpy, name), F2), set()
+def test_which_zero_is_taken_does_not_depend_on_the_count(name, first, made):
+    kernel, seen = made(getattr(numpy, name), F2), set()
     for count in (1, 5, FEW, FEW + 1, BLOCK + 3):
         left, right = numpy.full(count, first, F2), numpy.full(count, -first, F2)
         found, sums = numpy.empty(count, F2), half.accumulator(count)

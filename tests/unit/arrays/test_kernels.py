@@ -77,8 +77,8 @@ def test_undefined_combinations_are_refused_by_name(name):
 
 
 @pytest.mark.parametrize("op, complaint", [
-    ("sum", "allreduce needs an MPI.Op, got str; make one with MPI.Op.Create"),
-    (None, "got NoneType"), (numpy.add, "got ufunc"),
+    ("sum", "allreduce needs an MPI.Op, got 'sum'; say MPI.SUM"), (numpy.add, "say MPI.SUM"),
+    (None, "got None; say MPI.SUM, MPI.MAX, ... or MPI.Op.Create"), (max, "say MPI.MAX"),
     (MPI.OP_NULL, "cannot be used in allreduce"), (MPI.REPLACE, "cannot be used in allreduce"),
     (MPI.NO_OP, "cannot be used in allreduce")])
 def test_what_is_no_operator(op, complaint):
