@@ -12,15 +12,12 @@ from hpccoll.arrays.half import is_bfloat16
 from hpccoll.calls.datatypes import element_type
 from hpccoll.calls.specification import Buffer
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir import collectives
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 
 #: Method name in lower case -> what its algorithms are registered under.
-METHODS = {
-    **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
-    "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
-    "alltoallv": "alltoall", "alltoallw": "alltoall"}
+METHODS = collectives.METHODS
 
 
 def collective_of(method: str) -> str:
@@ -35,8 +32,7 @@ def collective_of(method: str) -> str:
     name = method.removesuffix("_init")
     name = name if name in METHODS else name.removeprefix("i")
     if name not in METHODS:
-        raise ArgumentError("collective", f"{method!r} is unknown",
-                            f"choose from {', '.join(METHODS)}")
+        raise ArgumentError.unknown("collective", method, METHODS)
     return METHODS[name]
 
 

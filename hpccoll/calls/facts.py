@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.arrays.half import is_bfloat16
-from hpccoll.arrays.kernels import has_loop, is_exact, operator_of
+from hpccoll.arrays.kernels import has_compiled_kernel, is_exact, operator_of
 from hpccoll.calls.call import Call
+from hpccoll.ir.operators import OPERATORS
 
 #: Name of the operator where it is a user's.
 USER = "user"
 #: Methods whose counts only the root knows.
 COUNTS_AT_ROOT = ("gatherv", "scatterv")
-#: Methods whose buffers come with lists of counts.
-BY_COUNTS = (*COUNTS_AT_ROOT, "allgatherv", "alltoallv", "alltoallw")
+#: Methods of which no rank, or not every rank, knows all counts.
+UNKNOWN_COUNTS = (*COUNTS_AT_ROOT, "alltoallv", "alltoallw")
 
 
 class CallFacts(NamedTuple):
@@ -58,10 +59,21 @@ class CallFacts(NamedTuple):
         return bool(self.operator)
 
     @property
+    def rounds(self) -> bool:
+        """Tell whether the call combines numbers that may be NaN or infinite."""
+        return self.reduces and self.kind in ("f", "c")
+
+    @property
     def has_tape(self) -> bool:
         """Tell whether the compiled executor runs such calls, and recognises them."""
-        return self.method not in BY_COUNTS and (
-            not self.operator or self.dtype is not None and has_loop(self.operator, self.dtype))
+        return self.method not in UNKNOWN_COUNTS and (
+            not self.operator or self.dtype is not None and has_compiled_kernel(
+                self.operator, self.dtype))
+
+    @property
+    def reduces_by_calls(self) -> bool:
+        """Tell whether every reduction is a call of MPI's ``Reduce_local``."""
+        return self.reduces and (self.operator not in OPERATORS or OPERATORS[self.operator].pairs)
 
     @property
     def counts_at_root(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, block_counts
 from hpccoll.ir.extents import Extent, SlotLayout, alias, packed
 from hpccoll.ir.schedule import Schedule
@@ -47,13 +48,26 @@ def block_layout(schedule: Schedule, rank: int, counts: Sequence[int], in_place:
     return SlotLayout(places, counts.__getitem__), max(counts)
 
 
-def pair_layout(sendcounts: Sequence[int], recvcounts: Sequence[int], sdispls: Sequence[int],
-                rdispls: Sequence[int]) -> tuple[SlotLayout, int]:
+def pair_layout(schedule: Schedule, rank: int, sendcounts: Sequence[int],
+                recvcounts: Sequence[int], sdispls: Sequence[int], rdispls: Sequence[int]
+                ) -> tuple[SlotLayout, int]:
     """Layout of one block per destination and source, and the longest block of this rank.
 
-    Scratch slots, which only algorithms for uniform blocks use, have the size of block 0.
+    A rank knows the sizes of the blocks that it sends and receives. Scratch can be sized like
+    these; like any block, where all have one size.
     """
+    size = len(sendcounts)
+
+    def scratch(key: int) -> int:
+        source, sink = divmod(key, size)
+        if schedule.uniform:
+            return sendcounts[0]
+        if rank not in (source, sink):
+            raise ScheduleError(f"scratch is sized like the block from rank {source} to rank "
+                                f"{sink}, whose size this rank does not know",
+                                schedule=schedule.title, rank=rank)
+        return sendcounts[sink] if source == rank else recvcounts[source]
+
     places = {IN: packed(IN, sendcounts, sdispls),
               OUT: packed(OUT, recvcounts, rdispls)}
-    size = sendcounts[0] if len(sendcounts) else 0
-    return SlotLayout(places, lambda key: size), max(*sendcounts, *recvcounts, 0)
+    return SlotLayout(places, scratch), max(*sendcounts, *recvcounts, 0)

@@ -97,9 +97,12 @@ def check_type_known(obj: Any, argument: str) -> None:
         try:
             numpy.from_dlpack(obj)
         except Exception as error:
+            name, kind = _type_of(obj), getattr(obj, "dtype", "")
             raise ArgumentTypeError(
-                argument, f"has elements that mpi4py would combine as bytes: {error}",
-                "pass a NumPy array; ml_dtypes brings the type bfloat16") from error
+                argument, f"is a {name} of {kind or 'a type that NumPy lacks'}, which MPI cannot "
+                f"combine: {error}", "convert it, to float32 for example; or view its memory as "
+                "a NumPy array of ml_dtypes.bfloat16; torch.distributed takes bfloat16 tensors "
+                "over hpccoll.torch") from error
 
 
 def call_native(method: Callable[..., Any], argument: str, *args: Any, **options: Any) -> Any:
@@ -147,9 +150,17 @@ def _reject(spec: Any, argument: str, error: Exception) -> NoReturn:
                    f"is a {type(spec).__name__} that does not begin with a buffer but with a "
                    f"{type(obj).__name__}")
         remedy += "; the lower-case method takes Python objects"
+    elif array is None and hasattr(obj, "__dlpack__") and hasattr(obj, "dtype"):
+        problem = (f"is a {_type_of(obj)} of {obj.dtype}, which mpi4py cannot read: {_text(error)}")
+        remedy = "pass numpy.asarray of it, or convert it, to float32 for example"
     else:
         problem = f"cannot be used: {_text(error)}"
     raise kind(argument, problem, remedy) from error
+
+
+def _type_of(obj: Any) -> str:
+    """The name of a type as its users know it."""
+    return f"{type(obj).__module__.partition('.')[0]}.{type(obj).__name__}"
 
 
 def _has_buffer(obj: Any) -> bool:

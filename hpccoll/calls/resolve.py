@@ -14,7 +14,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.arrays.device import synchronizer
-from hpccoll.arrays.kernels import check_op, has_kernel
+from hpccoll.arrays.kernels import check_op, has_kernel, not_an_operator
 from hpccoll.calls import layouts
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
@@ -249,7 +249,7 @@ def _either(source: Buffer | None, sink: Buffer | None) -> Buffer:
 
 def _reduction(name: str, sendbuf: Any, recvbuf: Any, op: Any, root: int = 0) -> Call:
     _check_operator(op, name)
-    in_place = is_in_place(sendbuf) or sendbuf is recvbuf
+    in_place = is_in_place(sendbuf)
     sink = buffer_of(recvbuf, "recvbuf", writable=True)
     source = sink if in_place else buffer_of(sendbuf, "sendbuf")
     _same(source, sink, sink.count, op, name)
@@ -291,7 +291,7 @@ def _pairs(name: str, source: Buffer, sink: Buffer, sent: Sequence[int], receive
            uniform: bool = False) -> Call:
     return Call(name, "alltoall", source, sink, sink.datatype, None, 0, False, nbytes, uniform,
                 tuple(map(tuple, (sent, received, sdispls, rdispls))),
-                lambda s, rank: layouts.pair_layout(sent, received, sdispls, rdispls),
+                lambda s, rank: layouts.pair_layout(s, rank, sent, received, sdispls, rdispls),
                 nbytes is not None)
 
 
@@ -337,14 +337,13 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
         _check_op(op, source, collective)
     if source is not sink and overlap(source, sink):
         raise BufferArgumentError("recvbuf", "overlaps sendbuf",
-                                  "pass separate memory, or MPI.IN_PLACE")
+                                  "pass separate memory, or MPI.IN_PLACE as sendbuf")
 
 
 def _check_operator(op: Any, collective: str) -> None:
     """Raise unless it is an operator, which mpi4py too would refuse."""
     if not isinstance(op, MPI.Op):
-        raise ArgumentTypeError("op", f"{collective} needs an MPI.Op, got {type(op).__name__}",
-                                "make one with MPI.Op.Create")
+        raise not_an_operator(op, collective)
 
 
 def _check_op(op: Any, buffer: Buffer, collective: str) -> None:

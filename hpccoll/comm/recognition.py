@@ -19,6 +19,7 @@ from mpi4py import MPI
 from numpy import ndarray
 
 from hpccoll.calls.call import Call
+from hpccoll.calls.facts import COUNTS_AT_ROOT
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import Method
 from hpccoll.ir.operators import OPERATORS
@@ -33,7 +34,8 @@ if BUILT:
 ROLES = {
     "barrier": "", "bcast": "bn", "reduce": "sron", "allreduce": "sro", "scan": "sro",
     "exscan": "sro", "reduce_scatter_block": "sro", "reduce_scatter": "srco", "allgather": "sr",
-    "allgatherv": "sr", "gather": "srn", "scatter": "srn", "alltoall": "sr"}
+    "allgatherv": "sr", "gather": "srn", "gatherv": "srn", "scatter": "srn", "scatterv": "srn",
+    "alltoall": "sr", "alltoallv": "sr"}
 #: Methods by what they are called in lower case, in the forms that are recognised.
 NUMBERS = {form + name: number
            for number, (form, name) in enumerate((f, n) for f in ("", "i") for n in ROLES)}
@@ -42,6 +44,8 @@ LASTING = frozenset(id(getattr(MPI, name.upper())) for name in OPERATORS)
 #: Types that always exist, by ``id``.
 TYPES = {id(value): name for name, value in vars(MPI).items()
          if isinstance(value, MPI.Datatype) and value != MPI.DATATYPE_NULL}
+#: What counts and displacements are given as; they are compared by their values.
+PLAIN = (list, tuple, int, ndarray, type(None))
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -84,6 +88,8 @@ def note(calls: Any, method: Method, args: tuple[Any, ...], target: Any,
         return False
     places: tuple[tuple[int, int], ...] = ()
     if call is not None:
+        if method.name in COUNTS_AT_ROOT:
+            return False  # the same arguments may come with other counts of other ranks
         sides = _sides(method, args)
         found = [_place(one.array, sides) if one is not None else (-1, 0)
                  for one in (call.source, call.sink)]
@@ -100,7 +106,8 @@ def _lasts(argument: Any) -> bool:
     if isinstance(argument, MPI.Op):
         return id(argument) in LASTING
     if type(argument) in (list, tuple) and argument and type(argument[0]) is ndarray:
-        return id(argument[-1]) in TYPES
+        last = argument[-1]
+        return id(last) in TYPES or len(argument) > 1 and type(last) in PLAIN
     return True
 
 

@@ -2,12 +2,13 @@
 
 A transport that reads a message where it lies must know which steps use it (:func:`consumers`);
 an executor that keeps more digits than a type has must know which results are used at once
-(:func:`fused_with_next`).
+(:func:`fused_with_next`, :func:`links`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from hpccoll.ir.collectives import TMP
 from hpccoll.ir.extents import Local, Phase, overlap, within
@@ -59,6 +60,31 @@ def fused_with_next(steps: Sequence[Local]) -> list[bool]:
     """
     return [_continues(step, following) for step, following in zip(steps, steps[1:])] + (
         [False] * bool(steps))
+
+
+class Link(NamedTuple):
+    """What a step in a chain does with the accumulator, which holds results before rounding.
+
+    Attributes:
+        left, right: this operand is in the accumulator.
+        held: the result goes there.
+        rounded: the result is wanted rounded, where the step writes it.
+    """
+
+    left: bool
+    right: bool
+    held: bool
+    rounded: bool
+
+
+def links(steps: Sequence[Local]) -> Iterator[Link]:
+    """What each local step of a phase does with an accumulator, where chains are allowed."""
+    where = None
+    for step, following, more in zip(steps, (*steps[1:], None), fused_with_next(steps)):
+        left = where is not None and step.left == where
+        again = following is not None and following.into == step.into
+        yield Link(left, where is not None and not left, more, not (more and again))
+        where = step.into if more else None
 
 
 def _continues(step: Local, following: Local) -> bool:

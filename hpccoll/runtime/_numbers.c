@@ -18,6 +18,7 @@ typedef struct {
     Round *rounds;
     Py_ssize_t count;
     PyObject *kept;
+    Entrance *entrance;               /* of the communicator */
     unsigned char floating, integer;  /* first byte of a frame */
     int room;                         /* index of the byte that says whether all ranks go on */
 } Numbers;
@@ -31,6 +32,7 @@ static void numbers_dealloc(Numbers *self)
         Py_CLEAR(self->rounds[i].tape);
     PyMem_Free(self->rounds);
     Py_CLEAR(self->kept);
+    Py_CLEAR(self->entrance);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -44,16 +46,17 @@ static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
 
 static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *rounds, *kept;
+    PyObject *rounds, *kept, *entrance;
     int floating, integer, room;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!iiiO", &PyTuple_Type, &rounds, &floating, &integer, &room,
-                          &kept))
+    if (!PyArg_ParseTuple(args, "O!iiiOO!", &PyTuple_Type, &rounds, &floating, &integer, &room,
+                          &kept, &EntranceType, &entrance))
         return NULL;
     Numbers *self = (Numbers *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->kept = Py_NewRef(kept);
+    self->entrance = (Entrance *)Py_NewRef(entrance);
     self->floating = (unsigned char)floating;
     self->integer = (unsigned char)integer;
     self->room = room;
@@ -209,7 +212,12 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         Py_XDECREF(numbers);
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
-    PyObject *result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind);
+    Entrance *entrance = ((Numbers *)numbers)->entrance;
+    PyObject *result = NULL;
+    if (enter(entrance) == 0) {
+        result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind);
+        entrance->holder = 0;
+    }
     Py_DECREF(numbers);
     return result;
 }

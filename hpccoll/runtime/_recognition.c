@@ -6,20 +6,29 @@
 /* Forms of a buffer argument. */
 enum { ABSENT, NOTHING, IN_ITS_PLACE, ARRAY };
 enum { SENT, RECEIVED, SIDES };
-enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64 };
+enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64 };
+
+/* Counts or displacements: a list, tuple or array of a call, or values that are kept. */
+typedef struct {
+    PyObject *object;
+    int64_t *values;
+    Py_ssize_t length; /* one more than there are; 0 for none */
+} Vector;
 
 typedef struct {
     int form;
     Py_ssize_t nbytes;
     PyArray_Descr *dtype;
-    PyObject *type;  /* of [array, type] and [array, count, type] */
+    PyObject *type;  /* of [array, type], [array, count, type] and of those with vectors */
     long count;
+    Vector counts, displs;
 } Side;
 
 /* All that says whether two calls are alike. */
 typedef struct {
     long method, root;
-    PyObject *op, *counts;
+    PyObject *op;
+    Vector counts;
     Side sides[SIDES];
 } Key;
 
@@ -35,6 +44,7 @@ typedef struct {
     PyObject_HEAD
     Entry *slots;
     size_t slot_count, used;
+    Entrance *entrance;  /* of the communicator; set before anything is remembered */
 } Calls;
 
 static PyObject *in_place, *calls_name;
@@ -45,47 +55,125 @@ static inline int is_array(PyObject *object, int flags)
         && PyArray_CHKFLAGS((PyArrayObject *)object, flags);
 }
 
+/* Whether an array holds integers that can be read where they lie. */
+static inline int is_vector(PyObject *object)
+{
+    return is_array(object, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)
+        && PyArray_NDIM((PyArrayObject *)object) == 1
+        && PyArray_ISNBO(PyArray_DESCR((PyArrayObject *)object)->byteorder)
+        && PyTypeNum_ISSIGNED(PyArray_TYPE((PyArrayObject *)object))
+        && (PyArray_ITEMSIZE((PyArrayObject *)object) == 8
+            || PyArray_ITEMSIZE((PyArrayObject *)object) == 4);
+}
+
+static int read_vector(PyObject *object, Vector *vector)
+{
+    if (object == Py_None)
+        return 1;
+    vector->object = object;
+    if (is_vector(object)) {
+        vector->length = PyArray_SIZE((PyArrayObject *)object) + 1;
+        return 1;
+    }
+    if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object))
+        return 0;
+    vector->length = PySequence_Fast_GET_SIZE(object) + 1;
+    for (Py_ssize_t i = 0; i < vector->length - 1; i++)
+        if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(object, i)))
+            return 0;
+    return 1;
+}
+
+/* One of its values; those that are too large for MPI are all -1. */
+static inline int64_t value_of(const Vector *vector, Py_ssize_t i)
+{
+    if (vector->values != NULL)
+        return vector->values[i];
+    if (PyArray_Check(vector->object)) {
+        const void *data = PyArray_DATA((PyArrayObject *)vector->object);
+        return PyArray_ITEMSIZE((PyArrayObject *)vector->object) == 8
+            ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
+    }
+    int overflow;
+    return PyLong_AsLongLongAndOverflow(PySequence_Fast_GET_ITEM(vector->object, i), &overflow);
+}
+
+static int same_vector(const Vector *one, const Vector *other)
+{
+    if (one->length != other->length)
+        return 0;
+    for (Py_ssize_t i = 0; i < one->length - 1; i++)
+        if (value_of(one, i) != value_of(other, i))
+            return 0;
+    return 1;
+}
+
+/* Keep the values: the caller's list may change. */
+static int keep_vector(Vector *vector)
+{
+    if (!vector->length)
+        return 0;
+    int64_t *values = PyMem_Malloc(vector->length * sizeof(int64_t));
+    if (values == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < vector->length - 1; i++)
+        values[i] = value_of(vector, i);
+    vector->values = values;
+    vector->object = NULL;
+    return 0;
+}
+
+/* What stands after the array: nothing, a count, counts, (counts, displs), or counts and displs,
+   and then the type, which may be missing; give back the array. */
+static inline PyObject *read_specification(PyObject *object, Side *side)
+{
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+    if (size < 1 || size > 4)
+        return NULL;
+    PyObject **items = PySequence_Fast_ITEMS(object), *last = items[size - 1];
+    if (size > 1 && !PyLong_CheckExact(last) && !PyList_CheckExact(last)
+        && !PyTuple_CheckExact(last) && !Py_IS_TYPE(last, &PyArray_Type) && last != Py_None) {
+        side->type = last;
+        size--;
+    }
+    if (size == 1)
+        return items[0];
+    PyObject *counts = items[1], *displs = size == 3 ? items[2] : Py_None;
+    if (size == 2 && PyLong_CheckExact(counts)) {
+        side->count = PyLong_AsLong(counts);
+        if (side->count < 0) {
+            PyErr_Clear();
+            return NULL;
+        }
+        side->count++;  /* none is not a count of 0 */
+        return items[0];
+    }
+    if (size == 2 && PyTuple_CheckExact(counts) && PyTuple_GET_SIZE(counts) == 2
+        && !PyLong_CheckExact(PyTuple_GET_ITEM(counts, 0))) {
+        displs = PyTuple_GET_ITEM(counts, 1);
+        counts = PyTuple_GET_ITEM(counts, 0);
+    }
+    return size < 4 && read_vector(counts, &side->counts) && read_vector(displs, &side->displs)
+        ? items[0] : NULL;
+}
+
 static inline int read_side(PyObject *object, int flags, Side *side, PyArrayObject **found)
 {
     if (object == Py_None || object == in_place) {
         side->form = object == Py_None ? NOTHING : IN_ITS_PLACE;
         return 1;
     }
-    if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) {
-        Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
-        if (size < 2 || size > 3)
-            return 0;
-        side->type = PySequence_Fast_GET_ITEM(object, size - 1);
-        if (size == 3) {
-            PyObject *count = PySequence_Fast_GET_ITEM(object, 1);
-            if (!PyLong_CheckExact(count))
-                return 0;
-            side->count = PyLong_AsLong(count);
-            if (side->count < 0) {
-                PyErr_Clear();
-                return 0;
-            }
-            side->count++;  /* none is not a count of 0 */
-        }
-        object = PySequence_Fast_GET_ITEM(object, 0);
-    }
-    if (!is_array(object, flags))
+    if (PyList_CheckExact(object) || PyTuple_CheckExact(object))
+        object = read_specification(object, side);
+    if (object == NULL || !is_array(object, flags))
         return 0;
     PyArrayObject *array = (PyArrayObject *)object;
     side->form = ARRAY;
     side->nbytes = PyArray_NBYTES(array);
     side->dtype = PyArray_DESCR(array);
     *found = array;
-    return 1;
-}
-
-static int plain_counts(PyObject *counts)
-{
-    if (!PyList_CheckExact(counts) && !PyTuple_CheckExact(counts))
-        return 0;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(counts); i++)
-        if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(counts, i)))
-            return 0;
     return 1;
 }
 
@@ -122,9 +210,8 @@ static inline int read_call(long method, const char *roles, PyObject *const *arg
             }
             break;
         default:
-            if (argument != Py_None && !plain_counts(argument))
+            if (!read_vector(argument, &key->counts))
                 return 0;
-            key->counts = argument == Py_None ? NULL : argument;
         }
     }
     const Side *sides = key->sides;
@@ -141,36 +228,32 @@ static inline uint64_t mixed(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
+/* The first ones are enough to tell calls apart; a vector may be as long as there are ranks. */
+static inline uint64_t mixed_vector(uint64_t hash, const Vector *vector)
+{
+    for (Py_ssize_t i = 0; i < vector->length - 1 && i < HASHED; i++)
+        hash = mixed(hash, (uint64_t)value_of(vector, i));
+    return hash;
+}
+
 static inline uint64_t hash_of(const Key *key)
 {
     uint64_t hash = mixed(key->method, key->root);
-    hash = mixed(hash, (uintptr_t)key->op);
+    hash = mixed_vector(mixed(hash, (uintptr_t)key->op), &key->counts);
     for (int i = 0; i < SIDES; i++) {
         hash = mixed(hash, key->sides[i].nbytes << 2 | key->sides[i].form);
         hash = mixed(hash, key->sides[i].count);
         hash = mixed(hash, (uintptr_t)key->sides[i].dtype ^ (uintptr_t)key->sides[i].type << 1);
+        hash = mixed_vector(hash, &key->sides[i].counts);
     }
     return hash;
-}
-
-static int same_counts(PyObject *one, PyObject *other)
-{
-    if (one == NULL || other == NULL)
-        return one == other;
-    Py_ssize_t size = PySequence_Fast_GET_SIZE(one);
-    if (PySequence_Fast_GET_SIZE(other) != size)
-        return 0;
-    for (Py_ssize_t i = 0; i < size; i++)
-        if (PyObject_RichCompareBool(PySequence_Fast_GET_ITEM(one, i),
-                                     PySequence_Fast_GET_ITEM(other, i), Py_EQ) != 1)
-            return 0;
-    return 1;
 }
 
 static inline int same_side(const Side *one, const Side *other)
 {
     return one->form == other->form && one->nbytes == other->nbytes && one->dtype == other->dtype
-        && one->type == other->type && one->count == other->count;
+        && one->type == other->type && one->count == other->count
+        && same_vector(&one->counts, &other->counts) && same_vector(&one->displs, &other->displs);
 }
 
 static inline int same_key(const Key *one, const Key *other)
@@ -178,7 +261,7 @@ static inline int same_key(const Key *one, const Key *other)
     return one->method == other->method && one->root == other->root && one->op == other->op
         && same_side(&one->sides[SENT], &other->sides[SENT])
         && same_side(&one->sides[RECEIVED], &other->sides[RECEIVED])
-        && same_counts(one->counts, other->counts);
+        && same_vector(&one->counts, &other->counts);
 }
 
 /* The slot of a key, or the free one where it would be. */
@@ -192,18 +275,45 @@ static inline Entry *slot_of(const Calls *calls, const Key *key, uint64_t hash)
     }
 }
 
+/* Let go what a key keeps. */
+static void drop_key(Key *key)
+{
+    Py_XDECREF(key->op);
+    PyMem_Free(key->counts.values);
+    for (int i = 0; i < SIDES; i++) {
+        Side *side = &key->sides[i];
+        Py_XDECREF(side->dtype);
+        Py_XDECREF(side->type);
+        PyMem_Free(side->counts.values);
+        PyMem_Free(side->displs.values);
+    }
+}
+
+/* Make a key keep what it refers to; -1 where memory is short, and then it keeps nothing. */
+static int keep_key(Key *key)
+{
+    Vector *vectors[] = {&key->counts, &key->sides[SENT].counts, &key->sides[SENT].displs,
+                         &key->sides[RECEIVED].counts, &key->sides[RECEIVED].displs};
+    Py_XINCREF(key->op);
+    for (int i = 0; i < SIDES; i++) {
+        Py_XINCREF(key->sides[i].dtype);
+        Py_XINCREF(key->sides[i].type);
+    }
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+        if (keep_vector(vectors[i]) < 0) {
+            drop_key(key);
+            return -1;
+        }
+    return 0;
+}
+
 static void drop_entries(Entry *slots, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         Entry *entry = &slots[i];
         if (entry->target == NULL)
             continue;
-        Py_XDECREF(entry->key.op);
-        Py_XDECREF(entry->key.counts);
-        for (int side = 0; side < SIDES; side++) {
-            Py_XDECREF(entry->key.sides[side].dtype);
-            Py_XDECREF(entry->key.sides[side].type);
-        }
+        drop_key(&entry->key);
         Py_DECREF(entry->target);
     }
     PyMem_Free(slots);
@@ -257,6 +367,7 @@ static void calls_dealloc(Calls *self)
     PyObject_GC_UnTrack(self);
     if (self->slots != NULL)
         drop_entries(self->slots, self->slot_count);
+    Py_XDECREF(self->entrance);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -299,27 +410,15 @@ static PyObject *calls_store(Calls *self, PyObject *args)
         return NULL;
     if (4 * self->used >= 3 * self->slot_count && calls_grow(self) < 0)
         return NULL;
-    PyObject *counts = NULL;
-    if (key.counts != NULL) {
-        counts = PySequence_Tuple(key.counts);
-        if (counts == NULL)
-            return NULL;
-        key.counts = counts;
-    }
     uint64_t hash = hash_of(&key);
     Entry *entry = slot_of(self, &key, hash);
     if (entry->target == NULL) {
-        Py_XINCREF(key.op);
-        Py_XINCREF(key.counts);
-        for (int i = 0; i < SIDES; i++) {
-            Py_XINCREF(key.sides[i].dtype);
-            Py_XINCREF(key.sides[i].type);
-        }
+        if (keep_key(&key) < 0)
+            return NULL;
         entry->key = key;
         entry->hash = hash;
         self->used++;
     }
-    Py_XDECREF(counts);
     for (int i = 0; i < 2; i++) {
         entry->side[i] = side[i];
         entry->shift[i] = shift[i];
@@ -341,10 +440,19 @@ static Py_ssize_t calls_length(Calls *self)
     return (Py_ssize_t)self->used;
 }
 
+static PyObject *calls_guard(Calls *self, PyObject *entrance)
+{
+    if (!Py_IS_TYPE(entrance, &EntranceType))
+        return PyErr_Format(PyExc_TypeError, "not an entrance");
+    Py_XSETREF(self->entrance, (Entrance *)Py_NewRef(entrance));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef calls_methods[] = {
     {"store", (PyCFunction)calls_store, METH_VARARGS,
      "Note who serves calls like this one, where such calls can be told; tell whether they can."},
     {"clear", (PyCFunction)calls_clear, METH_NOARGS, "Forget all calls."},
+    {"guard", (PyCFunction)calls_guard, METH_O, "Say through which entrance all calls go."},
     {NULL}};
 
 static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length};
@@ -401,6 +509,28 @@ static inline PyObject *keep(PyArrayObject *const *arrays)
     return PyTuple_Pack(2, sent, received);
 }
 
+/* Serve a call by what was remembered for it, which somebody else must not do at the same time. */
+static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObject *const *arrays,
+                               PyObject *const *args, size_t flags, PyObject *names)
+{
+    int begins = Py_IS_TYPE(target, &BeginType);
+    if (!begins && !Py_IS_TYPE(target, &TapeType))
+        return PyObject_Vectorcall(target, args, flags, names);
+    char *bases[2];
+    for (int i = 0; i < 2; i++)
+        bases[i] = entry->side[i] < 0 ? NULL
+                                      : PyArray_BYTES(arrays[entry->side[i]]) + entry->shift[i];
+    if (begins) {
+        PyObject *kept = keep(arrays), *request = NULL;
+        if (kept != NULL)
+            request = begin_call(target, bases[IN], bases[OUT], kept);
+        Py_XDECREF(kept);
+        return request;
+    }
+    /* The caller holds the arguments until this returns. */
+    return play((Tape *)target, bases[IN], bases[OUT], NULL) ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t flags,
                                  PyObject *names)
 {
@@ -423,36 +553,22 @@ static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t
     }
     Entry entry = *slot_of((Calls *)calls, &key, hash_of(&key));
     PyObject *target = Py_XNewRef(entry.target);
+    Entrance *entrance = (Entrance *)Py_XNewRef(((Calls *)calls)->entrance);
     Py_DECREF(calls);
-    if (target == NULL)
-        goto slow;
-    int begins = Py_IS_TYPE(target, &BeginType);
-    if (!begins && !Py_IS_TYPE(target, &TapeType)) {
-        PyObject *result = PyObject_Vectorcall(target, args, flags, names);
-        Py_DECREF(target);
-        return result;
-    }
-    char *bases[2];
-    for (int i = 0; i < 2; i++)
-        bases[i] = entry.side[i] < 0 ? NULL : PyArray_BYTES(arrays[entry.side[i]]) + entry.shift[i];
-    if (begins) {
-        PyObject *kept = keep(arrays), *request = NULL;
-        if (kept != NULL)
-            request = begin_call(target, bases[IN], bases[OUT], kept);
-        Py_XDECREF(kept);
-        Py_DECREF(target);
-        return request;
-    }
-    if (passes((Tape *)target)) {
-        Py_DECREF(target);
+    if (target == NULL || (Py_IS_TYPE(target, &TapeType) && passes((Tape *)target))) {
+        Py_XDECREF(target);
+        Py_XDECREF(entrance);
         goto slow;
     }
-    /* The caller holds the arguments until this returns. */
-    int failed = play((Tape *)target, bases[IN], bases[OUT], NULL);
+    PyObject *result = NULL;
+    if (entrance == NULL || enter(entrance) == 0) {
+        result = served(target, &entry, arrays, args, flags, names);
+        if (entrance != NULL)
+            entrance->holder = 0;
+    }
+    Py_XDECREF(entrance);
     Py_DECREF(target);
-    if (failed)
-        return NULL;
-    Py_RETURN_NONE;
+    return result;
 slow:
     return PyObject_Vectorcall(self->slow, args, flags, names);
 }

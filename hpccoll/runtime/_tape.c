@@ -18,9 +18,17 @@
  *
  *     Taped        a run that one call begins and another one ends, and what stands around it
  *
+ * _watched.c:
+ *
+ *     WatchedMethod  a method whose calls are counted and timed
+ *
  * _numbers.c:
  *
  *     Numbers      numbers of Python, combined on all ranks
+ *
+ * _entrance.c:
+ *
+ *     Entrance     lets one call on a communicator go at a time
  *
  * All bounds are checked when a tape is made, none while it runs.
  */
@@ -41,8 +49,6 @@ enum { WIDTH = 8 };
 #define SIZE_BITS 24
 /* Sizes, and what is mixed into them, leave the uppermost of their bits free. */
 #define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
-/* The words of a rank's log of calls, as in log.py: their number, and the stamps of the last ones. */
-enum { NUMBER = 16, STAMPS = 32, REMEMBERED = 64 };
 /* Looks at a word before the interpreter is let go, where every rank has a processor: 1-2 us. */
 #define SPINS 1500
 /* Looks between two offers of the processor, and offers between two looks at the clock. */
@@ -165,6 +171,16 @@ static int wait_for(Tape *tape, State *state, const int64_t *step, int64_t patie
     return found;
 }
 
+/* Reduce 16-bit floats; the form says what is in the accumulator instead. */
+static void reduce_half(const Tape *tape, int form, int64_t count, char **operands)
+{
+    const HalfKernel *kernel = tape->kernel.half;
+    char *held = tape->accumulator;
+    kernel->apply(kernel, form, count, form & LEFT_WIDE ? held : operands[0],
+                  form & RIGHT_WIDE ? held : operands[1], form & INTO_WIDE ? held : operands[2],
+                  operands[2]);
+}
+
 /* Run from where the state is, until the end or until a message is missing for too long. */
 int advance(Tape *tape, State *state, int64_t patience)
 {
@@ -175,11 +191,14 @@ int advance(Tape *tape, State *state, int64_t patience)
             memmove(place_of(state, step[2]), place_of(state, step[3]), (size_t)step[4]);
             break;
         case REDUCE: {
-            const Kernel *kernel = &tape->kernels[step[2]];
+            const Kernel *kernel = &tape->kernel;
             npy_intp count = step[6], size = kernel->itemsize, strides[3] = {size, size, size};
             char *operands[3] = {place_of(state, step[4]), place_of(state, step[5]),
                                  place_of(state, step[3])};
-            kernel->loop(operands, &count, strides, kernel->data);
+            if (kernel->half != NULL)
+                reduce_half(tape, (int)step[2], count, operands);
+            else
+                kernel->loop(operands, &count, strides, kernel->data);
             break;
         }
         case SEND: {
@@ -254,11 +273,14 @@ static const char *check(Tape *tape)
                 return "a copy out of bounds";
             break;
         case REDUCE: {
-            if (step[2] < 0 || step[2] >= tape->kernel_count)
+            int64_t size = tape->kernel.itemsize;
+            if (!size)
                 return "a kernel that is not there";
-            int64_t size = tape->kernels[step[2]].itemsize;
             if (step[6] < 0 || step[6] > INT64_MAX / size)
                 return "a reduction of too many elements";
+            if (step[2] && (tape->kernel.half == NULL || step[2] < 0 || step[2] >= 2 * ROUNDED
+                            || step[6] > tape->accumulator_bytes / 4))
+                return "an accumulator that is not there";
             if (!inside(tape, step[3], step[6] * size, -1)
                 || !inside(tape, step[4], step[6] * size, open)
                 || !inside(tape, step[5], step[6] * size, open)
@@ -322,7 +344,6 @@ static void tape_dealloc(Tape *self)
     PyObject_GC_UnTrack(self);
     PyMem_Free(self->code);
     PyMem_Free(self->channels);
-    PyMem_Free(self->kernels);
     Py_CLEAR(self->memory);
     Py_CLEAR(self->owners);
     Py_CLEAR(self->waiter);
@@ -362,35 +383,46 @@ static int read_channels(Tape *self, PyObject *channels)
     return 0;
 }
 
-static int read_kernels(Tape *self, PyObject *kernels)
+/* The kernel: None, a ufunc and a type, or a kernel for 16-bit floats. */
+static int read_kernel(Tape *self, PyObject *kernel)
 {
-    self->kernel_count = PyTuple_GET_SIZE(kernels);
-    self->kernels = PyMem_Calloc(self->kernel_count + 1, sizeof(Kernel));
-    if (self->kernels == NULL)
+    PyObject *ufunc, *dtype;
+    if (kernel == Py_None)
+        return 0;
+    if (PyTuple_Check(kernel)) {
+        if (!PyArg_ParseTuple(kernel, "OO", &ufunc, &dtype))
+            return -1;
+        if (find_loop(ufunc, dtype, &self->kernel))
+            return 0;
+        PyErr_SetString(PyExc_TypeError, "this ufunc has no loop for this type");
         return -1;
-    for (Py_ssize_t i = 0; i < self->kernel_count; i++) {
-        PyObject *ufunc, *dtype;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(kernels, i), "OO", &ufunc, &dtype))
-            return -1;
-        if (!find_loop(ufunc, dtype, &self->kernels[i])) {
-            PyErr_SetString(PyExc_TypeError, "this ufunc has no loop for this type");
-            return -1;
-        }
     }
+    PyObject *module = PyImport_ImportModule("hpccoll.arrays._half");
+    PyObject *type = module != NULL ? PyObject_GetAttrString(module, "Kernel") : NULL;
+    int fits = type != NULL ? PyObject_IsInstance(kernel, type) : -1;
+    Py_XDECREF(module);
+    Py_XDECREF(type);
+    if (fits <= 0) {
+        if (!fits)
+            PyErr_SetString(PyExc_TypeError, "this is no kernel");
+        return -1;
+    }
+    self->kernel.half = (const HalfKernel *)kernel;
+    self->kernel.itemsize = 2;
     return 0;
 }
 
 static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"code", "sizes", "channels", "kernels", "scratch", "owners", "waiter",
-                            "yields", "stamp", "log", "alarm", NULL};
+    static char *names[] = {"code", "sizes", "channels", "kernel", "scratch", "owners", "waiter",
+                            "yields", "stamp", "log", "alarm", "accumulator", NULL};
     Py_buffer code, scratch;
     long long in, out, stamp = 0, log = 0, alarm = 0;
-    PyObject *channels, *kernels, *memory, *owners, *waiter;
+    PyObject *channels, *kernel, *memory, *owners, *waiter, *accumulator = Py_None;
     int yields;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!O!OOOp|LLL", names, &code, &in, &out,
-                                     &PyTuple_Type, &channels, &PyTuple_Type, &kernels, &memory,
-                                     &owners, &waiter, &yields, &stamp, &log, &alarm))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLO", names, &code, &in, &out,
+                                     &PyTuple_Type, &channels, &kernel, &memory, &owners, &waiter,
+                                     &yields, &stamp, &log, &alarm, &accumulator))
         return NULL;
     Tape *self = (Tape *)type->tp_alloc(type, 0);
     if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
@@ -399,8 +431,15 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     int64_t sizes[CELL] = {in, out, scratch.len};
     memcpy(self->sizes, sizes, sizeof sizes);
     PyBuffer_Release(&scratch);  /* an array's memory does not move while the array lives */
+    if (accumulator != Py_None) {
+        if (PyObject_GetBuffer(accumulator, &scratch, PyBUF_WRITABLE) < 0)
+            goto failed;
+        self->accumulator = scratch.buf;
+        self->accumulator_bytes = scratch.len;
+        PyBuffer_Release(&scratch);
+    }
     self->memory = Py_NewRef(memory);
-    self->owners = PyTuple_Pack(2, owners, channels);
+    self->owners = PyTuple_Pack(4, owners, channels, kernel, accumulator);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
     self->stamp = stamp;
@@ -409,7 +448,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->length = code.len / (WIDTH * (Py_ssize_t)sizeof(int64_t));
     self->code = PyMem_Malloc(code.len + 1);
     if (self->owners == NULL || self->code == NULL || read_channels(self, channels) < 0
-        || read_kernels(self, kernels) < 0)
+        || read_kernel(self, kernel) < 0)
         goto failed;
     memcpy(self->code, code.buf, code.len);
     const char *problem = code.len % (WIDTH * sizeof(int64_t)) ? "half an instruction" : check(self);
@@ -460,8 +499,7 @@ static inline int opened(const Tape *tape)
     int64_t number = INT64_MAX;
     if (log != NULL) {
         number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
-        atomic_store_explicit(&log[STAMPS + (number & (REMEMBERED - 1))], tape->stamp,
-                              memory_order_relaxed);
+        note_start(log, number, tape->stamp);
         atomic_store_explicit(&log[NUMBER], number, memory_order_release);
     }
     if (tape->alarm == NULL)
@@ -496,6 +534,8 @@ int play(Tape *tape, char *in, char *out, PyObject *buffers)
         } else
             found = -1;
     }
+    if (found == DONE && tape->log != NULL)  /* only this rank writes its number */
+        note_end(tape->log, atomic_load_explicit(&tape->log[NUMBER], memory_order_relaxed));
     Py_DECREF(tape);
     return found == DONE ? 0 : -1;
 }
@@ -633,6 +673,7 @@ static PyMethodDef functions[] = {
     {"has_loop", has_loop, METH_VARARGS,
      "Tell whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},
+    {"set_refusal", set_refusal, METH_O, "Say what raises an error for a second call at a time."},
     {"set_progress", set_progress, METH_VARARGS,
      "Say what moves operations on, what makes tokens, where requests have their handles."},
     {"set_operators", set_operators, METH_VARARGS, "Say which are sum, product, maximum, minimum."},
@@ -657,14 +698,15 @@ PyMODINIT_FUNC PyInit__tape(void)
         {"Counters", &CountersType}, {"Tape", &TapeType}, {"Run", &RunType}, {"Calls", &CallsType},
         {"Recognised", &RecognisedType}, {"Token", &TokenType}, {"Lane", &LaneType},
         {"Taped", &TapedType}, {"Begin", &BeginType},
-        {"Numbers", &NumbersType}};
+        {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"Entrance", &EntranceType},
+        {"CallRows", &CallRowsType}, {"Seen", &SeenType}, {"WatchedMethod", &WatchedMethodType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
-        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"STAMPS", STAMPS},
-        {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
+        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE},
+        {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
-        || prepare_numbers() < 0)
+        || prepare_numbers() < 0 || prepare_watching() < 0)
         return NULL;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyType_Ready(types[i].type) < 0

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL hpccoll_tape_array_api
@@ -17,10 +18,15 @@
 #include <numpy/arrayobject.h>
 #include <numpy/ufuncobject.h>
 
+#include "_half.h"
+
 /* What an address is relative to. */
 enum { IN, OUT, SCRATCH, CELL, BASES };
 /* What running comes to. */
 enum { DONE, WAITING, ELSEWHERE };
+/* The words of a rank's log of calls, as in log.py: their number, that of the call which the MPI library
+   has, the stamps of the last ones, and when these began and ended. */
+enum { NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
 /* Microseconds that a wait takes before Python looks after it. */
 #define PATIENCE 1000
 /* The same while other operations are under way, which have to be moved on too. */
@@ -33,6 +39,35 @@ typedef struct {
 
 typedef _Atomic int64_t Word;
 
+/* Nanoseconds of the machine's clock as of the kernel's last tick, some milliseconds ago at most: a
+   precise look at the clock takes as long as a small collective. */
+static inline int64_t last_tick(void)
+{
+    struct timespec now;
+#ifdef CLOCK_MONOTONIC_COARSE
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &now);
+#endif
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Note in a log that a call begins: with its stamp, and not ended. */
+static inline void note_start(Word *log, int64_t number, int64_t stamp)
+{
+    int64_t place = number & (REMEMBERED - 1);
+    atomic_store_explicit(&log[STAMPS + place], stamp, memory_order_relaxed);
+    atomic_store_explicit(&log[STARTS + place], last_tick(), memory_order_relaxed);
+    atomic_store_explicit(&log[ENDS + place], 0, memory_order_relaxed);
+}
+
+/* Note that a call has ended. */
+static inline void note_end(Word *log, int64_t number)
+{
+    atomic_store_explicit(&log[ENDS + (number & (REMEMBERED - 1))], last_tick(),
+                          memory_order_relaxed);
+}
+
 typedef struct {
     Counters *counters;
     Word *line, *taken;
@@ -40,10 +75,12 @@ typedef struct {
     int64_t cell_bytes;
 } Channel;
 
+/* What reduces: a loop of NumPy, or a kernel for 16-bit floats. */
 typedef struct {
     PyUFuncGenericFunction loop;
     void *data;
-    int64_t itemsize;
+    const HalfKernel *half;
+    int64_t itemsize; /* 0 where nothing is reduced */
 } Kernel;
 
 typedef struct {
@@ -53,9 +90,9 @@ typedef struct {
     int64_t sizes[CELL];
     Channel *channels;
     Py_ssize_t channel_count;
-    Kernel *kernels;
-    Py_ssize_t kernel_count;
-    char *scratch;
+    Kernel kernel;
+    char *scratch, *accumulator;
+    int64_t accumulator_bytes;
     int spins;
     int64_t pace;    /* of recent copies of long messages into cells, in picoseconds a byte */
     unsigned passed; /* times that it was too slow to be run */
@@ -82,6 +119,12 @@ typedef struct {
     PyObject *buffers;
 } Run;
 
+/* Whose call is under way on a communicator: one at a time. Nothing of it changes without the GIL. */
+typedef struct {
+    PyObject_HEAD
+    unsigned long holder;  /* a thread, 0 for none */
+} Entrance;
+
 enum { MOST_ARGUMENTS = 6 };
 
 /* A method with a short way; `slow` is the method as it stands in its class. */
@@ -95,13 +138,26 @@ typedef struct {
 } Recognised;
 
 extern PyTypeObject CountersType, TapeType, RunType, CallsType, RecognisedType;
-extern PyTypeObject TokenType, LaneType, TapedType, BeginType, NumbersType;
+extern PyTypeObject TokenType, LaneType, TapedType, BeginType, NumbersType, NotedType;
+extern PyTypeObject EntranceType;
 
 /* _tape.c */
 int advance(Tape *tape, State *state, int64_t patience);
 int play(Tape *tape, char *in, char *out, PyObject *buffers);
 int passes(Tape *tape);
 Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers);
+
+/* _entrance.c */
+int refused(const Entrance *entrance);
+PyObject *set_refusal(PyObject *module, PyObject *function);
+
+static inline int enter(Entrance *entrance)
+{
+    if (entrance->holder)
+        return refused(entrance);
+    entrance->holder = PyThread_get_thread_ident();
+    return 0;
+}
 
 /* _recognition.c */
 int prepare_recognition(void);
@@ -114,6 +170,10 @@ int others_under_way(void);
 PyObject *begin_call(PyObject *target, char *in, char *out, PyObject *buffers);
 PyObject *set_progress(PyObject *module, PyObject *args);
 PyObject *shortcut(PyObject *module, PyObject *args);
+
+/* _watched.c */
+extern PyTypeObject CallRowsType, SeenType, WatchedMethodType;
+int prepare_watching(void);
 
 /* _numbers.c */
 int prepare_numbers(void);

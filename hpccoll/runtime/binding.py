@@ -15,15 +15,18 @@ import numpy
 
 from hpccoll.arrays.kernels import Kernel
 from hpccoll.ir.collectives import TMP
-from hpccoll.ir.dataflow import consumers, fused_with_next
+from hpccoll.ir.dataflow import Link, consumers, links
 from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Batch, Endpoint, Posting, copying
+from hpccoll.transport.checked import CheckedBatch
 
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
 #: What finds the memory of an extent.
 View = Callable[[Extent], Any]
+#: What a step does outside of chains.
+ROUNDED = Link(False, False, False, True)
 
 
 class Memory(NamedTuple):
@@ -101,6 +104,8 @@ class Binder:
                     [Posting(kind == SEND, peer, view(extent), use)
                      for (kind, peer, extent), use in zip(phase.messages, uses)],
                     self.tag + slot, self.repeated)
+                if isinstance(batch, CheckedBatch):
+                    batch.round = index
                 wait = batch.test, (self.tries,)
                 actions += [(batch.start, ()), wait]
             yield BoundPhase(index, actions + self._local(after, view, chained), wait, batch)
@@ -136,21 +141,15 @@ class Binder:
         """
         actions: list[Action] = []
         kernel: Callable[..., Any] = self.memory.kernel or _no_kernel
-        held, where = None, None
-        for (into, left, right), after, more in zip(
-                steps, (*steps[1:], None),
-                repeat(False) if chained is None else fused_with_next(steps)):
+        held = None
+        for (into, left, right), link in zip(
+                steps, repeat(ROUNDED) if chained is None else links(steps)):
             if right is None:
                 actions.append((self.memory.namespace.copyto, (view(into), view(left))))
                 continue
-            operands = [view(left), view(right), view(into)]
-            if held is not None:
-                operands[0 if left == where else 1] = held
-            held, where = self._accumulator(chained or 0, into.count) if more else None, into
-            if held is not None:
-                # Rounded as well, unless the next step overwrites it.
-                again = after is not None and after.into == into
-                operands[2:] = [held] if again else [held, operands[2]]
+            operands = [held if link.left else view(left), held if link.right else view(right)]
+            held = self._accumulator(chained or 0, into.count) if link.held else None
+            operands += [held] * link.held + [view(into)] * link.rounded
             actions.append((kernel, tuple(operands)))
         return actions
 

@@ -11,15 +11,19 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.algorithms import ALGORITHMS
 from hpccoll.algorithms import schedule as make_schedule
 from hpccoll.arrays.device import synchronizer
 from hpccoll.arrays.kernels import accumulator_factory, kernel
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
+from hpccoll.calls.facts import facts_of
 from hpccoll.calls.specification import Buffer
+from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.wellformed import keys_of
+from hpccoll.proof.cases import similar
 from hpccoll.proof.verifier import verify
 from hpccoll.runtime import plan as plans
 from hpccoll.runtime.binding import Memory
@@ -27,6 +31,7 @@ from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import describe, element_of
 from hpccoll.runtime.executor import Execution
+from hpccoll.runtime.logger import LOGGER
 from hpccoll.transport.stamps import stamped
 
 
@@ -36,13 +41,19 @@ def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
     Where only the root knows the counts and the algorithm needs them on the way, asking for them is
     collective.
     """
-    if call.learn is not None and not (
-            choice.name and ALGORITHMS[call.collective][choice.name].own_blocks):
+    entry = choice.entry(call.collective)
+    if call.learn is not None and not (entry and entry.own_blocks):
         call = call.learn(context.comm.bcast(call.key[0], call.root))
     key = (call.name, *choice.key, call.root, call.in_place, _any_order(call),
            call.key, element_type(call.datatype) if call.datatype else None,
            call.op.handle if call.op is not None else element_of(call))
-    return context.plans.get(key) or context.plans.keep(key, _plan(context, call, choice))
+    known = context.plans.get(key)
+    if known is None:
+        known = context.plans.keep(key, _plan(context, call, choice))
+        LOGGER.debug("plan of rank %d: %s, %d messages, %d segments, %d elements of scratch",
+                     context.rank, known.schedule.title, known.messages, len(known.segments),
+                     known.depth * known.scratch)
+    return known
 
 
 def _any_order(call: Call) -> bool:
@@ -53,8 +64,10 @@ def _any_order(call: Call) -> bool:
 def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
     schedule = schedule_for(context, call, choice)
     layout, longest = call.layout(schedule, context.rank)
-    plan = plans.make(schedule, context.rank, layout, longest,
-                      _segment(context, call, choice, longest))
+    segment = _segment(context, call, choice, longest)
+    if choice.is_brought(call.collective):
+        _prove(schedule, call, layout, segment)
+    plan = plans.make(schedule, context.rank, layout, longest, segment)
     if context.guard is None:
         return plan
     description = describe(call, schedule, choice.segment_bytes or context.config.segment_bytes)
@@ -75,20 +88,34 @@ def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
 
 
 def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
-    """The schedule of a choice; one that a user brought along is proved before it runs."""
+    """The schedule of a choice."""
     if isinstance(choice.algorithm, Schedule):
-        schedule = choice.algorithm
-    else:
-        hierarchical = choice.name and ALGORITHMS[call.collective][choice.name].hierarchical
-        layout = context.topology if hierarchical else None
-        if layout is not None and layout.order and not _any_order(call):
-            # Groups of ranks that are not neighbours cannot keep rank order; single ranks can.
-            layout = None
-        schedule = make_schedule(call.collective, choice.algorithm, context.size, root=call.root,
-                                 topology=layout, **choice.params)
-    if not choice.name:
-        verify(schedule, commutative=_any_order(call))
-    return schedule
+        return choice.algorithm
+    entry = choice.entry(call.collective)
+    layout = context.topology if entry and entry.hierarchical else None
+    if layout is not None and layout.order and not _any_order(call):
+        # Groups of ranks that are not neighbours cannot keep rank order; single ranks can.
+        layout = None
+    return make_schedule(call.collective, choice.algorithm, context.size, root=call.root,
+                         topology=layout, **choice.params)
+
+
+def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> None:
+    """Prove what a user brought along before it runs, for the sizes of this call too.
+
+    Raises:
+        ProofError: it does not do what the call asks for.
+        ArgumentError: its results would differ between ranks.
+    """
+    sizes = None
+    if call.collective != "alltoall":  # whose sizes no rank knows
+        sizes = similar([layout.scratch(key) for key in range(keys_of(schedule))], call.in_place,
+                        segment > 0)
+    proof = verify(schedule, commutative=_any_order(call), sizes=sizes)
+    if not proof.replicas_identical and not facts_of(call).exact:
+        raise ArgumentError("algorithm", f"{schedule.algorithm} cannot serve this {call.name}: its "
+                            "results may differ between ranks unless the operator is exact on the "
+                            "type", "combine contributions in the same way on all ranks")
 
 
 def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
@@ -102,12 +129,14 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         own_scratch: take scratch that no other call uses.
     """
     spins = context.limits.spins
-    opening = context.guard.opening(plan.stamp, tag) if context.guard is not None else None
+    guard = context.guard
+    watch = (guard.opening(plan.stamp, tag), guard.closing(plan.stamp, tag)) if (
+        guard is not None) else (None, None)
     one = call.sink or call.source
     if one is None:
         empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
         return Execution(plan, context.endpoint, empty, stamped(tag, plan.stamp), repeated, spins,
-                         opening)
+                         *watch)
     dtype, namespace = call.dtype, one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is numpy and not own_scratch:
@@ -126,7 +155,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace, synchronizer(namespace),
                     accumulator)
     return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, spins,
-                     opening)
+                     *watch)
 
 
 def _unowned(buffer: Buffer) -> Any:

@@ -3,7 +3,7 @@
 Each instruction is ``WIDTH`` words of 64 bits: what to do, the phase it belongs to, and operands.
 
     copy    into, from, bytes               move bytes
-    reduce  kernel, into, left, right, n    into = left op right, on n elements
+    reduce  form, into, left, right, n      into = left op right, on n elements
     send    channel, from, bytes            copy into the channel's next cell, announce it there
     flush                                   wait for cells for what has not been sent yet
     take    channel, landing, bytes         wait for the channel's next message
@@ -12,7 +12,9 @@ Each instruction is ``WIDTH`` words of 64 bits: what to do, the phase it belongs
 
 An address is a base and an offset in bytes: input, output, scratch, or the cell of the message
 that was taken last. So a tape belongs to a call of some sizes, not to arrays. ``landing`` is where
-the program wants a message that its steps use in the cell; nothing is written there.
+the program wants a message that its steps use in the cell; nothing is written there. ``form`` is
+0, but in chains of reductions of 16-bit floats: there it says which operands are taken from the
+accumulator, and where the result goes (:class:`Form`).
 
 :func:`encode` makes tapes, :func:`decode` makes the program of a tape again, and
 ``tests/unit/runtime/test_tape.py`` proves that both say the same for every algorithm.
@@ -22,12 +24,12 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Callable, Collection, Iterator, Sequence
+from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.dataflow import consumers
+from hpccoll.ir.dataflow import consumers, links
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, overlap, within
 from hpccoll.ir.schedule import RECV, SEND
 
@@ -35,6 +37,8 @@ from hpccoll.ir.schedule import RECV, SEND
 WIDTH = 8
 #: Where the cell of a message is, as one more buffer of a program.
 CELL = "cell"
+#: What running a tape comes to at its end; ``_tape.h`` has the same number.
+DONE = 0
 #: What an address is relative to, by its number in the bits above the offset.
 BASES = IN, OUT, TMP, CELL
 OFFSET_BITS = 48
@@ -52,6 +56,15 @@ class Instruction(IntEnum):
     TAKEN = 6
 
 
+class Form(IntFlag):
+    """What a reduction does with the accumulator; ``_half.h`` has the same numbers."""
+
+    LEFT = 1
+    RIGHT = 2
+    HELD = 4
+    ROUNDED = 8
+
+
 class Way(NamedTuple):
     """A channel that a tape uses: to (``SEND``) or from (``RECV``) a peer."""
 
@@ -66,11 +79,13 @@ class Code(NamedTuple):
         words: of all instructions, one after the other.
         ways: the channels, in the order in which instructions number them.
         longest: bytes of its longest message.
+        held: elements that its accumulator has to hold.
     """
 
     words: array[int]
     ways: tuple[Way, ...]
     longest: int
+    held: int = 0
 
     def steps(self) -> Iterator[tuple[int, ...]]:
         """The words of each instruction."""
@@ -82,13 +97,14 @@ class Code(NamedTuple):
         return self.words[index * WIDTH + 1]
 
 
-def encode(program: Lowered, itemsize: int, places: int) -> Code | None:
+def encode(program: Lowered, itemsize: int, places: int, chains: bool = False) -> Code | None:
     """Make the tape of a lowered program.
 
     Args:
         program: what one rank does.
         itemsize: bytes of an element.
         places: messages that a rank may have under way to another.
+        chains: results that the next step uses are held in an accumulator, where that is allowed.
 
     Returns:
         ``None`` where more messages of one rank arrive in a phase than there are places, or where
@@ -101,9 +117,20 @@ def encode(program: Lowered, itemsize: int, places: int) -> Code | None:
             return None
         if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
             return None
-        writer.phase(number, phase, program.landing)
+        writer.phase(number, phase, program.landing, chains and number in program.single_block)
     writer.put(Instruction.END, max(len(program.phases) - 1, 0))
-    return Code(writer.words, tuple(writer.ways), writer.longest)
+    return Code(writer.words, tuple(writer.ways), writer.longest, writer.held)
+
+
+def _forms(steps: Sequence[Local], chains: bool) -> Iterator[int]:
+    """The forms of the local steps before or after the messages of a phase."""
+    for step, link in zip(steps, links(steps)):
+        form = 0
+        if chains and step.right is not None:
+            form = Form.LEFT * link.left | Form.RIGHT * link.right
+            if link.held:
+                form |= Form.HELD | Form.ROUNDED * link.rounded
+        yield int(form)
 
 
 def _overlaps_in_part(step: Local) -> bool:
@@ -115,17 +142,19 @@ class _Writer:
     """Instructions so far."""
 
     def __init__(self, itemsize: int):
-        self.itemsize, self.longest = itemsize, 0
+        self.itemsize, self.longest, self.held = itemsize, 0, 0
         self.words: array[int] = array("q")
         self.ways: dict[Way, int] = {}
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:
         self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
 
-    def phase(self, number: int, phase: Phase, space: int) -> None:
+    def phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
         """One phase: steps, messages to send, messages to take with what uses them, steps."""
-        for step in phase.before:
-            self.step(number, step)
+        for step, form in zip(phase.before, _forms(phase.before, chains)):
+            self.step(number, step, form)
+        # Uses of one message after the other are the steps of the phase, in their order.
+        forms = _forms(phase.after, chains)
         sends = [message for message in phase.messages if message.kind == SEND]
         for message in sends:
             self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
@@ -140,21 +169,23 @@ class _Writer:
                     self.put(Instruction.COPY, number, self.address(landing),
                              self.address(landing, landing), self.nbytes(message))
                 for step in steps:
-                    self.step(number, step, landing)
+                    self.step(number, step, next(forms), landing)
                 self.put(Instruction.TAKEN, number, way)
         if sends:
             self.put(Instruction.FLUSH, number)
         for step in phase.after if uses is None else ():
-            self.step(number, step)
+            self.step(number, step, next(forms))
 
-    def step(self, number: int, step: Local, landing: Extent | None = None) -> None:
+    def step(self, number: int, step: Local, form: int, landing: Extent | None = None) -> None:
         """A local step; operands in ``landing`` are in the cell instead."""
         into, left = self.address(step.into), self.address(step.left, landing)
         if step.right is None:
             self.put(Instruction.COPY, number, into, left, step.into.count * self.itemsize)
         else:
-            self.put(Instruction.REDUCE, number, 0, into, left, self.address(step.right, landing),
-                     step.into.count)
+            self.put(Instruction.REDUCE, number, form, into, left,
+                     self.address(step.right, landing), step.into.count)
+            if form & Form.HELD:
+                self.held = max(self.held, step.into.count)
 
     def address(self, extent: Extent, landing: Extent | None = None) -> int:
         """An extent's address; relative to the cell where it is part of ``landing``."""
@@ -174,8 +205,13 @@ class _Writer:
         return self.ways.setdefault(Way(message.kind, message.peer), len(self.ways))
 
 
-def decode(code: Code, itemsize: int) -> tuple[Phase, ...]:
+def decode(code: Code, itemsize: int, chains: Collection[int] = ()) -> tuple[Phase, ...]:
     """Make the program of a tape, in the :func:`normal_form`.
+
+    Args:
+        code: the tape.
+        itemsize: bytes of an element.
+        chains: the phases in which results are held in an accumulator.
 
     Raises:
         ValueError: these instructions are no tape.
@@ -185,6 +221,14 @@ def decode(code: Code, itemsize: int) -> tuple[Phase, ...]:
         reader.read(*step)
     if not reader.ended or reader.landing is not None:
         raise ValueError("the tape has no end")
+    for number, (phase, forms) in enumerate(zip(reader.phases(), reader.forms)):
+        if forms != [form for steps in (phase.before, phase.after)
+                     for form in _forms(steps, number in chains)]:
+            raise ValueError("a chain that the program has not")
+    if max((step.into.count for phase, forms in zip(reader.phases(), reader.forms)
+            for step, form in zip((*phase.before, *phase.after), forms) if form & Form.HELD),
+           default=0) != code.held:
+        raise ValueError("an accumulator of another size")
     return normal_form(reader.phases())
 
 
@@ -205,6 +249,7 @@ class _Reader:
     def __init__(self, code: Code, itemsize: int):
         self.code, self.itemsize = code, itemsize
         self.parts: list[tuple[list[Local], list[Message], list[Local]]] = []
+        self.forms: list[list[int]] = []
         self.landing: Extent | None = None
         self.way: int | None = None
         self.unsent = self.landed = self.used = self.ended = False
@@ -232,6 +277,7 @@ class _Reader:
             if self.unsent or self.landing is not None:
                 raise ValueError("a phase that was not finished")
             self.parts.append(([], [], []))
+            self.forms.append([])
         reader(*operands[:used])
 
     def copy(self, into: int, source: int, nbytes: int) -> None:
@@ -244,18 +290,17 @@ class _Reader:
             return
         self._step(Local(self._extent(into, count), self._extent(source, count)), into)
 
-    def reduce(self, kernel: int, into: int, left: int, right: int, count: int) -> None:
-        if kernel:
-            raise ValueError("a kernel that the program has not")
-        self._step(Local(*(self._extent(each, count) for each in (into, left, right))), into)
+    def reduce(self, form: int, into: int, left: int, right: int, count: int) -> None:
+        self._step(Local(*(self._extent(each, count) for each in (into, left, right))), into, form)
 
-    def _step(self, step: Local, into: int) -> None:
+    def _step(self, step: Local, into: int, form: int = 0) -> None:
         if _base(into) == CELL:
             raise ValueError("a result in a cell")
         before, messages, after = self.parts[-1]
         if self.unsent and self.landing is None:
             raise ValueError("a step before everything is sent")
         (after if messages else before).append(step)
+        self.forms[-1].append(form)
 
     def send(self, way: int, source: int, nbytes: int) -> None:
         messages = self.parts[-1][1]
@@ -340,7 +385,11 @@ def _operands(code: Code, operation: int, *operands: int) -> str:
     if operation == Instruction.COPY:
         return f"{third} bytes, {_place(first)} <- {_place(second)}"
     if operation == Instruction.REDUCE:
-        return f"{fifth} elements, {_place(second)} <- {_place(third)} op {_place(fourth)}"
+        left = "held" if first & Form.LEFT else _place(third)
+        right = "held" if first & Form.RIGHT else _place(fourth)
+        into = ["held"] * bool(first & Form.HELD) + [_place(second)] * (
+            not first & Form.HELD or bool(first & Form.ROUNDED))
+        return f"{fifth} elements, {', '.join(into)} <- {left} op {right}"
     if operation == Instruction.SEND:
         return f"to {code.ways[first].peer}, {third} bytes of {_place(second)}"
     if operation == Instruction.TAKE:

@@ -21,7 +21,8 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.runtime import _tape
-from hpccoll.runtime.compiled import Attendant, addresses_of
+from hpccoll.runtime.attendance import Attendant
+from hpccoll.runtime.compiled import addresses_of
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.operations import NULL, cell
 from hpccoll.runtime.progress import PROGRESS, Underway
@@ -178,7 +179,7 @@ class TapedOperation(_tape.Taped, Underway):
 
 def _free_tokens(*_: Any) -> None:
     """Free the requests of MPI that are lent to nobody."""
-    while _tokens:
+    while _tokens and not PROGRESS.parent:
         request = _tokens.pop().request
         request.Complete()
         request.Wait()

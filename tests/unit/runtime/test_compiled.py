@@ -9,11 +9,12 @@ from array import array
 import numpy
 import pytest
 
+from hpccoll.arrays import half
 from hpccoll.arrays.kernels import UFUNCS, has_loop
 from hpccoll.config import Config
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime import compiled
-from hpccoll.runtime.tape import BASES, OFFSET_BITS, Instruction
+from hpccoll.runtime.tape import BASES, OFFSET_BITS, Form, Instruction
 
 if not compiled.BUILT:
     pytest.skip("the compiled executor was not built", allow_module_level=True)
@@ -46,10 +47,11 @@ def words(*steps):
     return array("q", [word for step in steps for word in (*step, *[0] * (8 - len(step)))])
 
 
-def tape(code, channels=(), sizes=(64, 64), kernels=(), scratch=64, waiter=None, yields=True):
+def tape(code, channels=(), sizes=(64, 64), kernel=None, scratch=64, waiter=None, yields=True,
+         **more):
     memory = numpy.zeros(scratch, "u1")
-    return _tape.Tape(code, sizes, tuple(channels), tuple(kernels), memory, (), waiter or stuck,
-                      yields)
+    return _tape.Tape(code, sizes, tuple(channels), kernel, memory, (), waiter or stuck, yields,
+                      **more)
 
 
 def stuck(run):
@@ -76,7 +78,7 @@ def test_reductions_have_the_bits_of_numpy(name, char):
     assert _tape.has_loop(ufunc, dtype) is has_loop(operator, dtype)
     if not has_loop(operator, dtype):
         with pytest.raises(TypeError, match="no loop"):
-            tape(words((Instruction.END, 0)), kernels=[(ufunc, dtype)])
+            tape(words((Instruction.END, 0)), kernel=(ufunc, dtype))
         return
     numbers = numpy.random.default_rng(1)
     for count in (1, 3, 8, 33):
@@ -88,7 +90,7 @@ def test_reductions_have_the_bits_of_numpy(name, char):
         code = words((Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT + size, count),
                      (Instruction.END, 0))
         with numpy.errstate(all="ignore"):
-            tape(code, kernels=[(ufunc, dtype)], sizes=(2 * size, size)).run(*addresses(both, into))
+            tape(code, kernel=(ufunc, dtype), sizes=(2 * size, size)).run(*addresses(both, into))
             wanted = ufunc(left, right, dtype=dtype)
             # Long doubles have bytes that mean nothing.
             assert (into == wanted).all() if char in "gG" else into.tobytes() == wanted.tobytes()
@@ -106,7 +108,7 @@ def test_reductions_have_the_bits_of_numpy(name, char):
     ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 9)], "a reduction out of bounds"),
     ([(Instruction.REDUCE, 0, 0, OUTPUT + 4, INPUT, INPUT, 2)], "a reduction out of bounds"),
     ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1 << 62)], "too many"),
-    ([(Instruction.REDUCE, 0, 1, OUTPUT, INPUT, INPUT, 1)], "a kernel that is not there"),
+    ([(Instruction.REDUCE, 0, 1, OUTPUT, INPUT, INPUT, 1)], "an accumulator that is not there"),
     ([(Instruction.SEND, 0, 1, INPUT, 8)], "a channel that is not there"),
     ([(Instruction.SEND, 0, 0, INPUT, 80)], "a message out of bounds"),
     ([(Instruction.TAKE, 0, 0, 0, CELL + 1)], "a message out of bounds"),
@@ -118,7 +120,46 @@ def test_reductions_have_the_bits_of_numpy(name, char):
 ])
 def test_bounds_are_checked_when_a_tape_is_made(steps, problem):
     with pytest.raises(ValueError, match=problem):
-        tape(words(*steps), [Wire().side(False)], kernels=[(numpy.add, numpy.dtype("f8"))])
+        tape(words(*steps), [Wire().side(False)], kernel=(numpy.add, numpy.dtype("f8")))
+
+
+def test_a_reduction_needs_a_kernel():
+    code = words((Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0))
+    with pytest.raises(ValueError, match="a kernel that is not there"):
+        tape(code)
+    with pytest.raises(TypeError, match="no kernel"):
+        tape(code, kernel="add")
+
+
+@pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_chains_of_16_bit_floats_are_rounded_once(name):
+    """input[0] + input[1], held; + input[2], held and rounded; input[0] - that, rounded."""
+    dtype = numpy.dtype(name) if name == "float16" else numpy.dtype(
+        pytest.importorskip("ml_dtypes").bfloat16)
+    count = 5
+    size = 2 * count
+    terms = (numpy.random.default_rng(1).standard_normal(3 * count)).astype(dtype)
+    first, second, third = terms.astype("f4").reshape(3, count)
+    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled(numpy.add, dtype)
+    steps = words(
+        (Instruction.REDUCE, 0, Form.HELD, OUTPUT, INPUT, INPUT + size, count),
+        (Instruction.REDUCE, 0, Form.LEFT | Form.HELD | Form.ROUNDED, OUTPUT, OUTPUT,
+         INPUT + 2 * size, count),
+        (Instruction.REDUCE, 0, Form.RIGHT, OUTPUT + size, INPUT, OUTPUT, count),
+        (Instruction.END, 0))
+    held = numpy.zeros(count, "f4")
+    made = tape(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held)
+    made.run(*addresses(terms.view("u2"), sink.view("u2")))
+    total = first + second + third
+    assert (sink == numpy.concatenate([total.astype(dtype),
+                                       (first + total).astype(dtype)])).all()
+    assert (held == total).all()
+    with pytest.raises(ValueError, match="an accumulator"):
+        tape(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held[:-1])
+    with pytest.raises(ValueError, match="an accumulator"):
+        tape(words((Instruction.REDUCE, 0, 16, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0)),
+             kernel=kernel, accumulator=held)
 
 
 def test_half_an_instruction():
@@ -232,7 +273,7 @@ def test_what_is_recognised():
     frozen.flags.writeable = False
     for arguments in itertools.chain(
             [(x, y, min), (x, y, max, 1), (x, y, max, True), (x, y[:3]), (x.astype("f4"), y),
-             (x, y.view("i8")), (x, frozen), (x, x), (x, None), (None, y), ([x], y)],
+             (x, y.view("i8")), (x, frozen), (x, x), (x, None), (None, y), ([x, 0.5], y)],
             [(x, numpy.ones(8)[::2]), (x.reshape(2, 2).T, y), ([x, float], y), (x, "text")]):
         before = len(one.slow)
         one.fast(*arguments)
@@ -266,9 +307,9 @@ def test_numbers_need_frames_that_are_long_enough():
     frames = tape(words((Instruction.END, 0)))
     with pytest.raises(ValueError, match="too short"):
         _tape.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253, 64,
-                      None)
+                      None, _tape.Entrance())
     with pytest.raises(TypeError):
-        _tape.Numbers((("no tape", 0, 0, True),), 254, 253, 63, None)
+        _tape.Numbers((("no tape", 0, 0, True),), 254, 253, 63, None, _tape.Entrance())
 
 
 def test_numbers_of_two_threads():
@@ -289,7 +330,7 @@ def test_numbers_of_two_threads():
             run = tape(exchange(64, number),
                        [wires[number].side(False), wires[1 - number].side(True)], waiter=patient)
             self._numbers = _tape.Numbers(((run, *addresses(*self.frames), not number),),
-                                          FLOAT, INT, 63, self.frames)
+                                          FLOAT, INT, 63, self.frames, _tape.Entrance())
 
         def _resume_allreduce(self, value, op, distance, exchanged):
             return value, distance, exchanged
@@ -309,3 +350,24 @@ def test_numbers_of_two_threads():
     for number, mine in ((0, (1, 1, True)), (1, (2.5, 1, True))):
         alike[2] = mine
         assert results[number] == alike
+
+
+def test_calls_enter_one_by_one():
+    """A call inside a call of the same communicator is refused, and the first one goes on."""
+    calls = []
+    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                  (max, 0))
+    one, x, y = Owner(), numpy.ones(4), numpy.ones(4)
+    entrance = _tape.Entrance()
+
+    def target(*args):
+        calls.append(entrance.holder)
+        with pytest.raises(RuntimeError):
+            one.fast(x, y)
+        return "done"
+
+    assert one._calls.store(3, "sron", (x, y, max, 0), target)
+    one._calls.guard(entrance)
+    assert one.fast(x, y) == "done" and calls == [threading.get_ident()] and not entrance.holder
+    with pytest.raises(TypeError):
+        one._calls.guard(object())

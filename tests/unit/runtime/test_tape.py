@@ -35,11 +35,30 @@ def programs(collective, name, sizes):
 def test_a_tape_says_what_its_program_says(collective, name):
     encoded = 0
     for program, itemsize in programs(collective, name, range(1, 18)):
-        code = encode(program, itemsize, PLACES)
-        if code is not None:
-            encoded += 1
-            assert decode(code, itemsize) == normal_form(program.phases)
+        for chains in (False, True):
+            code = encode(program, itemsize, PLACES, chains)
+            if code is not None:
+                encoded += 1
+                assert decode(code, itemsize, program.single_block if chains else ()
+                              ) == normal_form(program.phases)
     assert encoded
+
+
+@pytest.mark.parametrize("name", ["allpairs", "recursive_multiplying"])
+def test_chains_are_where_the_interpreter_has_them(name):
+    """Forms that were left out, or put where blocks differ, are no tape of the program."""
+    chained = 0
+    for program, itemsize in programs("allreduce", name, (3, 4, 5)):
+        code = encode(program, itemsize, PLACES, True)
+        if code is not None and code.held:
+            chained += 1
+            assert "held" in as_text(code)
+            for wrong in (encode(program, itemsize, PLACES), code._replace(held=code.held - 1)):
+                with pytest.raises(ValueError, match="chain|accumulator"):
+                    decode(wrong, itemsize, program.single_block)
+            with pytest.raises(ValueError, match="chain"):
+                decode(code, itemsize)
+    assert chained
 
 
 @pytest.mark.parametrize("collective, name", [

@@ -1,0 +1,224 @@
+"""Looking after runs of tapes that wait: bounds, and messages that are not in their cells.
+
+A tape runs in machine code until a message is missing for long, or lies elsewhere. Then its
+:class:`Attendant` sees to it as the interpreter would, and lets it go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.arrays.kernels import kernel
+from hpccoll.calls.call import Call
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.extents import Phase
+from hpccoll.runtime.binding import Binder, Memory
+from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.tape import DONE, WIDTH, Code, Instruction
+from hpccoll.runtime.waiting import Watch
+from hpccoll.transport import Batch, Posting
+from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
+from hpccoll.transport.shm.endpoint import SharedEndpoint
+from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.stamps import stamped
+
+if TYPE_CHECKING:
+    from hpccoll.runtime.context import Context
+
+#: Microseconds that a wait takes before Python looks after it, at first and then; with other
+#: operations under way.
+PATIENCE, LATER, SLICE = 1000, 100, 50
+
+
+class _Postings:
+    """An endpoint that only notes what it is asked for."""
+
+    def __init__(self, endpoint: SharedEndpoint):
+        self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
+        self.noted: list[Posting] = []
+
+    def direct(self, peers: Sequence[int], tag: int) -> bool:
+        """As the endpoint has it."""
+        return self.endpoint.direct(peers, tag)
+
+    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
+        """Note the messages."""
+        self.noted = [posting for posting in postings if not posting.sends]
+        return _NoBatch()
+
+
+class _NoBatch:
+    """Messages that somebody else moves."""
+
+    def start(self) -> None:
+        """Nothing."""
+
+    def test(self, tries: int = 1) -> bool:
+        """Nothing."""
+        return True
+
+    def free(self) -> None:
+        """Nothing."""
+
+
+class Attendance:
+    """Looks after runs of one tape that wait: bounds, and messages that are not in their cells.
+
+    It does not refer to the tape, which refers to it and to the channels.
+    """
+
+    def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
+                 channels: list[Channel], memory: tuple[numpy.ndarray, numpy.ndarray], tag: int):
+        self.endpoint = cast(SharedEndpoint, context.endpoint)
+        self.plan, self.code, self.channels = plan, code, channels
+        self.tag = stamped(tag, plan.stamp)
+        self.context, self.bounds = context, context.bounds
+        self.scratch, self.accumulator = memory
+        self.op, self.datatype = call.op, call.datatype
+        self.dtype = call.dtype if call.datatype is not None else numpy.dtype("u1")
+        self.nbytes = {name: one.array.nbytes
+                       for name, one in ((IN, call.source), (OUT, call.sink)) if one is not None}
+
+    def wait(self, run: Any) -> None:
+        """Wait for the end of a run.
+
+        Raises:
+            CollectiveTimeout: nothing moved for too long.
+        """
+        Attendant(self, run).finish()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of the plan."""
+        return self.plan.segments[0].program.phases
+
+    def receives(self, run: Any) -> dict[int, Receive]:
+        """The messages of the phase that a run has come to, by the instructions that take them."""
+        number = self.code.phase(run.at)
+        arrays = {name: numpy.frombuffer(
+            cast(Any, MPI.memory.fromaddress(start, self.nbytes[name])), self.dtype)
+            for name, start in ((IN, run.input), (OUT, run.output)) if name in self.nbytes}
+        reducer = (kernel(self.op, self.dtype, self.datatype, numpy)
+                   if self.op is not None and self.datatype is not None else None)
+        noted = _Postings(self.endpoint)
+        # A chain may begin in machine code and go on here: it is held in the same memory.
+        held = self.accumulator
+        memory = Memory(arrays, self.scratch.view(self.dtype), reducer, numpy, None,
+                        (lambda count: held[:count]) if held.size else None)
+        phases = Binder(self.plan, noted, memory, self.tag, False, 1).phases(0, 0)
+        for phase in phases:
+            if phase.number == number:
+                break
+        takes = [index for index, step in enumerate(self.code.steps())
+                 if step[0] == Instruction.TAKE and step[1] == number]
+        return {index: Receive(self.endpoint, posting, self.channel(index), self.plan.stamp)
+                for index, posting in zip(takes, noted.noted)}
+
+    def channel(self, index: int) -> Channel:
+        """The channel of an instruction."""
+        return self.channels[self.code.words[index * WIDTH + 2]]
+
+
+class Attendant:
+    """Looks after one run, while it waits."""
+
+    def __init__(self, of: Attendance, run: Any):
+        self.of, self.run = of, run
+        self.watch = Watch(self, *of.bounds)
+        self.number = -1
+        self.receives: dict[int, Receive] = {}
+
+    @property
+    def title(self) -> str:
+        """What runs, for messages to people."""
+        return self.of.plan.schedule.title
+
+    @property
+    def rank(self) -> int:
+        """The rank it runs on."""
+        return self.of.endpoint.rank
+
+    @property
+    def tag(self) -> int:
+        """The first of its tags, with its stamp."""
+        return self.of.tag
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """Round and peers this rank waits for, for messages to people."""
+        number = self.of.code.phase(self.run.at)
+        return number, tuple(sorted({message.peer for message in self.of.phases[number].messages}))
+
+    def finish(self) -> None:
+        """Wait for the end of the run.
+
+        Raises:
+            HpccollError: the wait is in vain.
+        """
+        seen, patience = self.run.at, PATIENCE
+        try:
+            self.listen()
+            while self.run.advance(SLICE if PROGRESS.operations else patience) != DONE:
+                patience = LATER
+                PROGRESS.once()
+                if self.run.at != seen:
+                    self.watch.moved()
+                if self.fetched():
+                    self.watch.moved()
+                else:
+                    self.watch.look()
+                seen = self.run.at
+        except BaseException as error:
+            self.give_up()
+            verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
+            if verdict is not error:
+                raise verdict from error
+            raise
+
+    def listen(self) -> None:
+        """Raise an error if another rank has given up."""
+        if self.of.bounds.listen is not None:
+            self.of.bounds.listen(self)
+
+    def fetched(self) -> bool:
+        """Use the message that is awaited if it lies elsewhere; let later senders go on."""
+        of, run = self.of, self.run
+        if of.code.words[run.at * WIDTH] != Instruction.TAKE:
+            return False
+        if self.number != of.code.phase(run.at):
+            self.number, self.receives = of.code.phase(run.at), of.receives(run)
+        receive = self.receives[run.at]
+        if receive.aside or self._lies_elsewhere(receive, 1) and receive.arrived():
+            receive.use()
+            run.skip()
+            return True
+        ahead = {id(receive.channel): 1}
+        for index, later in self.receives.items():
+            if index > run.at and not later.aside:
+                key = id(later.channel)
+                ahead[key] = ahead.get(key, 0) + 1
+                if self._lies_elsewhere(later, ahead[key]) and later.arrived():
+                    later.put_aside()
+        return False
+
+    def _lies_elsewhere(self, receive: Receive, ahead: int) -> bool:
+        """Tell whether a message is there, so many after the last one, but not as expected."""
+        channel = receive.channel
+        number = channel.received + ahead
+        word = channel.line[number & (PLACES - 1)]
+        if word >> SIZE_BITS != number or word & ELSEWHERE == receive.announced:
+            return False
+        if receive.number != number:
+            receive.expect(number)
+        return True
+
+    def give_up(self) -> None:
+        """Count the messages of this phase as received: they were waited for in vain."""
+        number = self.of.code.phase(self.run.at)
+        for index, step in enumerate(self.of.code.steps()):
+            if index >= self.run.at and step[0] == Instruction.TAKEN and step[1] == number:
+                self.of.channels[step[2]].received += 1
