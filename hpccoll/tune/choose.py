@@ -40,7 +40,7 @@ from hpccoll.tune.determinism import (
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
 from hpccoll.tune.pruning import plausible
-from hpccoll.tune.rules import BLOCKING, NONBLOCKING, RULES, Rule, vendor
+from hpccoll.tune.rules import BLOCKING, NONBLOCKING, RULES, Rule, is_ruled, vendor
 from hpccoll.tune.table import Candidate
 from hpccoll.units import time_text
 
@@ -124,6 +124,25 @@ def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
         else "the MPI library has no such type"))
 
 
+def instead_of_native(facts: CallFacts, conditions: Conditions) -> Choice | None:
+    """An algorithm for a call whose messages are to be checked, which only ours are.
+
+    Returns:
+        ``None`` for a call without data, for what the user gave to the MPI library, and where
+        nothing suits.
+    """
+    wish = conditions.wish
+    if (conditions.size == 1 or facts.collective == "barrier"
+            or wish is not None and wish.is_native):
+        return None
+    names = plausible(facts.collective, conditions.size, facts.nbytes or 0, False)
+    for name in (*names, *ALGORITHMS[facts.collective]):
+        choice = Choice(name, reason="its messages carry checksums, the MPI library's do not")
+        if _suits(choice, facts, conditions):
+            return choice
+    return None
+
+
 class Source(Protocol):
     """Something that choices come from."""
 
@@ -168,7 +187,7 @@ class _Wish:
             return instead._replace(reason=f"{name} was asked for, but {problem}")
         method = self.conditions.form.format(facts.method)
         raise ArgumentError("algorithm", f"{name} cannot serve this {method}: {problem}",
-                            f"choose one that can, '{AUTO}' or '{NATIVE}'")
+                            f"choose {_able(facts, self.conditions)}")
 
     def native_below(self, collective: str) -> int | None:
         return EVERY if self.wish.is_native else 0
@@ -269,7 +288,8 @@ class _Rules:
         for rule in RULES:
             if (rule.fits(facts.collective, facts.nbytes or 0, self.conditions.size, vendor())
                     and self.conditions.form in rule.forms
-                    and not (rule.compiled and not facts.has_tape)):
+                    and not (rule.compiled and not facts.has_tape)
+                    and is_ruled(facts)):
                 choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
                 if _suits(choice, facts, self.conditions):
                     yield rule, choice
@@ -294,15 +314,23 @@ def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | 
     return trial
 
 
+def _able(facts: CallFacts, conditions: Conditions) -> str:
+    """Who may serve a call, for an error's remedy."""
+    able = [name for name in (NATIVE, *ALGORITHMS[facts.collective])
+            if not obstacle(Choice(name), facts, conditions)]
+    return f"'{AUTO}', or one that can: {', '.join(able)}" if able else f"'{AUTO}'"
+
+
 def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
     """Why a choice cannot serve a call, or would break a promise; empty when it may serve."""
     problem = objection(choice, facts, conditions.size)
     if not problem and conditions.size > 1 and applies(conditions.determinism, facts):
         problem = violation(choice, facts, conditions.determinism)
     if not (problem or choice.is_native) and (
-            conditions.form == NONBLOCKING and facts.counts_at_root) and not (
-            choice.name and ALGORITHMS[facts.collective][choice.name].own_blocks):
-        problem = "only the root knows all counts, and asking it would wait"
+            conditions.form == NONBLOCKING and facts.counts_at_root):
+        entry = choice.entry(facts.collective)
+        if not (entry and entry.own_blocks):
+            problem = "only the root knows all counts, and asking it would wait"
     return problem
 
 
@@ -313,9 +341,9 @@ def objection(choice: Choice, facts: CallFacts, size: int) -> str:
                 if facts.reduces and size > 1 and not facts.has_mpi_type else "")
     if isinstance(choice.algorithm, Schedule):
         return _mismatch(choice.algorithm, facts, size)
-    if not choice.name:
+    entry = choice.entry(facts.collective)
+    if entry is None:
         return ""
-    entry = ALGORITHMS[facts.collective][choice.name]
     if not entry.rank_order and not facts.commutes:
         return "it does not keep rank order, which an operator that does not commute needs"
     if entry.exact_only and not facts.exact:

@@ -1,17 +1,24 @@
-"""What would run for a call, what else could, and why: the text behind ``comm.explain``."""
+"""What would run for a call, what else could, and why: the text behind ``comm.explain``.
+
+Short by default; every candidate and the schedule where somebody asks for detail.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from textwrap import wrap
+from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
+from hpccoll.arrays.binned import FORMATS
 from hpccoll.calls.facts import CallFacts
-from hpccoll.config import NATIVE
+from hpccoll.config import ANY_P, NATIVE
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
+from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
@@ -23,62 +30,132 @@ from hpccoll.tune.cost_model import terms
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import signature_of
 from hpccoll.tune.table import Candidate
-from hpccoll.units import time_text
+from hpccoll.units import byte_count, count_text, size_text, time_text
 
 #: Up to this many ranks the chosen schedule is explained in full.
 EXPLAINED = 16
+#: Bytes of the integers that stand for a reproducible sum of float32.
+LANES_BYTES = 8 * FORMATS["float32"].fold
+#: Candidates whose times a short explanation has, and a model's miss from which on it is none.
+FEW, POOR = 4, 4.0
+COLUMNS = (Header("candidate", right=False), Header("rounds"), Header("sent"), Header("predicted"),
+           Header("measured"), Header("may it serve", right=False))
 
 
-def describe(collective: str, nbytes: int, conditions: Conditions, topology: Topology | None,
-             place: Place | None = None) -> str:
+def describe(collective: str, nbytes: int | str, conditions: Conditions,
+             topology: Topology | None, place: Place | None = None, detail: bool = False) -> str:
     """Explain the choice for a sum of float32.
 
     Args:
-        collective, nbytes: the call, and its bytes.
+        collective, nbytes: the call, and its bytes: a number, or such as ``"1M"``.
         conditions: what else the choice depends on.
         topology: layout for hierarchical algorithms.
         place: where the job runs; ``None`` where nobody has looked yet.
+        detail: every candidate with its costs, times and what keeps it from serving, and the
+            schedule in words.
 
     Raises:
         ArgumentError: unknown collective, or a size that makes no sense.
     """
     if collective not in COLLECTIVES:
-        raise ArgumentError("collective", f"{collective!r} is unknown",
-                            f"choose from {', '.join(COLLECTIVES)}")
-    if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
-        raise ArgumentError("nbytes", f"expected a number of bytes, got {nbytes!r}")
+        raise ArgumentError.unknown("collective", collective, COLLECTIVES)
+    nbytes = byte_count("nbytes", nbytes)
     size, tuned = conditions.size, conditions.tuned
     facts = CallFacts(collective, collective, nbytes)
     if COLLECTIVES[collective].reduces:
         facts = facts._replace(operator="sum", exact=False, dtype=numpy.dtype("f4"), kind="f",
                                itemsize=4)
+    note = []
+    if conditions.determinism == ANY_P and facts.reduces:
+        nbytes *= LANES_BYTES // facts.itemsize
+        facts = facts._replace(nbytes=nbytes, exact=True, dtype=numpy.dtype("i8"), kind="i",
+                               itemsize=8)
+        note = [f"determinism '{ANY_P}': a sum of float32 travels as {LANES_BYTES} bytes of "
+                "integers, after the maximum of one byte"]
     chosen = decide(facts, conditions, place)
     times = _times(facts, tuned)
     model = tuned.model(collective, size, topology) if tuned else None
-    lines = [f"{collective}, {nbytes} bytes, {size} ranks: {_name(chosen)} ({chosen.reason})",
-             f"measured times: {_source(tuned, collective, bool(times))}"]
-    lines += [f"predicted times: {model}; up to {model.miss:.1f} times as long"] if model else []
-    lines.append("")
-    names = dict.fromkeys(map(Candidate, (*ALGORITHMS[collective], NATIVE)))
-    candidates = sorted({**names, **times}, key=lambda c: times.get(c, inf))
-    width = max(len(candidate.label) for candidate in candidates)
-    lines.append(f"{'candidate':{width}}{'rounds':>8}{'sent':>12}{'predicted':>12}{'measured':>12}"
-                 "   may it serve")
-    for candidate in candidates:
-        rounds, sent, yes = "?", "?", f"yes ({library_name()})"
-        choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
-        if candidate.name != NATIVE:
-            shown = _schedule(choice, collective, size, topology)
-            rounds, sent, yes = _text(shown.rounds), _sent(shown, nbytes), "yes"
-        verdict = obstacle(choice, facts, conditions) or yes
-        expected = terms(collective, candidate, size, nbytes, topology) if model else None
-        predicted = model.seconds(expected) if model and expected is not None else None
-        lines.append(f"{candidate.label:{width}}{rounds:>8}{sent:>12}"
-                     f"{_time(predicted):>12}"
-                     f"{_time(times.get(candidate)):>12}   {verdict}")
+    first = (f"{collective} of {size_text(nbytes)}, {count_text(size, 'rank')}: {_name(chosen)} "
+             f"({chosen.reason})")
+    # The name of a file stays whole, to be copied.
+    lines = [first] if "/" in first else wrap(first, WIDTH, subsequent_indent="  ",
+                                              break_long_words=False, break_on_hyphens=False)
+    lines += [*note, f"measured times: {_source(tuned, collective, bool(times))}"]
+    if model and model.miss > POOR:
+        lines.append(f"predicted times: none; the measured ones are too noisy for a model, which "
+                     f"misses by up to {model.miss:.1f}x")
+        model = None
+    elif model:
+        lines.append(f"predicted times: {model}; up to {model.miss:.1f} times as long")
+    if place is None and size > 1 and chosen.reason.startswith("rule"):
+        lines.append("nobody knows where the ranks are before the first collective, or a look at "
+                     "comm.layout:\n  rules may choose otherwise then")
+    rows = [_row(candidate, facts, conditions, topology, times, model)
+            for candidate in _candidates(collective, times)]
+    rows.sort(key=lambda row: (not row.serves, row.measured, row.predicted))
+    if not detail:
+        return "\n".join([*lines, *_brief(rows, chosen)]) + "\n"
+    table = FittedTable(COLUMNS, [row.cells for row in rows], full=True)
+    lines += ["", *table.lines(n for n, row in enumerate(rows) if row.candidate.name == chosen.name
+                               and dict(row.candidate.params).items() >= chosen.params.items()),
+              "* what would run"]
     if not chosen.is_native and size <= EXPLAINED:
         lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
     return "\n".join(lines) + "\n"
+
+
+class DescribedCandidate(NamedTuple):
+    """One candidate for a call.
+
+    Attributes:
+        candidate, serves: it, and whether it may serve.
+        measured, predicted: seconds; infinite where nobody knows.
+        cells: of its row.
+    """
+
+    candidate: Candidate
+    serves: bool
+    measured: float
+    predicted: float
+    cells: list[str]
+
+
+def _candidates(collective: str, times: Mapping[Candidate, float]) -> Iterable[Candidate]:
+    return dict.fromkeys((*map(Candidate, (NATIVE, *ALGORITHMS[collective])), *times))
+
+
+def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
+         topology: Topology | None, times: Mapping[Candidate, float], model: Any
+         ) -> DescribedCandidate:
+    """What is known of one candidate."""
+    collective, nbytes, size = facts.collective, facts.nbytes or 0, conditions.size
+    rounds, sent, yes = "-", "-", library_name()
+    choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
+    if candidate.name != NATIVE:
+        shown = _schedule(choice, collective, size, topology)
+        rounds, sent, yes = _text(shown.rounds), _sent(shown, nbytes), ""
+    problem = obstacle(choice, facts, conditions)
+    expected = terms(collective, candidate, size, nbytes, topology) if model else None
+    predicted = model.seconds(expected) if model and expected is not None else None
+    return DescribedCandidate(
+        candidate, not problem, times.get(candidate, inf), inf if predicted is None else predicted,
+        [candidate.label, rounds, sent, _time(predicted), _time(times.get(candidate)),
+         f"no: {problem}" if problem else yes])
+
+
+def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
+    """The others in a few words: those with times, or their names."""
+    timed = [row for row in rows if row.serves and row.measured < inf][:FEW]
+    others = [row.candidate.label for row in rows if row.serves and row.candidate.name
+              != chosen.name]
+    lines = []
+    if timed:
+        lines.append("fastest: " + ", ".join(
+            f"{row.candidate.label} {_time(row.measured)}" for row in timed))
+    else:
+        lines += wrap("could run too: " + ", ".join(others), WIDTH, subsequent_indent="  ",
+                      break_on_hyphens=False)
+    return [*lines, "detail=True shows every candidate, and the schedule in words"]
 
 
 def _time(seconds: float | None) -> str:
@@ -114,16 +191,17 @@ def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:
 def _schedule(choice: Choice, collective: str, size: int, topology: Topology | None) -> Schedule:
     if isinstance(choice.algorithm, Schedule):
         return choice.algorithm
-    hierarchical = (isinstance(choice.algorithm, str)
-                    and ALGORITHMS[collective][choice.algorithm].hierarchical)
+    entry = choice.entry(collective)
     return schedule(collective, choice.algorithm, size,
-                    topology=topology if hierarchical else None, **choice.params)
+                    topology=topology if entry and entry.hierarchical else None, **choice.params)
 
 
 def _name(choice: Choice) -> str:
     if isinstance(choice.algorithm, str):
         params: Mapping[str, int] = choice.params
         return choice.algorithm + "".join(f", {k}={v}" for k, v in params.items())
+    if isinstance(choice.algorithm, Algorithm):
+        return str(choice.algorithm)
     return str(getattr(choice.algorithm, "algorithm", None)
                or getattr(choice.algorithm, "__name__", "custom"))
 
@@ -131,10 +209,10 @@ def _name(choice: Choice) -> str:
 def _sent(shown: Schedule, nbytes: int) -> str:
     """Bytes sent by the busiest rank, by the closed form."""
     if shown.sent is None or shown.collective.payload == "none":
-        return "?" if shown.sent is None else "0"
+        return "-" if shown.sent is None else "0 B"
     blocks = shown.nblocks if shown.collective.payload == "vector" else shown.size
-    return str(shown.sent * nbytes // blocks)
+    return size_text(shown.sent * nbytes // blocks)
 
 
 def _text(number: int | None) -> str:
-    return "?" if number is None else str(number)
+    return "-" if number is None else str(number)

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
+from hpccoll.calls.facts import USER, CallFacts
 from hpccoll.machine.discovery import Place
+from hpccoll.units import size_text
 
 KIB, MIB = 1 << 10, 1 << 20
 MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
@@ -74,12 +76,14 @@ class Rule(NamedTuple):
             (self.compiled, place.compiled)))
 
     def __str__(self) -> str:
-        least, end = self.nbytes
-        words = [f"{self.collective} from {least}" + (f" to {end}" if end else "") + " bytes"]
+        least, end = map(int, self.nbytes)
+        words = [f"{self.collective} from {size_text(least)}"
+                 + (f" to {size_text(end)}" if end else "")]
         words += [f"from {self.least_ranks} ranks"] * (self.least_ranks > 0)
         words += [f"up to {self.most_ranks} ranks"] * (self.most_ranks > 0)
-        words += [f"at least {self.block} bytes a rank"] * (self.block > 0)
-        for held, true, false in ((self.one_node, "on one node", "on several nodes"),
+        words += [f"at least {size_text(self.block)} a rank"] * (self.block > 0)
+        for held, true, false in ((self.one_node, "on one node",
+                                   "on several nodes or without shared memory"),
                                   (self.oversubscribed, "sharing processors", "a processor each"),
                                   (self.in_order, "numbered node by node", "dealt out"),
                                   (self.fabric, "with a fabric", "without a fabric"),
@@ -151,6 +155,22 @@ def _chain(collective: str, block: int, most_ranks: int = 8,
     """
     return Rule(collective, "chain", (128 * KIB, 0), most_ranks, block, one_node=False,
                 in_order=True, vendors=vendors, segment_bytes=256 * KIB)
+
+
+#: Bytes from which rules hold for pairs (MAXLOC, MINLOC), by library; they were measured with sums.
+#: Pairs are combined by calls of MPI's own.
+PAIRS, PAIRS_ELSEWHERE = {MPICH: 16 * KIB}, 512 * KIB
+
+
+def is_ruled(facts: CallFacts) -> bool:
+    """Tell whether rules speak of what a call does with its elements.
+
+    A user's operator takes longer, and the library calls it as fast as we do; it was faster with
+    every number of ranks, size and library that was measured.
+    """
+    if not facts.reduces_by_calls:
+        return True
+    return facts.operator != USER and (facts.nbytes or 0) >= PAIRS.get(vendor(), PAIRS_ELSEWHERE)
 
 
 #: Requests of ranks that share processors; with Open MPI the library is faster at the smallest.

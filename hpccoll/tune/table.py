@@ -28,6 +28,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.algorithms.outside import split
 from hpccoll.atomic_file import replacing
 from hpccoll.config import NATIVE
 from hpccoll.errors import TuningError
@@ -66,8 +67,10 @@ class Candidate(NamedTuple):
 
         >>> Candidate.read("bruck:k=4:segment=4096")
         Candidate(name='bruck', params=(('k', 4),), segment_bytes=4096)
+        >>> Candidate.read("my.py:torus:x=2").name
+        'my.py:torus'
         """
-        name, *settings = label.split(":")
+        name, settings = split(label)
         params: dict[str, int] = {}
         for setting in settings:
             key, _, value = setting.partition("=")

@@ -41,9 +41,9 @@ def native_below(collective, size, wish, tuned, determinism, place):
 
 
 def describe(collective, nbytes, size, wish, from_environment, topology, tuned=None,
-             determinism="none", place=None):
+             determinism="none", place=None, detail=False):
     return describe_under(collective, nbytes, Conditions(
-        size, wish, from_environment, tuned, determinism), topology, place)
+        size, wish, from_environment, tuned, determinism), topology, place, detail)
 
 
 # -- calls and times that the tests share -------------------------------------------------------

@@ -54,7 +54,8 @@ def test_without_wishes_rules_decide_by_size():
 
 
 @pytest.mark.parametrize("dtype, op, compiled", [
-    ("f4", MPI.SUM, True), ("f2", MPI.SUM, False), ("i4", MPI.LAND, False), ("?", MPI.LAND, True)])
+    ("f4", MPI.SUM, True), ("f2", MPI.SUM, True), ("g", MPI.SUM, True),
+    ("i4", MPI.LAND, False), ("?", MPI.LAND, True)])
 def test_rules_for_the_compiled_executor_are_for_what_it_runs(dtype, op, compiled):
     call = resolve.allreduce(2, 0, numpy.zeros(2, dtype), numpy.zeros(2, dtype), op)
     place = Place(True, False, compiled=True)
@@ -62,6 +63,26 @@ def test_rules_for_the_compiled_executor_are_for_what_it_runs(dtype, op, compile
     assert ("compiled" in chosen.reason) is compiled
     assert "compiled" not in choose_anywhere(
         call, 2, None, True, place=Place(True, False)).reason
+
+
+@pytest.mark.parametrize("library, nbytes", [("MPICH", 16 << 10), ("Open MPI", 512 << 10)])
+def test_pairs_are_left_to_mpi_until_calls_for_their_elements_pay(monkeypatch, library, nbytes):
+    monkeypatch.setattr("hpccoll.tune.rules.vendor", lambda: library)
+    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
+    place = Place(True, False, compiled=True)
+    for count, ours in ((nbytes // 16 - 1, False), (nbytes // 16, True)):
+        pairs = numpy.zeros(2 * count)
+        call = resolve.allreduce(2, 0, MPI.IN_PLACE, [pairs, count, MPI.DOUBLE_INT], MPI.MAXLOC)
+        assert choose_anywhere(call, 2, None, True, place=place).is_native is not ours
+
+
+def test_an_operator_of_the_user_is_left_to_mpi():
+    op = MPI.Op.Create(lambda one, two, datatype: None, commute=True)
+    for count in (1, 1 << 20):
+        call = resolve.allreduce(2, 0, MPI.IN_PLACE, numpy.zeros(count), op)
+        assert choose_anywhere(call, 2, None, True,
+                               place=Place(True, False, compiled=True)).is_native
+    op.Free()
 
 
 def test_ranks_that_do_not_know_the_size_leave_it_to_mpi():
@@ -79,7 +100,7 @@ def test_a_wish_wins():
 def test_a_wish_that_cannot_serve_raises_or_gives_way(left_only):
     call = allreduce(op=left_only)
     with pytest.raises(ArgumentError, match="ring cannot serve this allreduce: it does not keep "
-                                            "rank order.*; choose one that can"):
+                                            "rank order.*; choose 'auto', or one that can: native"):
         choose(call, SIZE, Choice("ring"), False)
     instead = choose(call, SIZE, Choice("ring"), True)
     assert instead.is_native and "ring was asked for, but it does not keep" in instead.reason
@@ -146,7 +167,7 @@ def test_rules_decide_where_nothing_was_measured(left_only):
     scan = resolve.scan(SIZE, 0, LARGE, LARGE.copy(), MPI.SUM)
     assert choose(scan, SIZE, None, True, tuned(ring=1)).reason.startswith("rule")
     chosen = choose(allreduce(op=left_only), SIZE, None, True, tuned(ring=1))
-    assert chosen.algorithm == "allpairs"  # which keeps the order
+    assert chosen.is_native  # an operator of the user
     assert choose(allreduce(), SIZE, None, True, Tuned()).reason.startswith("rule")
     assert choose(allreduce(), 1, None, True, tuned(ring=1)).is_native
 
@@ -208,15 +229,20 @@ def test_a_wish_wins_over_measured_times():
 
 
 def test_the_explanation_shows_times_and_where_they_come_from():
-    def explained(times):
-        return describe("allreduce", 64, SIZE, None, False, None, times)
+    def explained(times, detail=False):
+        return describe("allreduce", 64, SIZE, None, False, None, times, detail=detail)
 
     text = explained(tuned(ring=2e-6, native=3e-6))
-    assert text.startswith("allreduce, 64 bytes, 4 ranks: ring (measured: 2 us in t.json)\n"
-                           "measured times: from t.json\n")
-    lines = [line.split() for line in text.splitlines()[3:6]]
+    first = ("allreduce of 64 B, 4 ranks: ring (measured: 2 us in t.json)\n"
+             "measured times: from t.json\n")
+    assert text.startswith(first) and "fastest: ring:segment=4096 2 us, native 3 us\n" in text
+    assert len(text.splitlines()) <= 6
+    detail = explained(tuned(ring=2e-6, native=3e-6), True)
+    assert detail.startswith(first)
+    lines = [line.removeprefix("*").split() for line in detail.splitlines()[3:6]]
     assert [line[0] for line in lines] == ["candidate", "ring:segment=4096", "native"]
-    assert lines[1][3:6] == ["-", "2", "us"] and lines[2][3:6] == ["-", "3", "us"]
+    assert lines[1][-2:] == ["2", "us"] and "predicted" not in lines[0]
+    assert detail.splitlines()[4].startswith("* ring") and "What each rank does" in detail
     assert "none; 'hpccoll tune' makes them" in explained(Tuned())
     assert "looked for at the first collective" in explained(None)
     assert "none; t.json is not used: it is for others" in explained(

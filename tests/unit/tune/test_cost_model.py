@@ -20,9 +20,9 @@ def test_constants_are_fitted_to_measured_times():
         found = calibrated(times.curves, collective, SIZE)
         assert found.costs == pytest.approx(truth.costs, rel=1e-4)
         assert found.miss == pytest.approx(1, rel=1e-4)
-    text = describe("allreduce", 1 << 20, SIZE, None, False, None, times)
-    row = next(line.split() for line in text.splitlines() if line.startswith("ring "))
-    assert row[3:7] == [row[3], "ms"] * 2 and float(row[3]) == pytest.approx(3.95, rel=1e-2)
+    text = describe("allreduce", 1 << 20, SIZE, None, False, None, times, detail=True)
+    row = next(line.split() for line in text.splitlines() if line.startswith("  ring "))
+    assert row[4:8] == [row[4], "ms"] * 2 and float(row[4]) == pytest.approx(3.95, rel=1e-2)
     assert ("predicted times: 1 us a message, 2 us a round, 2 ns a byte, 1 ns a reduced byte; up "
             "to 1.0") in text
 

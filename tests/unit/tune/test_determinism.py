@@ -18,6 +18,7 @@ from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.executor import Execution, Memory
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
+from hpccoll.tune.choose import Conditions, instead_of_native
 from hpccoll.tune.determinism import (
     LONG,
     LONGEST,
@@ -224,12 +225,12 @@ def test_what_only_mpi_can_serve():
 
 
 def test_the_explanation_names_the_promise():
-    text = describe("allreduce", 64, 4, None, False, None, None, "size")
-    assert text.startswith("allreduce, 64 bytes, 4 ranks: recursive_doubling (determinism 'size')")
-    rows = {line.split()[0]: line for line in text.split("\n\n")[1].splitlines()}
+    text = describe("allreduce", 64, 4, None, False, None, None, "size", detail=True)
+    assert text.startswith("allreduce of 64 B, 4 ranks: recursive_doubling (determinism 'size')")
+    rows = {line.strip("* ").split()[0]: line for line in text.split("\n\n")[1].splitlines()}
     assert "an MPI library promises no order" in rows["native"]
     assert "its order of evaluation depends on more" in rows["ring"]
-    assert rows["rabenseifner"].endswith("yes")
+    assert "no:" not in rows["rabenseifner"] and rows["recursive_doubling"].startswith("* ")
 
 
 # -- accuracy ------------------------------------------------------------------------------
@@ -259,3 +260,27 @@ def test_low_precision_takes_chains_that_are_rounded_once():
         times = table(**{name: 1.0, "rabenseifner": 2.0})
         assert (choose(call, size, None, True, times).algorithm == name) == served
     user.Free()
+
+
+# -- checksums -----------------------------------------------------------------------------
+def test_what_is_native_is_ours_where_messages_are_to_be_checked():
+    def chosen(call, size=4, wish=None, form="{}"):
+        return instead_of_native(facts_of(call), Conditions(size, wish, form=form))
+
+    x = numpy.zeros(64)
+    found = chosen(resolve.bcast(4, 0, x, 0))
+    assert found.name in ALGORITHMS["bcast"] and "carry checksums" in found.reason
+    user = MPI.Op.Create(lambda one, two, datatype: None, commute=False)
+    ordered = chosen(resolve.allreduce(4, 0, x, x.copy(), user))
+    assert ALGORITHMS["allreduce"][ordered.name].rank_order
+    user.Free()
+    assert chosen(resolve.barrier(4, 0)) is None
+    assert chosen(resolve.bcast(1, 0, x, 0), 1) is None
+    assert chosen(resolve.bcast(4, 0, x, 0), wish=Choice("native")) is None
+
+
+def test_sums_of_any_number_of_ranks_are_explained():
+    text = describe("allreduce", 64, 4, None, False, None, None, "any-p")
+    assert text.startswith("allreduce of 384 B, 4 ranks: ")
+    assert "determinism 'any-p': a sum of float32 travels as 24 bytes of integers" in text
+    assert "determinism 'any-p'" not in describe("bcast", 64, 4, None, False, None, None, "any-p")

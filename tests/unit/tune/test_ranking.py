@@ -77,12 +77,13 @@ def test_what_was_measured_in_full_wins_over_a_probe():
 
 def test_the_explanation_of_a_probe(left_only):
     tuned = probed(native=1.0)
-    text = describe("allreduce", 64, SIZE, None, False, None, tuned)
+    text = describe("allreduce", 64, SIZE, None, False, None, tuned, detail=True)
     assert "of a few candidates, by a probe, from t.json; 'hpccoll tune' makes them all" in text
     assert "\npredicted times: " in text and " ns a reduced byte; up to 1.0 times" in text
-    rows = {line.split()[0]: line.split() for line in text.splitlines()[5:] if line}
-    assert rows["native"][3] == "-" and rows["ring"][3:5] == rows["ring"][5:7]
-    assert rows["allpairs"][4:6] == ["us", "-"]
+    rows = {line.strip("* ").split()[0]: line.strip("* ").split() for line in
+            text.splitlines()[5:] if line}
+    assert rows["native"][3] == "-" and rows["ring"][4:6] == rows["ring"][6:8]
+    assert rows["allpairs"][5:7] == ["us", "-"]
     # What keeps the order is chosen out of the same times.
     chosen = choose(allreduce(SMALL, left_only), SIZE, None, True, probed(native=9.0))
     assert chosen.algorithm == "recursive_doubling"
