@@ -23,6 +23,9 @@ FAMILIES = {"OMPI_COMM_WORLD_SIZE": True, "PMIX_RANK": True, "PMI_SIZE": False}
 #: Variables of launchers that serve one family only. MPICH ends a process of Open MPI's launcher,
 #: and Open MPI complains of MPICH's: the name of the library is looked at before it starts.
 MPIEXEC = "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD"
+#: The variable that makes Cray MPICH look for its GPU transfer library when it starts, and end the
+#: process where mpi4py was not linked to it: looked at before it starts.
+GPU_SUPPORT, TRANSFER_LIBRARY = "MPICH_GPU_SUPPORT_ENABLED", "libmpi_gtl"
 #: Vendors, as ``MPI.get_vendor`` has them, whose ranks Open MPI's launcher starts.
 OPEN_MPI = "Open MPI", "Spectrum MPI"
 #: What to do where there is no MPI library.
@@ -54,10 +57,13 @@ def launcher(environ: Mapping[str, str] = os.environ) -> str:
     >>> launcher({"HYDI_CONTROL_FD": "7"}), launcher({})
     ("mpiexec (MPICH's Hydra)", 'no launcher')
     """
-    if "HYDI_CONTROL_FD" in environ:
+    # The second is there as well where its helpers came by srun.
+    if "HYDI_CONTROL_FD" in environ or "MPI_LOCALRANKID" in environ:
         return "mpiexec (MPICH's Hydra)"
     if "PRTE_LAUNCHED" in environ or "OMPI_COMM_WORLD_RANK" in environ:
         return "mpiexec (Open MPI)"
+    if "FLUX_TASK_RANK" in environ:
+        return "flux run"
     if "SLURM_STEP_ID" in environ:
         return f"srun --mpi={environ.get('SLURM_MPI_TYPE') or 'none'}"
     if "PALS_RANKID" in environ:
@@ -103,17 +109,21 @@ def require_mpi(steps: bool = False, load: Callable[[], ModuleType] | None = Non
 
     Raises:
         MpiLibraryError: no MPI library can be loaded, or it is not the one of the launcher, so
-            that every process is a world of its own.
+            that every process is a world of its own, or it would end this process when it starts.
     """
     if load is None and "mpi4py.MPI" in sys.modules:
         MPI = _load()
         _check(MPI, steps, environ)
         return MPI
-    held = any(name in environ for name in MPIEXEC) and "MPIR_CVAR_PMI_VERSION" not in environ
+    asked = environ.get(GPU_SUPPORT, "") not in ("", "0")
+    held = asked or (any(name in environ for name in MPIEXEC)
+                     and "MPIR_CVAR_PMI_VERSION" not in environ)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         MPI = _held(load or _load) if held else _load(load)
         _check(MPI, steps, environ)
+    if asked:
+        check_transfer_library(MPI)
     for each in caught:
         # mpi4py warns of another library's launcher, too; where that is an error, it is ours.
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
@@ -133,6 +143,20 @@ def _check(MPI: ModuleType, steps: bool, environ: Mapping[str, str]) -> None:
     if lone_steps or serves_another(vendor, environ):
         library = f"{vendor} {'.'.join(map(str, version))}"
         raise MpiLibraryError(*alone(count, launcher(environ), library))
+
+
+def check_transfer_library(MPI: ModuleType, maps: str = "/proc/self/maps") -> None:
+    """Raise where Cray MPICH would end this process, for want of its GPU transfer library."""
+    try:
+        with open(maps, encoding="utf-8", errors="replace") as file:
+            linked = TRANSFER_LIBRARY in file.read()
+    except OSError:
+        return  # nobody knows
+    if not linked and not MPI.Is_initialized() and "CRAY MPICH" in MPI.Get_library_version():
+        raise MpiLibraryError(
+            f"{GPU_SUPPORT} is set, and mpi4py is not linked to Cray MPICH's GPU transfer library "
+            "(GTL)", "build mpi4py again with the module craype-accel-... loaded (docs/slurm.md), "
+                     f"or export {GPU_SUPPORT}=0")
 
 
 def _load(load: Callable[[], ModuleType] | None = None) -> ModuleType:
@@ -156,7 +180,9 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
         return MpiLibraryError("mpi4py is not installed", INSTALL.replace(
             "one beside it", "it, and an MPI library,"))
     reasons = [line for line in str(error).splitlines() if line != "cannot load MPI library"]
-    return MpiLibraryError(f"mpi4py cannot load an MPI library ({', '.join(reasons[:2])})", INSTALL)
+    # mpi4py tries the names of several libraries; one tells enough.
+    return MpiLibraryError(f"mpi4py cannot load an MPI library ({(reasons or ['no reason'])[0]})",
+                           INSTALL)
 
 
 def _held(load: Callable[[], ModuleType]) -> ModuleType:

@@ -8,7 +8,14 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import HpccollError, MpiLibraryError
-from hpccoll.machine.launcher import alone, launched, launcher, require_mpi, serves_another
+from hpccoll.machine.launcher import (
+    alone,
+    check_transfer_library,
+    launched,
+    launcher,
+    require_mpi,
+    serves_another,
+)
 
 OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
 #: What another library's mpiexec sets.
@@ -29,7 +36,7 @@ MISTAKEN = {("bench",): "hpccoll: bench: Missing argument 'COLLECTIVE...'.\n",
 FREE = [("--help",), ("bench", "--help"), ("tune", "--help"), ("run", "--help"),
         ("explain", "allreduce", "ring", "--size", "2"), ("run", "-c", "print(1)"),
         ("verify", "--ranks", "2", "--collective", "barrier"), ("job", "--site", "generic"),
-        ("simulate", "allreduce", "--nodes", "2")]
+        ("simulate", "allreduce", "--nodes", "2"), ("doctor", "--log", "/dev/null")]
 
 
 def environment(path, **more):
@@ -147,6 +154,38 @@ def test_tasks_of_slurm_without_a_plugin():
     assert "start with srun --mpi=pm" in done.stderr.splitlines()[-1]
 
 
+class CrayMpich:
+    """What is asked of ``mpi4py.MPI`` before Cray MPICH starts."""
+
+    started = False
+
+    @classmethod
+    def Is_initialized(cls):
+        return cls.started
+
+    @staticmethod
+    def Get_library_version():
+        return "MPI VERSION    : CRAY MPICH version 8.1.30.12 (ANL base 3.4a2)"
+
+
+def test_device_buffers_without_the_transfer_library_are_refused_before_mpi_ends_the_process(
+        tmp_path, monkeypatch):
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f01 r-xp /opt/cray/pe/lib64/libmpi_gnu_123.so.12\n")
+    with pytest.raises(MpiLibraryError, match="craype-accel.*MPICH_GPU_SUPPORT_ENABLED=0"):
+        check_transfer_library(CrayMpich, str(maps))
+    check_transfer_library(MPI, str(maps))  # another library
+    check_transfer_library(CrayMpich, str(tmp_path / "none"))
+    maps.write_text("7f00-7f01 r-xp /opt/cray/pe/lib64/libmpi_gtl_hsa.so.0\n")
+    check_transfer_library(CrayMpich, str(maps))
+
+
+def test_other_libraries_start_where_device_buffers_are_asked_for():
+    code = "from hpccoll.machine.launcher import require_mpi\nprint(require_mpi().Is_initialized())"
+    done = python("-c", code, env=environment("", MPICH_GPU_SUPPORT_ENABLED="1"))
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_mpi_starts_as_its_import_would_have_started_it():
     """The name of the library is looked at before; settings of the program still count."""
     code = ("import mpi4py; mpi4py.rc.thread_level = 'serialized'\n"
@@ -198,3 +237,10 @@ def test_launchers():
     assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (-1, -1)
     assert launcher({"PRTE_LAUNCHED": "1", "SLURM_STEP_ID": "1"}) == "mpiexec (Open MPI)"
     assert launcher({"SLURM_STEP_ID": "1"}) == "srun --mpi=none"
+
+
+def test_hydra_inside_a_job_of_slurm_is_no_srun():
+    step = {"SLURM_STEP_ID": "0", "SLURM_MPI_TYPE": "none", "PMI_RANK": "1", "PMI_SIZE": "2"}
+    assert launcher(step) == "srun --mpi=none"
+    assert launcher({**step, "MPI_LOCALRANKID": "1"}) == "mpiexec (MPICH's Hydra)"
+    assert launcher({"FLUX_TASK_RANK": "0", "PMI_RANK": "0"}) == "flux run"

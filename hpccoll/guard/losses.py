@@ -1,0 +1,51 @@
+"""What the MPI library's errors and its list of dead ranks mean for a call of ours.
+
+Only where the library has ULFM (:mod:`hpccoll.machine.failures`); elsewhere nothing is known of
+dead ranks here.
+"""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from hpccoll.errors import BrokenCommunicatorError, PeerLost
+from hpccoll.errors.mpi import RevokedError
+from hpccoll.machine.failures import failed_ranks, tells_of_failure, ulfm_missing
+from hpccoll.machine.identity import library_name
+
+
+class Losses:
+    """Dead ranks of a communicator, and whether it was revoked.
+
+    Args:
+        comm: the communicator, or its private duplicate.
+    """
+
+    def __init__(self, comm: MPI.Intracomm):
+        self.comm, self.known = comm, not ulfm_missing()
+
+    def check(self, title: str) -> None:
+        """Raise if a rank has died; ``title`` is what runs here.
+
+        Raises:
+            PeerLost: names the dead.
+        """
+        if self.known:
+            ranks = failed_ranks(self.comm)
+            if ranks:
+                who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+                raise PeerLost(ranks, f"{who} died, as {library_name()} says", title)
+
+    def explain(self, error: BaseException, title: str) -> BaseException:
+        """An error of the MPI library, or of a rank that has given up, by its cause."""
+        heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
+        if not (self.known and (heard or tells_of_failure(error))):
+            return error
+        try:
+            self.check(title)
+        except PeerLost as lost:
+            return lost
+        if not heard and self.comm.Is_revoked():
+            return RevokedError("a rank has revoked the communicator; go on with comm.shrink(), as "
+                                "all its ranks must")
+        return error

@@ -1,0 +1,199 @@
+"""Calls that the MPI library runs: noted in this rank's log, and looked after by a thread.
+
+At the level ``tags`` such a call is the library's own, between two notes in the log that cost some
+nanoseconds. So ranks that wait in a call of ours see who is in which of the library's, and
+:class:`Natives` sees, from the watcher's thread, what has become of the others. At the level
+``always`` the call is made in its nonblocking form, and waited for as one of ours: it ends with an
+error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mpi4py import MPI
+
+from hpccoll.calls.call import Call
+from hpccoll.calls.native import ARGUMENT_ERRORS
+from hpccoll.errors import (
+    BrokenCommunicatorError,
+    CollectiveTimeout,
+    ForeignMessage,
+    HpccollError,
+)
+from hpccoll.guard.board import AWAY, NATIVE, QUIET, called
+from hpccoll.guard.exchange import MessagedLogs
+from hpccoll.guard.sites import main_site
+from hpccoll.runtime.description import describe_native
+from hpccoll.runtime.log import ASKED, INSIDE, NUMBER
+from hpccoll.runtime.noted import noted
+from hpccoll.runtime.waiting import Meeting
+
+if TYPE_CHECKING:
+    from hpccoll.guard.guard import Guard
+
+#: Kinds of calls that are kept.
+MOST_KINDS = 2048
+#: Seconds from when a rank was found to be killed, for what it did before to take effect, and from
+#: which on the others are asked what they are doing.
+GRACE, CURIOUS = 0.5, 1.0
+
+
+class Stay(NamedTuple):
+    """A call that this rank has been found in.
+
+    Attributes:
+        number: of the call; 0 for none.
+        since: when it was found there first.
+        report: seconds from then until the next report.
+    """
+
+    number: int
+    since: float
+    report: float
+
+
+class Natives:
+    """The blocking calls that the MPI library runs on one communicator."""
+
+    def __init__(self, guard: Guard):
+        self.guard, self.log = guard, guard.logs.mine
+        self.kinds: dict[tuple[Any, int], Callable[..., Any]] = {}
+        self.stay = Stay(0, 0.0, 0.0)
+
+    # -- how they are called -------------------------------------------------------------------
+    def method(self, native: Callable[..., Any], name: str, call: Call | None
+               ) -> Callable[..., Any]:
+        """A blocking method of the MPI library's as it is to be called.
+
+        Args:
+            native: the method.
+            name: what it is called in lower case.
+            call: what it is called for; ``None`` where only mpi4py understands it, or it serves
+                calls that are not all alike.
+        """
+        if self.guard.always and self.guard.context.size > 1:
+            return partial(self._bounded, getattr(MPI.Intracomm, f"I{name}"), name)
+        known = call is not None and self.guard.stamps
+        stamp = self.guard.stamp(describe_native(call, name)) if known else 0
+        served = self.kinds.get((native, stamp))
+        if served is None:
+            if len(self.kinds) >= MOST_KINDS:
+                self.kinds.clear()
+            served = self.kinds[native, stamp] = self.attended(native, name, stamp)
+        return served
+
+    def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0
+                 ) -> Callable[..., Any]:
+        """A function in which all ranks call the MPI library, as it is to be called."""
+        if not self.guard.stamps or self.guard.context.size == 1:
+            return function
+        return noted(function, self.log, stamp, self.guard.refused, partial(self._failed, name))
+
+    def _bounded(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
+                 *args: Any) -> None:
+        """Make a call in its nonblocking form, and wait for it as for ours.
+
+        Raises:
+            CollectiveTimeout, BrokenCommunicatorError: it has not ended.
+        """
+        request, title = begin(comm, *args), f"native {name}"
+        context = self.guard.context
+        try:
+            Meeting(context.comm, title).wait(request, *context.bounds)
+        except BaseException as error:
+            context.abandoned.append((request, args))
+            verdict = self.guard.fail(error, title, None, 0)
+            if verdict is not error:
+                raise verdict from error
+            raise
+
+    def _failed(self, name: str, error: BaseException) -> bool:
+        """Tell whether a call failed before anything was sent.
+
+        Raises:
+            PeerLost: it failed because a rank is gone.
+        """
+        if isinstance(error, HpccollError) or not isinstance(error, Exception):
+            return False
+        if not isinstance(error, MPI.Exception) or error.Get_error_class() in ARGUMENT_ERRORS:
+            return True
+        verdict = self.guard.fail(error, f"native {name}", None, 0)
+        if verdict is not error:
+            raise verdict from error
+        return False
+
+    # -- what the watcher asks -----------------------------------------------------------------
+    def watched(self) -> str:
+        """Answer who asks what this rank is doing; look after a call.
+
+        Returns:
+            What to say where that call cannot end any more; else nothing.
+        """
+        words, now = self.log.words, time.monotonic()
+        if words[ASKED]:
+            words[ASKED] = 0
+            if self.log.quiet_for() > QUIET:
+                self.log.say({"number": words[NUMBER], "site": main_site()[-200:]}, looks=False)
+        inside, report = words[INSIDE], self.guard.context.bounds.report
+        if not inside or inside != self.stay.number:
+            self.stay = Stay(inside, now, report)
+            return ""
+        elapsed = now - self.stay.since
+        hopeless = self._hopeless(inside, elapsed)
+        if hopeless is not None:
+            return self._given_up(inside, hopeless)
+        if elapsed >= self.stay.report:
+            self.stay = self.stay._replace(report=self.stay.report + report)
+            print(f"hpccoll: {self.guard.board.doing(self.guard.rank)} for {elapsed:.0f} s; "
+                  f"{self.guard.tell()}", file=sys.stderr, flush=True)
+        elif elapsed > CURIOUS:
+            self.guard.ask()
+        return ""
+
+    def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
+        """Why a call cannot end any more; ``None`` where it may."""
+        guard, timeout = self.guard, self.guard.context.bounds.timeout
+        if guard.logs.rung(True) if self.speaks else guard.alarmed:
+            return guard.failure or BrokenCommunicatorError("another rank has given up")
+        if guard.logs.disagree():
+            return ForeignMessage(-1, guard.rank)
+        lost = guard.board.lost(number, GRACE)
+        if lost:
+            return guard.loss(lost, "the MPI library's")
+        if elapsed < timeout:
+            return None
+        missing = tuple(one.rank for one in guard.doing() if one.rank != guard.rank and not (
+            one.state in (NATIVE, AWAY) and one.begun >= number))
+        if not missing:
+            return None  # all have come: it is the library that takes so long
+        return CollectiveTimeout("a call of the MPI library's", guard.rank, 0, missing, timeout,
+                                 guard.tell())
+
+    def _given_up(self, number: int, error: BaseException) -> str:
+        """Tell the others that a call cannot end; return what to say, if it still has not."""
+        description, site = self.log.description(number), main_site()
+        title = f"native {called(description)}" if description else "a native collective"
+        verdict = self.guard.fail(error, title, description, 0, site) if self.speaks else error
+        if self.escaped():
+            return ""
+        return (f"hpccoll: rank {self.guard.rank} ends, in call {number}, {title} at {site}: "
+                f"{type(verdict).__name__}: {verdict}")
+
+    @property
+    def speaks(self) -> bool:
+        """Tell whether a thread may tell the others: by memory, or where MPI allows it to."""
+        return (not isinstance(self.guard.logs, MessagedLogs)
+                or MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+
+    def escaped(self) -> bool:
+        """Tell whether the call that was looked after has ended."""
+        return self.log.words[INSIDE] != self.stay.number
+
+    def leave(self, how: int) -> None:
+        """Tell the others that this rank ends its program."""
+        self.guard.leave(how)

@@ -1,0 +1,58 @@
+"""Processes of this machine, found again by other processes of it: alive, stopped or dead.
+
+Linux's ``/proc`` tells. A process number comes to mean another process some time, so it goes with
+the moment at which the process began, and with the kernel and the container that count so.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+#: What a process may be found to be.
+ALIVE, STOPPED, DEAD = "alive", "stopped", "dead"
+#: Letters of ``/proc/PID/stat``: a zombie has ended, though nobody has asked how; a process under
+#: a debugger stands still like one that was sent SIGSTOP.
+_STATES = {"Z": DEAD, "X": DEAD, "x": DEAD, "T": STOPPED, "t": STOPPED}
+
+
+class Process(NamedTuple):
+    """A process, as others can find it again.
+
+    Attributes:
+        host: which kernel and which container; empty where that cannot be told.
+        pid: its number there.
+        began: when it began, in ticks since the machine did.
+    """
+
+    host: str
+    pid: int
+    began: int
+
+
+def this_process() -> Process:
+    """This process."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            host = f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+        return Process(host, os.getpid(), _stat(os.getpid())[1])
+    except OSError:
+        return Process("", os.getpid(), 0)
+
+
+def state_of(process: Process) -> str:
+    """What a process of this machine is now: ``ALIVE``, ``STOPPED`` or ``DEAD``."""
+    try:
+        letter, began = _stat(process.pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return DEAD
+    except OSError:
+        return ALIVE  # it may not be looked at, so it is there
+    return DEAD if began != process.began else _STATES.get(letter, ALIVE)
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """A process's state, as a letter, and when it began."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()  # its name may hold anything
+    return fields[0].decode(), int(fields[19])

@@ -1,0 +1,102 @@
+"""One rank of a job in which something goes wrong: ``program.py DIRECTORY RANK CASE``, as JSON.
+
+It makes good calls, then the rank at fault does what the case says, and the others go on calling.
+Each writes into the directory how that ended and when. A rank whose process is ended by hpccoll
+leaves its outputs there, and no result.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+directory, rank, case = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # MPICH's launcher says with it that a rank has died
+
+import numpy  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+
+import hpccoll  # noqa: E402
+
+OURS = {"allreduce": "recursive_doubling", "bcast": "binomial", "barrier": "dissemination"}
+NATIVE = dict.fromkeys(OURS, "native")
+
+
+def write(name, **values):
+    with open(f"{directory}/{name}.{rank}.part", "w", encoding="utf-8") as file:
+        json.dump({"time": time.time(), **values}, file)
+    os.rename(file.name, f"{directory}/{name}.{rank}")
+
+
+def kill():
+    write("fault")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop():
+    write("fault", pid=os.getpid())
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def compute(seconds):
+    write("fault")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:  # THE COMPUTATION
+        numpy.ones(1000).sum()
+
+
+def main():
+    write("pid", pid=os.getpid())
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup(), contract=case.get("contract"))
+    odd, fault = rank == case["odd"], case["fault"]
+    served = case["served"]
+    when = case.get("when", "before" if served == "mixed" else "after")
+    wishes = OURS if served == "ours" or served == "mixed" and not odd else NATIVE
+    count = case.get("count", 8)
+    source, sink = numpy.ones(count), numpy.zeros(count)
+    if when != "first":
+        with comm.using(**(OURS if served == "mixed" else wishes)):
+            comm.Barrier()
+    with comm.using(**wishes):
+        for _ in range(20 if when in ("during", "after") else 0):
+            comm.Allreduce(source, sink)
+            comm.Bcast(sink, 0)
+        if when == "first":
+            comm.layout  # a communicator on which nothing was called
+        MPI.COMM_WORLD.Barrier()
+        if odd and when == "during":
+            threading.Timer(0.05, kill if fault == "kill" else stop).start()
+        elif odd:
+            {"kill": kill, "stop": stop, "raise": lambda: write("fault"),
+             "exit": lambda: write("fault"), "free": lambda: write("fault"),
+             "differ": lambda: write("fault"),
+             "compute": lambda: compute(case["seconds"])}[fault]()
+            if fault == "exit":
+                sys.exit(5)
+            if fault == "raise":
+                raise ZeroDivisionError("made for a test")
+            if fault == "free":
+                comm._private().guard.free()  # Free waits for the others in some libraries
+                time.sleep(case["seconds"])
+        for turn in range(case.get("calls", 1_000_000)):
+            if case.get("delay") and turn % comm.size == rank:
+                time.sleep(case["delay"])
+            comm.Allreduce(source, sink)
+            if when == "during" and case.get("bcast"):
+                comm.Bcast(sink, 0)
+            assert (sink == comm.size).all()
+
+
+try:
+    main()
+except BaseException as error:
+    write("result", kind=type(error).__name__, text=str(error), ranks=getattr(error, "ranks", None))
+else:
+    write("result", kind="", text="", ranks=None)
+sys.stderr.flush()
+if case["odd"] == rank and case["fault"] in ("exit", "raise"):
+    sys.exit(5)  # as a program that ends: what is left to do at exit is done
+time.sleep(case.get("linger", 0.0))
+os._exit(3)  # a library may wait for the dead in its Finalize

@@ -1,0 +1,128 @@
+"""Ranks that are killed, stopped, busy, gone or in another call are named on every other rank.
+
+Each test starts a job of its own. More of the same, with tables of times: ``campaign.py``.
+
+To see them fail, break the build. With ``Board.look`` that finds nobody, killed ranks are named at
+the deadline only; with ``WATCHER.add`` that adds nothing, jobs in the library's calls hang until
+they are killed here; with ``state_of`` that takes stopped for dead, a stopped rank is named too
+early; with ``Natives.attended`` that returns its function, nobody sees who is in a call of the
+library's, and a rank that differs hangs.
+"""
+
+import sys
+from pathlib import Path
+
+import launch
+import pytest
+
+import jobs
+
+BIN = Path(sys.executable).parent
+TIMEOUT = 6.0
+pytestmark = pytest.mark.skipif(launch.mpiexec(BIN) is None, reason="there is no mpiexec here")
+
+
+@pytest.fixture(scope="module")
+def library():
+    return jobs.library(BIN)
+
+
+def check(found, odd, kinds, words, soonest=0.0, latest=2.0):
+    """Every other rank got such an error, in time, with the odd rank's name in it."""
+    for rank, one in found.items():
+        if rank == odd:
+            continue
+        assert one.kind in kinds, (rank, one)
+        told = one.stderr if one.kind == "Ended" else one.text
+        assert f"rank {odd} {words}" in told, (rank, one)
+        assert soonest <= one.seconds < latest, (rank, one)
+        if one.kind == "PeerLost":
+            assert one.ranks == (odd,)
+
+
+@pytest.mark.parametrize("size, odd, when", [(2, 0, "before"), (4, 3, "during")])
+def test_a_killed_rank(library, size, odd, when):
+    case = {"odd": odd, "fault": "kill", "served": "ours", "when": when, "bcast": 1,
+            "count": 400_000 if when == "during" else 8}
+    check(jobs.run(BIN, library, size, case, TIMEOUT), odd, ["PeerLost"], "was killed")
+
+
+def test_a_killed_rank_in_calls_of_the_library(library):
+    """The others are ended, and say why: nothing can make the library return."""
+    case = {"odd": 1, "fault": "kill", "served": "native"}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT), 1, ["Ended"], "was killed", latest=4.0)
+
+
+def test_a_rank_killed_before_the_first_call(library):
+    """Setting up is the library's; rank 0 is who would have read measured times."""
+    case = {"odd": 0, "fault": "kill", "served": "ours", "when": "first"}
+    check(jobs.run(BIN, library, 2, case, TIMEOUT), 0, ["Ended", "PeerLost"], "was killed",
+          latest=4.0)
+
+
+def test_a_killed_rank_in_calls_of_the_library_that_are_compared(library):
+    """At the level ``always`` there is an error to catch."""
+    case = {"odd": 1, "fault": "kill", "served": "native", "contract": "always"}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT), 1, ["PeerLost"], "was killed")
+
+
+def test_a_killed_rank_without_shared_memory(library):
+    case = {"odd": 1, "fault": "kill", "served": "ours"}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT, HPCCOLL_SHARED_MEMORY="no"), 1, ["PeerLost"],
+          "was killed", latest=5.0)
+
+
+@pytest.mark.parametrize("served, kind", [("ours", "CollectiveTimeout"), ("native", "Ended")])
+def test_a_stopped_rank(library, served, kind):
+    """At the deadline, not before; and it does not blame others when it goes on."""
+    case = {"odd": 1, "fault": "stop", "served": served, "linger": 8.0 if served == "ours" else 0}
+    timeout = 2.0
+    found = jobs.run(BIN, library, 3, case, timeout, resume=4.5 if served == "ours" else None)
+    check(found, 1, [kind, "BrokenCommunicatorError"], "is stopped", timeout, 2 * timeout + 2)
+    if served == "ours":
+        assert found[1].kind == "BrokenCommunicatorError" and "rank 1 is stopped" in found[1].text
+
+
+def test_a_rank_that_goes_on_in_time(library):
+    """A stop below the deadline is no failure, and no report of it comes too early."""
+    case = {"odd": 1, "fault": "stop", "served": "ours", "calls": 3}
+    found = jobs.run(BIN, library, 2, case, timeout=3.0, resume=1.5)
+    assert {one.kind for one in found.values()} == {""}
+
+
+@pytest.mark.parametrize("served", ["ours", "native"])
+def test_a_long_computation(library, served):
+    """A report with the line that it is at; no error, if it comes in time."""
+    case = {"odd": 1, "fault": "compute", "served": served, "seconds": 3.0, "calls": 3}
+    found = jobs.run(BIN, library, 2, case, timeout=10.0, report=1.8)
+    assert {one.kind for one in found.values()} == {""}
+    told, program = found[0].stderr, Path(jobs.__file__).with_name("program.py")
+    lines = program.read_text().splitlines()
+    first = next(n for n, line in enumerate(lines, 1) if "THE COMPUTATION" in line)
+    places = [f"rank 1 is in no wait but at {program}:{line}" for line in (first, first + 1)]
+    assert any(place in told for place in places), told
+    assert "its last call was call 42, bcast" in told and found[1].stderr == ""
+
+
+@pytest.mark.parametrize("fault, words", [("exit", "has ended"), ("free", "has freed")])
+def test_a_rank_that_leaves_early(library, fault, words):
+    case = {"odd": 1, "fault": fault, "served": "ours", "seconds": 2.0}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT), 1, ["PeerLost"], words)
+
+
+def test_one_rank_in_the_library_and_the_others_in_ours(library):
+    found = jobs.run(BIN, library, 3, {"odd": 1, "fault": "differ", "served": "mixed"}, TIMEOUT)
+    for rank in (0, 2):
+        assert found[rank].kind == "ContractError" and found[rank].ranks == (1,), found[rank]
+        assert found[rank].seconds < 1.5
+    assert found[1].kind == "Ended", found[1]
+    assert "ranks disagree on algorithm in blocking call 3: rank 1: native" in found[1].stderr
+
+
+@pytest.mark.parametrize("served", ["ours", "native"])
+def test_late_ranks_are_no_failure(library, served):
+    """Each rank in turn is late, by up to half the deadline."""
+    case = {"odd": -1, "fault": "", "served": served, "calls": 4, "delay": 0.5}
+    found = jobs.run(BIN, library, 3, case, timeout=1.0)
+    assert {one.kind for one in found.values()} == {""} and not any(
+        one.stderr for one in found.values())

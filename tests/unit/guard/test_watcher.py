@@ -1,0 +1,69 @@
+"""The thread that looks: it ends a process that cannot go on, and only such a one."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from hpccoll.guard import watcher
+from hpccoll.guard.sites import call_site, main_site
+
+PROGRAM = """
+import sys, time
+from hpccoll.guard import watcher
+class One:
+    looks, left = 0, []
+    def watched(self):
+        self.looks += 1
+        return "hpccoll: says why" if self.looks == 2 else ""
+    def escaped(self): return {escaped}
+    def leave(self, how): self.left.append(how)
+one = One()
+watcher.PERIOD, watcher.FAREWELL = 0.05, 0.2
+watcher.WATCHER.add(one)
+print("before", end="")
+time.sleep({seconds})
+print(" after", one.left)
+"""
+
+
+@pytest.mark.parametrize("escaped, status, said", [(False, watcher.STATUS, "before"),
+                                                   (True, 0, "before after []\n")])
+def test_it_says_why_and_ends_the_process(escaped, status, said):
+    """Unless the call ends in the meantime; what the program has printed is not lost."""
+    text = textwrap.dedent(PROGRAM.format(escaped=escaped, seconds=10 if not escaped else 0.5))
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert (done.returncode, done.stdout) == (status, said), done.stderr
+    assert done.stderr == "hpccoll: says why\n"
+
+
+def test_the_end_of_the_program_is_told_and_a_child_tells_nothing(monkeypatch):
+    class One:
+        left = []
+
+        def leave(self, how):
+            self.left.append(how)
+
+    one, mine = One(), watcher.Watcher()
+    mine.watched.add(one)
+    mine.pid = 1  # as after a fork
+    mine.stop()
+    assert one.left == []
+    monkeypatch.setattr(watcher.os, "getpid", lambda: 1)
+    mine.stop()
+    assert one.left == [watcher.ENDED]
+
+
+def test_sites():
+    assert call_site().startswith(f"{__file__}:")
+    found = []
+    thread = threading.Thread(target=lambda: (time.sleep(0.05), found.append(main_site())))
+    thread.start()
+    while not found:
+        pass
+    thread.join()
+    assert found[0].startswith(f"{__file__}:")
