@@ -1,0 +1,167 @@
+"""The records of all ranks, joined: which calls belong together, and who waited for whom.
+
+Ranks make the calls of a communicator in one order, so the n-th call of each is the same one. Its
+*wait* on a rank is the time before the last rank that it needs had come: all of them for an
+allreduce, the root for a broadcast. The rest of its time is the collective's own: messages and
+reductions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy
+
+from hpccoll.ir.collectives import METHODS
+from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord, ordered
+
+#: Whom a rank needs before its call can end: everybody, the root, everybody at the root alone, or
+#: the ranks before it.
+EVERYBODY, THE_ROOT, AT_THE_ROOT, THOSE_BEFORE = range(4)
+NEEDED = {"bcast": THE_ROOT, "scatter": THE_ROOT, "reduce": AT_THE_ROOT, "gather": AT_THE_ROOT,
+          "scan": THOSE_BEFORE, "exscan": THOSE_BEFORE}
+
+
+class MatchedCalls(NamedTuple):
+    """Calls of one communicator that all of its ranks made, in order, in the clock of rank 0.
+
+    Attributes:
+        name, ranks: of the communicator.
+        kinds: of each call, by its number in ``calls``, as its first rank saw it.
+        calls: the kind of each call.
+        starts, stops: seconds, a row for each rank.
+        waits: seconds of each call before all had come that the rank needed.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    kinds: Sequence[CallKind]
+    calls: numpy.ndarray
+    starts: numpy.ndarray
+    stops: numpy.ndarray
+    waits: numpy.ndarray
+
+    @property
+    def skews(self) -> numpy.ndarray:
+        """Seconds between the first and the last rank to come to each call."""
+        found: numpy.ndarray = self.starts.max(0) - self.starts.min(0)
+        return found
+
+
+@dataclass(frozen=True)
+class JoinedRecords:
+    """What all ranks noted.
+
+    Attributes:
+        records: of the ranks.
+        matched: the communicators whose ranks have all told.
+        zero: the beginning of the first, in the clock of rank 0.
+    """
+
+    records: Sequence[RankRecord]
+    matched: Sequence[MatchedCalls]
+    zero: float
+
+    @property
+    def offsets(self) -> dict[int, float]:
+        """By rank, how far the clock of rank 0 was ahead, where they read different ones."""
+        return {record.rank: record.ahead[-1][1] for record in self.records
+                if record.ahead and record.clock != self.records[0].clock}
+
+
+def join(records: Sequence[RankRecord]) -> JoinedRecords:
+    """Join the records of ranks."""
+    records = sorted(records, key=lambda record: record.rank)
+    members: dict[tuple[tuple[int, ...], int], dict[int, CallRecord]] = defaultdict(dict)
+    for record in records:
+        for one in record.communicators:
+            members[one.ranks, one.number][record.rank] = one
+    ahead = {record.rank: record.ahead for record in records}
+    matched = [_match(ranks, [found[rank] for rank in ranks], [ahead[rank] for rank in ranks])
+               for (ranks, _), found in members.items()
+               if ranks and all(rank in found for rank in ranks)]
+    zero = min((float(corrected(record.began, record.ahead)) for record in records), default=0.0)
+    return JoinedRecords(records, matched, zero)
+
+
+def corrected(times: numpy.ndarray | float, ahead: Sequence[tuple[float, float]]) -> numpy.ndarray:
+    """Times in the clock of rank 0; between two comparisons in proportion."""
+    if not ahead:
+        return numpy.asarray(times)
+    when, seconds = zip(*ahead)
+    found: numpy.ndarray = times + numpy.interp(times, when, seconds)
+    return found
+
+
+def _match(ranks: tuple[int, ...], members: Sequence[CallRecord],
+           ahead: Sequence[Sequence[tuple[float, float]]]) -> MatchedCalls:
+    tracks = []
+    for member in members:
+        calls = member.calls()
+        if len(calls):
+            calls = calls[ordered(member.kinds)[calls[:, 0].astype(int)]]
+        tracks.append(calls)
+    first = max(member.ordered for member in members)
+    end = min(member.ordered + len(calls) for member, calls in zip(members, tracks))
+    count = max(end - first, 0)
+    cut = [calls[first - member.ordered:first - member.ordered + count]
+           for member, calls in zip(members, tracks)]
+    kinds = numpy.array([calls[:, 0] for calls in cut], int).reshape(len(members), count)
+    titles = [numpy.array([kind.title for kind in member.kinds] or [""])[numbers]
+              for member, numbers in zip(members, kinds)]
+    same = numpy.ones(count, bool)
+    for other in titles[1:]:
+        same &= titles[0] == other
+    starts, stops = (numpy.array([corrected(calls[:, column], one)
+                                  for calls, one in zip(cut, ahead)])[:, same]
+                     for column in (1, 2))
+    numbers = kinds[0][same]
+    return MatchedCalls(members[0].name, ranks, tuple(members[0].kinds), numbers, starts, stops,
+                        _waits(members[0].kinds, numbers, starts, stops))
+
+
+def _waits(kinds: Sequence[CallKind], numbers: numpy.ndarray, starts: numpy.ndarray,
+           stops: numpy.ndarray) -> numpy.ndarray:
+    """Seconds of each call before the last rank had come that each rank needed."""
+    waits = numpy.zeros_like(starts)
+    for number in numpy.unique(numbers):
+        kind = kinds[number]
+        title = kind.title.removesuffix(" of objects")
+        if title not in METHODS:  # it begins something, and waits for nobody
+            continue
+        at = numbers == number
+        begun, needed = starts[:, at], NEEDED.get(METHODS[title], EVERYBODY)
+        root = kind.root if 0 <= kind.root < len(begun) else 0
+        if needed == THE_ROOT:
+            last = begun[root]
+        elif needed == THOSE_BEFORE:
+            last = numpy.maximum.accumulate(begun, axis=0)
+        else:
+            last = begun.max(0)
+        found = numpy.clip(last - begun, 0, stops[:, at] - begun)
+        if needed == AT_THE_ROOT:
+            others = numpy.arange(len(begun)) != root
+            found[others] = 0
+        waits[:, at] = found
+    return waits
+
+
+def waits_by_kind(joined: JoinedRecords) -> Mapping[CallKind, tuple[float, float, float]]:
+    """Seconds of matched calls of each kind, over all ranks: in waits, in all, and of skew."""
+    sums: dict[CallKind, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for one, number, at in each_kind(joined):
+        found = sums[one.kinds[number]]
+        found[0] += float(one.waits[:, at].sum())
+        found[1] += float((one.stops[:, at] - one.starts[:, at]).sum())
+        found[2] += float(one.skews[at].sum())
+    return {kind: (found[0], found[1], found[2]) for kind, found in sums.items()}
+
+
+def each_kind(joined: JoinedRecords) -> Iterator[tuple[MatchedCalls, int, numpy.ndarray]]:
+    """Each kind of calls of each communicator: its number, and which calls are of it."""
+    for one in joined.matched:
+        for number in numpy.unique(one.calls):
+            yield one, int(number), one.calls == number

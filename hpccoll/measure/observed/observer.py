@@ -1,0 +1,152 @@
+"""What this process notes of its communicators: :class:`Observer`, gathered or written at the end.
+
+Ranks compare their clocks when they first meet in a collective of all, and once more at the end:
+with ``HPCCOLL_TRACE`` a rank waits :data:`PATIENCE` seconds for the others, and writes its file
+anyway.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import warnings
+
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError
+from hpccoll.measure.clocks import clock_name, seconds_ahead
+from hpccoll.measure.observed import files
+from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.profile import Profile, profile
+from hpccoll.measure.observed.record import WIDTH, CallRecord, RankRecord
+
+#: Communicators that are told apart; later ones are counted together.
+MOST_COMMUNICATORS = 256
+#: Calls of all ranks that are joined.
+GATHERED = 4_000_000
+#: Seconds for the other ranks to come to their end, and between two looks.
+PATIENCE, PAUSE = 5.0, 1e-3
+_keyvals: list[int] = []
+
+
+class Observer:
+    """What a process notes of its communicators.
+
+    Attributes:
+        paused: communicators that are made now are not watched: hpccoll measures by them.
+        records: of communicators, in the order in which each was first used.
+        ahead: comparisons of clocks.
+        job: what the ranks of this job call it, once they have met; for names of files.
+        written: the file of this rank is there.
+    """
+
+    def __init__(self) -> None:
+        self.paused = False
+        self.records: list[CallRecord] = []
+        self.ahead: list[tuple[float, float]] = []
+        self.began = time.perf_counter()
+        self.pid = os.getpid()
+        self.job, self.written = "", False
+
+    def record_of(self, comm: MPI.Intracomm) -> CallRecord:
+        """A new record for a communicator."""
+        world, group = MPI.Intracomm(MPI.COMM_WORLD).Get_group(), comm.Get_group()
+        ranks = tuple(group.Translate_ranks(None, world))
+        group.Free()
+        world.Free()
+        if len(self.records) >= MOST_COMMUNICATORS:
+            return self.records[-1]
+        number = sum(record.ranks == ranks for record in self.records)
+        name = comm.Get_name() or f"communicator of {len(ranks)}"
+        if len(self.records) == MOST_COMMUNICATORS - 1:
+            name, ranks, number = "other communicators", (), 0
+        record = CallRecord(name, ranks, number)
+        self.records.append(record)
+        return record
+
+    def align(self, comm: MPI.Intracomm) -> None:
+        """Compare clocks with rank 0; collective, on a communicator of all ranks."""
+        if not self.ahead:
+            self.job = comm.bcast(f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}", 0)
+        self.ahead.append((time.perf_counter(), seconds_ahead(comm)))
+
+    def record(self) -> RankRecord:
+        """All that has been noted so far."""
+        return RankRecord(MPI.COMM_WORLD.Get_rank(), clock_name(), tuple(self.ahead), self.began,
+                          time.perf_counter(), tuple(self.records))
+
+
+OBSERVER = Observer()
+
+
+def gathered(comm: MPI.Intracomm, record: RankRecord) -> list[RankRecord]:
+    """The records of all ranks, on rank 0; collective. Many calls are cut to the last ones."""
+    most = max(GATHERED // comm.Get_size(), 1)
+    data = [one.as_json() for one in record.communicators]
+    for one in data:
+        if len(one["times"]) > most * WIDTH:
+            cut = CallRecord.from_json(one)
+            cut.forget(most)
+            one.update(cut.as_json())
+    told = MPI.Intracomm.gather(comm, (record._replace(communicators=()), data), 0) or []
+    return [one._replace(communicators=tuple(map(CallRecord.from_json, data)))
+            for one, data in told]
+
+
+def stats(comm: MPI.Intracomm, record: CallRecord | None, all_ranks: bool) -> Profile:
+    """The profile of one communicator: of this rank, or of all; then collective.
+
+    Args:
+        comm, record: the communicator, and what is noted of its calls.
+        all_ranks: gather what all ranks noted.
+
+    Raises:
+        ArgumentError: nothing is noted.
+    """
+    if not hasattr(type(comm), "_watched"):
+        raise ArgumentError("stats", "calls are not counted in this job",
+                            "set HPCCOLL_PROFILE=yes before the communicator is made, or start "
+                            "the program with hpccoll run --profile")
+    mine = OBSERVER.record()._replace(communicators=(record,) if record is not None else ())
+    if not all_ranks:
+        return profile(join([mine]))
+    records = gathered(comm, mine)
+    found: Profile = MPI.Intracomm.bcast(comm, profile(join(records)) if records else None, 0)
+    return found
+
+
+# -- files -------------------------------------------------------------------------------------
+def write_at_end(folder: str) -> None:
+    """Write what this rank has noted when the program ends, or ends MPI; once."""
+    if _keyvals:
+        return
+
+    def end() -> None:
+        if OBSERVER.pid == os.getpid() and not OBSERVER.written:
+            OBSERVER.written = True
+            try:
+                write(folder)
+            except OSError as error:
+                warnings.warn(f"hpccoll: no trace of rank {MPI.COMM_WORLD.Get_rank()}: {error}",
+                              RuntimeWarning, stacklevel=2)
+
+    # MPI_Finalize frees COMM_SELF first: the program may call it. Else Python's end comes before.
+    _keyvals.append(MPI.Comm.Create_keyval(delete_fn=lambda comm, key, value: end()))
+    MPI.Intracomm(MPI.COMM_SELF).Set_attr(_keyvals[0], True)
+    atexit.register(end)
+
+
+def write(folder: str) -> None:
+    """Compare clocks, if all ranks come to it, and write this rank's file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    world = MPI.Intracomm(MPI.COMM_WORLD)
+    together, until = world.Ibarrier(), time.monotonic() + PATIENCE
+    while not (met := together.Test()) and time.monotonic() < until:
+        time.sleep(PAUSE)
+    if met:
+        OBSERVER.align(world)
+    files.save(folder, OBSERVER.record(), OBSERVER.job, world.Get_size())

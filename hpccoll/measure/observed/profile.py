@@ -1,0 +1,206 @@
+"""A profile: a row for each kind of call of a program, over all ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from hpccoll.measure.observed.joined import JoinedRecords, waits_by_kind
+from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
+from hpccoll.units import count_text, short_size_text, time_text
+
+#: Sizes of a method, served alike, that have a row each; more share one.
+MOST_SIZES = 4
+HEADS = ("call", "bytes", "count", "time", "waits", "served by", "max/mean", "native/ours")
+
+
+class CallRow(NamedTuple):
+    """Calls of one kind, or of one method on a range of sizes.
+
+    Attributes:
+        title: the method, in lower case.
+        least, most: bytes; -1 for objects.
+        what: type and operator, where all have the same.
+        served: by whom.
+        calls: of the rank that made most.
+        seconds: in them and in the waits for their requests; mean of the ranks.
+        waiting: seconds of that in which a rank waited for others to come, or for a request; mean
+            of the ranks. ``None`` where nobody knows.
+        imbalance: the rank with the longest time to the mean.
+        ratio: native time to ours, where a sample was measured.
+        saved: seconds that ours saved against native, by the sample; negative where it lost.
+    """
+
+    title: str
+    least: int
+    most: int
+    what: str
+    served: str
+    calls: int
+    seconds: float
+    waiting: float | None
+    imbalance: float
+    ratio: float | None = None
+    saved: float | None = None
+
+    @property
+    def sizes(self) -> str:
+        """Bytes, or the range."""
+        if self.least == OBJECTS:
+            return "objects"
+        least, most = short_size_text(self.least), short_size_text(self.most)
+        return least if least == most else f"{least}-{most}"
+
+    @property
+    def method(self) -> str:
+        """The method as mpi4py spells it."""
+        return self.title.split()[0] if self.least == OBJECTS else self.title.capitalize()
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text, in the order of :data:`HEADS`."""
+        waiting = "" if self.waiting is None else (
+            f"{self.waiting / self.seconds:.0%}" if self.seconds else "0%")
+        return (self.method, self.sizes, f"{self.calls:,}", time_text(self.seconds, 3), waiting,
+                self.served, f"{self.imbalance:.2f}",
+                "" if self.ratio is None else f"{self.ratio:.2f}")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the collectives of a program did.
+
+    Attributes:
+        ranks: how many have told.
+        seconds: between the first and the last of what was noted; mean of the ranks.
+        rows: longest time first.
+        details: a row for each size.
+        notes: what else there is to know, in words.
+    """
+
+    ranks: int
+    seconds: float
+    rows: Sequence[CallRow]
+    details: Sequence[CallRow]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def collective_seconds(self) -> float:
+        """Seconds in collectives; mean of the ranks."""
+        return sum(row.seconds for row in self.rows)
+
+    @property
+    def waiting_seconds(self) -> float:
+        """Seconds of them in which ranks waited for others; mean of the ranks."""
+        return sum(row.waiting or 0.0 for row in self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"format": "hpccoll profile 1", "ranks": self.ranks, "seconds": self.seconds,
+                "collective_seconds": self.collective_seconds,
+                "waiting_seconds": self.waiting_seconds,
+                "rows": [row._asdict() for row in self.details], "notes": list(self.notes)}
+
+    def sentences(self) -> list[str]:
+        """What the table comes to."""
+        share = self.collective_seconds / self.seconds if self.seconds else 0.0
+        known = [row for row in self.rows if row.waiting is not None]
+        seconds = sum(row.seconds for row in known)
+        told = [f"{count_text(self.ranks, 'rank')}: collectives took "
+                f"{time_text(self.collective_seconds, 3)}, {share:.0%} of the time"]
+        if seconds:
+            told[0] += (f"; {sum(row.waiting or 0.0 for row in known) / seconds:.0%} of that was "
+                        "waiting for other ranks, or for requests")
+        saved = [row.saved for row in self.details if row.saved is not None]
+        if saved:
+            told.append(f"By a sample measured after the run, ours "
+                        f"{'saved' if sum(saved) >= 0 else 'lost'} {time_text(abs(sum(saved)), 3)} "
+                        "against the MPI library.")
+        return [told[0] + ".", *told[1:], *self.notes]
+
+    def __str__(self) -> str:
+        rows = [columns_of(self.rows, row) for row in (HEADS, *(r.cells() for r in self.rows))]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+                 for row in rows]
+        return "\n".join([*lines, "", *self.sentences()]) + "\n"
+
+
+def columns_of(rows: Sequence[CallRow], cells: Sequence[str]) -> list[str]:
+    """The cells of a line, without those of columns that are empty throughout."""
+    filled = [any(column) for column in zip(*(row.cells() for row in rows))] or [True] * len(HEADS)
+    return [cell for cell, wanted in zip(cells, filled) if wanted]
+
+
+def profile(joined: JoinedRecords) -> Profile:
+    """Sum the records of ranks up."""
+    ranks = len(joined.records)
+    times: dict[CallKind, list[float]] = defaultdict(lambda: [0.0] * ranks)
+    counts: dict[CallKind, list[int]] = defaultdict(lambda: [0] * ranks)
+    waited: dict[CallKind, float] = defaultdict(float)
+    for index, record in enumerate(joined.records):
+        for one in record.communicators:
+            for number, sums in one.sums().items():
+                kind = one.kinds[number]._replace(root=-1)
+                if kind.title.endswith(WAIT):
+                    continue  # it counts for the call
+                counts[kind][index] += sums.calls
+                times[kind][index] += sums.seconds + sums.waited
+                waited[kind] += sums.waited
+    matched: dict[CallKind, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for kind, (waits, seconds, _) in waits_by_kind(joined).items():
+        found = matched[kind._replace(root=-1)]
+        found[0] += waits
+        found[1] += seconds
+    details = [_row(kind, counts[kind], times[kind], waited[kind], matched.get(kind))
+               for kind in times]
+    details.sort(key=lambda row: -row.seconds)
+    lasted = sum(record.ended - record.began for record in joined.records) / max(ranks, 1)
+    return Profile(ranks, lasted, rows_of(details), tuple(details))
+
+
+def _row(kind: CallKind, counts: Sequence[int], times: Sequence[float], waited: float,
+         matched: Sequence[float] | None) -> CallRow:
+    ranks = len(times)
+    mean = sum(times) / ranks
+    waiting: float | None = None
+    if kind.title.startswith("i") or kind.title.endswith(INIT):
+        waiting = waited / ranks
+    elif matched is not None and ranks > 1:
+        # What was kept singly stands for all of them.
+        waiting = mean * (matched[0] / matched[1] if matched[1] else 0.0)
+    return CallRow(kind.title, kind.nbytes, kind.nbytes, kind.what, kind.served, max(counts), mean,
+                   waiting, max(times) / mean if mean else 1.0)
+
+
+def rows_of(details: Iterable[CallRow]) -> tuple[CallRow, ...]:
+    """Rows for people: many sizes of a method that are served alike share one."""
+    groups: dict[tuple[str, str], list[CallRow]] = defaultdict(list)
+    for row in details:
+        groups[row.title, row.served].append(row)
+    rows = [one for group in groups.values()
+            for one in (group if len(group) <= MOST_SIZES else [_together(group)])]
+    return tuple(sorted(rows, key=lambda row: -row.seconds))
+
+
+def _together(group: Sequence[CallRow]) -> CallRow:
+    seconds = sum(row.seconds for row in group)
+    known = [row for row in group if row.waiting is not None]
+    saved = [row.saved for row in group if row.saved is not None]
+    ours = [row.seconds for row in group if row.saved is not None]
+    what = {row.what for row in group}
+    return CallRow(
+        group[0].title, min(row.least for row in group), max(row.most for row in group),
+        what.pop() if len(what) == 1 else "", group[0].served, sum(row.calls for row in group),
+        seconds, sum(row.waiting or 0.0 for row in known) if known else None,
+        sum(row.imbalance * row.seconds for row in group) / seconds if seconds else 1.0,
+        (sum(ours) + sum(saved)) / sum(ours) if saved and sum(ours) else None,
+        sum(saved) if saved else None)
+
+
+def compared(found: Profile, ratios: Mapping[CallRow, tuple[float, float]]) -> Profile:
+    """The profile with what a sample says: native time to ours, and seconds saved by a call."""
+    details = [row._replace(ratio=ratios[row][0], saved=ratios[row][1] * row.calls)
+               if row in ratios else row for row in found.details]
+    return replace(found, details=tuple(details), rows=rows_of(details))

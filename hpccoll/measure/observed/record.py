@@ -1,0 +1,198 @@
+"""What is noted of a rank's calls: when each began and ended, and of what kind it was.
+
+    RankRecord (process) --has--> CallRecord (communicator) --has--> CallKind, three numbers a call
+
+Times are those of :func:`time.perf_counter`. The last :data:`KEPT` calls of a communicator are
+kept singly, earlier ones in sums.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy
+
+#: Calls that are kept singly, of a communicator.
+KEPT = 200_000
+#: Numbers a call: of its kind, its beginning, its end.
+WIDTH = 3
+#: Suffixes of starts of persistent requests, and of waits for requests, which come in any order.
+INIT, WAIT = "_init", " wait"
+#: Bytes of what is not an array: its ranks alone know.
+OBJECTS = -1
+
+
+class CallKind(NamedTuple):
+    """What calls have in common.
+
+    Attributes:
+        title: the method in lower case, ``allreduce_init`` for a start of such a request,
+            ``iallreduce wait`` for a wait for one, ``bcast of objects`` for a lower-case method.
+        nbytes: of the larger buffer; :data:`OBJECTS` where there is none.
+        what: type and operator, as far as they are known.
+        root: -1 where there is none.
+        served: by whom.
+    """
+
+    title: str
+    nbytes: int
+    what: str
+    root: int
+    served: str
+
+
+class CallSums(NamedTuple):
+    """Calls of a kind on one rank: how many, and seconds in them and in the waits for them."""
+
+    calls: int
+    seconds: float
+    waited: float = 0.0
+
+
+class Rows(Protocol):
+    """What notes calls in machine code."""
+
+    def drain(self) -> bytes:
+        """Take them away: three numbers each."""
+
+
+class CallRecord:
+    """The calls of one communicator on one rank.
+
+    Args:
+        name: of the communicator.
+        ranks: its ranks, as numbers of ``COMM_WORLD``.
+        number: of the communicator among those of the same ranks.
+
+    Attributes:
+        kinds: by the number that calls have for them.
+        times: of each kept call its kind, beginning and end.
+        ordered: calls before the kept ones that all ranks make in one order.
+        earlier: calls that are not kept, and their seconds, by kind.
+        waited: seconds in waits for requests, by kind.
+        rows: where machine code notes calls that are not in ``times`` yet.
+    """
+
+    def __init__(self, name: str, ranks: tuple[int, ...], number: int = 0):
+        self.name, self.ranks, self.number = name, ranks, number
+        self.kinds: list[CallKind] = []
+        self.times = array("d")
+        self.ordered = 0
+        self.earlier: dict[int, CallSums] = {}
+        self.waited: dict[int, float] = {}
+        self.rows: Rows | None = None
+        self._numbers: dict[CallKind, int] = {}
+
+    def number_of(self, kind: CallKind) -> int:
+        """The number of a kind."""
+        number = self._numbers.get(kind)
+        if number is None:
+            number = self._numbers[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        return number
+
+    def add(self, kind: int, start: float, stop: float) -> None:
+        """Note a call."""
+        self.take()
+        self.times.extend((kind, start, stop))
+        if len(self.times) > 2 * KEPT * WIDTH:
+            self._sum_up(KEPT)
+
+    def take(self) -> None:
+        """Take what machine code has noted."""
+        if self.rows is not None:
+            self.absorb(self.rows.drain())
+
+    def absorb(self, data: bytes) -> None:
+        """Note calls that come as three numbers each."""
+        self.times.frombytes(data)
+        if len(self.times) > 2 * KEPT * WIDTH:
+            self._sum_up(KEPT)
+
+    def add_wait(self, kind: int, start: float, stop: float) -> None:
+        """Note a wait for the request of a call."""
+        one = self.kinds[kind]
+        self.waited[kind] = self.waited.get(kind, 0.0) + stop - start
+        self.add(self.number_of(one._replace(title=one.title + WAIT)), start, stop)
+
+    def forget(self, kept: int) -> None:
+        """Keep the last calls, and sum the earlier ones up."""
+        self.take()
+        self._sum_up(kept)
+
+    def _sum_up(self, kept: int) -> None:
+        cut = max(len(self.times) // WIDTH - kept, 0)
+        old = numpy.array(self.times[:cut * WIDTH]).reshape(-1, WIDTH)
+        for kind, sums in _summed(old).items():
+            known = self.earlier.get(kind, CallSums(0, 0.0))
+            self.earlier[kind] = CallSums(known.calls + sums.calls, known.seconds + sums.seconds)
+        self.ordered += int(ordered(self.kinds)[old[:, 0].astype(int)].sum())
+        del self.times[:cut * WIDTH]
+
+    def calls(self) -> numpy.ndarray:
+        """The kept calls, a row for each: kind, beginning, end."""
+        self.take()
+        return numpy.array(self.times).reshape(-1, WIDTH)
+
+    def sums(self) -> dict[int, CallSums]:
+        """All calls, by kind."""
+        found = _summed(self.calls())
+        every = {*found, *self.earlier, *self.waited}
+        none = CallSums(0, 0.0)
+        pairs = {kind: (found.get(kind, none), self.earlier.get(kind, none)) for kind in every}
+        return {kind: CallSums(new.calls + old.calls, new.seconds + old.seconds,
+                               self.waited.get(kind, 0.0)) for kind, (new, old) in pairs.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        self.take()
+        return {"name": self.name, "ranks": list(self.ranks), "number": self.number,
+                "kinds": [list(kind) for kind in self.kinds], "ordered": self.ordered,
+                "earlier": {str(kind): list(sums) for kind, sums in self.earlier.items()},
+                "waited": {str(kind): seconds for kind, seconds in self.waited.items()},
+                "times": list(self.times)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CallRecord:
+        """What :meth:`as_json` made."""
+        self = cls(data["name"], tuple(data["ranks"]), data["number"])
+        for kind in data["kinds"]:
+            self.number_of(CallKind(*kind))
+        self.ordered, self.times = data["ordered"], array("d", data["times"])
+        self.earlier = {int(kind): CallSums(*sums) for kind, sums in data["earlier"].items()}
+        self.waited = {int(kind): seconds for kind, seconds in data["waited"].items()}
+        return self
+
+
+def ordered(kinds: list[CallKind]) -> numpy.ndarray:
+    """For each kind, whether all ranks make its calls in one order."""
+    return numpy.array([not kind.title.endswith((INIT, WAIT)) for kind in kinds], bool)
+
+
+def _summed(calls: numpy.ndarray) -> dict[int, CallSums]:
+    kinds = calls[:, 0].astype(int)
+    counts = numpy.bincount(kinds)
+    seconds = numpy.bincount(kinds, calls[:, 2] - calls[:, 1])
+    return {int(kind): CallSums(int(counts[kind]), float(seconds[kind]))
+            for kind in numpy.flatnonzero(counts)}
+
+
+class RankRecord(NamedTuple):
+    """All that one rank noted.
+
+    Attributes:
+        rank: in ``COMM_WORLD``.
+        clock: name of its clock; ranks with one name read the same.
+        ahead: times of this rank, and how far the clock of rank 0 was ahead of it then.
+        began, ended: of the noting.
+        communicators: the calls of each.
+    """
+
+    rank: int
+    clock: str
+    ahead: tuple[tuple[float, float], ...]
+    began: float
+    ended: float
+    communicators: tuple[CallRecord, ...]

@@ -1,0 +1,255 @@
+"""A class of communicators like another one, which notes what its calls are and how long they take.
+
+    call --> the method of the class beneath, between two looks at the clock --> CallRecord
+
+Requests are of such a class, too: a wait for one counts for the call that began it. The class
+methods of mpi4py that wait for several (``Waitall``) know nothing of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import update_wrapper, wraps
+from time import perf_counter
+from typing import Any, cast
+
+from mpi4py import MPI
+from numpy import ndarray
+
+from hpccoll.calls.call import METHODS
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.operators import OPERATORS
+from hpccoll.measure.observed.observer import OBSERVER, write_at_end
+from hpccoll.measure.observed.record import INIT, OBJECTS, CallKind, CallRecord
+from hpccoll.runtime.compiled import BUILT
+
+if BUILT:
+    from hpccoll.runtime import _tape
+
+#: Lower-case methods that are collective.
+LOWER_CASE = ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce",
+              "allreduce", "scan", "exscan")
+NAMES = {id(getattr(MPI, name.upper())): name for name in OPERATORS}
+IN_PLACE, NATIVE = MPI.IN_PLACE, "native"
+#: Kinds of calls known by their arguments, at most; sizes may be new in every call.
+MOST_KEYS = 4096
+#: Classes that were made, by the one beneath.
+_classes: dict[Any, Any] = {}
+
+
+def watched(cls: Any) -> Any:
+    """A subclass whose calls are noted, of a class of communicators; itself if it is one."""
+    if "_watched" in vars(cls):
+        return cls
+    if cls not in _classes:
+        _classes[cls] = _watched(cls)
+    return _classes[cls]
+
+
+def _watched(cls: Any) -> Any:
+    members: dict[str, Any] = {"_watched": True, "__module__": cls.__module__,
+                               "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    for name in METHODS:
+        upper = name.capitalize()
+        members[upper] = _blocking(getattr(cls, upper), name)
+        members[f"I{name}"] = _begun(getattr(cls, f"I{name}"), f"i{name}", False)
+        members[f"{upper}{INIT}"] = _begun(getattr(cls, f"{upper}{INIT}"), name + INIT, True)
+    for name in LOWER_CASE:
+        members[name] = _blocking(getattr(cls, name), f"{name} of objects")
+    return type(cls.__name__, (cls,), members)
+
+
+def _blocking(method: Callable, title: str) -> Callable:
+    """A blocking method that notes its calls."""
+    root_at = _root_at(method, title)
+
+    def slow(comm: Any, key: Hashable, start: float, stop: float, args: tuple[Any, ...],
+             named: Mapping[str, Any]) -> None:
+        """Note a call whose kind is not known yet, or told anew."""
+        kind = _kind(comm, key, title, (*args, *named.values()),
+                     named.get("root", args[root_at] if 0 <= root_at < len(args) else 0)
+                     if root_at >= 0 else -1)
+        comm._seen.learn(key, kind)
+        comm._seen.told = False
+        comm._record.add(kind, start, stop)
+
+    if BUILT:
+        return cast(Callable, update_wrapper(_tape.WatchedMethod(
+            method, observe, slow, root_at, title.endswith("objects")), method))
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        seen = self._seen or observe(self)
+        start = perf_counter()
+        result = method(self, *args, **named)
+        stop = perf_counter()
+        key = (title, *map(_token, args), *named, *map(_token, named.values()))
+        kind = None if seen.told else seen.known.get(key)
+        if kind is None:
+            slow(self, key, start, stop, args, named)
+        else:
+            self._record.add(kind, start, stop)
+        return result
+
+    return call
+
+
+def _begun(method: Callable, title: str, prepared: bool) -> Callable:
+    """A method that makes a request; one that is prepared counts when it is started."""
+    root_at = _root_at(method, title)
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if self._seen is None:
+            observe(self, False)
+        start = perf_counter()
+        request = method(self, *args, **named)
+        stop = perf_counter()
+        key = (title, *map(_token, args), *named, *map(_token, named.values()))
+        kind = _kind(self, key, title, (*args, *named.values()),
+                     named.get("root", args[root_at] if 0 <= root_at < len(args) else 0)
+                     if root_at >= 0 else -1)
+        if not prepared:
+            self._record.add(kind, start, stop)
+        return watch_request(request, self._record, kind)
+
+    return call
+
+
+class PlainSeen:
+    """Kinds of calls by their arguments, without the compiled executor."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, int] = {}
+        self.told = False
+
+    def learn(self, key: Hashable, kind: int) -> None:
+        """Note of which kind the calls with a key are."""
+        if len(self.known) >= MOST_KEYS:
+            self.known.clear()
+        self.known[key] = kind
+
+
+def observe(comm: Any, blocking: bool = True) -> Any:
+    """Find what notes the calls of a communicator; compare clocks where all ranks meet."""
+    lifetime = comm._check_alive()
+    record: CallRecord | None = lifetime.observed
+    if record is None:
+        record = lifetime.observed = OBSERVER.record_of(comm)
+        if BUILT and record.rows is None:
+            record.rows = _tape.CallRows(record.absorb)
+        if comm._config.trace:
+            write_at_end(comm._config.trace)
+    comm._record, cache = record, comm._cache
+    if cache.seen is None:
+        cache.seen = _tape.Seen(cast(Any, record.rows)) if BUILT else PlainSeen()
+    comm._seen = cache.seen
+    world = MPI.Intracomm(MPI.COMM_WORLD)
+    # A call that begins something must not wait for anybody.
+    if blocking and not OBSERVER.ahead and comm.Get_size() == world.Get_size():
+        private = world.Dup()
+        OBSERVER.align(private)
+        private.Free()
+    return comm._seen
+
+
+def _kind(comm: Any, key: Hashable, title: str, given: Sequence[Any], root: Any) -> int:
+    """The number of a call's kind, as it is known, or told anew who serves it."""
+    told, comm._served = comm._served, None
+    known = comm._cache.observed
+    if told is None and (title, key) in known:
+        number: int = known[title, key]
+        return number
+    served, nbytes = told or (NATIVE, None)
+    if title.endswith("objects"):
+        served, nbytes = "objects", OBJECTS
+    elif nbytes is None:
+        nbytes = max(map(_nbytes, given), default=0)
+    dtypes = [one.dtype for one in map(_array, given) if one is not None]
+    operators = [NAMES.get(id(one), "user") for one in given if isinstance(one, MPI.Op)]
+    if not operators and ("reduce" in title or "scan" in title):
+        operators = ["sum"]  # by default
+    what = " ".join([*(f"{one.kind}{one.itemsize}" for one in dtypes[:1]), *operators[:1]])
+    number = comm._record.number_of(CallKind(title, nbytes, what,
+                                             root if isinstance(root, int) else -1, served))
+    if len(known) >= MOST_KEYS:
+        known.clear()
+    known[title, key] = number
+    return number
+
+
+def _token(argument: Any) -> Any:
+    """What tells an argument from others."""
+    if type(argument) is ndarray:
+        return argument.nbytes, argument.dtype.num
+    if type(argument) is int:
+        return argument
+    found = NAMES.get(id(argument))
+    if found is not None or argument is None:
+        return found
+    if argument is IN_PLACE:
+        return "in place"
+    if isinstance(argument, (list, tuple)) and argument:
+        # A call like an earlier one, by another spelling, is told apart by what it moves.
+        return _nbytes(argument), *(one for one in argument[1:] if type(one) is int)
+    return type(argument)
+
+
+def _array(argument: Any) -> Any:
+    """The array of a buffer argument; ``None`` where there is none."""
+    one = argument[0] if isinstance(argument, (list, tuple)) and argument else argument
+    return one if isinstance(one, ndarray) else None
+
+
+def _nbytes(argument: Any) -> int:
+    one = _array(argument)
+    return one.nbytes if one is not None else 0
+
+
+def _root_at(method: Callable, title: str) -> int:
+    """Which argument is the root; -1 where there is none."""
+    name = title.removesuffix(" of objects").removesuffix(INIT)
+    name = METHODS.get(name) or METHODS.get(name.removeprefix("i"), "")
+    if not name or not COLLECTIVES[name].rooted:
+        return -1
+    try:
+        names = list(inspect.signature(method).parameters)
+    except (TypeError, ValueError):  # of a compiled module
+        names = ["self", "obj", "root"] if "reduce" not in title else ["self", "", "", "root"]
+    return names.index("root") - 1
+
+
+# -- requests ----------------------------------------------------------------------------------
+def watch_request(request: Any, record: CallRecord, kind: int) -> Any:
+    """The request, of a class whose waits are noted."""
+    if type(request) not in _classes:
+        _classes[type(request)] = _watched_request(type(request))
+    cls = _classes[type(request)]
+    if type(request).__module__.startswith("mpi4py"):
+        request = cls(request)
+    else:
+        request.__class__ = cls
+    request._noted = record, kind
+    return request
+
+
+def _watched_request(cls: Any) -> Any:
+    def Wait(self: Any, status: MPI.Status | None = None) -> Any:
+        start = perf_counter()
+        result = cls.Wait(self, status)
+        record, kind = self._noted
+        record.add_wait(kind, start, perf_counter())
+        return result
+
+    def Start(self: Any) -> None:
+        start = perf_counter()
+        cls.Start(self)
+        record, kind = self._noted
+        record.add(kind, start, perf_counter())
+
+    members: dict[str, Any] = {"Wait": wraps(cls.Wait)(Wait), "__module__": cls.__module__,
+                               "__qualname__": cls.__qualname__, "_noted": None}
+    if issubclass(cls, MPI.Prequest):
+        members["Start"] = wraps(cls.Start)(Start)
+    return type(cls.__name__, (cls,), members)

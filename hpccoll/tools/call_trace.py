@@ -1,0 +1,250 @@
+"""The collectives of a traced job: a timeline for Perfetto, what it comes to, and a picture."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from hpccoll.measure.observed.joined import JoinedRecords, MatchedCalls, corrected, each_kind
+from hpccoll.measure.observed.record import OBJECTS, CallKind, RankRecord
+from hpccoll.measure.trace_events import line_names
+from hpccoll.training.picture import COLOURS, INK, dress, new_figure
+from hpccoll.units import count_text, short_size_text, size_text, time_text
+
+HEADS = ("call", "bytes", "count", "a call", "waits", "skew", "last to come", "served by")
+#: Rows of the table; ranks and calls of the picture.
+LINES, MOST_RANKS, MOST_CALLS = 20, 32, 40
+
+
+class CallTimes(NamedTuple):
+    """Calls of one kind that all ranks of their communicator made; means over calls and ranks.
+
+    Attributes:
+        kind: what they have in common.
+        calls: how many.
+        seconds: of a call.
+        waits: of that, before all had come that the rank needed; the rest is the collective's.
+        skew: between the first rank to come and the last.
+        last: the rank of ``COMM_WORLD`` that came last most often, and in which part of the calls.
+    """
+
+    kind: CallKind
+    calls: int
+    seconds: float
+    waits: float
+    skew: float
+    last: tuple[int, float]
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text, in the order of :data:`HEADS`."""
+        waits = self.waits / self.seconds if self.seconds else 0.0
+        return (*named(self.kind), f"{self.calls:,}", time_text(self.seconds, 3), f"{waits:.0%}",
+                time_text(self.skew, 3), f"rank {self.last[0]} ({self.last[1]:.0%})",
+                self.kind.served)
+
+
+@dataclass(frozen=True)
+class CallSummary:
+    """A traced job in numbers.
+
+    Attributes:
+        ranks, missing: ranks that have told, and how many have not.
+        rows: kinds of calls, longest time in all first.
+        slowest: the rank that others waited for longest, and these seconds, summed over them.
+        waits: seconds in which ranks waited for another one, by the last to come.
+        offsets: how far the clock of rank 0 was ahead, by rank, where they differ.
+        compared: how often clocks were compared.
+    """
+
+    ranks: int
+    missing: int
+    rows: Sequence[CallTimes]
+    slowest: tuple[int, float] | None
+    waits: Mapping[int, float]
+    offsets: Mapping[int, float]
+    compared: int
+
+    def sentences(self) -> list[str]:
+        """What else there is to say."""
+        told = [f"{count_text(self.ranks, 'rank')}" + (
+            f"; {count_text(self.missing, 'rank')} left no trace" if self.missing else "")]
+        if self.slowest is not None and self.slowest[1] > 0:
+            told.append(f"rank {self.slowest[0]} is the slowest: others waited "
+                        f"{time_text(self.slowest[1], 3)} for it in all")
+        if self.offsets:
+            far = max(map(abs, self.offsets.values()))
+            told.append(f"clocks of several nodes, set right by messages to and fro, "
+                        f"{self.compared} times, by up to {time_text(far, 3)}")
+        else:
+            told.append("all ranks read one clock")
+        return [f"{text[0].upper()}{text[1:]}." for text in told]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"format": "hpccoll call summary 1", "ranks": self.ranks, "missing": self.missing,
+                "rows": [{**row.kind._asdict(), **row._asdict(), "kind": None}
+                         for row in self.rows],
+                "slowest": self.slowest, "waits": dict(self.waits),
+                "offsets": dict(self.offsets), "sentences": self.sentences()}
+
+
+def named(kind: CallKind) -> tuple[str, str]:
+    """A kind's method as mpi4py spells it, and its bytes."""
+    if kind.nbytes == OBJECTS:
+        return kind.title.split()[0], "objects"
+    return kind.title.capitalize(), short_size_text(kind.nbytes)
+
+
+def summary(joined: JoinedRecords, ranks: int) -> CallSummary:
+    """Sum a traced job up, of so many ranks."""
+    groups: dict[CallKind, list[tuple[MatchedCalls, numpy.ndarray]]] = defaultdict(list)
+    waits: dict[int, float] = defaultdict(float)
+    for one, number, at in each_kind(joined):
+        groups[one.kinds[number]._replace(root=-1)].append((one, at))
+        last = one.starts[:, at].argmax(0)
+        for rank in numpy.unique(last):
+            waits[one.ranks[rank]] += float(one.waits[:, at][:, last == rank].sum())
+    rows = [_row(kind, found) for kind, found in groups.items()]
+    rows.sort(key=lambda row: -row.calls * row.seconds)
+    slowest = max(waits.items(), key=lambda item: item[1], default=None)
+    return CallSummary(len(joined.records), ranks - len(joined.records), rows, slowest, waits,
+                       joined.offsets,
+                       min((len(record.ahead) for record in joined.records), default=0))
+
+
+def _row(kind: CallKind, found: Sequence[tuple[MatchedCalls, numpy.ndarray]]) -> CallTimes:
+    calls = sum(int(at.sum()) for _, at in found)
+    shares = sum(int(at.sum()) * len(one.ranks) for one, at in found)
+    seconds = sum(float((one.stops - one.starts)[:, at].sum()) for one, at in found)
+    waits = sum(float(one.waits[:, at].sum()) for one, at in found)
+    skews = sum(float(one.skews[at].sum()) for one, at in found)
+    lasts: dict[int, int] = defaultdict(int)
+    for one, at in found:
+        for rank in one.starts[:, at].argmax(0):
+            lasts[one.ranks[rank]] += 1
+    rank, times = max(lasts.items(), key=lambda item: item[1])
+    return CallTimes(kind, calls, seconds / shares, waits / shares, skews / calls,
+                     (rank, times / calls))
+
+
+def table(found: CallSummary) -> Table:
+    """The rows of a summary, the longest ones."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for head in HEADS:
+        shown.add_column(head, overflow="fold", no_wrap=head != "served by", justify=(
+            "left" if head in ("call", "last to come", "served by") else "right"))
+    for row in found.rows[:LINES]:
+        shown.add_row(*row.cells())
+    return shown
+
+
+# -- the timeline ------------------------------------------------------------------------------
+def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
+    """Events of the Trace Event Format: a process for each rank, a line for each communicator.
+
+    Inside of a call that all ranks made, what it waited for the last one stands as ``waiting``.
+    """
+    waits = _waits_by_start(joined)
+    for record in joined.records:
+        lines = {f"{one.name} {index}" if index else one.name: index
+                 for index, one in enumerate(record.communicators)}
+        yield from line_names(record.rank, f"rank {record.rank}", lines)
+        for line, one in enumerate(record.communicators):
+            calls = one.calls()
+            starts, stops = (corrected(calls[:, column], record.ahead) - joined.zero
+                             for column in (1, 2))
+            for number, start, stop in zip(calls[:, 0].astype(int), starts, stops):
+                kind = one.kinds[number]
+                method, nbytes = named(kind)
+                event = {"ph": "X", "pid": record.rank, "tid": line}
+                yield {**event, "name": f"{method} {nbytes}", "ts": round(start * 1e6, 3),
+                       "dur": round((stop - start) * 1e6, 3),
+                       "args": {"nbytes": kind.nbytes, "of": kind.what, "root": kind.root,
+                                "served by": kind.served}}
+                waited = waits.get((record.rank, line, round(start, 9)), 0.0)
+                if waited > 0:
+                    yield {**event, "name": "waiting", "ts": round(start * 1e6, 3),
+                           "dur": round(waited * 1e6, 3)}
+
+
+def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, int, float], float]:
+    lines = {(record.rank, one.ranks, one.name): line for record in joined.records
+             for line, one in enumerate(record.communicators)}
+    found = {}
+    for one in joined.matched:
+        for row, rank in enumerate(one.ranks):
+            line = lines.get((rank, one.ranks, one.name), -1)
+            for start, wait in zip(one.starts[row] - joined.zero, one.waits[row]):
+                found[rank, line, round(float(start), 9)] = float(wait)
+    return found
+
+
+def said(joined: JoinedRecords, found: CallSummary) -> dict[str, Any]:
+    """What the timeline's file says of itself."""
+    return {"format": "hpccoll call timeline 1", "ranks": found.ranks,
+            "clock": "of rank 0; " + found.sentences()[-1],
+            "seconds ahead": {str(rank): seconds for rank, seconds in found.offsets.items()}}
+
+
+# -- the picture -------------------------------------------------------------------------------
+def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]) -> None:
+    """Draw what every rank did in collectives: the sums, and some calls in the middle.
+
+    Raises:
+        HpccollError: matplotlib is not installed.
+    """
+    ranks = [record.rank for record in joined.records][:MOST_RANKS]
+    figure = new_figure(9.0, 2.8 + 0.36 * len(ranks))
+    above, below = figure.subplots(2, 1)
+    waits, seconds = (dict.fromkeys(ranks, 0.0) for _ in range(2))
+    for one in joined.matched:
+        for row, rank in enumerate(one.ranks):
+            if rank in waits:
+                waits[rank] += float(one.waits[row].sum())
+                seconds[rank] += float((one.stops[row] - one.starts[row]).sum())
+    dress(above, "seconds in collectives")
+    _bars(above, ranks, [0.0] * len(ranks), list(waits.values()),
+          [seconds[rank] - waits[rank] for rank in ranks])
+    above.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=2, loc="lower right",
+                 bbox_to_anchor=(1, 1))
+    longest = max(joined.matched, key=lambda one: one.starts.size, default=None)
+    if longest is not None and longest.starts.size:
+        count = longest.starts.shape[1]
+        cut = slice(max(count // 2 - MOST_CALLS // 2, 0), count // 2 + MOST_CALLS // 2 + 1)
+        zero = longest.starts[:, cut].min()
+        shown = longest.starts[:, cut].shape[1]
+        dress(below, f"{count_text(shown, 'call')} in the middle, on {longest.name}")
+        for row, rank in enumerate(longest.ranks):
+            if rank in ranks:
+                starts, wait = longest.starts[row, cut] - zero, longest.waits[row, cut]
+                rest = longest.stops[row, cut] - longest.starts[row, cut] - wait
+                _bars(below, [rank] * shown, starts, wait, rest)
+    for panel in (above, below):
+        panel.set_yticks(ranks, [f"rank {rank}" for rank in ranks])
+        panel.invert_yaxis()
+        panel.xaxis.set_major_formatter(lambda value, position: time_text(value, 3))
+    figure.tight_layout()
+    figure.savefig(os.fspath(path), dpi=130, facecolor="white")
+
+
+def _bars(panel: Any, rows: Sequence[int], starts: Any, waits: Any, rest: Any) -> None:
+    panel.barh(rows, waits, left=starts, color=COLOURS["blocked"], height=0.7,
+               label="waiting for other ranks")
+    panel.barh(rows, rest, left=numpy.add(starts, waits), color=COLOURS["in flight"], height=0.7,
+               label="messages and reductions")
+
+
+def totals(records: Sequence[RankRecord]) -> str:
+    """How much was traced, in words."""
+    calls = sum(sums.calls for record in records for one in record.communicators
+                for sums in one.sums().values())
+    nbytes = sum(sums.calls * max(one.kinds[number].nbytes, 0) for record in records
+                 for one in record.communicators for number, sums in one.sums().items())
+    return f"{calls:,} calls on {size_text(nbytes)} of buffers"

@@ -1,0 +1,319 @@
+"""Why a job hung or failed: the flight records of its ranks, joined and judged.
+
+    FOLDER/flight-JOB-rankR.json  --read-->  RecordedComm  --verdicts-->  sentences
+
+What a rank wrote of itself counts; of one that could not write, what the others on its node saw.
+Blame goes to the few: where ranks disagree, those that differ from the majority; where some wait,
+those that are not there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import localtime, strftime
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from hpccoll.errors import ArgumentError
+from hpccoll.errors.contract import in_words
+from hpccoll.units import count_text, ranks_text, time_text
+
+FORMAT = "hpccoll flight 1"
+#: States of ranks, as :mod:`hpccoll.guard.board` calls them.
+WAITING, NATIVE, AWAY, STOPPED, KILLED, ENDED, FREED, FAILED = (
+    "waiting", "in the MPI library", "in no wait", "stopped", "killed", "ended", "freed", "failed")
+#: Fields of a call that all ranks must agree on, and what they are called.
+FIELDS = {"collective": "collective", "count": "count", "dtype": "type", "operator": "operator",
+          "root": "root", "algorithm": "algorithm", "layout": "layout"}
+#: Seconds after the first from which a rank is said to be late, in the mean.
+LATE = 0.01
+HEADS = ("rank", "state", "call", "which is", "since", "waits for", "at")
+
+
+@dataclass(frozen=True)
+class RecordedRank:
+    """What is known of a rank of a communicator.
+
+    Attributes:
+        rank: in ``COMM_WORLD``.
+        state: one of those above, or ``not heard of``.
+        begun, completed: numbers of calls; -1 where they are not known.
+        call, site: in words, and file and line.
+        round, peers: of its wait; ranks of ``COMM_WORLD``.
+        calls: the last ones, by number.
+        story: what failed there.
+        own: it has written itself.
+    """
+
+    rank: int
+    state: str
+    begun: int
+    completed: int
+    call: str
+    site: str
+    round: int
+    peers: tuple[int, ...]
+    calls: Mapping[int, Mapping[str, Any]]
+    story: Mapping[str, Any] | None
+    own: bool
+
+    @property
+    def inside(self) -> bool:
+        """Tell whether it is in a call."""
+        return self.state in (WAITING, NATIVE)
+
+    @property
+    def whereabouts(self) -> str:
+        """Where it is in the program, in words."""
+        return f" at {self.site}" if self.site else ""
+
+
+@dataclass(frozen=True)
+class RecordedComm:
+    """A communicator, and what is known of its ranks."""
+
+    name: str
+    ranks: Sequence[RecordedRank]
+
+
+@dataclass(frozen=True)
+class HangDiagnosis:
+    """What has happened to a job.
+
+    Attributes:
+        verdict: in some sentences.
+        comms: communicators, those in trouble first.
+        ranks, silent: of the job, and those that have not written.
+    """
+
+    verdict: str
+    comms: Sequence[RecordedComm]
+    ranks: int
+    silent: Sequence[int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"format": "hpccoll diagnosis 1", "verdict": self.verdict, "ranks": self.ranks,
+                "silent": list(self.silent), "communicators": [
+                    {"name": one.name, "ranks": [
+                        {"rank": rank.rank, "state": rank.state, "begun": rank.begun,
+                         "completed": rank.completed, "call": rank.call, "site": rank.site,
+                         "round": rank.round, "peers": list(rank.peers), "story": rank.story}
+                        for rank in one.ranks]} for one in self.comms]}
+
+
+# -- reading -----------------------------------------------------------------------------------
+def read(folder: Path) -> list[Mapping[str, Any]]:
+    """The records of the newest job in a folder.
+
+    Raises:
+        ArgumentError: there are none, or a file is something else.
+    """
+    files = sorted(folder.glob("flight-*-rank*.json"),
+                   key=lambda file: (file.stat().st_mtime, file.name))
+    if not files:
+        raise ArgumentError("trace", f"{str(folder)!r} holds no flight records",
+                            "ranks write them where HPCCOLL_TRACE says, when a call fails or on "
+                            "SIGUSR1, and with comm.dump()")
+    job = files[-1].name.rpartition("-rank")[0]
+    return [_read(file) for file in sorted(files) if file.name.rpartition("-rank")[0] == job]
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise ValueError(f"its format is {data['format']!r}, not '{FORMAT}'")
+        data["communicators"], data["rank"], data["ranks"], data["when"]
+        return data
+    except (ValueError, LookupError, TypeError) as error:
+        raise ArgumentError("trace", f"{str(file)!r} is no flight record of hpccoll's: {error}"
+                            ) from error
+
+
+def _comms(files: Sequence[Mapping[str, Any]]) -> list[RecordedComm]:
+    views: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: file["when"]):
+        for comm in file["communicators"]:
+            views[comm["id"]].append((file, comm))
+    return [RecordedComm(found[0][1]["name"] or f"a communicator of "
+                         f"{len(found[0][1]['world_ranks'])}",
+                         [_rank(index, found) for index in
+                          range(len(found[0][1]["world_ranks"]))]) for found in views.values()]
+
+
+def _rank(index: int, views: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+          ) -> RecordedRank:
+    """What is known of a rank: by itself, else by who wrote last."""
+    own = [view for view in views if view[1]["rank"] == index]
+    file, comm = (own or views)[-1]
+    world, doing = comm["world_ranks"], comm["doing"][index]
+    nothing: Mapping[str, Any] = {"calls": [], "story": None}
+    record = next((found for _, view in reversed(own or list(views))
+                   if (found := view["records"].get(str(index)))), nothing)
+    site = doing["site"] or (file["site"] if own else "")
+    state = AWAY if own and doing["state"] in (ENDED, FREED) else doing["state"]
+    if record["story"] and state == AWAY:
+        state = FAILED
+    return RecordedRank(
+        world[index], state, doing["begun"], doing["completed"], doing["call"], site,
+        doing["round"], tuple(world[peer] for peer in doing["peers"]),
+        {call["number"]: call for call in record["calls"]}, record["story"], bool(own))
+
+
+# -- judging -----------------------------------------------------------------------------------
+def diagnose(files: Sequence[Mapping[str, Any]]) -> HangDiagnosis:
+    """Judge the records of a job's ranks."""
+    comms = _comms(files)
+    ranks = max(file["ranks"] for file in files)
+    silent = sorted(set(range(ranks)) - {file["rank"] for file in files})
+    told = [(list(verdicts(comm)), comm) for comm in comms]
+    told.sort(key=lambda pair: not pair[0])
+    sentences = [sentence for found, _ in told for sentence in found]
+    if not sentences:
+        sentences = ["No rank waits in a collective of hpccoll's, and none has failed."]
+    failed = sorted({file["why"] for file in files if "Error" in file["why"].partition(":")[0]})
+    if failed and not any(one.story for comm in comms for one in comm.ranks):
+        sentences.append(f"What was raised: {failed[0]}.")
+    return HangDiagnosis(" ".join(sentences), [comm for _, comm in told], ranks, silent)
+
+
+def verdicts(comm: RecordedComm) -> Iterator[str]:
+    """What is wrong on a communicator, the cause first; nothing where nothing is."""
+    ranks = comm.ranks
+    inside = [one for one in ranks if one.inside or one.story]
+    if not inside and not any(one.state in (KILLED, STOPPED) for one in ranks):
+        return
+    number = max(one.begun for one in inside) if inside else max(one.begun for one in ranks)
+    difference = first_difference(ranks)
+    if difference is not None:
+        yield difference
+    absent = list(_absent(comm.name, number, ranks, difference is None))
+    yield from absent or (_chain(ranks) if difference is None else ())
+    late = slowest(ranks)
+    if late is not None:
+        yield late
+    failed = next((one for one in ranks if one.story and not one.story.get("heard")), None)
+    if failed is not None and failed.story is not None and difference is None:
+        yield (f"First to give up was rank {failed.rank}, at {failed.story['when']}: "
+               f"{_short(failed.story['reason'])}")
+
+
+def first_difference(ranks: Sequence[RecordedRank]) -> str | None:
+    """The first call that ranks made differently, and who differs in what."""
+    numbers = sorted({number for one in ranks for number in one.calls})
+    for number in numbers:
+        calls = {one.rank: one.calls[number] for one in ranks
+                 if "collective" in one.calls.get(number, ())}
+        for field, title in FIELDS.items():
+            groups: dict[str, list[int]] = defaultdict(list)
+            for rank, call in calls.items():
+                if call.get(field):
+                    groups[call[field]].append(rank)
+            if len(groups) > 1:
+                most = max(map(len, groups.values()))
+                # Those that differ first; where no group is larger than the others, all alike.
+                told = sorted(groups.values(), key=lambda group: (len(group) == most, group))
+                sites = {one.rank: one.whereabouts for one in ranks if one.begun == number}
+                return (f"Ranks disagree on the {title} in call {number}: " + "; ".join(
+                    f"{ranks_text(group)} made {in_words(_known(calls[group[0]]))}"
+                    f"{sites.get(group[0], '')}" for group in told) + ".")
+    return None
+
+
+def _known(call: Mapping[str, Any]) -> dict[str, str]:
+    return {field: call.get(field, "") for field in FIELDS}
+
+
+def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) -> Iterator[str]:
+    """Who is not in the call that others are in, and why."""
+    inside = [one for one in ranks if one.begun == number and (one.inside or one.story)]
+    which = next((one.call for one in inside if one.call), "")
+    call = f"call {number} of {name}" + (f", {which}" if which else "")
+    waits = f"{ranks_text(one.rank for one in inside)} wait" + "s" * (len(inside) == 1)
+    for one in ranks:
+        begun = f"its last call was {one.begun}" if one.begun > 0 else "it has made no call"
+        if one.state == KILLED:
+            when = f"in {call}" if one.begun >= number and one.completed < number else (
+                f"after call {number}" if one.completed >= number else f"before {call}")
+            yield f"Rank {one.rank} was killed {when}" + (f": {waits} for it." if inside else ".")
+        elif one.state == STOPPED:
+            yield (f"Rank {one.rank} is stopped, by a signal or a debugger; {begun}"
+                   + (f"; {waits} in {call}." if inside else "."))
+        elif one.begun < number and one not in inside and blame:
+            if one.begun < 0:
+                yield f"Nothing is known of rank {one.rank}; {waits} in {call}."
+            elif one.state in (ENDED, FREED):
+                what = "ended its program" if one.state == ENDED else "freed the communicator"
+                yield (f"Rank {one.rank} has {what} before {call}, in which {waits}; {begun}.")
+            elif one.inside:
+                yield (f"Rank {one.rank} is behind: it is in call {one.begun}, {one.call}"
+                       f"{one.whereabouts}; {waits} in {call}.")
+            else:
+                yield (f"Rank {one.rank} has not come to {call}, in which {waits}; it is in the "
+                       f"program{one.whereabouts}, and {begun}.")
+
+
+def _chain(ranks: Sequence[RecordedRank]) -> Iterator[str]:
+    """Who waits for whom, where nobody is absent."""
+    waits = {one.rank: one.peers for one in ranks if one.state == WAITING and one.peers}
+    behind = {rank: [peer for peer in peers if peer in waits] for rank, peers in waits.items()}
+    linked = {rank: peers for rank, peers in behind.items() if peers}
+    if linked:
+        rounds = {one.rank: one.round for one in ranks}
+        shown = [f"rank {rank} for {ranks_text(peers)} in round {rounds[rank]}"
+                 for rank, peers in list(linked.items())[:4]]
+        yield (f"Of those that wait, {'; '.join(shown)}{' ...' * (len(linked) > 4)}.")
+
+
+def slowest(ranks: Sequence[RecordedRank]) -> str | None:
+    """Who came last to the last calls, where that is one rank by far."""
+    common = set.intersection(*({number for number, call in one.calls.items() if call["start"]}
+                                for one in ranks)) if ranks else set()
+    if len(common) < 2 or len(ranks) < 2:
+        return None
+    late: dict[int, list[float]] = defaultdict(list)
+    for number in common:
+        starts = {one.rank: one.calls[number]["start"] for one in ranks}
+        first = min(starts.values())
+        last = max(starts, key=lambda rank: starts[rank])
+        late[last].append(starts[last] - first)
+    rank, delays = max(late.items(), key=lambda item: sum(item[1]))
+    mean = sum(delays) / len(delays)
+    if mean < LATE or 2 * len(delays) <= len(common):
+        return None
+    return (f"Before that, rank {rank} came last to {len(delays)} of {len(common)} calls, on "
+            f"average {time_text(mean, 3)} after the first.")
+
+
+def _short(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else text[:most - 3] + "..."
+
+
+# -- showing -----------------------------------------------------------------------------------
+def table(comm: RecordedComm) -> Table:
+    """A line for each rank."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, title=comm.name, title_justify="left")
+    for head in HEADS:
+        shown.add_column(head, overflow="fold", justify="right" if head in ("rank", "call")
+                         else "left")
+    for one in comm.ranks:
+        start = one.calls.get(one.begun, {}).get("start")
+        since = strftime("%H:%M:%S", localtime(start)) if start and one.begun > 0 else ""
+        waits = f"{ranks_text(one.peers)}, round {one.round}" if one.peers else ""
+        shown.add_row(str(one.rank), one.state, str(one.begun) if one.begun >= 0 else "?",
+                      one.call, since, waits, one.site)
+    return shown
+
+
+def heading(found: HangDiagnosis) -> str:
+    """How many ranks have told."""
+    told = found.ranks - len(found.silent)
+    return f"{count_text(found.ranks, 'rank')}, records of {told}" + (
+        f"; none of {ranks_text(found.silent)}" if found.silent else "")

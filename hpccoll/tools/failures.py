@@ -1,0 +1,96 @@
+"""What jobs print that end before any Python could say something, and what it means.
+
+Imports no MPI, which may be what failed. A new text is an entry of :data:`KNOWN`, and a row in
+docs/slurm.md; a test compares them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+
+class Sign(NamedTuple):
+    """What a failure is known by: a part of a line that it prints.
+
+    Attributes:
+        text: a part of a line, as it is printed.
+        topic: one word about what.
+        cause, remedy: what is wrong, and what to do.
+    """
+
+    text: str
+    topic: str
+    cause: str
+    remedy: str
+
+
+KNOWN = (
+    Sign("GPU_SUPPORT_ENABLED is requested, but GTL library is not linked", "devices",
+         "Cray MPICH was asked to take device buffers, and mpi4py is not linked to its GPU "
+         "transfer library",
+         "build mpi4py again with the module craype-accel-... loaded: MPICC=\"cc -shared\" pip "
+         "install --force-reinstall --no-cache-dir --no-binary mpi4py mpi4py; or export "
+         "MPICH_GPU_SUPPORT_ENABLED=0"),
+    Sign("unsupported PMI version PMIx", "launcher",
+         "MPICH's Python under Open MPI's mpiexec, or under srun --mpi=pmix",
+         "the mpiexec that belongs to mpi4py's MPI library (. .venv/bin/activate), or srun "
+         "--mpi=pmi2"),
+    Sign("help-mpi-runtime.txt: No such file or directory", "launcher",
+         "Open MPI's Python under MPICH's mpiexec, or another launcher without PMIx",
+         "the mpiexec that belongs to mpi4py's MPI library (. .venv/bin/activate), or srun "
+         "--mpi=pmix"),
+    Sign("can not load PMIx library", "launcher", "srun's pmix plug-in does not find PMIx",
+         "a plug-in that srun --mpi=list shows to work, or mpirun: hpccoll job --launcher mpirun; "
+         "on Debian install libpmix-dev"),
+    Sign("find mpi plugin for mpi/", "launcher",
+         "this Slurm was built without the plug-in that --mpi names",
+         "srun --mpi=list shows what there is; or mpirun: hpccoll job --launcher mpirun"),
+    Sign("OMPI was not built with SLURM's PMI support", "launcher",
+         "srun started Open MPI's ranks with a plug-in that this Open MPI does not know",
+         "srun --mpi=pmix; or mpirun: hpccoll job --launcher mpirun"),
+    Sign("Please set I_MPI_PMI_LIBRARY", "launcher", "Intel MPI under srun does not find PMI-2",
+         "export I_MPI_PMI_LIBRARY=/usr/lib64/libpmi2.so, or where your site has it: hpccoll job "
+         "--mpi intel; or mpirun"),
+    Sign("value not properly terminated in client request", "launcher",
+         "MPICH over UCX: the address of a rank names every network interface of its node, and is "
+         "longer than a value of PMI-2 may be",
+         "export UCX_NET_DEVICES=... with the interfaces that are meant, or another network: "
+         "export MPIR_CVAR_CH4_NETMOD=ofi"),
+    Sign("MPIDI_POSIX_comm_bootstrap", "memory",
+         "a killed job of the same number has left shared memory of another size",
+         "remove /dev/shm/mpich_shm_* on the node"),
+    Sign("not enough slots available", "launcher", "Open MPI was asked for more ranks than cores",
+         "fewer ranks, or mpiexec --oversubscribe"),
+    Sign("attempt to run as root", "launcher", "Open MPI's mpiexec does not start ranks for root",
+         "another user, or mpiexec --allow-run-as-root"),
+    Sign("cannot load MPI library", "MPI", "mpi4py finds no MPI library",
+         "load the site's MPI module, in the job script, too; or pip install 'hpccoll[mpich]'"),
+)
+
+
+class Failure(NamedTuple):
+    """What a line of a job's output means, in the form of doctor's findings."""
+
+    topic: str
+    what: str
+    remedy: str
+    level: str = "error"
+    ranks: tuple[int, ...] = ()
+
+
+def explained(lines: Iterable[str]) -> Iterator[Failure]:
+    """What a job's output says of its end: one failure for each known text, in their order."""
+    left = list(KNOWN)
+    for line in lines:
+        for known in [each for each in left if each.text in line]:
+            left.remove(known)
+            yield Failure(known.topic, f"{known.cause}: \"{_shown(line, known.text)}\"",
+                     known.remedy)
+
+
+def _shown(line: str, text: str) -> str:
+    """The line without what is before its last colon, unless the text is there."""
+    short = re.sub(r"^.*[:\]] +(?=.*" + re.escape(text) + ")", "", line.strip())
+    return short if len(short) <= 100 else text

@@ -1,0 +1,122 @@
+"""The profile of a program, when it is over: gathered, shown, written and drawn."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from hpccoll.atomic_file import replacing
+from hpccoll.comm import Comm
+from hpccoll.measure.observed.against import sampled
+from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.observer import OBSERVER, gathered
+from hpccoll.measure.observed.profile import HEADS, Profile, columns_of, compared, profile
+from hpccoll.training.picture import COLOURS, INK, dress, new_figure
+from hpccoll.units import time_text
+
+#: Columns of a table, lines of one, and lines of a picture.
+WIDTH, LINES, BARS = 100, 20, 16
+
+
+class ProfileWishes(NamedTuple):
+    """What is to be done with a profile.
+
+    Attributes:
+        compare: measure the calls that took longest again, by the MPI library and by ours.
+        json_path, plot_path: files to write; none where empty.
+    """
+
+    compare: bool = False
+    json_path: str = ""
+    plot_path: str = ""
+
+
+def finish(wishes: ProfileWishes) -> Profile | None:
+    """Gather what all ranks noted; collective over all. Write what was asked for.
+
+    Returns:
+        The profile on rank 0; ``None`` elsewhere.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    OBSERVER.paused = True
+    world = MPI.Intracomm(MPI.COMM_WORLD).Dup()
+    try:
+        record = OBSERVER.record()
+        OBSERVER.align(world)
+        records = gathered(world, record._replace(ahead=tuple(OBSERVER.ahead)))
+        found = profile(join(records)) if records else None
+        if wishes.compare:
+            ratios = sampled(found, world, Comm)
+            found = compared(found, ratios) if found is not None else None
+    finally:
+        world.Free()
+        OBSERVER.paused = False
+    if found is not None and wishes.json_path:
+        with replacing(wishes.json_path) as file:
+            file.write(json.dumps(found.as_json(), indent=1) + "\n")
+    if found is not None and wishes.plot_path:
+        draw(found, wishes.plot_path)
+    return found
+
+
+def table(found: Profile) -> Table:
+    """The rows of a profile, the longest ones; the rest are in its JSON."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+    heads = columns_of(found.rows, HEADS)
+    for head in heads:
+        left = head in ("call", "served by")
+        shown.add_column(head, justify="left" if left else "right",
+                         no_wrap=head != "served by", overflow="fold",
+                         min_width=20 if head == "served by" else None)
+    for row in found.rows[:LINES]:
+        shown.add_row(*columns_of(found.rows, row.cells()))
+    return shown
+
+
+def show(found: Profile, console: Console) -> None:
+    """Print a profile."""
+    if found.rows:
+        console.print(table(found))
+    if len(found.rows) > LINES:
+        console.print(f"and {len(found.rows) - LINES} rows more, which --json has")
+    for sentence in found.sentences():
+        console.print(sentence, highlight=False)
+
+
+def draw(found: Profile, path: str | os.PathLike[str]) -> None:
+    """Draw the rows of a profile as bars: waiting, and the rest of the time.
+
+    Raises:
+        HpccollError: matplotlib is not installed.
+    """
+    rows = found.rows[:BARS]
+    figure = new_figure(9.0, 1.3 + 0.34 * max(len(rows), 1))
+    panel: Any = figure.subplots()
+    dress(panel, f"collectives of {found.ranks} ranks: "
+                 f"{time_text(found.collective_seconds, 3)} of {time_text(found.seconds, 3)}")
+    waits = [row.waiting or 0.0 for row in rows]
+    panel.barh(range(len(rows)), waits, color=COLOURS["blocked"], height=0.7,
+               label="waiting for other ranks, or for a request")
+    panel.barh(range(len(rows)), [row.seconds - wait for row, wait in zip(rows, waits)],
+               left=waits, color=COLOURS["in flight"], height=0.7, label="the rest")
+    panel.set_yticks(range(len(rows)), [f"{row.method}  {row.sizes}  ({row.served})"
+                                        for row in rows])
+    panel.invert_yaxis()
+    panel.xaxis.set_major_formatter(lambda value, position: time_text(value, 3))
+    panel.set_xlabel("seconds a rank, mean of the ranks", color=INK, fontsize=9)
+    panel.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(os.fspath(path), dpi=130, facecolor="white")
+
+
+def console_for(file: Any) -> Console:
+    """A console of as many columns as a table may have."""
+    return Console(file=file, width=WIDTH, highlight=False)

@@ -1,0 +1,85 @@
+"""The collectives of a traced job: summed up, as events, drawn."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from hpccoll.measure.observed.joined import join
+from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
+from hpccoll.tools.call_trace import draw, events, said, summary, table, totals
+
+ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
+BCAST = CallKind("bcast", 64, "f8", 1, "native")
+
+
+def ranks(late, size=3, clock="one", ahead=0.0):
+    """Ranks of which one comes late to two of three calls; the last one's clock runs ahead."""
+    found = []
+    for rank in range(size):
+        off = ahead if rank == size - 1 else 0.0
+        record = CallRecord("WORLD", tuple(range(size)))
+        for number, kind in enumerate((ALLREDUCE, BCAST, ALLREDUCE)):
+            start = number + (0.25 if rank == late and number < 2 else 0.01 * rank)
+            record.add(record.number_of(kind), start + off, number + 0.5 + off)
+        found.append(RankRecord(rank, clock if rank == size - 1 else "one",
+                                ((0.0, -off), (9.0, -off)), off, 5 + off, (record,)))
+    return found
+
+
+def test_a_summary_says_who_was_waited_for():
+    found = summary(join(ranks(1)), 4)
+    assert [row.kind.title for row in found.rows] == ["allreduce", "bcast"]
+    assert found.rows[0].calls == 2 and found.rows[1].last == (1, 1.0)
+    assert found.rows[0].skew == pytest.approx((0.25 + 0.02) / 2)
+    assert found.slowest[0] == 1 and found.slowest[1] == pytest.approx(2 * (0.25 + 0.23))
+    assert found.sentences() == [
+        "3 ranks; 1 rank left no trace.",
+        "Rank 1 is the slowest: others waited 960 ms for it in all.", "All ranks read one clock."]
+    assert json.loads(json.dumps(found.as_json()))["rows"][0]["title"] == "allreduce"
+
+
+def test_clocks_of_several_nodes_are_set_right_and_that_is_said():
+    one, several = (summary(join(found), 3) for found in (
+        ranks(1), ranks(1, clock="two", ahead=100.0)))
+    assert [row.skew for row in one.rows] == pytest.approx([row.skew for row in several.rows])
+    assert several.sentences()[-1] == (
+        "Clocks of several nodes, set right by messages to and fro, 2 times, by up to 100 s.")
+    assert said(join(ranks(1, clock="two", ahead=100.0)), several)["seconds ahead"] == {"2": -100.0}
+
+
+def test_events_are_spans_of_calls_with_their_waits_inside():
+    found = list(events(join(ranks(1))))
+    spans = [event for event in found if event["ph"] == "X" and event["pid"] == 0]
+    assert [event["name"] for event in spans] == [
+        "Allreduce 1K", "waiting", "Bcast 64", "waiting", "Allreduce 1K", "waiting"]
+    assert spans[0]["ts"] == 0 and spans[0]["dur"] == 500_000
+    assert spans[1]["ts"] == 0 and spans[1]["dur"] == pytest.approx(250_000)
+    assert spans[0]["args"]["served by"] == "ring"
+    # Who comes last waits for nobody.
+    assert [event["name"] for event in found if event["ph"] == "X" and event["pid"] == 1][:2] == [
+        "Allreduce 1K", "Bcast 64"]
+
+
+def test_a_table_fits_its_columns():
+    file = io.StringIO()
+    Console(file=file, width=100).print(table(summary(join(ranks(1)), 3)))
+    assert all(len(line) <= 100 for line in file.getvalue().splitlines())
+    assert "rank 1 (50%)" in file.getvalue()
+
+
+def test_nothing_traced_is_a_summary_too(tmp_path):
+    empty = [RankRecord(rank, "one", (), 0.0, 1.0, ()) for rank in range(2)]
+    joined = join(empty)
+    found = summary(joined, 2)
+    assert not found.rows and found.slowest is None
+    draw(joined, found, tmp_path / "empty.svg")
+    assert totals(empty) == "0 calls on 0 B of buffers"
+
+
+def test_a_picture_shows_all_ranks(tmp_path):
+    joined = join(ranks(1))
+    draw(joined, summary(joined, 3), tmp_path / "calls.svg")
+    assert "</svg>" in (tmp_path / "calls.svg").read_text()
+    assert totals(joined.records) == "9 calls on 6.188 KiB of buffers"

@@ -1,0 +1,35 @@
+"""Profiles as tables and pictures."""
+
+import io
+
+import pytest
+
+from hpccoll.measure.observed.profile import CallRow, Profile, rows_of
+from hpccoll.tools.profile import LINES, console_for, draw, show
+
+LONGEST = "knomial k=16, compiled"
+
+
+def made(count, **more):
+    """A profile of so many kinds of calls, with names and numbers as long as they get."""
+    titles = [f"reduce_scatter_block{suffix}" for suffix in ("", "_init")]
+    rows = [CallRow(title, 1023 << 20, 1023 << 20, "f8 sum", f"{LONGEST} {number}", 12345678,
+                    123.4, 61.7, 12.345, 10.25, 3.0, **more)
+            for number in range(count) for title in titles[:1 + number % 2]][:count]
+    return Profile(1000, 500.0, rows_of(rows), tuple(rows))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, LINES + 3])
+def test_a_table_fits_its_columns(count):
+    file = io.StringIO()
+    show(made(count), console_for(file))
+    text = file.getvalue()
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert "1000 ranks: collectives took" in text
+    assert ("rows more" in text) == (count > LINES)
+
+
+@pytest.mark.parametrize("count", [0, 3, 40])
+def test_a_picture_is_drawn_of_any_number_of_rows(tmp_path, count):
+    draw(made(count), tmp_path / "profile.svg")
+    assert "</svg>" in (tmp_path / "profile.svg").read_text()
