@@ -52,9 +52,9 @@ ELSEWHERE = (1 << SIZE_BITS) - 1
 #: A region's number is kept in the upper bits of ``where``, the offset in the lower.
 OFFSET_BITS = 48
 
-#: The window whose ``MPI_Win_sync`` is this process's memory barrier, once it has needed one. Not
+#: The window whose ``MPI_Win_sync`` is a process's memory barrier, once it has needed one. Not
 #: one for each communicator: nobody frees COMM_WORLD, so its window would be left when MPI ends.
-_windows: list[MPI.Win] = []
+_windows: list[tuple[int, MPI.Win]] = []
 
 
 class Channel:
@@ -233,7 +233,8 @@ class SharedNode:
                 worked &= copy.tobytes() == wanted
         except (OSError, AttributeError):
             worked = False
-        return readv if self.comm.allreduce(worked, MPI.MIN) else None
+        # No lower-case reduction, see mapping.py.
+        return readv if all(self.comm.allgather(worked)) else None
 
     def free(self) -> None:
         """Give up the shared memory; collective over the node. Arrays in it stay valid."""
@@ -254,11 +255,11 @@ def _fence() -> Callable[[], Any] | None:
     if platform.machine() in ("x86_64", "AMD64", "i686"):
         return None
     if not _windows:
-        _windows.append(MPI.Win.Allocate(8, 1, comm=MPI.COMM_SELF))
-        _windows[0].Lock_all(MPI.MODE_NOCHECK)  # MPI_Win_sync wants an access epoch
+        _windows.append((os.getpid(), MPI.Win.Allocate(8, 1, comm=MPI.COMM_SELF)))
+        _windows[0][1].Lock_all(MPI.MODE_NOCHECK)  # MPI_Win_sync wants an access epoch
         # MPI_Finalize deletes the attributes of this communicator before it does anything else.
         MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_free_window), True)
-    return _windows[0].Sync
+    return _windows[0][1].Sync
 
 
 # For programs that do not call MPI_Finalize: mpi4py does after the interpreter has ended, without
@@ -267,7 +268,9 @@ def _fence() -> Callable[[], Any] | None:
 def _free_window(*_: Any) -> None:
     """Free this process's window, if there is one: MPICH warns of one that is left at the end."""
     while _windows:
-        window = _windows.pop()
+        process, window = _windows.pop()
+        if process != os.getpid():  # this one was forked
+            continue
         window.Unlock_all()
         window.Free()
 

@@ -15,11 +15,11 @@ def test_own_memory_is_not_taken_for_a_peers():
     """Containers may give two ranks the same process number, and the system the same addresses."""
     node = channels.SharedNode.__new__(channels.SharedNode)
     node.pids, node.local = [os.getpid()] * 2, {1: 1}
-    node.comm = SimpleNamespace(allgather=lambda mark: [mark, mark],
-                                allreduce=lambda worked, op: worked)
+    node.comm = SimpleNamespace(allgather=lambda told: [told, told])
     if node._probe() is None:
         pytest.skip("this system lets nobody read")
-    node.comm.allgather = lambda mark: [mark, (mark[0], bytes(64))]
+    node.comm.allgather = lambda told: [
+        told, told if isinstance(told, bool) else (told[0], bytes(64))]
     assert node._probe() is None
 
 

@@ -1,0 +1,321 @@
+"""Sums whose bits depend on the summands alone: not on their order, nor on how they are grouped.
+
+The idea is that of binned sums: J. Demmel and H. D. Nguyen, "Parallel Reproducible Summation", IEEE
+Trans. Computers 64 (2015); P. Ahrens, J. Demmel and H. D. Nguyen, "Algorithms for Efficient
+Reproducible Floating Point Summation", ACM TOMS 46 (2020). All numbers are cut at the same places,
+multiples of ``LANE_BITS`` of the exponent, and what belongs to one place is added exactly. Here
+they are cut by truncation, and the pieces added as integers:
+
+    x = 1.75 * 2^k    ... | top lane | next lane | next lane | next lane | dropped
+                               0..01    1100...0    0..0        0..0
+
+The *top* of a sum is the lane of its largest summand, and a sum keeps as many lanes as its fold
+says. What is dropped of a summand was dropped by its place alone, so it does not matter when.
+Integers do not round, so no order matters. Infinities and NaN are counted instead.
+
+Everything works on the bits of numbers, or exactly: flushing tiny numbers to zero changes no
+result. Only NumPy is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy
+
+#: Bits of a lane; 64 - 1 - LANE_BITS is the binary logarithm of how many summands there may be.
+LANE_BITS = 26
+MOST_SUMMANDS = 1 << 63 - LANE_BITS
+MASK = numpy.int64((1 << LANE_BITS) - 1)
+#: The top of a sum with an infinity or NaN; its lanes count these.
+SPECIAL = 255
+#: The exponent of the lowest bit of lane 0, that of float64's smallest number.
+LOWEST = -1074
+#: Elements that are worked on at once, so that they stay in the cache.
+CHUNK = 1 << 13
+
+
+class Format(NamedTuple):
+    """A binary floating-point format.
+
+    Attributes:
+        precision: bits of the significand, the hidden one included.
+        exponent_bits: bits of the exponent.
+        nbytes: bytes of a number.
+        fold: lanes that a sum of such numbers keeps.
+    """
+
+    precision: int
+    exponent_bits: int
+    nbytes: int
+    fold: int
+
+    @property
+    def lowest(self) -> int:
+        """The exponent of the smallest number."""
+        return 3 - (1 << self.exponent_bits - 1) - self.precision
+
+    @property
+    def infinity(self) -> int:
+        """The bits of infinity."""
+        return ((1 << self.exponent_bits) - 1) << self.precision - 1
+
+
+#: By NumPy's name. Numbers of 16 bits are widened, which is exact, and rounded once, at the end.
+FORMATS = {"float64": Format(53, 11, 8, 4), "float32": Format(24, 8, 4, 3),
+           "float16": Format(11, 5, 2, 3), "bfloat16": Format(8, 8, 2, 3)}
+WIDE = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
+
+
+def _tops(form: Format) -> numpy.ndarray:
+    """The top lane of a number by its exponent's bits."""
+    exponents = numpy.maximum(numpy.arange(1 << form.exponent_bits), 1) - 1 + form.lowest
+    tops = (exponents + form.precision - 1 - LOWEST) // LANE_BITS
+    tops[-1] = SPECIAL
+    return tops.astype("u1")
+
+
+TOPS = {name: _tops(FORMATS[name]) for name in ("float32", "float64")}
+#: What scales the lowest bit of a lane to 1, where that is an ordinary number.
+FACTORS = numpy.array([2.0 ** exponent if abs(exponent) < 1000 else 0.0 for exponent in
+                       (-LOWEST - LANE_BITS * top for top in range(SPECIAL + 1))])
+#: The lowest bit of a lane.
+UNITS = numpy.array([1 / factor if factor else 0.0 for factor in FACTORS])
+#: Tops from which on no subnormal number reaches the lanes that are kept, and factors exist.
+ORDINARY = {"float64": 5, "float32": 39}
+HIGHEST = 79
+#: Integers below this are float64 numbers.
+EXACT = 1 << 52
+
+
+def wide(values: numpy.ndarray) -> numpy.ndarray:
+    """Numbers as float32 or float64, exactly; contiguous.
+
+    Raises:
+        TypeError: they are of no format that is known.
+    """
+    name = values.dtype.name
+    if name not in FORMATS or not values.dtype.isnative:
+        raise TypeError(f"no sum of {values.dtype} is defined")
+    if name == "bfloat16":
+        bits = numpy.ascontiguousarray(values).view("u2").astype("u4") << 16
+        return bits.view("f4").reshape(values.shape)
+    with numpy.errstate(all="ignore"):
+        return numpy.ascontiguousarray(values, WIDE[name]).reshape(values.shape)
+
+
+def _bits(values: numpy.ndarray) -> numpy.ndarray:
+    return values.view(f"i{values.itemsize}")
+
+
+def tops_of(values: numpy.ndarray) -> numpy.ndarray:
+    """The top lane of each column of a matrix of wide numbers; one without rows has the lowest."""
+    form, table = FORMATS[values.dtype.name], TOPS[values.dtype.name]
+    exponents = numpy.zeros(values.shape[1], "i8")
+    step = max(CHUNK // max(values.shape[1], 1), 1)
+    for start in range(0, len(values), step):
+        part = _bits(values[start:start + step]) >> form.precision - 1
+        part &= (1 << form.exponent_bits) - 1
+        numpy.maximum(exponents, part.max(axis=0), out=exponents)
+    tops: numpy.ndarray = table[exponents]
+    return tops
+
+
+def lanes_of(values: numpy.ndarray, tops: numpy.ndarray) -> numpy.ndarray:
+    """The lanes of each column of a matrix of wide numbers, added.
+
+    Args:
+        values: of shape (rows, columns).
+        tops: of each column; at least those of :func:`tops_of`.
+
+    Returns:
+        int64 of shape (fold, columns), the top lane first.
+    """
+    fold = FORMATS[values.dtype.name].fold
+    rows, columns = values.shape
+    lanes = numpy.zeros((fold, columns), "i8")
+    for first in range(0, columns, CHUNK):
+        some = slice(first, first + CHUNK)
+        width = min(CHUNK, columns - first)
+        height = max(CHUNK // max(width, 1), 1)
+        low, high = int(tops[some].min()), int(tops[some].max())
+        ordinary = low >= ORDINARY[values.dtype.name] and high <= HIGHEST
+        cut = _cut if ordinary else _cut_bits
+        for start in range(0, rows, height):
+            # A warning that a filter makes an error would leave other ranks waiting.
+            with numpy.errstate(all="ignore"):
+                cut(values[start:start + height, some], tops[some], lanes[:, some])
+    return lanes
+
+
+def _cut(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) -> None:
+    """Add the lanes of ordinary numbers, by arithmetic that is exact."""
+    rest = values * FACTORS[tops]  # float32 becomes float64 here
+    whole = numpy.empty_like(rest)
+    for number, lane in enumerate(lanes):
+        numpy.trunc(rest, out=whole)
+        lane += whole.sum(axis=0).astype("i8") if len(whole) > 1 else whole[0].astype("i8")
+        if number < len(lanes) - 1:
+            rest -= whole
+            rest *= 2.0 ** LANE_BITS
+
+
+def _cut_bits(values: numpy.ndarray, tops: numpy.ndarray, lanes: numpy.ndarray) -> None:
+    """The same for any numbers, by their bits."""
+    form = FORMATS[values.dtype.name]
+    bits = _bits(numpy.ascontiguousarray(values)).astype("i8")
+    exponents = bits >> form.precision - 1 & (1 << form.exponent_bits) - 1
+    fraction = bits & (1 << form.precision - 1) - 1
+    strange = exponents == (1 << form.exponent_bits) - 1
+    special = tops == SPECIAL
+    if special.any():
+        for lane, found in zip(lanes, (strange & (fraction == 0) & (bits >= 0),
+                                       strange & (fraction == 0) & (bits < 0),
+                                       strange & (fraction != 0))):
+            lane += numpy.where(special, found.sum(axis=0), 0)
+    # The significand as 53 bits, and how far its lowest one is above that of lane 0.
+    significand = fraction | (exponents > 0).astype("i8") << form.precision - 1
+    significand <<= FORMATS["float64"].precision - form.precision
+    place = (numpy.maximum(exponents, 1) - 1 + form.lowest - LOWEST
+             - (FORMATS["float64"].precision - form.precision))
+    lane_number, offset = place // LANE_BITS, place % LANE_BITS
+    low = (significand & MASK) << offset
+    middle = ((significand >> LANE_BITS) << offset) + (low >> LANE_BITS)
+    sign = numpy.where(bits < 0, -1, 1)
+    sign[:, special] = 0
+    below = tops.astype("i8") - lane_number - 2
+    for piece, digits in enumerate((middle >> LANE_BITS, middle & MASK, low & MASK)):
+        digits *= sign
+        for number, lane in enumerate(lanes):
+            lane += numpy.where(below + piece == number, digits, 0).sum(axis=0)
+
+
+def raised(lanes: numpy.ndarray, tops: numpy.ndarray, new: numpy.ndarray) -> numpy.ndarray:
+    """The same sums with higher tops: lanes move down, and the lowest are dropped."""
+    if (tops == new).all():
+        return lanes
+    result = numpy.zeros_like(lanes)
+    counted = (new == SPECIAL) & (tops != SPECIAL)  # what was finite does not count
+    down = numpy.where(counted, len(lanes), new.astype("i8") - tops)
+    for source in range(len(lanes)):
+        for target in range(source, len(lanes)):
+            result[target] += numpy.where(down == target - source, lanes[source], 0)
+    return result
+
+
+def rounded(lanes: numpy.ndarray, tops: numpy.ndarray, dtype: Any) -> numpy.ndarray:
+    """The sums as numbers of a type, each rounded once, to the nearest, ties to even.
+
+    Sums of nothing but zeros are +0.0; NaN is the one of positive sign and first bit.
+    """
+    name = numpy.dtype(dtype).name
+    form, lowest = FORMATS[name], ORDINARY.get(name, SPECIAL)
+    result = numpy.empty(lanes.shape[1], f"u{form.nbytes}")
+    for first in range(0, len(result), CHUNK):
+        some = slice(first, first + CHUNK)
+        high, where = lanes[0, some], tops[some]
+        if (lowest <= int(where.min()) and int(where.max()) < HIGHEST
+                and -EXACT < int(high.min()) and int(high.max()) < EXACT):
+            sums, exact = _summed(lanes[:, some], where)
+            with numpy.errstate(all="ignore"):
+                result[some] = sums.astype(dtype).view(result.dtype)
+            found = _midway(sums, exact, form)
+            if len(found):
+                found += first
+                result[found] = _rounded(lanes[:, found], tops[found].astype("i8"), form)
+        else:
+            result[some] = _rounded(lanes[:, some], where.astype("i8"), form)
+    return result.view(dtype)
+
+
+def _summed(lanes: numpy.ndarray, tops: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Ordinary sums as float64, and where that is exact: two halves, whose sum is rounded once."""
+    digits = numpy.zeros((4, lanes.shape[1]), "i8")
+    over: Any = 0
+    for number in range(len(lanes) - 1, 0, -1):
+        whole = lanes[number] + over
+        digits[number], over = whole & MASK, whole >> LANE_BITS
+    high, second, third, last = lanes[0] + over, *digits[1:]
+    # Where the first half can hold no more, the fourth lane only says on which side of a tie it is.
+    full = (high >= MASK) | (high <= -MASK)
+    upper = numpy.where(full, high, (high << LANE_BITS) + second)
+    lower = numpy.where(full, second << LANE_BITS | third | (last != 0),
+                        third << LANE_BITS | last)
+    fraction = lower * 2.0 ** (-2 * LANE_BITS)
+    sums = fraction + upper
+    exact = sums - upper == fraction
+    sums *= UNITS[numpy.where(full, tops, tops - numpy.uint8(1))]
+    return sums, exact
+
+
+def _midway(sums: numpy.ndarray, exact: numpy.ndarray, form: Format) -> numpy.ndarray:
+    """Which float64 only seem to lie halfway between two numbers of a narrower format."""
+    extra = FORMATS["float64"].precision - form.precision
+    if not extra or exact.all():
+        return numpy.zeros(0, "i8")
+    return numpy.flatnonzero(~exact & (_bits(sums) & (1 << extra) - 1 == 1 << extra - 1))
+
+
+def _rounded(lanes: numpy.ndarray, tops: numpy.ndarray, form: Format) -> numpy.ndarray:
+    """The bits of rounded sums."""
+    digits, negative = _normal(lanes)
+    count, fold = digits.shape[1], len(lanes)
+    columns = numpy.arange(count)
+    first = (digits != 0).argmax(axis=0)
+    left = numpy.bitwise_or.accumulate(digits[::-1], axis=0)[::-1]
+    high = digits[first, columns] << LANE_BITS | digits[first + 1, columns]
+    low = digits[first + 2, columns] << LANE_BITS | digits[first + 3, columns]
+    length = numpy.frexp(high.astype("f8"))[1].astype("i8")
+    length[high == 0] = 2 * LANE_BITS  # a sum of zero, see below
+    # The 62 highest bits of the sum; the last one stands for all those behind it.
+    behind = length - 62 + 2 * LANE_BITS
+    leading = high << 62 - length | low >> behind
+    lost = low & (numpy.int64(1) << behind) - 1
+    lost |= left[numpy.minimum(first + 4, fold + 5), columns]
+    leading |= lost != 0
+    exponent = LANE_BITS * (tops + 1 - first) + LOWEST - 62 + length
+    unit = numpy.maximum(exponent + 62 - form.precision, form.lowest)
+    cut = numpy.minimum(unit - exponent, 63)
+    kept, rest = leading >> cut, leading & (numpy.int64(1) << cut) - 1
+    half = numpy.int64(1) << cut - 1
+    kept += (rest > half) | (rest == half) & (kept & 1 == 1)
+    steps = numpy.minimum(unit - form.lowest, (1 << form.exponent_bits) - 1)
+    bits = kept.astype("u8") + (steps.astype("u8") << numpy.uint64(form.precision - 1))
+    infinity = numpy.uint64(form.infinity)
+    bits = numpy.minimum(bits, infinity)
+    bits[high == 0] = 0
+    sign = numpy.uint64(1 << 8 * form.nbytes - 1)
+    bits[negative] |= sign
+    special = tops == SPECIAL
+    if special.any():
+        plus, minus, strange = lanes[:3] > 0
+        neither = strange | plus & minus
+        bits[special] = numpy.where(minus, infinity | sign, infinity)[special]
+        bits[special & neither] = infinity | numpy.uint64(1 << form.precision - 2)
+    return bits
+
+
+def _normal(lanes: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Sums as digits that are not negative, and their signs.
+
+    There are two digits above the top lane, and zeros behind.
+    """
+    fold = len(lanes)
+    digits = numpy.zeros((fold + 6, lanes.shape[1]), "i8")
+
+    def carry() -> None:
+        over = numpy.zeros(lanes.shape[1], "i8")
+        for number in range(fold - 1, 0, -1):
+            whole = lanes[number] + over
+            digits[number + 2], over = whole & MASK, whole >> LANE_BITS
+        digits[2] = lanes[0] + over
+
+    carry()
+    negative = digits[2] < 0
+    if negative.any():
+        lanes = numpy.where(negative, -lanes, lanes)
+        carry()
+    digits[1] = digits[2] >> LANE_BITS & MASK
+    digits[0] = digits[2] >> 2 * LANE_BITS
+    digits[2] &= MASK
+    return digits, negative

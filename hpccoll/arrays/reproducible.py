@@ -1,0 +1,138 @@
+"""Reproducible sums as users see them: summands go in, in any order and in any portions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from hpccoll.arrays import binned
+from hpccoll.errors import ArgumentError, ArgumentTypeError
+
+
+class ReproducibleSum:
+    """An array of sums whose bits do not depend on the order and the portions of their summands.
+
+    ``comm.reproducible_sum`` adds those of all ranks: the same bits on any number of them.
+
+    Args:
+        shape: of the array of sums; ``()`` for a single one.
+        dtype: of summands and sums: float64, float32, float16, bfloat16, complex128 or complex64.
+
+    A sum differs from the exact one by at most half a unit of its last place, and by
+    ``n * 2**-78 * max(abs(x))`` for n summands of float64, ``n * 2**-52 * max(abs(x))`` for the
+    others. It overflows only where the result does; sums with NaN, or with infinities of both
+    signs, are NaN, and sums of nothing, or of zeros of any sign, are +0.0. Complex numbers are
+    pairs of real ones.
+
+    Raises:
+        ArgumentTypeError: a type that no such sum is defined for.
+        ArgumentError: a negative or malformed shape.
+    """
+
+    def __init__(self, shape: int | Sequence[int] = (), dtype: Any = float):
+        self.dtype = numpy.dtype(dtype)
+        parts = {"complex64": "float32", "complex128": "float64"}
+        name = parts.get(self.dtype.name, self.dtype.name)
+        if name not in binned.FORMATS or not self.dtype.isnative:
+            raise ArgumentTypeError("dtype", f"there is no reproducible sum of {self.dtype}",
+                                    f"use one of {', '.join((*binned.FORMATS, *parts))}")
+        try:
+            self.shape = numpy.broadcast_shapes(shape)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError("shape", f"cannot make sums of shape {shape!r}", str(error)
+                                ) from error
+        self._part = self.dtype if name == self.dtype.name else numpy.dtype(name)
+        self._wide = binned.WIDE[name]
+        count = math.prod(self.shape) * (self.dtype.itemsize // self._part.itemsize)
+        #: What the sums hold; see :mod:`hpccoll.arrays.binned`.
+        self.tops = numpy.full(count, binned.TOPS[self._wide][0])
+        self.lanes = numpy.zeros((binned.FORMATS[self._wide].fold, count), "i8")
+        #: Most summands of any sum.
+        self.summands = 0
+
+    def add(self, values: Any) -> None:
+        """Add numbers: an array of the sums' shape, or several of these, along leading axes.
+
+        Raises:
+            ArgumentTypeError: they are of another type than the sums.
+            ArgumentError: their last axes are not those of the sums, or there would be too many.
+        """
+        array = numpy.asarray(values)
+        if array.dtype != self.dtype:
+            if array.dtype.kind not in "fiub" or not numpy.can_cast(array.dtype, self.dtype):
+                raise ArgumentTypeError("values", f"are {array.dtype}, the sums {self.dtype}",
+                                        "convert them, as they are to be rounded")
+            array = array.astype(self.dtype)
+        leading = array.ndim - len(self.shape)
+        if leading < 0 or array.shape[leading:] != self.shape:
+            raise ArgumentError("values", f"have shape {array.shape}, the sums {self.shape}",
+                                "the last axes must be those of the sums, others are added up")
+        rows = math.prod(array.shape[:leading])
+        self._count(rows)
+        array = numpy.ascontiguousarray(array).view(self._part).reshape(rows, len(self.tops))
+        array = binned.wide(array)
+        self.raise_tops(numpy.maximum(self.tops, binned.tops_of(array)))
+        self.lanes += binned.lanes_of(array, self.tops)
+
+    def merge(self, other: ReproducibleSum) -> None:
+        """Add the summands of other sums.
+
+        Raises:
+            ArgumentError: they are of another shape or type, or there would be too many summands.
+        """
+        if (other.shape, other.dtype) != (self.shape, self.dtype):
+            raise ArgumentError("other", f"are sums of {other.dtype} of shape {other.shape}, these "
+                                         f"of {self.dtype} of shape {self.shape}")
+        self._count(other.summands)
+        tops = numpy.maximum(self.tops, other.tops)
+        self.raise_tops(tops)
+        self.lanes += binned.raised(other.lanes, other.tops, tops)
+
+    def raise_tops(self, tops: numpy.ndarray) -> None:
+        """Make room for summands of larger numbers, of which these are the top lanes."""
+        self.lanes, self.tops = binned.raised(self.lanes, self.tops, tops), tops
+
+    def value(self) -> Any:
+        """The sums, each rounded once: an array, or one number where the shape is ``()``."""
+        sums = binned.rounded(self.lanes, self.tops, self._part)
+        return sums.view(self.dtype).reshape(self.shape)[()]
+
+    def _count(self, more: int) -> None:
+        if self.summands + more > binned.MOST_SUMMANDS:
+            raise ArgumentError("values", f"would make more than {binned.MOST_SUMMANDS} summands")
+        self.summands += more
+
+
+def reproducible_sum(values: Any, axis: int | None = None) -> Any:
+    """Sum numbers so that the bits do not depend on their order.
+
+    The result is that of ``comm.reproducible_sum`` on any number of ranks that have these numbers
+    between them.
+
+    Args:
+        values: an array of a type of :class:`ReproducibleSum`.
+        axis: the one to sum along; all elements are added if omitted.
+
+    Returns:
+        What ``numpy.sum(values, axis)`` does: a number, or an array without that axis.
+    """
+    return gathered(values, axis).value()
+
+
+def gathered(values: Any, axis: int | None = None) -> ReproducibleSum:
+    """The sums of an array along an axis, or of all its elements; see :func:`reproducible_sum`.
+
+    Raises:
+        ArgumentError: there is no such axis.
+    """
+    array = numpy.asarray(values)
+    try:
+        array = array.reshape(-1) if axis is None else numpy.moveaxis(array, axis, 0)
+    except ValueError as error:
+        raise ArgumentError("axis", f"{axis} is none of an array of shape {array.shape}") from error
+    sums = ReproducibleSum(array.shape[1:], array.dtype)
+    sums.add(array)
+    return sums

@@ -1,0 +1,63 @@
+"""Errors of data that is not what it should be: damaged on the way, unequal, or not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hpccoll.errors import MOST_NAMED, HpccollError, NonFiniteError
+
+
+class CorruptMessage(HpccollError, RuntimeError):
+    """A message is not what its sender sent, or another one came in its place.
+
+    Attributes:
+        sender, receiver: of the message.
+        number: of the message, among those between the two with its tag, from 1.
+        round: of the collective; ``None`` where that is not known.
+    """
+
+    def __init__(self, problem: str, sender: int, receiver: int, number: int,
+                 round: int | None = None):
+        self.sender, self.receiver, self.number, self.round = sender, receiver, number, round
+        where = "" if round is None else f" in round {round}"
+        super().__init__(
+            f"message {number} from rank {sender} to rank {receiver}{where} {problem}; memory, a "
+            "network or a driver between the two is not to be trusted")
+
+
+class NonFiniteInput(NonFiniteError):
+    """Inputs of a reduction hold NaN or infinity; raised on every rank before it starts.
+
+    Attributes:
+        ranks: whose.
+        collective: the method.
+    """
+
+    def __init__(self, collective: str, site: str, told: Mapping[int, str]):
+        self.collective = collective
+        some = "; ".join(f"rank {rank}: {text}" for rank, text in list(told.items())[:MOST_NAMED])
+        more = f"; and {len(told) - MOST_NAMED} more ranks" if len(told) > MOST_NAMED else ""
+        where = f" at {site}" if site else ""
+        super().__init__(f"inputs of {collective}{where} hold NaN or infinity: {some}{more}; look "
+                         "at what these ranks computed, or unset HPCCOLL_CHECK", tuple(told))
+
+
+class UnequalError(HpccollError, ValueError):
+    """Ranks hold different data where all are to hold the same; raised on every rank.
+
+    Attributes:
+        groups: ranks that hold the same, the largest group first.
+        ranks: those that differ from the majority; none where there is no majority.
+    """
+
+    def __init__(self, what: str, groups: Sequence[tuple[tuple[int, ...], str]]):
+        groups = sorted(groups, key=lambda group: (-len(group[0]), group[0]))
+        self.groups = tuple(ranks for ranks, _ in groups)
+        clear = len(self.groups[0]) > len(self.groups[1])
+        self.ranks = tuple(sorted(rank for ranks in self.groups[1:] for rank in ranks)
+                           ) if clear else ()
+        ordered = [*groups[1:], groups[0]] if clear else groups
+        told = "; ".join(f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {text}"
+                         for ranks, text in ordered[:MOST_NAMED])
+        super().__init__(f"ranks hold different {what}: {told}; what differs was computed or "
+                         "received differently there")

@@ -1,0 +1,101 @@
+"""What the ranks hold, compared: inputs that are not finite, and data that should be the same.
+
+Each is one exchange of a few bytes a rank, bounded in time as every wait of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy
+
+from hpccoll.calls.specification import Buffer
+from hpccoll.errors.checks import NonFiniteInput, UnequalError
+from hpccoll.guard.sites import call_site
+from hpccoll.runtime.context import Context
+from hpccoll.runtime.waiting import Meeting
+
+#: Bytes of a digest, and of what is told beside it.
+DIGEST_BYTES, TOLD_BYTES = 16, 112
+
+
+def gathered(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndarray:
+    """What every rank brings, one row a rank; collective.
+
+    Raises:
+        CollectiveTimeout: some ranks did not come.
+    """
+    found = numpy.empty((context.size, *mine.shape), mine.dtype)
+    request = context.comm.Iallgather(mine, found)
+    try:
+        Meeting(context.comm, title).wait(request, *context.bounds)
+    except BaseException as error:
+        context.abandoned.append((request, mine, found))  # MPI may still write there
+        verdict = context.fail(error, title)
+        if verdict is not error:
+            raise verdict from error
+        raise
+    return found
+
+
+def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
+    """Raise, on every rank, if the input of any holds NaN or infinity; collective.
+
+    Args:
+        context: of the communicator.
+        buffer: this rank's input.
+        method: what the input is for.
+
+    Raises:
+        NonFiniteInput: names the ranks, and what each holds where.
+    """
+    mine = numpy.zeros(3, "i8")  # how many, the first of them, whether that is NaN
+    if buffer is not None:
+        array = numpy.concatenate([buffer.array[displ:displ + count]
+                                   for count, displ in zip(buffer.counts, buffer.displs)])
+        if array.dtype.kind not in "fc":  # bfloat16
+            array = array.astype("f4")
+        strange = numpy.flatnonzero(~numpy.isfinite(array))
+        if len(strange):
+            mine[:] = len(strange), strange[0], numpy.isnan(array[strange[0]])
+    found = gathered(context, mine, f"census before {method}")
+    told = {rank: f"{'NaN' if nan else 'infinity'} in element {first}"
+                  + f", the first of {count}" * (count > 1)
+            for rank, (count, first, nan) in enumerate(found.tolist()) if count}
+    if told:
+        raise NonFiniteInput(method, call_site(), told)
+
+
+def check_equal(context: Context, array: numpy.ndarray, what: str) -> None:
+    """Raise, on every rank, unless all hold the same bits, type and shape; collective.
+
+    Raises:
+        UnequalError: names the groups of ranks that hold the same.
+    """
+    text = f"{array.dtype.name} of shape {array.shape}".encode()[:TOLD_BYTES]
+    digest = hashlib.blake2b(numpy.ascontiguousarray(array).view("u1").data
+                             if array.size else b"", digest_size=DIGEST_BYTES).digest()
+    mine = numpy.frombuffer(digest + text.ljust(TOLD_BYTES, b"\0"), "u1").copy()
+    records = [bytes(row) for row in gathered(context, mine, f"comparison of {what}")]
+    if len(set(records)) == 1:
+        return
+    kinds = {record[DIGEST_BYTES:] for record in records}
+    groups: dict[bytes, list[int]] = {}
+    for rank, record in enumerate(records):
+        groups.setdefault(record if len(kinds) == 1 else record[DIGEST_BYTES:], []).append(rank)
+    raise UnequalError(
+        f"{'bits' if len(kinds) == 1 else 'types or shapes'} in {what}",
+        [(tuple(ranks), f"digest {key[:4].hex()}" if len(kinds) == 1
+          else key.rstrip(b"\0").decode(errors="replace")) for key, ranks in groups.items()])
+
+
+def result_of(call: Any) -> numpy.ndarray | None:
+    """What every rank is to have got from a call; ``None`` where each gets something else."""
+    if call is None or call.collective not in ("allreduce", "allgather", "bcast"):
+        return None
+    sink = call.sink or call.source
+    if sink is None or not isinstance(sink.array, numpy.ndarray):
+        return None
+    return numpy.concatenate([sink.array[displ:displ + count]
+                              for count, displ in zip(sink.counts, sink.displs)] or [sink.array])
