@@ -7,7 +7,7 @@ tells whether somebody has done so; ``records`` collects what all say, with boun
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy
@@ -44,7 +44,7 @@ class SharedLogs:
         alarm = self.mine.words[ALARM]
         return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
-    def ring(self, story: Mapping[str, Any]) -> None:
+    def ring(self, story: Mapping[str, Any], gone: Container[int] = ()) -> None:
         """Say what failed here, and tell the others."""
         self.mine.tell(story)
         if self.fence is not None:
@@ -73,24 +73,30 @@ class SharedLogs:
             return not self.disagree()
         return met
 
-    def records(self) -> dict[int, LogRecord]:
-        """What all ranks say, once all have told where they are, or patience is at its end."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and not all(log.words[STORY] for log in self.others):
+    def records(self, gone: Container[int] = ()) -> dict[int, LogRecord]:
+        """What all ranks say, once all have told where they are, or patience is at its end.
+
+        Nobody waits for what those will say that are ``gone``.
+        """
+        end, others = time.monotonic() + PATIENCE, [
+            log for rank, log in self.logs.items() if rank != self.rank and rank not in gone]
+        while time.monotonic() < end and not all(log.words[STORY] for log in others):
             time.sleep(PAUSE)
         return {rank: log.record() for rank, log in self.logs.items()}
 
 
 class MessagedLogs:
-    """Logs of ranks that tell each other by messages, and only what failed.
+    """Logs of ranks that do not all share memory: they tell each other what failed by messages.
 
     Args:
         comm: the private communicator.
+        logs: of the ranks that share memory with this one, if any do.
     """
 
-    def __init__(self, comm: MPI.Intracomm):
+    def __init__(self, comm: MPI.Intracomm, logs: Mapping[int, Log] | None = None):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
-        self.mine = Log(numpy.zeros(LOG_BYTES, "u1"))
+        self.logs = logs or {self.rank: Log(numpy.zeros(LOG_BYTES, "u1"))}
+        self.mine = self.logs[self.rank]
         self.sent: list[MPI.Request] = []
         self.arrived: dict[int, LogRecord] = {}
 
@@ -98,13 +104,17 @@ class MessagedLogs:
         """Tell whether a rank has given up, in whichever call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
-    def ring(self, story: Mapping[str, Any]) -> None:
-        """Say what failed here, and tell the others."""
+    def ring(self, story: Mapping[str, Any], gone: Container[int] = ()) -> None:
+        """Say what failed here, and tell the others, but for those that are gone."""
         self.mine.tell(story)
         self.mine.words[ALARM] = 1
         data = self.mine.record().packed()
-        self.sent += [self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG)
-                      for other in range(self.size) if other != self.rank]
+        for other in range(self.size):
+            if other != self.rank and other not in gone:
+                try:
+                    self.sent.append(self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG))
+                except MPI.Exception:
+                    pass  # the library knows that it is gone
 
     def disagree(self) -> bool:
         """Nothing is known of ranks that have not failed."""
@@ -117,26 +127,40 @@ class MessagedLogs:
         return lambda: (all(agree(stamp, int(other)) for other in found) if request.Test()
                         else None)
 
-    def records(self) -> dict[int, LogRecord]:
+    def records(self, gone: Container[int] = ()) -> dict[int, LogRecord]:
         """What all ranks say that have given up, waited for as above."""
-        end, status = time.monotonic() + LONGER, MPI.Status()
-        while time.monotonic() < end and len(self.arrived) < self.size - 1:
-            if not self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG, status):
-                time.sleep(PAUSE)
-                continue
-            data, source = bytearray(status.Get_count(MPI.BYTE)), status.Get_source()
-            self.comm.Recv([data, MPI.BYTE], source, ALARM_TAG)
-            self.arrived[source] = LogRecord.unpacked(bytes(data))
-        return {self.rank: self.mine.record(), **self.arrived}
+        end, others = time.monotonic() + LONGER, {
+            other for other in range(self.size) if other != self.rank and other not in gone}
+        while time.monotonic() < end and not others <= self.arrived.keys():
+            for other in others - self.arrived.keys():
+                self._receive(other)
+            time.sleep(PAUSE)
+        return {**{rank: log.record() for rank, log in self.logs.items()}, **self.arrived}
+
+    def _receive(self, other: int) -> None:
+        """Take what a rank has told, if it has.
+
+        Each is asked for by itself: where one is gone, a library may refuse to look for any.
+        """
+        status = MPI.Status()
+        try:
+            if self.comm.Iprobe(other, ALARM_TAG, status):
+                data = bytearray(status.Get_count(MPI.BYTE))
+                self.comm.Recv([data, MPI.BYTE], other, ALARM_TAG)
+                self.arrived[other] = LogRecord.unpacked(bytes(data))
+        except MPI.Exception:
+            pass  # the library knows that it is gone
 
 
 def logs_of(context: Context) -> SharedLogs | MessagedLogs:
     """The logs of a communicator; collective."""
     node = context.node
-    if node is not None and context.place.one_node and context.size > 1:
+    if node is not None and node.local:
         shared = share(node.comm, LOG_BYTES)
         if shared is not None:
             indices = {**node.local, context.rank: node.rank}
-            return SharedLogs({rank: Log(shared.parts[index]) for rank, index in indices.items()},
-                              context.rank, node.fence)
+            logs = {rank: Log(shared.parts[index]) for rank, index in indices.items()}
+            if context.place.one_node:
+                return SharedLogs(logs, context.rank, node.fence)
+            return MessagedLogs(context.comm, logs)
     return MessagedLogs(context.comm)

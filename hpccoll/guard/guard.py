@@ -3,9 +3,12 @@
     before a call    compare: at the highest level, have all ranks the same one?
     a plan is made   stamp: its messages carry it, so those of calls that disagree never pair up
     a call starts    opening: it is noted in this rank's log; refused where a rank has given up
-    a rank waits     listen: has a rank given up, or is it in another call?
+    a rank waits     listen: has a rank given up, is it in another call, or gone?
+    it waits long    tell: what the others are doing
     a call fails     fail: tell the others, collect what all know, and judge
     a later call     refuse
+
+What the MPI library runs is looked after by a thread (``natives.py``, ``watcher.py``).
 """
 
 from __future__ import annotations
@@ -18,15 +21,39 @@ from typing import NoReturn
 from mpi4py import MPI
 
 from hpccoll.config import ALWAYS, OFF
-from hpccoll.errors import MOST_NAMED, ArgumentError, BrokenCommunicatorError, ForeignMessage
+from hpccoll.errors import (
+    MOST_NAMED,
+    ArgumentError,
+    BrokenCommunicatorError,
+    ForeignMessage,
+    HpccollError,
+    PeerLost,
+)
+from hpccoll.guard.board import Board, Doing, saying
 from hpccoll.guard.exchange import MessagedLogs, logs_of
+from hpccoll.guard.flight import RECORDER
+from hpccoll.guard.losses import Losses
+from hpccoll.guard.natives import CURIOUS, GRACE, Natives
 from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import judge, met
+from hpccoll.guard.watcher import WATCHER
+from hpccoll.machine.processes import Process, this_process
 from hpccoll.runtime.binding import Action
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution, PreparedRun
-from hpccoll.runtime.log import ALARM, LAST, NUMBER, STAMPS
+from hpccoll.runtime.log import (
+    ALARM,
+    ASKED,
+    ENDS,
+    FREED,
+    LAST,
+    LEFT,
+    NUMBER,
+    SOME_TIME,
+    STAMPS,
+    STARTS,
+)
 from hpccoll.runtime.waiting import Awaited, Meeting, Watch
 from hpccoll.transport.mpi import FIRST_TAG
 from hpccoll.transport.shm.channels import CHANNELS
@@ -34,21 +61,30 @@ from hpccoll.transport.stamps import split
 
 #: Looks at which the first message of a rank that is waited for must be of another call.
 CERTAIN = 3
+#: Seconds from when a process's memory is gone until the process is.
+DYING = 0.05
 
 
-def _check_same(context: Context) -> None:
-    """Raise, on every rank, unless all compare calls in the same way.
+def _introduce(context: Context) -> list[Process]:
+    """Learn the processes of all ranks; raise, on every rank, unless all have the same settings.
+
+    These are how calls are compared, and whether messages carry checksums.
 
     Raises:
-        ArgumentError: says which ranks have which level.
+        ArgumentError: says which ranks have which setting.
     """
-    levels: dict[str, list[int]] = {}
-    for rank, level in enumerate(context.comm.allgather(context.config.contract)):
-        levels.setdefault(level, []).append(rank)
-    if len(levels) > 1:
-        told = "; ".join(f"{level!r} on rank(s) {', '.join(map(str, ranks[:MOST_NAMED]))}"
-                         f"{' ...' * (len(ranks) > MOST_NAMED)}" for level, ranks in levels.items())
-        raise ArgumentError("HPCCOLL_CONTRACT", f"is {told}", "give all ranks the same")
+    config = context.config
+    told = context.comm.allgather((config.contract, config.checksums, tuple(this_process())))
+    for place, variable in enumerate(("HPCCOLL_CONTRACT", "HPCCOLL_CHECKSUMS")):
+        levels: dict[str, list[int]] = {}
+        for rank, settings in enumerate(told):
+            levels.setdefault(settings[place], []).append(rank)
+        if len(levels) > 1:
+            text = "; ".join(
+                f"{level!r} on rank(s) {', '.join(map(str, ranks[:MOST_NAMED]))}"
+                f"{' ...' * (len(ranks) > MOST_NAMED)}" for level, ranks in levels.items())
+            raise ArgumentError(variable, f"is {text}", "give all ranks the same")
+    return [Process(*process) for *_, process in told]
 
 
 class Guard:
@@ -62,8 +98,9 @@ class Guard:
         self.context, self.rank = context, context.rank
         self.stamps = context.config.contract != OFF
         self.always = context.config.contract == ALWAYS
-        _check_same(context)
-        self.logs = logs_of(context)
+        processes = _introduce(context)
+        self.logs, self.losses = logs_of(context), Losses(context.comm)
+        self.board = Board(self.rank, self.logs.logs, processes)
         self.log = self.logs.mine.address if self.stamps else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
@@ -72,10 +109,21 @@ class Guard:
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all go through shared memory, where the logs do.
         self.channels = context.node.tags if context.node is not None else {}
-        context.bounds = Bounds(context.config.timeout, context.config.report, self.listen)
+        #: The wait that this rank has told of, and when it asked for the others.
+        self.said: tuple[str, int, int] = ("", 0, 0)
+        self.asked = 0.0
+        self.natives = Natives(self)
+        self.native, self.attended = self.natives.method, self.natives.attended
+        context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
+                                self.tell)
         context.remote.heard = self.heard
         if context.endpoint is not context.remote:
             context.endpoint.heard = self.heard  # type: ignore[attr-defined]
+        #: What all ranks call the communicator, and its ranks in COMM_WORLD; for flight records.
+        self.name, self.world_ranks = "", tuple(range(context.size))
+        if self.stamps and context.size > 1:
+            WATCHER.add(self.natives)
+            RECORDER.add(self)
 
     # -- before and while a call runs ---------------------------------------------------------
     def stamp(self, description: Description) -> int:
@@ -95,13 +143,27 @@ class Guard:
             return self.heard, ()
         return self._noting(stamp), ()
 
+    def closing(self, stamp: int, tag: int) -> Action | None:
+        """What is to be called when a plan has ended: that is noted, too."""
+        if not stamp or self.context.size == 1 or tag or self.always:
+            return None
+        words = self.logs.mine.words
+
+        def note() -> None:
+            words[ENDS + (words[NUMBER] & LAST)] = SOME_TIME
+        return note, ()
+
     def _noting(self, stamp: int) -> Callable[[], None]:
         """Notes a call in the log, and hears whether a rank has given up."""
         words, asks = self.logs.mine.words, isinstance(self.logs, MessagedLogs)
+        now = time.monotonic_ns
 
         def note() -> None:
             number = words[NUMBER] + 1
-            words[STAMPS + (number & LAST)] = stamp
+            place = number & LAST
+            words[STAMPS + place] = stamp
+            words[STARTS + place] = now()
+            words[ENDS + place] = 0
             words[NUMBER] = number
             if asks or words[ALARM]:
                 self.heard(True)
@@ -140,19 +202,64 @@ class Guard:
             raise self.failure or BrokenCommunicatorError("another rank has given up")
 
     def listen(self, awaited: Awaited) -> None:
-        """Raise if waiting is pointless.
+        """Raise if waiting is pointless; say for whom this rank waits.
 
         Raises:
             BrokenCommunicatorError: a rank has given up.
             ForeignMessage: a rank is in another call.
+            PeerLost: a rank is gone.
         """
+        self.losses.check(awaited.title)
         tag = split(getattr(awaited, "tag", FIRST_TAG))[0]
         self.heard(in_turn=tag < CHANNELS)
         if self.logs.disagree():
             raise ForeignMessage(-1, self.rank)
+        number = self.logs.mine.words[NUMBER]
+        blocks = tag < CHANNELS or isinstance(awaited, Meeting)
+        lost = self.board.lost(number if blocks else 0, GRACE)
+        if lost:
+            raise self.loss(lost, awaited.title)
+        self._say(awaited, number)
         if isinstance(awaited, (Execution, PreparedRun)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)
+
+    def _say(self, awaited: Awaited, number: int) -> None:
+        """Say what this rank waits for; ask, now and then, what the others are doing."""
+        round, peers = awaited.pending()
+        now, mine = time.monotonic(), self.logs.mine
+        if self.said != (awaited.title, number, round):
+            self.said = awaited.title, number, round
+            mine.say(saying(awaited.title, number, round, peers, call_site()))
+            self.asked = now
+        mine.look()
+        if now - self.asked > CURIOUS:
+            self.asked = now
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask the others what they are doing."""
+        for rank, log in self.logs.logs.items():
+            if rank != self.rank:
+                log.words[ASKED] = 1
+
+    def doing(self) -> list[Doing]:
+        """What each rank is doing, as far as this one can see without asking.
+
+        Never communicates; any thread may ask.
+        """
+        return self.board.all()
+
+    def tell(self) -> str:
+        """What the others are doing, in words; those first that are not where this rank is."""
+        RECORDER.noticed("a long wait")
+        return self.board.tell(self.logs.mine.words[NUMBER])
+
+    def loss(self, lost: tuple[int, ...], title: str) -> PeerLost:
+        """The error of a call for which ranks are lost."""
+        number = self.logs.mine.words[NUMBER]
+        return PeerLost(lost, "; ".join(str(self.board.doing(rank)) for rank in lost),
+                        f"call {number}, {title}," if number else title)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun) -> None:
         """Look whether a rank that is waited for has sent a message of another call instead.
@@ -172,8 +279,8 @@ class Guard:
                         raise ForeignMessage(peer, self.rank)
 
     # -- when a call has failed ---------------------------------------------------------------
-    def fail(self, error: BaseException, title: str, description: Description | None, tag: int
-             ) -> BaseException:
+    def fail(self, error: BaseException, title: str, description: Description | None, tag: int,
+             site: str = "") -> BaseException:
         """Take note that a call failed here; return what the caller is to get.
 
         Args:
@@ -181,43 +288,94 @@ class Guard:
             title: what it was.
             description: of the call, where there is one.
             tag: of its messages; 0 for blocking calls.
+            site: where in the program; where the caller's is, if omitted.
         """
         with self.lock:
             if self.failure is not None:
                 return error if self.failure is error else self._again()
+            error = self.losses.explain(error, title)
             interrupted = not isinstance(error, Exception)
             number = 0 if tag else self.logs.mine.words[NUMBER]
+            if isinstance(error, ProcessLookupError):
+                time.sleep(DYING)
+            lost = self.board.lost(number, 0, at_once=True)
+            if lost and not isinstance(error, PeerLost) and isinstance(
+                    error, (HpccollError, MPI.Exception, OSError)):
+                error = self.loss(lost, title)
             self.logs.ring({
-                "number": number, "tag": tag, "title": title, "site": call_site(),
+                "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": f"{type(error).__name__}: {error}",
-                "fields": description, "heard": isinstance(error, BrokenCommunicatorError)})
+                "fields": description, "lost": lost or getattr(error, "ranks", ()),
+                "heard": not isinstance(error, PeerLost)
+                and isinstance(error, BrokenCommunicatorError)}, self.board.gone)
             verdict = error
-            if not interrupted:
-                records = self.logs.records()
-                contract = judge(records, self.context.size)
-                if contract is None and isinstance(error, ForeignMessage) and error.peer >= 0 and (
-                        not tag):
-                    contract = met(records[self.rank], self.rank, error.peer, self.context.size)
-                if contract is not None:
-                    verdict = contract
-                elif isinstance(error, BrokenCommunicatorError):
-                    origins = [(rank, record.story) for rank, record in sorted(records.items())
-                               if record.story and not record.story["heard"]]
-                    if origins:
-                        rank, story = origins[0]
-                        verdict = BrokenCommunicatorError.told(
-                            f"rank {rank}", story["number"], story["title"], story["when"],
-                            story["reason"])
+            if isinstance(error, PeerLost) and self.losses.known:
+                self.context.revoke()  # whatever anybody waits in ends now
+            elif not interrupted:
+                verdict = self._judged(error, title, tag)
             self.failure = BrokenCommunicatorError.told(
                 "this rank", number, title, time.strftime("%H:%M:%S"),
                 f"{type(verdict).__name__}: {verdict}")
             if isinstance(verdict, BrokenCommunicatorError):
                 self.failure = verdict
         self.told(self.refuse)
+        RECORDER.noticed(f"{type(verdict).__name__}: {verdict}", failed=True)
         return verdict
 
+    def revoke(self) -> None:
+        """End all calls of all ranks that wait in shared memory, and refuse later ones here."""
+        with self.lock:
+            if self.failure is None:
+                when, reason = time.strftime("%H:%M:%S"), "it was revoked"
+                self.logs.ring({
+                    "number": 0, "tag": 0, "title": "revoke", "site": call_site(), "when": when,
+                    "reason": reason, "fields": None, "heard": False, "lost": ()},
+                    self.board.gone)
+                self.failure = BrokenCommunicatorError.told("this rank", 0, "revoke", when, reason)
+        self.told(self.refuse)
+
+    def _judged(self, error: BaseException, title: str, tag: int) -> BaseException:
+        """What the caller is to get, by what all ranks say."""
+        records = self.logs.records(self.board.gone)
+        contract = judge(records, self.context.size)
+        if contract is None and isinstance(error, ForeignMessage) and error.peer >= 0 and not tag:
+            contract = met(records[self.rank], self.rank, error.peer, self.context.size)
+        if contract is not None:
+            return contract
+        if isinstance(error, PeerLost) or not isinstance(error, BrokenCommunicatorError):
+            return error
+        origins = [(rank, record.story) for rank, record in sorted(records.items())
+                   if record.story and not record.story["heard"]]
+        # Who saw that a rank is gone knows more than who only waited in vain.
+        origins.sort(key=lambda origin: not origin[1]["lost"])
+        if not origins:
+            return error
+        rank, story = origins[0]
+        if story["lost"]:
+            reason = story["reason"].removeprefix(f"{PeerLost.__name__}: ").partition("; so ")[0]
+            return PeerLost(tuple(story["lost"]), f"{reason} (told by rank {rank})", title)
+        return BrokenCommunicatorError.told(f"rank {rank}", story["number"], story["title"],
+                                            story["when"], story["reason"])
+
+    @property
+    def alarmed(self) -> bool:
+        """Tell whether this rank knows, without asking, that one has given up."""
+        return bool(self.logs.mine.words[ALARM])
+
+    def refused(self) -> NoReturn:
+        """Raise what a call gets that comes after another rank has given up.
+
+        Raises:
+            BrokenCommunicatorError: says which one, when, and why.
+        """
+        raise self.fail(BrokenCommunicatorError("another rank has given up"),
+                        "a native collective", None, 0)
+
     def _again(self) -> BrokenCommunicatorError:
-        return BrokenCommunicatorError(*(self.failure.args if self.failure else ()))
+        known = self.failure or BrokenCommunicatorError()
+        again = type(known).__new__(type(known), *known.args)
+        vars(again).update(vars(known))
+        return again
 
     def refuse(self) -> NoReturn:
         """Raise what every call gets after one has failed.
@@ -227,6 +385,13 @@ class Guard:
         """
         raise self._again()
 
+    def leave(self, how: int) -> None:
+        """Tell the others that this rank has freed the communicator, or ends its program."""
+        words = self.logs.mine.words
+        words[LEFT] = words[LEFT] or how
+
     def free(self) -> None:
         """Let the context go."""
+        RECORDER.guards.discard(self)
+        self.leave(FREED)
         self.told = lambda refuse: None

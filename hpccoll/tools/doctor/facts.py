@@ -24,9 +24,11 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll import config
 from hpccoll.errors import HpccollError
+from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launched, launcher
 from hpccoll.runtime.compiled import executor
+from hpccoll.tools.doctor.leftovers import leftovers
 
 #: Variables that findings look at, beside all that begin with HPCCOLL_ or as libraries' do.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -57,6 +59,9 @@ class RankFacts:
         ptrace_scope: the kernel's setting for reading other processes; -1 where unknown.
         devices: addresses of the visible devices, the first being the one that is used.
         device_aware: whether the MPI library moves device memory; ``None`` if it was not tried.
+        left: bytes, files, and how many of these can be removed, that dead jobs have left in the
+            node's shared memory; asked of one rank of each node.
+        no_recovery: why a job cannot go on without a rank that has died; empty if it can.
     """
 
     rank: int
@@ -79,6 +84,8 @@ class RankFacts:
     shared: bool | None = None
     single_copy: bool | None = None
     device_aware: bool | None = None
+    left: tuple[int, int, int] = (0, 0, 0)
+    no_recovery: str = ""
     slurm: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -101,7 +108,8 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
          if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
         problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), _devices(),
         slurm={name: value for name, value in sorted(environ.items())
-               if name.startswith(("SLURM_", "SRUN_"))})
+               if name.startswith(("SLURM_", "SRUN_"))},
+        no_recovery=ulfm_missing(environ))
 
 
 def gather(mine: RankFacts) -> list[RankFacts] | None:
@@ -110,6 +118,10 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
     near = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
     try:
         mine = replace(mine, node=near.bcast(world.Get_rank()))
+        if near.Get_rank() == 0:
+            found = leftovers()
+            mine = replace(mine, left=(sum(each.nbytes for each in found), len(found),
+                                       sum(each.sure for each in found)))
         if mine.devices and near.Get_rank() == 0:
             from hpccoll.arrays.device import mpi_moves_device_memory
             mine = replace(mine, device_aware=mpi_moves_device_memory())

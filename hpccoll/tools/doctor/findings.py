@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hpccoll.machine.launcher import alone
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
-from hpccoll.units import count_text, ranks_text
+from hpccoll.units import count_text, ranks_text, size_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
 #: or otherwise than meant; ``note`` - good to know; ``ok``.
@@ -64,7 +64,9 @@ def world(facts: Sequence[RankFacts], expected: int) -> Iterator[Finding]:
         yield Finding(ERROR, "world", f"MPI.COMM_WORLD has {size} ranks, {expected} were expected",
                       alone(expected, first.launcher, first.mpi)[1] if size == 1 else
                       "start as many ranks as --ranks says: srun --ntasks, mpiexec -n")
-    elif first.slurm.get("SLURM_NTASKS", str(size)) != str(size):
+    elif (first.slurm.get("SLURM_NTASKS", str(size)) != str(size)
+          # An mpiexec starts helpers by srun, and what it sets is of their job step.
+          and not first.launcher.startswith("mpiexec")):
         yield Finding(WARNING, "world", f"MPI.COMM_WORLD has {size} ranks, the Slurm job "
                       f"{first.slurm['SLURM_NTASKS']} tasks",
                       "give the launcher no number of its own, or mean it")
@@ -219,6 +221,26 @@ def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         yield Finding(OK, "memory", "ranks of a node share memory and read each other's")
 
 
+def leftover(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Does memory of dead jobs lie about?"""
+    with_some = tuple(each.rank for each in facts if each.left[1])
+    nbytes, files, sure = (sum(each.left[part] for each in facts) for part in range(3))
+    if files:
+        remedy = "remove them where all processes of the node can be seen, outside of containers"
+        if sure:
+            remedy = f"hpccoll doctor --clean removes {'them' if sure == files else sure}"
+        yield Finding(
+            WARNING if nbytes >= LITTLE_SHARED else NOTE, "leftovers",
+            f"dead jobs of yours have left {count_text(files, 'file')} of {size_text(nbytes)} in "
+            "/dev/shm", remedy, with_some)
+
+
+def recovery(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Can a job go on without a rank?"""
+    if not facts[0].no_recovery:
+        yield Finding(OK, "recovery", "a job can go on without ranks that die: comm.shrink()")
+
+
 def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Does every rank have a device, and a device of its own?"""
     hidden = tuple(each.rank for each in facts
@@ -263,7 +285,7 @@ def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
-    library, versions, settings, layout, binding, memory, devices, result)
+    library, versions, settings, layout, binding, memory, leftover, recovery, devices, result)
 
 
 def _entry(field: str, name: str, missing: str) -> Callable[[RankFacts], str]:

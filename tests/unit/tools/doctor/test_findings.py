@@ -195,3 +195,24 @@ def test_a_wrong_result_is_an_error():
 def test_a_large_job_is_quick_and_named_in_few_words():
     facts = job(5000, shared={4999: False}, single_copy=False)
     assert any(each.ranks == (4999,) for each in examine(facts))
+
+
+@pytest.mark.parametrize("left, level, remedy", [
+    ((1 << 30, 2, 2), WARNING, "--clean removes them"), ((4096, 3, 1), NOTE, "--clean removes 1"),
+    ((4096, 1, 0), NOTE, "outside of containers")])
+def test_memory_of_dead_jobs(left, level, remedy):
+    found = one(job(left={2: left}))
+    assert (found.level, found.topic, found.ranks) == (level, "leftovers", (2,))
+    assert remedy in found.remedy and f"{left[1]} file" in found.what
+
+
+def test_whether_a_job_can_go_on_without_a_rank():
+    assert "recovery" in {each.topic for each in examine(job())}
+    assert "recovery" not in {each.topic for each in examine(job(no_recovery="no ULFM"))}
+
+
+def test_helpers_that_mpiexec_starts_by_srun_are_no_ranks():
+    facts = job(launcher="mpiexec (MPICH's Hydra)",
+                slurm={"SLURM_NTASKS": "1", "SLURMD_NODENAME": "n0"}, node=0, layout="4",
+                host="n0", processors={0: (0,), 1: (1,), 2: (2,), 3: (3,)})
+    assert not [each for each in bad(facts) if each.topic == "world"]

@@ -1,0 +1,88 @@
+"""Going on without ranks that have died, where the MPI library has ULFM.
+
+    comm.revoke()    ends what any rank waits for on the communicator; every later call is refused
+    comm.shrink()    the same, and then a communicator of the ranks that live
+    comm.agree(ok)   have all ranks come to the same good end? Works on revoked communicators too
+
+``Revoke``, ``Shrink``, ``Agree``, ``Get_failed`` and their kin are mpi4py's, with its meaning. What
+a dead rank shared memory in is not used again: a new communicator gets memory of its own, and the
+old one's goes with the last array in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.comm.base import Base
+from hpccoll.errors import UnavailableError
+from hpccoll.machine.failures import failed_ranks, ulfm_missing
+from hpccoll.runtime.context import existing
+from hpccoll.runtime.progress import PROGRESS
+
+
+class Recovery(Base):
+    """Communicators that outlive their ranks."""
+
+    def Revoke(self) -> None:
+        """End all communication on this communicator, of all ranks; any rank may ask alone."""
+        self._check_alive()
+        super().Revoke()
+        context = existing(self)
+        if context is not None and not context.freed:
+            if context.guard is not None:
+                context.guard.revoke()
+            context.revoke()
+
+    def revoke(self) -> None:
+        """The same as ``Revoke``, where it has an effect on ranks that have not died.
+
+        Raises:
+            UnavailableError: this MPI library, or its launcher, does not go on without a rank.
+        """
+        self._check_recovery("revoke")
+        self.Revoke()
+
+    def shrink(self) -> Any:
+        """A communicator of the ranks that live; collective over them, and revokes this one.
+
+        The new ranks are in the order of the old ones. Choices (``using``, determinism and so on)
+        are not inherited. This communicator is of no more use but to be freed.
+
+        Raises:
+            UnavailableError: this MPI library, or its launcher, does not go on without a rank.
+        """
+        self._check_recovery("shrink")
+        self.Revoke()
+        return self.Shrink()
+
+    def agree(self, good: bool) -> bool:
+        """Tell whether all ranks say so and none has died; collective over those that live.
+
+        Every rank gets the same answer, on a revoked communicator too. Without ULFM no rank dies
+        alone, and the answer is what all say.
+        """
+        self._check_alive()
+        try:
+            return bool(self.Agree(int(bool(good) and not failed_ranks(self))))
+        except MPI.Exception as error:
+            if error.Get_error_class() == MPI.ERR_PROC_FAILED:
+                return False
+            raise
+
+    def _check_recovery(self, method: str) -> None:
+        missing = ulfm_missing()
+        if missing:
+            raise UnavailableError(f"comm.{method}() is not available, because {missing}")
+
+    def _let_go(self) -> None:
+        """Give up what was made for this communicator, if a rank of it has died or revoked it.
+
+        Collectives under way have ended before, with the errors that their requests raise.
+        """
+        context = existing(self)
+        if context is not None and not context.freed and (
+                context.comm.Is_revoked() or failed_ranks(self)):
+            PROGRESS.finish(context)
+            context.free()

@@ -1,0 +1,118 @@
+"""Threads: each on a communicator of its own; a second one on the same communicator is refused.
+
+To see them fail: without the entrance two threads on one communicator take each other's messages.
+"""
+
+import sys
+import threading
+import time
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.errors import ConcurrentCallError
+from hpccoll.runtime.compiled import BUILT
+
+pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.skipif(
+    MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="this MPI has no MPI.THREAD_MULTIPLE")]
+RAW = MPI.COMM_WORLD
+RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
+EXECUTORS = ["compiled", "python"] if BUILT else ["python"]
+OURS = {"allreduce": "recursive_doubling", "iallreduce": "recursive_doubling",
+        "bcast": "binomial", "barrier": "dissemination"}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("wish", ["ours", "native", "auto", "large"])
+def test_two_threads_on_two_communicators(monkeypatch, wish, executor):
+    monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
+    comms = [hpccoll.Comm(MPI.Intracomm(RAW).Dup()) for _ in range(2)]
+    for comm in comms:
+        MPI.Intracomm.allreduce(comm, 0)  # mpi4py's first one is not for threads, see sharp-bits.md
+    count = 100_000 if wish == "large" else 50
+    wishes = OURS if wish in ("ours", "large") else dict.fromkeys(OURS, wish)
+    over = []
+
+    def work(comm):
+        x, y = numpy.ones(count), numpy.zeros(count)
+        with comm.using(**wishes):
+            for turn in range(30 if wish == "large" else 150):
+                x[:] = turn
+                comm.Allreduce(x, y)
+                assert (y == turn * SIZE).all()
+                assert comm.allreduce(turn) == turn * SIZE
+                if turn % 10 == 0:
+                    y[:] = 0
+                    comm.Iallreduce(x, y).Wait()
+                    assert (y == turn * SIZE).all()
+                    comm.Barrier()
+        over.append(comm)
+
+    threads = [threading.Thread(target=work, args=(comm,)) for comm in comms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(over) == 2
+    for comm in comms:
+        comm.Free()
+
+
+@pytest.mark.parametrize("count", [50, 300_000])
+@pytest.mark.parametrize("executor, wish", [(executor, "ours") for executor in EXECUTORS]
+                         + [("compiled", "native")] * BUILT)
+def test_two_threads_on_one_communicator(monkeypatch, executor, wish, count):
+    """Rank 0 is refused whatever it calls; the call under way is not disturbed."""
+    monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
+    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
+    with comm.using(**(OURS if wish == "ours" else dict.fromkeys(OURS, "native"))):
+        x, y, other = numpy.ones(count), numpy.zeros(count), numpy.zeros(count)
+        for _ in range(4):
+            comm.Allreduce(x, y)
+            comm.allreduce(1)
+        calls = [lambda: comm.Allreduce(x, other), comm.Barrier, lambda: comm.allreduce(1),
+                 lambda: comm.Iallreduce(x, other), lambda: comm.bcast(1),
+                 lambda: comm.Allreduce_init(x, other), lambda: comm.empty(3),
+                 lambda: hpccoll.Comm(comm).Bcast(other, 0)]
+        y[:] = 0
+        if RANK == 0:
+            line = sys._getframe().f_lineno + 1
+            first = threading.Thread(target=lambda: comm.Allreduce(x, y), name="the first")
+            first.start()
+            time.sleep(0.2)
+            for call in calls:
+                with pytest.raises(ConcurrentCallError, match="'the first'") as caught:
+                    call()
+                assert caught.value.other.endswith(f"{__file__}:{line}")
+                assert __file__ in caught.value.site != caught.value.other
+            RAW.Barrier()
+            first.join()
+        else:
+            RAW.Barrier()
+            comm.Allreduce(x, y)
+        assert (y == SIZE).all() and not other.any()
+        for _ in range(3):
+            comm.Allreduce(x, other)  # nothing is broken
+            assert (other == SIZE).all() and comm.allreduce(1) == SIZE
+    comm.Free()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_call_inside_a_call(monkeypatch, executor):
+    """An operator that makes a collective on the communicator that calls it."""
+    monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
+    comm, own = (hpccoll.Comm(MPI.Intracomm(RAW).Dup()) for _ in range(2))
+    with pytest.raises(hpccoll.HpccollError, match="inside another one.*operators"):
+        comm.allreduce(1, lambda a, b: comm.allreduce(a))
+    assert comm.allreduce(1) == SIZE
+    assert comm.allreduce(1, lambda a, b: MPI.COMM_SELF.allreduce(a + b)) == SIZE
+    comm.Free()
+    own.Free()
+
+
+def test_wrappers_of_one_communicator_share_the_entrance(world):
+    other = hpccoll.Comm(MPI.Intracomm(world))
+    assert other._check_alive().entrance is world._check_alive().entrance
+    assert world.Dup()._check_alive().entrance is not other._check_alive().entrance
