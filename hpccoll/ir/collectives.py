@@ -151,3 +151,9 @@ def slot_keys(collective: Collective, rank: int, size: int, root: int = 0,
         # Rank 0 has a result buffer too; it is left alone.
         keys[OUT] = range(nblocks)
     return keys
+
+#: Method name in lower case -> what its algorithms are registered under.
+METHODS = {
+    **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
+    "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
+    "alltoallv": "alltoall", "alltoallw": "alltoall"}

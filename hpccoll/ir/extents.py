@@ -92,12 +92,18 @@ class Lowered(NamedTuple):
     Scratch from ``landing`` on is space where messages land or are packed: what is there is
     used in the same phase and never again. ``single_block`` has the numbers of the phases whose
     steps reduce one block each: there the local steps are the same for every layout of the blocks.
+    ``rounds`` has the number of the program's round that each phase was made of.
     """
 
     phases: tuple[Phase, ...]
     scratch: int
     landing: int
     single_block: frozenset[int] = frozenset()
+    rounds: tuple[int, ...] = ()
+
+    def round_of(self, phase: int) -> int:
+        """The number of the program's round that a phase was made of."""
+        return self.rounds[phase] if phase < len(self.rounds) else phase
 
 
 class Segment(NamedTuple):

@@ -45,17 +45,21 @@ def lower(program: Program, layout: SlotLayout) -> Lowered:
     lowering = _Lowering(program, layout)
     phases: list[Phase] = []
     single_block: list[int] = []
-    for steps in program.rounds:
+    rounds: list[int] = []
+    for number, steps in enumerate(program.rounds):
         phase = lowering.phase(steps)
         if any(phase):
             if all(span.stop - span.start == 1 for step in steps if step.side
                    for span in step.spans):
                 single_block.append(len(phases))
             phases.append(phase)
+            rounds.append(number)
     leftover = lowering.settle()
     if leftover:
         phases.append(Phase((), (), tuple(leftover)))
-    return Lowered(tuple(phases), lowering.scratch, lowering.base, frozenset(single_block))
+        rounds.append(max(len(program.rounds) - 1, 0))
+    return Lowered(tuple(phases), lowering.scratch, lowering.base, frozenset(single_block),
+                   tuple(rounds))
 
 
 class _Lowering:
@@ -85,13 +89,15 @@ class _Lowering:
 
     def writable(self, spans: Sequence[Span]) -> list[Extent]:
         """Extents to write; whatever was remembered for these slots is out of date."""
+        extents: list[Extent] = []
         for span in spans:
             if span.buffer == IN:
                 raise ScheduleError(f"{span} is written, but the input is read-only")
+            extents += self.place(span)  # raises where it does not exist: slots can be walked now
             if self.remembered:
                 for slot in _slots(span):
                     self.remembered.pop(slot, None)
-        return [e for span in spans for e in self.place(span)]
+        return extents
 
     def phase(self, steps: Sequence[Step]) -> Phase:
         before: list[Local] = []
@@ -100,7 +106,7 @@ class _Lowering:
         self.landing = self.base
         local = [s for s in steps if s.kind not in (SEND, RECV)]
         self.arriving = {slot for step in steps if step.kind == RECV
-                         for span in step.spans for slot in _slots(span)
+                         for span in step.spans if self.place(span) for slot in _slots(span)
                          } if self.remembered else set()
         # Sends read before receives overwrite what is remembered: they are posted together.
         sends = [self.send(s, before) if s.kind == SEND else None for s in steps]

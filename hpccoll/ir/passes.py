@@ -90,8 +90,11 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
             yield step._replace(peer=ranks[step.peer])
         else:
             messages: dict[int, list[Span]] = {}
+            before: Sequence[int] = ()
             for players, spans in pieces(step.spans):
-                messages.setdefault(players[step.peer], []).extend(spans)
+                if players is not before:  # neighbours are mostly played by the same ranks
+                    before, mine = players, messages.setdefault(players[step.peer], [])
+                mine.extend(spans)
             for peer, spans in messages.items():
                 if spans:
                     yield step._replace(peer=peer, spans=tuple(joined(spans)))

@@ -2,12 +2,31 @@
 
 A :class:`Schedule` knows the collective, the number of ranks and a builder; it makes one
 rank's :class:`Program` on demand, at the cost of that rank's own steps. A program is a
-tuple of rounds. The sends and receives of a round are posted together and complete
-together; then its local steps (copy, reduce) run in the order written.
+tuple of rounds, a round a tuple of steps.
 
 Steps name memory as spans of slots in three buffers: ``in`` (the caller's input, never
 written), ``out`` (the result) and ``tmp`` (scratch, whose slots are sized like the blocks
 in :attr:`Program.scratch`). How many elements a slot has is decided later, by lowering.
+
+What a round means:
+
+1. Its sends and receives are posted together, wherever they stand in it. A send carries what its
+   slots held when the round began.
+2. It goes on when all of them are complete. A send may wait for its receive. Messages between two
+   ranks are received in the order in which they were sent.
+3. Then the receives that reduce are carried out, in the order written, and after them the local
+   steps, in the order written, each on all its slots at once.
+
+A message is the row of its slots, and is received into slots of the same sizes: of the same blocks,
+unless the schedule is for blocks of one size. Both sides of a local step are slots of the same
+blocks, one by one.
+
+A slot may stand twice in a message that is sent, and in many messages of a round that send it or
+reduce into it. What a plain receive writes belongs to it until the round is over: no other message
+of the round may name these slots, but a receive-and-reduce that is written after it, which adds to
+what has arrived. A receive names each slot once. In place, slots of ``in`` and ``out`` are the same
+memory, and all this holds for them as for one. Proofs check it by slot
+(:func:`hpccoll.proof.memory_rules.check_slots`), so that it holds whatever lies side by side.
 """
 
 from __future__ import annotations
@@ -15,6 +34,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
@@ -24,6 +44,8 @@ from hpccoll.ir.topology import Topology
 SEND, RECV, COPY, REDUCE = "send", "recv", "copy", "reduce"
 #: Side of the arriving operand in a reduction: LEFT is ``arriving op mine``.
 LEFT, RIGHT = "left", "right"
+#: Lines of a schedule that ``str`` shows whole, and the first ones of a longer one.
+SHOWN, FIRST = 40, 8
 
 
 class Span(NamedTuple):
@@ -68,7 +90,8 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         here = " ".join(map(str, self.spans))
-        verb = {"": "", LEFT: " (arriving op mine)", RIGHT: " (mine op arriving)"}[self.side]
+        verb = {"": "", LEFT: " (arriving op mine)", RIGHT: " (mine op arriving)"}.get(
+            self.side, f" (side {self.side!r})")
         if self.kind == SEND:
             return f"send {self.peer} {here}".rstrip()
         if self.kind == RECV:
@@ -98,7 +121,12 @@ def send(to: int, *spans: Span) -> Step:
 
 
 def recv(frm: int, *spans: Span, reduce: str = "") -> Step:
-    """Receive one message into the spans, or reduce it into them (``LEFT`` or ``RIGHT``)."""
+    """Receive one message into the spans, or reduce it into them.
+
+    Args:
+        reduce: ``LEFT`` sets each slot to ``arriving op mine``, ``RIGHT`` to ``mine op arriving``;
+            after all messages of the round, in the order of its steps.
+    """
     return Step(RECV, frm, spans, (), reduce)
 
 
@@ -112,7 +140,7 @@ def reduce(into: Span, source: Span, side: str = LEFT) -> Step:
     return Step(REDUCE, -1, (into,), (source,), side)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schedule:
     """All ranks' programs for one collective, generated rank by rank.
 
@@ -144,8 +172,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.collective not in COLLECTIVES.values():
-            raise ArgumentError("collective", f"{self.collective!r} is unknown",
-                                f"choose from {', '.join(COLLECTIVES)}")
+            raise ArgumentError.unknown("collective", self.collective, COLLECTIVES)
         if self.size < 1:
             raise ArgumentError("size", f"a schedule needs at least one rank, got {self.size}")
         if not 0 <= self.root < self.size:
@@ -174,7 +201,17 @@ class Schedule:
         return " ".join(words)
 
     def __str__(self) -> str:
-        return "\n".join(self.lines()) + "\n"
+        """The text form of a small schedule; of a larger one, how it begins."""
+        shown = list(islice(self.lines(), SHOWN + 1))
+        if len(shown) > SHOWN:
+            shown[FIRST:] = [f"... {self.size} ranks in all; .lines() goes on, hpccoll explain "
+                             "shows it in words and pictures"]
+        return "\n".join(shown) + "\n"
+
+    def __repr__(self) -> str:
+        costs = [f"{self.rounds} rounds"] * (self.rounds is not None)
+        costs += [f"{self.sent} blocks sent at most"] * (self.sent is not None)
+        return f"<Schedule {self.title}" + (f": {', '.join(costs)}>" if costs else ">")
 
     def lines(self) -> Iterator[str]:
         """The text form: title, then each rank's rounds, one round a line."""

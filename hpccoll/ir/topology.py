@@ -12,10 +12,12 @@ in such a list is short for ``3,4,5,6``, and ``0-4/2`` for ``0,2,4``.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
 
@@ -24,6 +26,34 @@ Group: TypeAlias = "int | tuple[Group, ...]"
 
 _TOKEN = re.compile(r"\s*(\d+|[x,()])")
 _RUN = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*(?:/\s*(\d+)\s*)?)?")
+
+
+class GroupBounds(NamedTuple):
+    """Where the smaller groups of a group start.
+
+    Attributes:
+        number: how many they are.
+        starts: the first position of each, and the end; ``None`` where all have one size.
+        least: ranks of the smallest.
+        shapes: those that differ, in the order in which they come.
+    """
+
+    number: int
+    starts: tuple[int, ...] | None
+    least: int
+    shapes: tuple[Group, ...]
+
+    def group(self, index: int) -> range:
+        """The positions of one of them."""
+        if self.starts is None:
+            return range(index * self.least, (index + 1) * self.least)
+        return range(self.starts[index], self.starts[index + 1])
+
+    def holding(self, position: int) -> int:
+        """The number of the one that holds a position."""
+        if self.starts is None:
+            return position // self.least
+        return bisect_right(self.starts, position) - 1
 
 
 @dataclass(frozen=True)
@@ -87,10 +117,42 @@ class Topology:
                                 "give one that sums to the communicator's size")
         return topology
 
-    @property
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Caches are asked once a program, and there may be many groups.
+        return hash((self.tree, self.order))
+
+    @cached_property
     def size(self) -> int:
         """Number of ranks."""
         return _size(self.tree)
+
+    @cached_property
+    def _bounds(self) -> dict[object, GroupBounds]:
+        return {}
+
+    def bounds(self, tree: Group) -> GroupBounds:
+        """Where the groups of a group of this topology start; found once for all equal ones.
+
+        Args:
+            tree: the group, an object of :attr:`tree` itself.
+        """
+        # A number is the same group wherever it stands; a tuple lives as long as the tree.
+        key = (tree,) if isinstance(tree, int) else id(tree)
+        found = self._bounds.get(key)
+        if found is None:
+            if isinstance(tree, int):
+                found = GroupBounds(tree, None, 1, (1,))
+            else:
+                sizes = [_size(group) for group in tree]
+                shapes = tuple(dict.fromkeys(tree))
+                starts = None if len(set(sizes)) == 1 else tuple(accumulate(sizes, initial=0))
+                found = GroupBounds(len(tree), starts, min(sizes), shapes)
+            self._bounds[key] = found
+        return found
 
     @property
     def depth(self) -> int:
@@ -102,7 +164,7 @@ class Topology:
         """Shapes of the groups one level down; empty when the topology is flat."""
         return tuple(Topology(g) for g in self.tree) if isinstance(self.tree, tuple) else ()
 
-    @property
+    @cached_property
     def plain(self) -> Topology:
         """The same groups of positions: what it would be with ranks in order."""
         return self if self.order is None else Topology(self.tree)

@@ -1,22 +1,24 @@
-"""Which block sizes a proof covers, and each rank's program lowered for them.
+"""For which block sizes lowered programs are looked at, and each rank's program lowered for them.
 
-A schedule holds for any block sizes; a proof takes samples that differ in kind: one element a
-block, none, fewer elements than blocks, uneven ones, in place and not, cut into segments and not.
+All sizes are proved by :mod:`hpccoll.proof.slots`. What lowering does is shown on samples that
+differ in kind: one element a block, all different, some empty, in place and not, cut into segments
+and not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hpccoll.errors import ProofError, ScheduleError
 from hpccoll.ir.collectives import Collective, block_counts, slot_keys
 from hpccoll.ir.extents import Segment, SlotLayout, alias, packed
 from hpccoll.ir.lowering import segments
-from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.schedule import Program, Schedule
 
-#: From this many ranks on, one sample of block sizes is proved instead of a dozen.
+#: From this many ranks on, lowering is shown on one sample of block sizes instead of six.
 LARGE = 128
+#: Up to this many blocks there is a sample in which no two have the same size.
+FEW = 8
 
 
 class BlockSizes(NamedTuple):
@@ -36,34 +38,51 @@ class BlockSizes(NamedTuple):
 
 
 def cases(schedule: Schedule, collective: Collective) -> list[BlockSizes]:
-    """Sample block sizes: one element each first, then none, fewer than blocks, uneven."""
+    """Sample block sizes: one element each first, then all different, some empty, in segments."""
     n = schedule.nblocks if collective.payload == "vector" else schedule.size
     keys = n * n if collective.payload == "pairs" else n
     one = BlockSizes(lambda key: 1, keys)
     if collective.payload == "none" or schedule.size >= LARGE:
         return [one]
     sizes: list[Callable[[int], int]]
-    if collective.payload == "vector":
-        sizes = [_cut(count, n) for count in {0, 1, n - 1, n + 1, 2 * n + 1} - {n}]
-    elif schedule.uniform:
+    if schedule.uniform:
         sizes = [lambda key: 0, lambda key: 3]
     else:
-        sizes = [lambda key: (5 * key + 3) % 4, lambda key: 2 * (key == keys - 1)]
+        sizes = [lambda key: key + 1] if keys <= FEW else []
+        sizes += [_cut(2 * n + 1, n)] if collective.payload == "vector" else []
+        sizes.append(mixed)
     segmented = BlockSizes(lambda key: 3, keys, segment=2)
     samples = [one, *(BlockSizes(size_of, keys) for size_of in sizes), segmented]
     if collective.in_place:
-        samples += [one._replace(in_place=True), segmented._replace(in_place=True),
-                    BlockSizes(sizes[0], keys, in_place=True)]
+        samples += [BlockSizes(sizes[-1], keys, in_place=True), segmented._replace(in_place=True)]
     return samples
 
 
 def _cut(count: int, nblocks: int) -> Callable[[int], int]:
-    counts = block_counts(count, nblocks)
-    return lambda key: counts[key]
+    return block_counts(count, nblocks).__getitem__
 
 
-def lower_all(schedule: Schedule, collective: Collective, rank: int,
-              case: BlockSizes) -> list[Segment]:
+def mixed(key: int) -> int:
+    """Sizes of 0 to 3 elements without a pattern; the first blocks have 3, 0, 2 and 1."""
+    return (3, 0, 2, 1)[key] if key < 4 else (key * 2654435761 >> 9) % 4
+
+
+def similar(sizes: Sequence[int], in_place: bool = False, segmented: bool = False) -> BlockSizes:
+    """Small sizes like these: the same blocks are empty, and unequal ones stay unequal.
+
+    Lowering packs where empty or distant blocks make it, and looks at no size otherwise, so a
+    proof for these is one for the given ones.
+
+    >>> list(map(similar([700, 0, 699, 700]).size_of, range(4)))
+    [2, 0, 1, 2]
+    """
+    ranks = {size: 1 + number % FEW for number, size in enumerate(sorted(set(sizes) - {0}))}
+    small = [ranks.get(size, 0) for size in sizes]
+    return BlockSizes(small.__getitem__, len(sizes), in_place, int(segmented))
+
+
+def lower_all(schedule: Schedule, collective: Collective, rank: int, case: BlockSizes,
+              program: Program | None = None) -> list[Segment]:
     """Lower one rank's program for every segment of a case, as a plan would."""
     keys = slot_keys(collective, rank, schedule.size, schedule.root, schedule.nblocks)
     places = {buffer: packed(buffer, [case.size_of(key) for key in held])
@@ -71,8 +90,5 @@ def lower_all(schedule: Schedule, collective: Collective, rank: int,
     if case.in_place:
         alias(collective.in_place, places, rank, schedule.root)
     longest = max(map(case.size_of, range(case.keys)), default=0)
-    try:
-        return segments(schedule.program(rank), SlotLayout(places, case.size_of), longest,
-                        case.segment)
-    except ScheduleError as error:
-        raise ProofError(str(error), schedule=schedule.title, rank=rank) from error
+    return segments(schedule.program(rank) if program is None else program,
+                    SlotLayout(places, case.size_of), longest, case.segment)

@@ -3,17 +3,20 @@
 Transports move the messages of a round, and of several segments, in any order and at any time.
 So no two of them may meet in memory unless both only read it, and a local step must not overwrite
 a part of what it still reads.
+
+:func:`check_slots` says so of programs as they are written, by slot, which holds for all block
+sizes. :func:`check_memory` says the same of lowered ones, by element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from hpccoll.errors import ProofError
-from hpccoll.ir.collectives import TMP
+from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
-from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.ir.schedule import RECV, SEND, Span, Step
 
 #: An element of the input or the output: the buffer and the place in it.
 Cell = tuple[str, int]
@@ -24,6 +27,91 @@ class Fault(Protocol):
 
     def __call__(self, problem: str, rank: int | None = None, round: int | None = None,
                  step: object = None) -> ProofError: ...
+
+
+class SlotMap(NamedTuple):
+    """Which slots of a rank are the same memory.
+
+    Attributes:
+        where: by buffer, the buffer whose memory it shares, and from which slot on.
+        spoiled: slots of ``in`` that lie where ``out`` does, for some block sizes.
+    """
+
+    where: Mapping[str, tuple[str, int]]
+    spoiled: range = range(0)
+
+    def areas(self, span: Span) -> list[tuple[str, int, int]]:
+        """The memory of a span: buffer, first slot, and the slot after the last."""
+        buffer, first = self.where[span.buffer]
+        areas = [(buffer, first + span.start, first + span.stop)]
+        if self.spoiled and span.buffer == OUT:
+            areas.append((IN, self.spoiled.start, self.spoiled.stop))
+        return [area for area in areas if area[1] < area[2] and not span.empty]
+
+
+def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, fault: Fault
+                ) -> None:
+    """Check the steps of one round, as they are written.
+
+    The slots that a receive writes belong to it until the round is over: no other message may name
+    them, but a receive-and-reduce that is written after it, and it names each once. The two sides
+    of a local step are the same slots, or none in common.
+
+    Raises:
+        ProofError: two messages, or two sides of a step, meet in memory that one writes.
+    """
+    used: list[tuple[str, int, int, str, Step]] = []
+    plain: list[tuple[Step, list[tuple[str, int, int]]]] = []
+    reducing: list[tuple[Step, list[tuple[str, int, int]]]] = []
+    for step in steps:
+        if step.kind == SEND:
+            used += [(*area, SEND, step) for span in step.spans for area in slots.areas(span)]
+        elif step.kind != RECV:
+            _check_sides(rank, number, step, slots, fault)
+        elif step.side:
+            areas = [area for span in step.spans for area in slots.areas(span)]
+            if len(step.spans) > 1:
+                _check_apart(rank, number, [(*area, RECV, step) for area in areas], fault)
+            reducing.append((step, areas))
+        else:
+            areas = [area for span in step.spans for area in slots.areas(span)]
+            for earlier, others in reducing:
+                if any(_meet(one, other) for one in areas for other in others):
+                    raise fault(_USED.format(earlier), rank, number, step)
+            plain.append((step, areas))
+    used += [(*area, RECV, step) for step, areas in plain for area in areas]
+    if plain and len(used) > 1:
+        _check_apart(rank, number, used, fault)
+
+
+#: What is wrong with a message that meets another one.
+_USED = "uses memory that '{}' of the same round is using"
+
+
+def _meet(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def _check_sides(rank: int, number: int, step: Step, slots: SlotMap, fault: Fault) -> None:
+    """The sides of a local step are one memory, or have nothing in common."""
+    for here, there in zip(step.spans, step.source):
+        for i, one in enumerate(slots.areas(here)):
+            for other in slots.areas(there):
+                if (one != other or i) and _meet(one, other):
+                    raise fault("overwrites a part of what it reads", rank, number, step)
+
+
+def _check_apart(rank: int, number: int, used: Sequence[tuple[str, int, int, str, object]],
+                 fault: Fault) -> None:
+    """No receive meets another message in memory."""
+    furthest: dict[tuple[str, str], tuple[int, object]] = {}
+    for buffer, start, stop, kind, message in sorted(used, key=lambda use: use[:4]):
+        for seen in (RECV, SEND):
+            end, other = furthest.get((buffer, seen), (0, message))
+            if start < end and RECV in (kind, seen):
+                raise fault(_USED.format(other), rank, number, message)
+        furthest[buffer, kind] = max(furthest.get((buffer, kind), (0, message)), (stop, message),
+                                     key=lambda each: each[0])
 
 
 def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
@@ -48,16 +136,9 @@ def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
 
 
 def _check_messages(rank: int, number: int, messages: Sequence[Message], fault: Fault) -> None:
-    spans = sorted((e.buffer, e.offset, e.offset + e.count, message.kind, message)
-                   for message in messages for e in [message.extent] if e.count)
-    furthest: dict[tuple[str, str], tuple[int, Message]] = {}
-    for buffer, start, stop, kind, message in spans:
-        for seen in (RECV, SEND):
-            end, other = furthest.get((buffer, seen), (0, message))
-            if start < end and RECV in (kind, seen):
-                raise fault(f"uses memory that '{other}' of the same round is using",
-                            rank, number, message)
-        furthest[buffer, kind] = max(furthest.get((buffer, kind), (0, message)), (stop, message))
+    _check_apart(rank, number, [(e.buffer, e.offset, e.offset + e.count, message.kind, message)
+                                for message in messages for e in [message.extent] if e.count],
+                 fault)
 
 
 def _check_local(rank: int, number: int, step: Local, fault: Fault) -> None:

@@ -3,18 +3,59 @@
 A symbol is an integer. A negative one is a contribution: one element of one rank's block. Others
 are the combination ``left op right`` of two symbols, numbered once for each pair, so equal symbols
 have equal histories. ``GARBAGE`` is memory that was never written, and anything combined with it.
+
+Where symbols stand for whole blocks, a message may also be received into blocks of the same sizes
+in another order. What such slots hold is no block but a :class:`BlockPart` of some, whole again
+only where all parts stand side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-#: A contribution, a combination, or garbage.
-Symbol: TypeAlias = "int | None"
+#: A contribution, a combination, a part of blocks, or garbage.
+Symbol: TypeAlias = "int | BlockPart | None"
 #: The symbol of memory that was never written.
 GARBAGE = None
+
+
+class BlockPart(NamedTuple):
+    """What one of several slots holds that have received a row of blocks across their borders.
+
+    Attributes:
+        pieces: the blocks, by key and symbol, in order.
+        slots: how many slots hold them.
+        place: which of these slots this is.
+    """
+
+    pieces: tuple[tuple[int, Symbol], ...]
+    slots: int
+    place: int
+
+
+def pieces_of(keys: Sequence[int], symbols: Sequence[Symbol]) -> list[tuple[int, Symbol]]:
+    """The blocks, by key and symbol, in a row of slots: parts that stand side by side are whole."""
+    pieces: list[tuple[int, Symbol]] = []
+    at = 0
+    while at < len(symbols):
+        symbol = symbols[at]
+        if isinstance(symbol, BlockPart) and list(symbols[at:at + symbol.slots]) == [
+                symbol._replace(place=place) for place in range(symbol.slots)]:
+            pieces += symbol.pieces
+            at += symbol.slots
+        else:
+            pieces.append((keys[at], symbol))
+            at += 1
+    return pieces
+
+
+def laid(keys: Sequence[int], pieces: Sequence[tuple[int, Symbol]]) -> list[Symbol]:
+    """What slots of these keys hold after a row of blocks was put into them."""
+    if [key for key, _ in pieces] == list(keys):
+        return [symbol for _, symbol in pieces]
+    return [BlockPart(tuple(pieces), len(keys), place) for place in range(len(keys))]
 
 
 class SymbolTable:
@@ -39,7 +80,9 @@ class SymbolTable:
 
     def combine(self, left: Symbol, right: Symbol) -> Symbol:
         """``left op right``."""
-        return GARBAGE if left is GARBAGE or right is GARBAGE else self._pair(left, right)
+        if left.__class__ is int and right.__class__ is int:
+            return self._pair(left, right)
+        return GARBAGE
 
     def _pair(self, left: int, right: int) -> int:
         symbol = self.known.setdefault((left, right), len(self.operands))
@@ -62,7 +105,7 @@ class SymbolTable:
 
     def associate_alike(self, one: Symbol, other: Symbol) -> bool:
         """Tell whether two results have the same bits: the same association, however ordered."""
-        return one == other or (one is not GARBAGE and other is not GARBAGE
+        return one == other or (isinstance(one, int) and isinstance(other, int)
                                 and self.unordered(one) == self.unordered(other))
 
     def unordered(self, symbol: int) -> int:

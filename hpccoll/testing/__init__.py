@@ -2,13 +2,17 @@
 
     exact.py            inputs without rounding, and the expected results
     world.py            all ranks of a collective in one process, checked
+    explore.py          every order in which messages can arrive
+    havoc.py            messages that are damaged, lost, doubled or overtaken
     threads/            whole programs: ranks that are threads, with communicators
     loopback_direct.py  loopback whose messages are used in place
-    truth.py, mutate.py what mutants of programs really do, and whether the proof agrees
+    truth.py, mutate.py what mutants of lowered programs really do, and whether the proof agrees
+    written.py          what programs do as they are written
+    mutations/, mutate_schedules.py  mutants of whole schedules, and whether the proof agrees
     device.py           a stand-in for CuPy
 
 No tool may know how the part works that it tests. A new operator goes into ``exact.MEANING``, a
-new kind of mutant into ``mutate.py``, a new way to run a world into ``world.run``.
+new kind of mutant into ``mutate.py`` or ``mutations``, a new way to run a world into ``world.run``.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def inputs(op: str, dtype: Any, rank: int, size: int, count: int, seed: int = 0)
 def _checked(op: str, dtype: Any) -> tuple[numpy.dtype, int]:
     """The dtype, and the bits of its significand; raise unless the operator is defined on it."""
     if op not in MEANING:
-        raise ArgumentError("op", f"{op!r} is unknown", f"choose from {', '.join(MEANING)}")
+        raise ArgumentError.unknown("op", op, MEANING)
     bits = 8 if dtype == BFLOAT16 else 0
     dtype = numpy.dtype("f4" if bits else dtype)
     defined = (dtype == "c16" if op == "affine" else bool(dtype.names) if OPERATORS[op].pairs

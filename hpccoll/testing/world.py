@@ -145,7 +145,8 @@ class Seat:
                                          (gap, gap))
         if problem.collective.payload == "pairs":
             sent = problem.sizes[rank * size:(rank + 1) * size]
-            return layouts.pair_layout(sent, problem.sizes[rank::size], self.inputs, self.outputs)
+            return layouts.pair_layout(schedule, rank, sent, problem.sizes[rank::size],
+                                       self.inputs, self.outputs)
         displs = spread(problem.sizes, gap, reverse)[0] if reverse else None
         return layouts.block_layout(schedule, rank, problem.sizes, self.shared, displs,
                                     0 if reverse else gap, gap)

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hpccoll.config import RUN, check_determinism
+from hpccoll.config import ANY_P, RUN, check_determinism
+from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
 from hpccoll.testing.threads.comm import Circle, ThreadComm
 from hpccoll.testing.threads.world import ThreadRank, ThreadWorld
@@ -31,6 +32,7 @@ def run_ranks(size: int, function: Callable[[Any], T], *, layout: str | Topology
             algorithms that promise it.
 
     Raises:
+        ArgumentError: a class of determinism that threads do not keep.
         TimeoutError: a rank did not return in time; says what each one waited for.
         BaseException: the first error that left the function on any rank. The waits of the others
             have ended with :class:`Interrupted`.
@@ -40,7 +42,9 @@ def run_ranks(size: int, function: Callable[[Any], T], *, layout: str | Topology
     """
     world = ThreadWorld(size)
     circle = Circle("world", Topology.parse(layout or size, size))
-    check_determinism(determinism)
+    if check_determinism(determinism) == ANY_P:
+        raise ArgumentError("determinism", f"'{ANY_P}' is not kept by ranks that are threads",
+                            "use hpccoll.Comm, or hpccoll.reproducible_sum")
     ranks = [ThreadRank(world, number) for number in range(size)]
     results: list[Any] = [None] * size
 

@@ -29,8 +29,8 @@ TAKE = copy(at(OUT, 0), at(IN, 0))
 
 
 def test_two_receives_into_one_place():
-    error = refused("uses memory that 'recv 1 out<0[+]1>' of the same round is using", "bcast", 3,
-                    *([[recv(1, at(OUT, 0)), recv(2, at(OUT, 0))]] for _ in range(3)))
+    error = refused(r"uses memory that 'recv 1 out\[0\]' of the same round is using", "bcast", 3,
+                    [[recv(1, at(OUT, 0)), recv(2, at(OUT, 0))]], [[]], [[]])
     assert (error.rank, error.round) == (0, 0)
 
 

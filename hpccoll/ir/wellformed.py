@@ -1,0 +1,209 @@
+"""Whether a program is one: what a builder returned, looked at before anybody works with it.
+
+A builder is anybody's code and may return anything. :func:`program_of` makes one rank's program
+and either returns it, as tuples, or says what is wrong with it and where. It looks at each step
+once and at no slot, so it ends in bounded time and memory whatever it is given: programs have at
+most :data:`MOST_STEPS` rounds and steps, and memory at most :data:`MOST_SLOTS` slots a buffer.
+Only a builder that does not return cannot be helped here; proofs watch the clock.
+
+What a program does is for :mod:`hpccoll.proof` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import index
+from typing import Any, NoReturn
+
+from hpccoll.errors import HpccollError, ScheduleError
+from hpccoll.ir.collectives import COLLECTIVES, IN, TMP, Collective, slot_keys
+from hpccoll.ir.schedule import (
+    COPY,
+    LEFT,
+    RECV,
+    REDUCE,
+    RIGHT,
+    SEND,
+    Program,
+    Round,
+    Schedule,
+    Span,
+    Step,
+)
+
+#: Rounds and steps of one program, together.
+MOST_STEPS = 1 << 22
+#: Slots of one buffer, and blocks of a collective.
+MOST_SLOTS = 1 << 22
+#: The sides that a step of each kind may have.
+SIDES = {SEND: ("",), RECV: ("", LEFT, RIGHT), COPY: ("",), REDUCE: (LEFT, RIGHT)}
+
+
+def program_of(schedule: Schedule, rank: int) -> Program:
+    """Make one rank's program and check its form.
+
+    Raises:
+        ScheduleError: the builder raised (its error is the cause), or what it returned is no
+            program: names the rank, and the round and step at fault.
+    """
+    try:
+        program = schedule.program(rank)
+    except HpccollError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ScheduleError(f"the builder raised {type(error).__name__}: {error}",
+                            schedule=schedule.title, rank=rank) from error
+    return _Form(schedule, rank).checked(program)
+
+
+def keys_of(schedule: Schedule, collective: Collective | None = None) -> int:
+    """How many blocks a schedule's collective, or another one, has; their keys are 0, 1, ..."""
+    payload = (collective or schedule.collective).payload
+    if payload == "vector":
+        return schedule.nblocks
+    return {"none": 0, "pairs": schedule.size ** 2}.get(payload, schedule.size)
+
+
+@lru_cache(64)
+def _slots(collective: str, size: int, root: int, nblocks: int, at_root: bool
+           ) -> tuple[tuple[str, int], ...]:
+    """How many slots the buffers of the root, or of the other ranks, have."""
+    rank = root if at_root else (root + 1) % size
+    keys = slot_keys(COLLECTIVES[collective], rank, size, root, nblocks)
+    return tuple((buffer, len(held)) for buffer, held in keys.items())
+
+
+class _Form:
+    """What the program of one rank must look like."""
+
+    def __init__(self, schedule: Schedule, rank: int):
+        self.schedule, self.rank, self.size = schedule, rank, schedule.size
+        self.round: int | None = None
+        self.step: Any = None
+        if schedule.nblocks > MOST_SLOTS:
+            self.fault(f"has {schedule.nblocks} blocks, at most {MOST_SLOTS} are served")
+        self.held = dict(_slots(schedule.collective.name, schedule.size, schedule.root,
+                                schedule.nblocks, rank == schedule.root))
+
+    def fault(self, problem: str) -> NoReturn:
+        raise ScheduleError(problem, schedule=self.schedule.title, rank=self.rank,
+                            round=self.round, step=_text(self.step))
+
+    def checked(self, program: Any) -> Program:
+        """The same program as tuples."""
+        if not isinstance(program, Program):
+            self.fault(f"the builder returned {_kind(program)}, expected a Program")
+        self.held[TMP] = self.scratch(program.scratch)
+        rounds: list[Round] = []
+        left = MOST_STEPS
+        for steps in self.sequence(program.rounds, "rounds", MOST_STEPS):
+            self.round = len(rounds)
+            if isinstance(steps, Step):
+                self.step = steps
+                self.fault("a step stands where a round should: rounds are tuples of steps")
+            held = tuple(self.sequence(steps, "a round", left))
+            left -= 1 + len(held)
+            for self.step in held:
+                self.check(self.step)
+            self.step = None
+            rounds.append(held)
+        return Program(tuple(rounds), program.scratch)
+
+    def sequence(self, items: Any, what: str, most: int) -> Sequence[Any]:
+        if not isinstance(items, (tuple, list)):
+            self.fault(f"{what} must be a tuple, got {_kind(items)}")
+        if len(items) > most:
+            self.fault(f"has more than {MOST_STEPS} rounds and steps")
+        return items
+
+    def scratch(self, keys: Any) -> int:
+        if not isinstance(keys, (tuple, list, range)):
+            self.fault(f"scratch must be a tuple of block keys, got {_kind(keys)}")
+        if len(keys) > MOST_SLOTS:
+            self.fault(f"has {len(keys)} slots of scratch, at most {MOST_SLOTS} are served")
+        most = keys_of(self.schedule)
+        for slot, key in enumerate(keys):
+            if not _is_index(key) or not 0 <= key < most:
+                blocks = f"the blocks are 0 to {most - 1}" if most else "there are no blocks"
+                self.fault(f"tmp[{slot}] is sized like block {key!r}, but {blocks}")
+        if self.schedule.collective.payload == "pairs" and not self.schedule.uniform:
+            for slot, key in enumerate(keys):
+                if self.rank not in divmod(key, self.size):
+                    source, sink = divmod(key, self.size)
+                    self.fault(f"tmp[{slot}] is sized like the block from rank {source} to rank "
+                               f"{sink}, whose size this rank does not know")
+        return len(keys)
+
+    def check(self, step: Any) -> None:
+        if not isinstance(step, Step):
+            self.fault(f"{_kind(step)} stands where a step should")
+        kind, peer, spans, source, side = step
+        if not isinstance(kind, str) or kind not in SIDES:
+            self.fault(f"is of kind {kind!r}, expected {', '.join(SIDES)}")
+        if not isinstance(side, str) or side not in SIDES[kind]:
+            self.fault(f"has side {side!r}, expected {' or '.join(map(repr, SIDES[kind]))}")
+        slots = self.spans(spans)
+        if kind in (SEND, RECV):
+            if not _is_index(peer):
+                self.fault(f"the peer is {peer!r}, expected a rank")
+            if not 0 <= peer < self.size or peer == self.rank:
+                self.fault(f"{peer} is not another rank of 0..{self.size - 1}")
+        else:
+            if len(spans) != 1 or not isinstance(source, tuple) or len(source) != 1:
+                self.fault("must go from one span into one span")
+            given = self.spans(source)
+            if given != slots:
+                self.fault(f"works on {slots} slots from {given} slots")
+        if kind != SEND:
+            for span in spans:
+                if span.buffer == IN:
+                    self.fault(f"{span} is written, but the input is read-only")
+
+    def spans(self, spans: Any) -> int:
+        """How many slots some spans have."""
+        if not isinstance(spans, tuple):
+            self.fault(f"spans must be a tuple, got {_kind(spans)}")
+        slots = 0
+        for span in spans:
+            if not isinstance(span, Span):
+                self.fault(f"{_kind(span)} stands where a span should")
+            buffer, start, stop = span
+            if not (_is_index(start) and _is_index(stop)):
+                self.fault(f"{buffer}[{start!r}:{stop!r}]: slots are counted in integers")
+            held = self.held.get(buffer, 0) if isinstance(buffer, str) else 0
+            if not 0 <= start <= stop <= held or buffer not in self.held:
+                self.fault(f"{span} does not exist: this rank has {held} slots there")
+            slots += stop - start
+        return slots
+
+
+def _is_index(value: Any) -> bool:
+    """Tell whether a value counts: an int, or one of NumPy's."""
+    if isinstance(value, int):
+        return True
+    try:
+        index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _kind(value: Any) -> str:
+    """What a value is, for messages: short, whatever it is."""
+    name = type(value).__name__
+    article = "" if value is None else "an " if name[0] in "aeiou" else "a "
+    return "nothing" if value is None else article + name
+
+
+def _text(step: Any) -> str | None:
+    """A step as it is printed, or as it is, cut short, where it cannot be."""
+    if step is None:
+        return None
+    try:
+        text = str(step)
+    except Exception:  # whatever a builder put there: the text must not hide the fault
+        text = tuple.__repr__(step) if isinstance(step, tuple) else type(step).__name__
+    return text if len(text) < 200 else f"{text[:197]}..."
+
+

@@ -1,0 +1,168 @@
+"""The proof of lowered programs, element by element, for given block sizes.
+
+All ranks' programs are run on symbols: what lowering has made of them - ranges of elements,
+packing, landing space, segments - and nothing else. What holds for all sizes is proved by
+:mod:`hpccoll.proof.slots`; this shows that lowering does what was proved, on samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
+from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
+from hpccoll.ir.schedule import SEND, Schedule
+from hpccoll.proof.cases import BlockSizes
+from hpccoll.proof.memory_rules import check_memory
+from hpccoll.proof.rendezvous import Rendezvous
+from hpccoll.proof.symbols import GARBAGE, Symbol, SymbolTable
+from hpccoll.proof.verdict import Judge, Proof, WantedElement
+
+#: A rank's memory: ``in``, ``out``, and the scratch of each segment.
+Memory = dict[object, list[Symbol]]
+
+
+def prove_segments(schedule: Schedule, collective: Collective, case: BlockSizes,
+                   programs: list[list[Segment]]) -> Proof:
+    """Prove lowered programs, a list of segments for each rank.
+
+    Raises:
+        ProofError: names the rank, round and step at fault.
+    """
+    run = _ElementRun(schedule, collective, case, programs)
+    check_memory(programs, run.fault)
+    run.go()
+    return run.conclude()
+
+
+class _ElementRun(Rendezvous):
+    """All ranks' symbolic memories while a case is proved."""
+
+    def __init__(self, schedule: Schedule, collective: Collective, case: BlockSizes,
+                 programs: list[list[Segment]]):
+        super().__init__(schedule, {(rank, number): segment.program.phases
+                                    for rank, held in enumerate(programs)
+                                    for number, segment in enumerate(held)})
+        self.collective, self.case, self.programs = collective, case, programs
+        self.symbols = SymbolTable(self.size, case.size_of, case.keys)
+        self.memory = [self.start(rank) for rank in range(self.size)]
+
+    def number_of(self, rank: int, segment: int) -> int:
+        number = super().number_of(rank, segment)
+        return self.programs[rank][segment].program.round_of(number)
+
+    # -- memory ----------------------------------------------------------------------------
+    def start(self, rank: int) -> Memory:
+        """Memory before the call: the given contributions, garbage elsewhere."""
+        size_of, root, nblocks = self.case.size_of, self.schedule.root, self.schedule.nblocks
+        slots = slot_keys(self.collective, rank, self.size, root, nblocks)
+        memory: Memory = {buffer: [GARBAGE] * sum(map(size_of, keys))
+                          for buffer, keys in slots.items()}
+        for buffer, keys in self.collective.given(rank, self.size, root, nblocks).items():
+            memory[buffer] = [self.symbols.contribution(key, element, rank)
+                              for key in keys for element in range(size_of(key))]
+        for number, segment in enumerate(self.programs[rank]):
+            memory[TMP, number] = [GARBAGE] * segment.program.scratch
+        if self.case.in_place:
+            self.share(memory, rank)
+        return memory
+
+    def share(self, memory: Memory, rank: int) -> None:
+        """Leave the one memory that ``MPI.IN_PLACE`` leaves, under the name lowering uses."""
+        kind = self.collective.in_place
+        if kind == "root":
+            if rank == self.schedule.root:
+                del memory[OUT]
+        elif OUT in memory:
+            held = memory.pop(IN)
+            start = sum(map(self.case.size_of, range(rank))) if kind == "own" else 0
+            missing = start + len(held) - len(memory[OUT])
+            memory[OUT] += [GARBAGE] * missing
+            memory[OUT][start:start + len(held)] = held
+
+    def find(self, rank: int, segment: int, extent: Extent) -> tuple[list[Symbol], Extent]:
+        """The list an extent lies in, and the extent moved to its segment's place."""
+        extent = shifted(extent, self.programs[rank][segment].shift)
+        buffer = (TMP, segment) if extent.buffer == TMP else extent.buffer
+        memory = self.memory[rank].get(buffer)
+        if memory is None or extent.offset < 0 or extent.offset + extent.count > len(memory):
+            raise self.fault(f"{extent} is out of bounds", rank)
+        return memory, extent
+
+    def read(self, rank: int, segment: int, extent: Extent) -> list[Symbol]:
+        memory, extent = self.find(rank, segment, extent)
+        return memory[extent.offset:extent.offset + extent.count]
+
+    def write(self, rank: int, segment: int, extent: Extent, symbols: list[Symbol]) -> None:
+        memory, extent = self.find(rank, segment, extent)
+        memory[extent.offset:extent.offset + extent.count] = symbols
+
+    # -- running ---------------------------------------------------------------------------
+    def begin(self, rank: int, segment: int) -> None:
+        self.forget(rank, segment)
+        self.compute(rank, segment, self.threads[rank, segment].round.before)
+
+    def end(self, rank: int, segment: int) -> None:
+        self.compute(rank, segment, self.threads[rank, segment].round.after)
+
+    def move(self, segment: int, source: int, out: Message, sink: int, into: Message) -> None:
+        if out.extent.count != into.extent.count:
+            raise self.fault(f"meets '{out}' of rank {source}, of another size", sink,
+                             self.number_of(sink, segment), into)
+        self.write(sink, segment, into.extent, self.read(source, segment, out.extent))
+
+    def forget(self, rank: int, segment: int) -> None:
+        """Empty the landing space: a message used in place was never there."""
+        scratch = self.memory[rank][TMP, segment]
+        start = self.programs[rank][segment].program.landing
+        scratch[start:] = [GARBAGE] * (len(scratch) - start)
+
+    def compute(self, rank: int, segment: int, steps: Sequence[Local]) -> None:
+        for into, left, right in steps:
+            symbols = self.read(rank, segment, left)
+            if right is not None:
+                symbols = list(map(self.symbols.combine, symbols,
+                                   self.read(rank, segment, right)))
+            self.write(rank, segment, into, symbols)
+
+    # -- the verdict -----------------------------------------------------------------------
+    def conclude(self) -> Proof:
+        """Compare what memory holds in the end with what was wanted."""
+        verdict = Judge(self.symbols, self.fault)
+        for rank in range(self.size):
+            for cell, symbol, wanted in self.results(rank):
+                verdict.judge(rank, f"out[{cell}]", symbol, wanted)
+            self.check_untouched(rank)
+        if self.collective.payload == "none":
+            self.check_knowledge()
+        sends = [[message for segment in held for phase in segment.program.phases
+                  for message in phase.messages if message.kind == SEND]
+                 for held in self.programs]
+        return Proof(verdict.ordered, verdict.identical, self.rounds,
+                     max(sum(message.extent.count for message in mine) for mine in sends),
+                     max(map(len, sends)))
+
+    def results(self, rank: int) -> Iterator[tuple[int, Symbol, WantedElement]]:
+        """The place and symbol of every element that is wanted from a rank."""
+        wanted = self.collective.wanted(rank, self.size, self.schedule.root,
+                                        self.schedule.nblocks)
+        if not wanted:
+            return
+        cell, memory = 0, self.memory[rank].get(OUT)
+        if memory is None:  # a root that scatters in place
+            cell, memory = sum(map(self.case.size_of, range(rank))), self.memory[rank][IN]
+        for key, ranks in wanted:
+            ranks = ranks if isinstance(ranks, range) else tuple(ranks)
+            for element in range(self.case.size_of(key)):
+                yield cell, memory[cell], WantedElement(key, element, ranks)
+                cell += 1
+
+    def check_untouched(self, rank: int) -> None:
+        """Input stays as it was; an output that is not wanted is not written."""
+        memory, fresh = self.memory[rank], self.start(rank)
+        if memory.get(IN) != fresh.get(IN):
+            raise self.fault("the input was overwritten", rank)
+        wanted = self.collective.wanted(rank, self.size, self.schedule.root,
+                                        self.schedule.nblocks)
+        if not wanted and memory.get(OUT) != fresh.get(OUT):
+            raise self.fault("output was written that nobody asked for", rank)

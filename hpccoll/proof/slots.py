@@ -1,0 +1,275 @@
+"""The proof for all block sizes at once: programs run on slots, one symbol for a whole block.
+
+Nothing is lowered here, and no block has a size. What makes that enough for every size:
+
+* A message is received into blocks of the keys it was sent from, and local steps work on blocks of
+  one key. So element ``e`` of a block meets nothing but elements ``e`` of the same block, and what
+  happens to it is what happens to the block. A step of other keys is refused: there are sizes for
+  which its two sides differ.
+* Where a block is empty, both ends drop the same message. Taking a message out, both ends, leaves
+  the others in order, and nobody waits longer.
+* What lies side by side, and is therefore sent without packing, depends on which blocks are empty.
+  It makes no difference, because the memory of a receive is used by nothing else in its round: that
+  is checked by slot. See :func:`hpccoll.proof.memory_rules.check_slots`.
+* Segments of a block are blocks of other sizes, and share no element.
+
+A message may also be received into slots of the same keys in another order: the blocks then lie
+across the slots' borders (:class:`~hpccoll.proof.symbols.BlockPart`), and nobody can use one alone.
+In place, the slots of ``in`` are those of ``out`` (:class:`SlotMemory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
+from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Schedule, Span, Step
+from hpccoll.ir.wellformed import keys_of
+from hpccoll.proof.memory_rules import SlotMap, check_slots
+from hpccoll.proof.rendezvous import Rendezvous
+from hpccoll.proof.symbols import GARBAGE, BlockPart, Symbol, SymbolTable, laid, pieces_of
+from hpccoll.proof.verdict import Judge, Proof, WantedElement
+
+
+class SlotMessage(NamedTuple):
+    """One end of a message, and where in its round it is written."""
+
+    kind: str
+    peer: int
+    step: Step
+    place: int
+
+    def __str__(self) -> str:
+        return str(self.step)
+
+
+class SlotRound(NamedTuple):
+    """One round: its messages, its receives that reduce, and its local steps."""
+
+    messages: tuple[SlotMessage, ...]
+    reducing: tuple[SlotMessage, ...]
+    local: tuple[Step, ...]
+
+
+def prove_slots(schedule: Schedule, collective: Collective, programs: Sequence[Program],
+                in_place: bool = False) -> Proof:
+    """Prove the programs of all ranks for all block sizes.
+
+    Args:
+        schedule, collective: whose programs, and what they must do.
+        programs: well-formed ones, see :func:`hpccoll.ir.wellformed.program_of`.
+        in_place: with ``MPI.IN_PLACE``.
+
+    Raises:
+        ProofError: names the rank, round and step at fault.
+    """
+    run = _SlotRun(schedule, collective, programs, in_place)
+    run.go()
+    return run.conclude()
+
+
+class SlotMemory:
+    """One rank's slots: what they hold, how they are sized, and which are the same memory.
+
+    Attributes:
+        cells: by buffer, the symbols of its slots; ``in`` and ``out`` may be one list.
+        sizes: by buffer, the keys by which its slots are sized.
+        where: by buffer, which list it is in, and from which slot on.
+        spoiled: slots of ``in`` that a write to ``out`` may overwrite, for some block sizes.
+    """
+
+    def __init__(self, collective: Collective, schedule: Schedule, rank: int, program: Program,
+                 symbols: SymbolTable, in_place: bool,
+                 listed: Callable[[Sequence[int]], list[int]]):
+        size, root, nblocks = schedule.size, schedule.root, schedule.nblocks
+        keys = slot_keys(collective, rank, size, root, nblocks)
+        self.cells: dict[str, list[Symbol]] = {buffer: [GARBAGE] * len(held)
+                                               for buffer, held in keys.items()}
+        for buffer, held in collective.given(rank, size, root, nblocks).items():
+            self.cells[buffer] = [symbols.contribution(key, 0, rank) for key in held]
+        self.cells[TMP] = [GARBAGE] * len(program.scratch)
+        keys[TMP] = program.scratch
+        self.sizes: dict[str, list[int]] = {buffer: listed(held) for buffer, held in keys.items()}
+        self.where = {buffer: (buffer, 0) for buffer in keys}
+        self.spoiled = range(0)
+        self.input = None if IN not in keys else list(self.cells[IN])
+        if in_place:
+            self.share(collective.in_place, rank, root, schedule.uniform)
+
+    def share(self, kind: str, rank: int, root: int, uniform: bool) -> None:
+        """Share memory the way ``MPI.IN_PLACE`` does."""
+        if kind == "root":
+            if rank == root:
+                self.where[OUT] = IN, root
+                self.cells[OUT] = self.cells[IN]
+        elif OUT in self.cells:
+            self.input = None
+            if kind == "front" and rank and not uniform:
+                # The result lies at the start of the input. Which blocks lie there depends on
+                # their sizes: the first one at least, the rank's own at most.
+                self.spoiled = range(rank + 1)
+                return
+            held = self.cells[IN]
+            first = rank if kind == "own" else 0
+            if len(self.cells[OUT]) < len(held):
+                self.cells[OUT] = self.cells[IN]
+            else:
+                self.cells[OUT][first:first + len(held)] = held
+                self.cells[IN] = self.cells[OUT]
+            self.where[IN] = OUT, first
+
+    def read(self, spans: Sequence[Span]) -> list[Symbol]:
+        """What the slots of some spans hold, in order."""
+        symbols: list[Symbol] = []
+        for buffer, start, stop in spans:
+            _, first = self.where[buffer]
+            symbols += self.cells[buffer][first + start:first + stop]
+        return symbols
+
+    def write(self, spans: Sequence[Span], symbols: Sequence[Symbol]) -> None:
+        """Put symbols into the slots of some spans."""
+        at = 0
+        for buffer, start, stop in spans:
+            _, first = self.where[buffer]
+            count = stop - start
+            self.cells[buffer][first + start:first + stop] = symbols[at:at + count]
+            at += count
+            if self.spoiled and buffer == OUT and count:
+                for slot in self.spoiled:
+                    self.cells[IN][slot] = GARBAGE
+
+    def keys(self, spans: Sequence[Span]) -> list[int]:
+        """By which blocks the slots of some spans are sized."""
+        if len(spans) == 1:
+            (buffer, start, stop), = spans
+            return self.sizes[buffer][start:stop]
+        keys: list[int] = []
+        for buffer, start, stop in spans:
+            keys += self.sizes[buffer][start:stop]
+        return keys
+
+
+class _SlotRun(Rendezvous):
+    """All ranks' slots while they are proved."""
+
+    def __init__(self, schedule: Schedule, collective: Collective, programs: Sequence[Program],
+                 in_place: bool):
+        super().__init__(schedule, {(rank, 0): [_sorted(steps) for steps in program.rounds]
+                                    for rank, program in enumerate(programs)})
+        self.collective = collective
+        blocks = keys_of(schedule, collective)
+        self.symbols = SymbolTable(self.size, lambda key: 1, blocks)
+        known: dict[object, list[int]] = {}
+
+        def listed(keys: Sequence[int]) -> list[int]:
+            """The keys as a list; where all blocks have one size, all keys are one."""
+            name = keys if isinstance(keys, (range, tuple)) else tuple(keys)
+            if name not in known:
+                known[name] = [0] * len(keys) if schedule.uniform else list(keys)
+            return known[name]
+
+        self.memory = [SlotMemory(collective, schedule, rank, program, self.symbols, in_place,
+                                  listed) for rank, program in enumerate(programs)]
+        for rank, (program, memory) in enumerate(zip(programs, self.memory)):
+            places = SlotMap(memory.where, memory.spoiled)
+            for number, steps in enumerate(program.rounds):
+                check_slots(rank, number, steps, places, self.fault)
+        #: What arrived for receives that reduce, until the end of the round.
+        self.landed: dict[tuple[int, int], list[Symbol]] = {}
+        #: Whether some blocks lie across the borders of slots.
+        self.torn = False
+
+    # -- messages --------------------------------------------------------------------------
+    def move(self, segment: int, source: int, out: SlotMessage, sink: int, into: SlotMessage
+             ) -> None:
+        sender, receiver = self.memory[source], self.memory[sink]
+        symbols = sender.read(out.step.spans)
+        given, taken = sender.keys(out.step.spans), receiver.keys(into.step.spans)
+        if given != taken:
+            if sorted(given) != sorted(taken):
+                raise self.fault(f"meets '{out}' of rank {source}, of another size: "
+                                 f"{_blocks(given)} into {_blocks(taken)}", sink,
+                                 self.threads[sink, 0].number, into)
+            symbols = laid(taken, pieces_of(given, symbols))
+            self.torn = True
+        if into.step.side:
+            self.landed[sink, into.place] = symbols
+        else:
+            receiver.write(into.step.spans, symbols)
+
+    # -- local steps -----------------------------------------------------------------------
+    def end(self, rank: int, segment: int) -> None:
+        thread, memory = self.threads[rank, 0], self.memory[rank]
+        _, reducing, local = thread.round
+        for message in reducing:
+            arrived = self.landed.pop((rank, message.place), [])
+            self.combine(memory, message.step, arrived)
+        for step in local:
+            keys, given = memory.keys(step.spans), memory.keys(step.source)
+            if keys != given:
+                raise self.fault(f"has operands of different sizes: {_blocks(given)} into "
+                                 f"{_blocks(keys)}", rank, thread.number, step)
+            symbols = memory.read(step.source)
+            if step.kind == COPY:
+                memory.write(step.spans, symbols)
+            else:
+                self.combine(memory, step, symbols)
+
+    def combine(self, memory: SlotMemory, step: Step, arrived: list[Symbol]) -> None:
+        mine, keys = memory.read(step.spans), None
+        if self.torn and any(isinstance(s, BlockPart) for s in (*arrived, *mine)):
+            held = memory.keys(step.spans)
+            one, other = pieces_of(held, arrived), pieces_of(held, mine)
+            if [key for key, _ in one] == [key for key, _ in other]:
+                keys = [key for key, _ in one]
+                arrived, mine = [s for _, s in one], [s for _, s in other]
+        left, right = (arrived, mine) if step.side == LEFT else (mine, arrived)
+        symbols: list[Symbol] = list(map(self.symbols.combine, left, right))
+        if keys is not None:
+            symbols = laid(memory.keys(step.spans), list(zip(keys, symbols)))
+        memory.write(step.spans, symbols)
+
+    # -- the verdict -----------------------------------------------------------------------
+    def conclude(self) -> Proof:
+        """Compare what the slots hold in the end with what was wanted."""
+        verdict = Judge(self.symbols, self.fault)
+        schedule = self.schedule
+        for rank, memory in enumerate(self.memory):
+            wanted = self.collective.wanted(rank, self.size, schedule.root, schedule.nblocks)
+            _, first = memory.where.get(OUT, (OUT, 0))
+            for slot, (key, ranks) in enumerate(wanted):
+                verdict.judge(rank, f"out[{slot}]", memory.cells[OUT][first + slot], WantedElement(
+                    key, 0, ranks if isinstance(ranks, range) else tuple(ranks)))
+            if memory.input is not None and memory.cells[IN] != memory.input:
+                raise self.fault("the input was overwritten", rank)
+            if not wanted and OUT in memory.cells and self.collective.reduces:
+                fresh = memory.input is None and IN in memory.cells
+                expected = [self.symbols.contribution(key, 0, rank) if fresh else GARBAGE
+                            for key in range(len(memory.cells[OUT]))]
+                if memory.cells[OUT] != expected:
+                    raise self.fault("output was written that nobody asked for", rank)
+        if self.collective.payload == "none":
+            self.check_knowledge()
+        sends = [[message for held in self.threads[rank, 0].rounds for message in held.messages
+                  if message.kind == SEND] for rank in range(self.size)]
+        return Proof(verdict.ordered, verdict.identical, self.rounds,
+                     max(sum(stop - start for message in mine
+                             for _, start, stop in message.step.spans) for mine in sends),
+                     max(map(len, sends)))
+
+
+def _sorted(steps: Round) -> SlotRound:
+    """Tell messages from local steps. A message of no slots is not sent, unless it says so."""
+    messages = tuple(SlotMessage(step.kind, step.peer, step, place)
+                     for place, step in enumerate(steps) if step.kind in (SEND, RECV)
+                     and (not step.spans or any(span.start < span.stop for span in step.spans)))
+    return SlotRound(messages, tuple(m for m in messages if m.step.side),
+                     tuple(step for step in steps if step.kind not in (SEND, RECV)))
+
+
+def _blocks(keys: Sequence[int]) -> str:
+    """Blocks by their keys, for messages."""
+    if len(keys) == 1:
+        return f"block {keys[0]}"
+    return f"blocks [{', '.join(map(str, keys[:8]))}{', ...' if len(keys) > 8 else ''}]"
