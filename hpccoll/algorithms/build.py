@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from hpccoll.algorithms.entry import Algorithm
 from hpccoll.algorithms.formula import ClosedForm
-from hpccoll.algorithms.table import find
+from hpccoll.algorithms.outside import did_you_mean
+from hpccoll.algorithms.table import find, is_ours
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.collectives import COLLECTIVES, Collective, slot_keys
 from hpccoll.ir.passes import relabelled
@@ -22,20 +25,25 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
 
     Args:
         collective: MPI name in lower case.
-        algorithm: a name, or ``build(rank, size[, root], **params) -> Program``.
+        algorithm: a name, ``FILE.py:NAME``, an :class:`~hpccoll.algorithms.entry.Algorithm`, or
+            ``build(rank, size[, root], **params) -> Program``.
         size: number of ranks; may be left out when ``topology`` tells it.
         root: root rank of rooted collectives.
         topology: layout, for hierarchical algorithms. On one with an order of ranks of its own,
             reductions do not keep rank order.
-        nblocks: blocks a vector is cut into, for a builder of your own; 1 if omitted.
+        nblocks: blocks a vector is cut into, for a builder of your own; what its ``Algorithm``
+            says if omitted, and 1 where there is none.
         params: the algorithm's parameters, such as ``k=4``.
 
     Raises:
-        ArgumentError: an unknown name, parameter or value; the message lists what is valid.
+        ArgumentError: an unknown name, parameter or value, one that is missing, or so many ranks
+            as it cannot serve; the message lists what is valid.
     """
-    name = algorithm if isinstance(algorithm, str) else getattr(algorithm, "__name__", "custom")
-    entry = _entry(collective, algorithm, params)
-    if nblocks is not None and isinstance(algorithm, str):
+    entry = _entry(collective, algorithm)
+    ours = isinstance(algorithm, str) and is_ours(collective, algorithm)
+    name = str(algorithm) if ours else entry.label
+    params = _parameters(collective, entry, name, params, ours)
+    if nblocks is not None and ours:
         raise ArgumentError("nblocks", f"{algorithm} cuts vectors its own way",
                             "give nblocks only with a builder of your own")
     if topology is not None:
@@ -45,7 +53,6 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         raise ArgumentError("size", f"expected a number of ranks, got {size!r}")
     if not isinstance(root, int) or isinstance(root, bool) or not 0 <= root < size:
         raise ArgumentError("root", f"{root!r} is not a rank of 0..{size - 1}")
-    params = {**entry.params, **params}
     kind = COLLECTIVES[collective]
     where: int | Topology = size
     if entry.hierarchical:
@@ -54,7 +61,11 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     else:
         topology = None
     rooted = (root,) if kind.rooted else ()
-    cut = entry.blocks(where, **params) if nblocks is None else nblocks
+    if entry.fits is not None and not _asked(name, "fits", entry.fits, where, params):
+        given = "".join(f", {key}={value}" for key, value in params.items())
+        raise ArgumentError("size", f"{name} does not serve {where} ranks{given}",
+                            "other parameters may fit, or another number of ranks")
+    cut = _asked(name, "blocks", entry.blocks, where, params) if nblocks is None else nblocks
 
     def build(rank: int) -> Program:
         return entry.build(rank, where, *rooted, **params)
@@ -65,13 +76,24 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         program_of = build
     return Schedule(kind, name, size, program_of, root if rooted else 0, 1 if cut is None else cut,
                     tuple(params.items()), topology, entry.uniform,
-                    _closed_form(entry.rounds, where, params),
-                    _closed_form(entry.sent, where, params))
+                    _closed_form(name, "rounds", entry.rounds, where, params),
+                    _closed_form(name, "sent", entry.sent, where, params))
 
 
-def _closed_form(form: ClosedForm | None, where: int | Topology,
+def _asked(name: str, what: str, function: Any, where: int | Topology,
+           params: Mapping[str, int]) -> Any:
+    """What an algorithm says of itself for so many ranks."""
+    try:
+        return function(where, **params)
+    except TypeError as error:
+        words = ", ".join(["topology" if isinstance(where, Topology) else "size", *params])
+        raise ArgumentError("algorithm", f"{what} of {name} cannot be asked: {error}",
+                            f"it is called as {what}({words})") from error
+
+
+def _closed_form(name: str, what: str, form: ClosedForm | None, where: int | Topology,
                  params: Mapping[str, int]) -> int | None:
-    value = form(where, **params) if form else None
+    value: int | None = _asked(name, what, form, where, params) if form else None
     # One rank sends nothing, whatever a formula for two and more says.
     one = where == 1 or isinstance(where, Topology) and where.size == 1
     return 0 if one and value is not None else value
@@ -100,23 +122,58 @@ def _by_position(entry: Algorithm, kind: Collective, topology: Topology, rooted:
     return build
 
 
-def _entry(collective: str, algorithm: str | Callable[..., Program] | Algorithm,
-           params: Mapping[str, int]) -> Algorithm:
-    if isinstance(algorithm, Algorithm):
-        return algorithm
-    if callable(algorithm):
-        if collective not in COLLECTIVES:
-            raise ArgumentError("collective", f"{collective!r} is unknown",
-                                f"choose from {', '.join(COLLECTIVES)}")
-        return Algorithm(algorithm, params=params)
-    if not isinstance(algorithm, str):
+def _entry(collective: str, algorithm: str | Callable[..., Program] | Algorithm) -> Algorithm:
+    if isinstance(algorithm, str):
+        return find(collective, algorithm)
+    if not callable(algorithm) and not isinstance(algorithm, Algorithm):
         raise ArgumentTypeError("algorithm", f"expected a name or a builder, got {algorithm!r}")
-    entry = find(collective, algorithm)
-    for key, value in params.items():
-        if key not in entry.params:
-            known = ", ".join(entry.params) or "none"
-            raise ArgumentError(key, f"{collective} {algorithm} has no such parameter",
-                                f"it takes: {known}")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ArgumentError(key, f"expected a positive integer, got {value!r}")
+    if collective not in COLLECTIVES:
+        raise ArgumentError.unknown("collective", collective, COLLECTIVES)
+    entry = algorithm if isinstance(algorithm, Algorithm) else Algorithm(algorithm)
+    if entry.collective not in ("", collective):
+        raise ArgumentError("collective", f"{entry} implements {entry.collective}, not "
+                                          f"{collective}")
     return entry
+
+
+def takes(entry: Algorithm, collective: str) -> dict[str, Any]:
+    """The parameters of a builder from outside: defaults by name, ``inspect.Parameter.empty`` for
+    those that must be given; ``**`` where it takes any."""
+    try:
+        taken = list(inspect.signature(entry.build).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return {"**": None, **entry.params}
+    known: dict[str, Any] = {}
+    for parameter in taken[2 + COLLECTIVES[collective].rooted:]:
+        if parameter.kind == parameter.VAR_KEYWORD:
+            known["**"] = None
+        elif parameter.kind != parameter.VAR_POSITIONAL:
+            known[parameter.name] = parameter.default
+    return {**known, **entry.params}
+
+
+def _parameters(collective: str, entry: Algorithm, name: str, given: Mapping[str, int],
+                ours: bool) -> dict[str, int]:
+    """What was given and the defaults of the rest, in the order of the algorithm.
+
+    Raises:
+        ArgumentError: a parameter that is unknown, missing, or no positive number.
+    """
+    known = dict(entry.params) if ours else takes(entry, collective)
+    free = known.pop("**", entry) is None
+    for key, value in given.items():
+        if key not in known and not free:
+            raise ArgumentError(key, f"{collective} {name} has no such parameter",
+                                f"it takes: {', '.join(known) or 'none'}"
+                                + did_you_mean(key, known))
+        if ours and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ArgumentError(key, f"expected a positive integer, got {value!r}")
+    params = {**known, **given}
+    missing = [key for key, value in params.items() if value is inspect.Parameter.empty]
+    if missing:
+        example = ", ".join(f"{key!r}: 2" for key in missing)
+        words = " ".join(f"-p {key}=2" for key in missing)
+        raise ArgumentError(missing[0], f"{collective} {name} needs {', '.join(missing)}",
+                            f"give {'it' if len(missing) == 1 else 'them'} like {words} on the "
+                            f"command line, or as (algorithm, {{{example}}}) to comm.using")
+    return params

@@ -6,6 +6,7 @@ every proof confirms. docs/algorithms.md is made from this table.
 
 from __future__ import annotations
 
+from hpccoll.algorithms import outside
 from hpccoll.algorithms.entry import LARGE, SMALL, Algorithm, Variants
 from hpccoll.algorithms.flat import (
     binary,
@@ -288,27 +289,36 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
 
 
 def algorithm_names() -> dict[str, tuple[str, ...]]:
-    """Names of all algorithms, by collective.
+    """Names of all algorithms, by collective: the table's, then those of installed packages.
 
     >>> "ring" in algorithm_names()["allreduce"]
     True
     """
-    return {collective: tuple(table) for collective, table in ALGORITHMS.items()}
+    return {collective: (*table, *(name for name in outside.installed(collective)
+                                   if name not in table))
+            for collective, table in ALGORITHMS.items()}
+
+
+def is_ours(collective: str, name: str) -> bool:
+    """Whether the table has it: what all tests prove, and tables of measured times may name."""
+    return name in ALGORITHMS.get(collective, ())
 
 
 def find(collective: str, name: str) -> Algorithm:
-    """Look an algorithm up.
+    """Look an algorithm up: in the table, in installed packages, in ``FILE.py:NAME``.
 
     Raises:
         ArgumentError: unknown collective or name; the message lists the valid ones.
     """
     if collective not in ALGORITHMS:
-        raise ArgumentError("collective", f"{collective!r} is unknown",
-                            f"choose from {', '.join(ALGORITHMS)}")
-    if name not in ALGORITHMS[collective]:
-        raise ArgumentError("algorithm", f"{collective} has no algorithm {name!r}",
-                            f"choose from {', '.join(ALGORITHMS[collective])}")
-    return ALGORITHMS[collective][name]
+        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
+    if name in ALGORITHMS[collective]:
+        return ALGORITHMS[collective][name]
+    entry = outside.find(collective, name)
+    if entry is None:
+        raise ArgumentError.unknown("algorithm", name, algorithm_names()[collective],
+                                    f"{collective} has no algorithm {name!r}")
+    return entry
 
 
 def picks(collective: str, large: bool) -> tuple[str, ...]:

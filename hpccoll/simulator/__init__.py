@@ -2,33 +2,36 @@
 
 ``simulate`` times the same schedules that are proved and run, for any number of ranks. A
 ``machine_model`` comes from the ``catalog`` or a file; ``workload`` and ``network`` say what ranks
-do and what their messages share; ``symmetry`` finds ranks that do the same; ``event_loop`` lets
-time pass, at the rates of ``fair_share``; ``report`` and ``plot`` show the result, ``validation``
-compares it with measurements. Nothing here needs MPI or NumPy. A new cost is a
-field of the machine model, and a term in the event loop.
+do and what their messages share; ``symmetry`` and ``colouring`` find ranks that do the same;
+``effort`` says what it takes; ``event_loop`` lets time pass, at the rates of ``fair_share``;
+``report`` and ``plot`` show the result, ``validation`` compares it with measurements. Nothing here
+needs MPI or NumPy. A new cost is a field of the machine model, and a term in the event loop.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
+from hpccoll.units import size
 
 if TYPE_CHECKING:
+    from hpccoll.simulator.effort import Told
     from hpccoll.simulator.machine_model import Machine
     from hpccoll.simulator.report import Report
 
 
-def simulate(schedule: Schedule, nbytes: float, machine: str | Machine = "hdr",
+def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "hdr",
              topology: str | Topology | None = None, *, itemsize: int = 0,
-             segment_bytes: float = 0, fold: bool = True) -> Report:
+             segment_bytes: float | str = 0, fold: bool = True, told: Told | None = None) -> Report:
     """Time a schedule on a machine.
 
     Args:
         schedule: from :func:`hpccoll.schedule`.
-        nbytes: bytes of a rank's vector, or of all its blocks together.
+        nbytes: bytes of a rank's vector, or of all its blocks together: a number, or ``"1G"``.
         machine: a name of :func:`hpccoll.simulator.catalog.names`, a file, or a ``Machine``.
         topology: layout of the ranks on the machine, outermost level first; the schedule's own
             if omitted.
@@ -36,12 +39,17 @@ def simulate(schedule: Schedule, nbytes: float, machine: str | Machine = "hdr",
             blocks are equal parts.
         segment_bytes: pipeline segments of blocks of at most so many bytes, two at a time.
         fold: ``False`` times every rank on its own.
+        told: called with a stage, the part of it that is done, and a line for people; see
+            :mod:`hpccoll.simulator.effort`.
 
     Raises:
-        ArgumentError: a size, machine or topology that cannot be used.
-        ScheduleError: the schedule deadlocks, or messages do not match.
+        ArgumentError: a size, machine or topology that cannot be used, or more messages than
+            can be passed.
+        ScheduleError: the schedule deadlocks, messages do not match, or a builder returned what
+            is no program.
     """
     from hpccoll.simulator.catalog import find
+    from hpccoll.simulator.effort import silent
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.network import NetworkPaths
     from hpccoll.simulator.report import report
@@ -55,17 +63,26 @@ def simulate(schedule: Schedule, nbytes: float, machine: str | Machine = "hdr",
         topology = schedule.topology or Topology(schedule.size)
     layout = NetworkPaths(Topology.parse(topology, schedule.size))
     known = find(machine)
-    if schedule.collective.payload == "none":
-        nbytes = 0
+    nbytes = 0 if schedule.collective.payload == "none" else _bytes("nbytes", nbytes)
+    segment_bytes = _bytes("segment_bytes", segment_bytes)
 
     def timed(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        folding = find_symmetry(work, layout) if fold else Folding(None)
-        return report(schedule, known, layout, folding, nbytes, work.segments,
-                      run(work, known, layout, folding))
+        folding = find_symmetry(work, layout, told or silent) if fold else Folding(None)
+        timing = report(schedule, known, layout, folding, nbytes, work.segments,
+                        run(work, known, layout, folding, told or silent))
+        if not math.isfinite(timing.seconds):
+            raise ArgumentError("machine", f"{nbytes:g} bytes take longer on {known.name} than can "
+                                "be counted", "check its rates and latencies")
+        return timing
 
     try:
         return timed(joined=True)
     except ScheduleError:
         # The two ends of a message may group it into rounds differently.
         return timed(joined=False)
+
+
+def _bytes(argument: str, value: float | str) -> float:
+    """A size as people write it, too; anything else is looked at where it is used."""
+    return size(argument, value) if isinstance(value, str) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib import resources
 
-from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from hpccoll.simulator.machine_model import Machine, machine_from_text
 
 SUFFIX = ".json"
@@ -36,7 +36,8 @@ def find(machine: str | os.PathLike | Machine) -> Machine:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ArgumentError("machine", f"cannot read {name!r}: {reason}",
-                            f"give a file, or one of {', '.join(names())}") from error
+                            f"{did_you_mean(name, names())} give a file, or one of "
+                            f"{', '.join(names())}".strip()) from error
     return machine_from_text(text, name)
 
 

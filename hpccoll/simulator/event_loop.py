@@ -16,14 +16,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from hpccoll.errors import ScheduleError
+from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import NetworkPaths, Resource, binding, route
-from hpccoll.simulator.symmetry import Folding, Symmetry
+from hpccoll.simulator.symmetry import ComparedPrograms, Folding
 from hpccoll.simulator.traffic import (
     ClassLink,
     CompiledRound,
@@ -35,20 +36,24 @@ from hpccoll.simulator.traffic import (
     Waited,
 )
 from hpccoll.simulator.workload import Workload
+from hpccoll.units import time_text
 
 #: Events that are due at the same time, but for rounding, happen together.
 TOGETHER = 1e-14
+#: Moments after which somebody is told.
+OFTEN = 256
 BEGIN, FINISH, POST, COMPUTED = range(4)
 
 
-def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding) -> SimulationRun:
-    """Time a schedule.
+def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
+        told: Told = silent) -> SimulationRun:
+    """Time a schedule, and tell how far it is.
 
     Raises:
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
-    engine = _Engine(work, machine, layout, folding.symmetry)
-    engine.go()
+    engine = _Engine(work, machine, layout, folding)
+    engine.go(told)
     return engine.outcome()
 
 
@@ -56,17 +61,19 @@ class _Engine:
     """State of one simulation."""
 
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths,
-                 symmetry: Symmetry | None):
-        self.work, self.machine, self.layout, self.symmetry = work, machine, layout, symmetry
+                 folding: Folding):
+        self.work, self.machine, self.layout = work, machine, layout
+        symmetry = self.symmetry = folding.symmetry
         self.ranks = tuple(symmetry.representatives() if symmetry else range(layout.size))
         self.number = {rank: index for index, rank in enumerate(self.ranks)}
-        self.multiple = layout.size // len(self.ranks)
+        #: Ranks that each stands for.
+        self.multiple = [symmetry.images(rank) if symmetry else 1 for rank in self.ranks]
         self.resources: list[Resource] = []
         self.capacity: list[float] = []
         self.carried: list[float] = []
         self.known: dict[Resource, tuple[int, bool]] = {}
-        self.channels: dict[tuple, ClassLink] = {}
-        self.programs = [self.compiled(rank) for rank in self.ranks]
+        self.channels: dict[Hashable, ClassLink] = {}
+        self.programs = [self.compiled(rank, folding.programs) for rank in self.ranks]
         self.flowing: list[dict[Flow, None]] = [{} for _ in self.resources]
         self.dirty: set[int] = set()
         self.now, self.order = 0.0, 0
@@ -77,47 +84,48 @@ class _Engine:
         self.active, self.since = [0] * len(self.ranks), [0.0] * len(self.ranks)
         self.busy = [0.0] * len(self.ranks)
         self.level_bytes: dict[int, float] = {}
-        self.messages = 0
+        #: Messages of all ranks, and of those that are timed.
+        self.messages = self.met = 0
         self.threads = [PipelineSlot(rank, slot, self.rounds(rank, slot))
                         for rank in range(len(self.ranks)) for slot in range(work.depth)]
 
     # -- programs on channels --------------------------------------------------------------
-    def compiled(self, rank: int) -> dict[int, list[CompiledRound]]:
+    def compiled(self, rank: int, known: ComparedPrograms | None) -> dict[int, list[CompiledRound]]:
         """A rank's rounds by kind of segment, its messages on channels."""
         kinds = {self.work.kind(s): s for s in range(self.work.segments)}
+        made = known.of(rank) if known else [self.work.rounds(rank, s) for s in kinds.values()]
         ends: dict[tuple[bool, int], ClassLink] = {}
         path = self.layout.path(rank)
 
         def channel(sends: bool, peer: int) -> ClassLink:
             if (sends, peer) not in ends:
                 there = self.layout.path(peer)
-                ends[sends, peer] = (self.channel(path, there) if sends
-                                     else self.channel(there, path))
+                way = (path, there) if sends else (there, path)
+                key = self.symmetry.link(sends, rank, peer) if self.symmetry else way
+                ends[sends, peer] = self.channel(key, *way)
             return ends[sends, peer]
 
         machine = self.machine
         return {kind: [CompiledRound([(m.sends, channel(m.sends, m.peer), m.nbytes)
                                       for m in r.messages],
                                      r.reduced * machine.gamma + r.copied * machine.copy)
-                       for r in self.work.rounds(rank, segment)]
-                for kind, segment in kinds.items()}
+                       for r in rounds]
+                for kind, rounds in zip(kinds, made)}
 
     def rounds(self, rank: int, slot: int) -> Iterator[CompiledRound]:
         """The rounds of a slot's segments."""
         for segment in range(slot, self.work.segments, self.work.depth):
             yield from self.programs[rank][self.work.kind(segment)]
 
-    def channel(self, sender: tuple, receiver: tuple) -> ClassLink:
-        """The channel between two paths: one for all images of the pair."""
+    def channel(self, key: Hashable, sender: tuple, receiver: tuple) -> ClassLink:
+        """The channel between two paths: one for all images of the pair, which have one key."""
         symmetry = self.symmetry
-        key = ((symmetry.classed(sender), symmetry.classed(receiver),
-                symmetry.apart(sender, receiver)) if symmetry else (sender, receiver))
         if key not in self.channels:
             way = route(self.machine, sender, receiver)
             meets, uses = [], []
             for resource, weight in way.uses:
                 if symmetry and resource.kind not in ("send", "recv"):
-                    weight *= symmetry.fixing(resource.path)
+                    weight *= symmetry.sharing(resource, sender, receiver)
                 if not weight:
                     continue
                 index, holds = self.resource(resource)
@@ -144,8 +152,11 @@ class _Engine:
         self.order += 1
         heapq.heappush(self.events, (time, self.order, kind, what))
 
-    def go(self) -> None:
+    def go(self, told: Told) -> None:
         """Let time pass until nothing happens any more."""
+        ends = sum(len(r.messages) for made in self.programs for s in range(self.work.segments)
+                   for r in made[self.work.kind(s)])
+        steps = 0
         self.ready.extend(self.threads)
         self.advance()
         self.share()
@@ -153,6 +164,9 @@ class _Engine:
             BEGIN: self.begin, FINISH: self.finish, POST: self.posted, COMPUTED: self.ended}
         events = self.events
         while events:
+            steps += 1
+            if not steps % OFTEN:
+                told(MESSAGES, 2 * self.met / ends, f"{time_text(self.now)} are simulated")
             self.now = events[0][0]
             limit = self.now * (1 + TOGETHER)
             while events and events[0][0] <= limit:
@@ -214,9 +228,11 @@ class _Engine:
                     0 if sends else 1)
         self.occupy(thread.rank)
         self.occupy(other.rank)
-        self.messages += self.multiple
+        multiple = self.multiple[(thread if sends else other).rank]
+        self.messages += multiple
+        self.met += 1
         self.level_bytes[channel.depth] = (self.level_bytes.get(channel.depth, 0.0)
-                                           + nbytes * self.multiple)
+                                           + nbytes * multiple)
         if channel.alpha:
             self.at(self.now + channel.alpha, BEGIN, flow)
         else:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from hpccoll.explain.plotting import new_figure
-from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
+from hpccoll.explain.plotting import (
+    FAINT,
+    FEW,
+    HEAD,
+    INK,
+    LABEL,
+    SOFT,
+    TICK,
+    dress,
+    new_figure,
+    save,
+    size_axis,
+    time_axis,
+)
 from hpccoll.simulator.report import Report
-from hpccoll.simulator.validation import NEAR, Compared, picks
+from hpccoll.simulator.table import LEVEL, rates_of
+from hpccoll.simulator.validation import NEAR, Compared, off, picks
 from hpccoll.units import size_text, time_text
 
 #: Inches of a panel, and the most panels side by side.
-WIDTH, HEIGHT, ACROSS = 6.2, 4.0, 3
+WIDTH, HEIGHT, ACROSS = 4.9, 3.9, 3
 #: What a critical path is made of, and the colours of it.
 PARTS = {"latency": "#56b4e9", "transfer": "#0072b2", "sharing": "#d55e00", "posting": "#cc79a7",
          "local work": "#009e73"}
@@ -34,18 +47,25 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
         if over_nodes:
             mine: list[tuple[float, Report]] = [
                 (count, r) for count, r in reports if r.nbytes == chosen]
-            _lines(panel, mine, styles, "nodes", f"{size_text(chosen)} per rank", "{:g}".format)
+            _lines(panel, mine, styles, f"{size_text(chosen)} per rank")
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(nodes[::-(-len(nodes) // 8)] or nodes,
+                             [f"{n:,}" for n in nodes[::-(-len(nodes) // 8)] or nodes])
+            panel.set_xticks([], minor=True)
+            panel.set_xlabel("nodes", color=INK, fontsize=LABEL)
         else:
             mine = [(r.nbytes, r) for count, r in reports if count == chosen]
-            _lines(panel, mine, styles, "bytes", f"{chosen:,} nodes",
-                   lambda x: size_text(x, unit="").replace(" ", "") if x >= 1 else "")
+            _lines(panel, mine, styles, f"{chosen:,} nodes")
+            if any(sizes):
+                size_axis(panel, sorted(filter(None, sizes)), 7)
     last_count, last = reports[-1]
     _bars(axes[-1], [r for count, r in reports if count == last_count and r.nbytes == last.nbytes],
           f"critical path: {last_count:,} nodes, {size_text(last.nbytes)} per rank")
     figure.suptitle(f"{last.schedule.collective.name} on {last.machine.name}, simulated",
-                    x=0.02, ha="left", color=INK, fontsize=14, fontweight="bold")
-    figure.tight_layout(rect=(0, 0, 1, 0.97))
-    figure.savefig(path, dpi=130, facecolor="white")
+                    x=0.02, ha="left", color=INK, fontsize=HEAD, fontweight="bold")
+    figure.text(0.02, 0.905, rates_of(last.machine), color=SOFT, fontsize=TICK)
+    figure.tight_layout(rect=(0, 0, 1, 0.93), w_pad=0.6)
+    save(figure, path, 130)
 
 
 def draw_against(compared: Sequence[Compared], path: str) -> None:
@@ -53,7 +73,9 @@ def draw_against(compared: Sequence[Compared], path: str) -> None:
     figure = new_figure(WIDTH, WIDTH)
     panel = figure.subplots()
     right = picks(compared)
-    _dress(panel, f"simulated over measured time: picks {right.right} of {right.of} sizes well")
+    factor = off(compared)
+    dress(panel, f"simulated over measured time: {factor:.3g} in the middle\n"
+                 f"picks {right.right} of {right.of} sizes well")
     least, most = (choice(t for c in compared for t in (c.measured, c.simulated))
                    for choice in (min, max))
     ends = [least / 1.5, most * 1.5]
@@ -65,11 +87,11 @@ def draw_against(compared: Sequence[Compared], path: str) -> None:
     panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(lambda value, position: time_text(value))
-    panel.set_xlabel("measured", color=INK)
-    panel.set_ylabel("simulated", color=INK)
-    panel.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left")
+    panel.set_xlabel("measured", color=INK, fontsize=LABEL)
+    panel.set_ylabel("simulated", color=INK, fontsize=LABEL)
+    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper left")
     figure.tight_layout()
-    figure.savefig(path, dpi=130, facecolor="white")
+    save(figure, path, 130)
 
 
 def _label(report: Report) -> str:
@@ -77,34 +99,43 @@ def _label(report: Report) -> str:
         f" {name}={value}" for name, value in report.schedule.params)
 
 
-def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str, str], name: str,
-           title: str, text: Callable[[float], str]) -> None:
+def merged(series: dict[str, list[tuple[float, float]]]
+           ) -> dict[tuple[str, ...], list[tuple[float, float]]]:
+    """Lines that lie upon each other as one, with the names of all of them."""
+    groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    for label, line in series.items():
+        alike = next((names for names, other in groups.items() if len(other) == len(line) and all(
+            x == u and max(y, v) <= min(y, v) * LEVEL for (x, y), (u, v) in zip(line, other))), ())
+        if alike:
+            groups = {(*names, label) if names == alike else names: other
+                      for names, other in groups.items()}
+        else:
+            groups[label,] = line
+    return groups
+
+
+def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str, str],
+           title: str) -> None:
     """Time of every algorithm over one variable."""
-    _dress(panel, title)
+    dress(panel, title)
     series: dict[str, list[tuple[float, float]]] = {}
     for x, report in points:
         if x and report.seconds:
             series.setdefault(_label(report), []).append((x, report.seconds))
-    for label, line in series.items():
-        panel.plot(*zip(*line), label=label, color=styles[label], marker="o", markersize=4,
-                   linewidth=1.8)
-    panel.set_xscale("log", base=2)
-    panel.set_yscale("log")
-    panel.xaxis.set_major_formatter(lambda value, position: text(value))
-    panel.yaxis.set_major_formatter(lambda value, position: time_text(value))
-    values = [y for line in series.values() for _, y in line] or [1.0]
-    few = max(values) < 100 * min(values)
-    panel.yaxis.set_minor_formatter(
-        lambda value, position: time_text(value) if few and f"{value:e}"[0] in "125" else "")
-    panel.grid(axis="y", color=FAINT, linewidth=0.8)
-    panel.set_xlabel(name, color=INK)
+    for names, line in merged(series).items():
+        panel.plot(*zip(*line), label=" = ".join(names), color=styles[names[0]], marker="o",
+                   markersize=4, linewidth=2)
+    time_axis(panel, [y for line in series.values() for _, y in line])
     if series:
-        panel.legend(frameon=False, fontsize=9, labelcolor=INK)
+        # Room for the legend above the lines.
+        low, high = panel.get_ylim()
+        panel.set_ylim(low, high * (high / low) ** (0.09 * (len(series) + 1)))
+        panel.legend(frameon=False, fontsize=TICK, labelcolor=INK)
 
 
 def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
     """One bar for every algorithm, the fastest on top."""
-    _dress(panel, title)
+    dress(panel, title)
     reports = sorted(reports, key=lambda r: -r.seconds)
     parts = [{**{name: sum(getattr(cost, name) for cost in report.critical)
                  for name in PARTS if name != "local work"},
@@ -117,20 +148,13 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
                        height=0.62)
         start = [a + b for a, b in zip(start, widths)]
     panel.set_yticks(range(len(reports)), [_label(report) for report in reports])
-    panel.xaxis.set_major_formatter(lambda value, position: time_text(value))
-    panel.tick_params(axis="x", labelrotation=20)
+    panel.xaxis.set_major_formatter(lambda value, position: time_text(value, 3))
+    panel.locator_params(axis="x", nbins=4)
     for row, report in enumerate(reports):
-        panel.text(report.seconds, row, f" {time_text(report.seconds)}", va="center", fontsize=9,
-                   color=INK)
+        panel.text(report.seconds, row, f" {time_text(report.seconds, 3)}", va="center",
+                   fontsize=TICK, color=INK)
     panel.margins(x=0.18)
     panel.set_xlim(left=0)
     if any(start):
-        panel.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper right")
+        panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper right")
 
-
-def _dress(panel: Any, title: str) -> None:
-    panel.set_title(title, loc="left", fontsize=11, color=INK)
-    panel.set_axisbelow(True)
-    panel.tick_params(which="both", colors=SOFT, labelsize=9, length=0)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.spines[["left", "bottom"]].set_color(FAINT)

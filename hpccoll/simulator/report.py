@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
+from operator import mul
 from typing import Any, NamedTuple
 
 from hpccoll.ir.schedule import Schedule
@@ -73,7 +75,7 @@ class Idle(NamedTuple):
     most_rank: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The outcome of :func:`hpccoll.simulate`.
 
@@ -109,7 +111,26 @@ class Report:
     idle_seconds: dict[int, float]
 
     def __str__(self) -> str:
+        return "\n".join(summary(self)) + "\n"
+
+    def __repr__(self) -> str:
+        return (f"<Report of {self.schedule.title}, {size_text(self.nbytes)} on "
+                f"{self.machine.name}: {time_text(self.seconds)}>")
+
+    def as_text(self) -> str:
+        """All that was found, in words: some twenty lines."""
         return "\n".join(lines(self)) + "\n"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: where the time of the critical path went."""
+        rows = "".join(
+            f'<tr><td style="text-align:left">{escape(name)}</td><td>{time_text(seconds)}</td>'
+            f"<td>{100 * seconds / self.seconds:.0f} %</td></tr>"
+            for name, seconds in parts(self).items()) if self.seconds else ""
+        first, *more = (escape(line.strip()) for line in summary(self))
+        return (f"<b>{first}</b><br>{'<br>'.join(more[:-1])}<table><tr>"
+                f'<th style="text-align:left">critical path</th><th>time</th><th>share</th></tr>'
+                f"{rows}</table>")
 
     def as_json(self) -> dict[str, Any]:
         """Plain data: what :mod:`json` writes, it reads back unchanged."""
@@ -134,12 +155,13 @@ def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: 
     """Read a run."""
     hops = tuple(reversed(list(critical_path(run, machine))))
     idle = [run.seconds - busy for busy in run.busy]
+    images = [folding.symmetry.images(rank) if folding.symmetry else 1 for rank in run.ranks]
     most = max(range(len(idle)), key=idle.__getitem__)
     return Report(
         schedule, machine, str(layout.topology), nbytes, segments, run.seconds,
         folding.describe(layout.size), tuple(_costs(hops)), sum(hop.local for hop in hops), hops,
         tuple(_loads(run, folding)), _by_level(run, machine), run.messages,
-        Idle(min(idle), sum(idle) / len(idle), idle[most], run.ranks[most]),
+        Idle(min(idle), sum(map(mul, idle, images)) / sum(images), idle[most], run.ranks[most]),
         dict(zip(run.ranks, idle)))
 
 
@@ -193,7 +215,7 @@ def _loads(run: SimulationRun, folding: Folding) -> Iterator[Load]:
         used = carried / resource.capacity / run.seconds if run.seconds else 0.0
         images = 1
         if folding.symmetry:
-            images = folding.symmetry.order // folding.symmetry.fixing(resource.path)
+            images = folding.symmetry.copies(resource)
         key = resource.kind, resource.level
         if key not in best or used > best[key][0] * (1 + 1e-12):
             best[key] = used, resource, carried, images
@@ -214,13 +236,36 @@ def _name(resource: Resource) -> str:
             }[resource.kind]
 
 
+def parts(result: Report) -> dict[str, float]:
+    """Seconds of the critical path by what they were spent on, those that are not 0."""
+    spent = {what: sum(getattr(cost, what) for cost in result.critical)
+             for what in ("posting", "latency", "transfer", "sharing")}
+    spent["local work"] = result.local_seconds
+    return {what: seconds for what, seconds in spent.items() if seconds}
+
+
+def summary(result: Report) -> Iterator[str]:
+    """The report in a few lines."""
+    yield result.schedule.title
+    yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
+           f"{result.topology}: {time_text(result.seconds)}" + (
+               f", {result.nbytes / result.seconds / 1e9:.3g} GB/s"
+               if result.nbytes and result.seconds else ""))
+    spent = ", ".join(f"{what} {time_text(seconds)}" for what, seconds in parts(result).items())
+    yield f"  critical path of {len(result.hops):,} rounds: {spent or 'no time'}"
+    if result.busiest:
+        yield (f"  busiest: {result.busiest[0].name}, "
+               f"{100 * result.busiest[0].utilisation:.0f} % of the time")
+    yield "  .as_text() says all, .as_json() too"
+
+
 def lines(result: Report) -> Iterator[str]:
     """The report for people."""
     yield result.schedule.title
     yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
            f"{result.topology}" + (f", {result.segments} segments" if result.segments > 1 else ""))
     yield f"  folded: {result.folding}"
-    yield f"  time           {time_text(result.seconds)}"
+    yield f"  time           {time_text(result.seconds)}, simulated"
     if result.nbytes and result.seconds:
         yield f"  nbytes / time  {result.nbytes / result.seconds / 1e9:.4g} GB/s"
     yield f"  critical path  {len(result.hops):,} rounds"

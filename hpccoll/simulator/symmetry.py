@@ -17,16 +17,21 @@ then insists that every message of the folded schedule meets its counterpart of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from hpccoll.simulator.network import NetworkPaths
+from hpccoll.simulator.colouring import MANY, Colouring, colour
+from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, silent
+from hpccoll.simulator.effort import check as effort_check
+from hpccoll.simulator.network import NetworkPaths, Resource
 from hpccoll.simulator.workload import Round, Workload
 
-#: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample.
-ALL, SAMPLE, FEW = 200_000, 24, 8
+#: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample: a
+#: small one where all of the larger one's steps would name more spans of memory than this.
+ALL, SAMPLE, FEW, LONG = 200_000, 24, 8, 2_000_000
 #: Messages of programs kept for comparison with another symmetry.
 KEPT = 1_000_000
 
@@ -65,6 +70,23 @@ class Symmetry(NamedTuple):
         return tuple((b - a) % radix if mode == "+" else a ^ b if mode == "^" else 0
                      for a, b, radix, mode in zip(path, other, self.radices, self.modes))
 
+    def images(self, rank: int) -> int:
+        """Ranks in the class of a rank."""
+        return self.order
+
+    def link(self, sends: bool, rank: int, peer: int) -> Hashable:
+        """What messages between two ranks have in common with those of their images alone."""
+        sender, receiver = map(self.path, (rank, peer) if sends else (peer, rank))
+        return self.classed(sender), self.classed(receiver), self.apart(sender, receiver)
+
+    def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
+        """How many images of a message go over one resource that is no port."""
+        return self.fixing(resource.path)
+
+    def copies(self, resource: Resource) -> int:
+        """How many resources a representative's stands for."""
+        return self.order // self.fixing(resource.path)
+
     def representatives(self) -> Iterator[int]:
         """The rank with zeros in all digits that change, for every class."""
         free = [range(radix) if mode == "=" else (0,)
@@ -79,38 +101,71 @@ class Symmetry(NamedTuple):
             number = number * radix + digit
         return number
 
+    def path(self, rank: int) -> Path:
+        """The path of a rank."""
+        digits = []
+        for radix in reversed(self.radices):
+            rank, digit = divmod(rank, radix)
+            digits.append(digit)
+        return tuple(reversed(digits))
+
     def __str__(self) -> str:
         return "x".join(f"{radix}{'' if mode == '=' else mode}"
                         for radix, mode in zip(self.radices, self.modes))
 
 
 class Folding(NamedTuple):
-    """A symmetry, and on how many ranks it was checked; ``None`` where ranks stand alone."""
+    """What is alike.
 
-    symmetry: Symmetry | None
+    Attributes:
+        symmetry: a symmetry, or colours; ``None`` where every rank stands alone.
+        checked: on how many ranks the symmetry was checked.
+        programs: those that were made for that.
+    """
+
+    symmetry: Symmetry | Colouring | None
     checked: int = 0
+    programs: ComparedPrograms | None = None
 
     def describe(self, size: int) -> str:
         """One line for people."""
         if self.symmetry is None:
             return f"{size:,} ranks, each timed on its own"
+        if isinstance(self.symmetry, Colouring):
+            return self.symmetry.describe(size)
         how = "all ranks" if self.checked >= size else f"{self.checked} ranks"
         classes = size // self.symmetry.order
         return (f"{size:,} ranks in {classes:,} class{'es' * (classes != 1)} "
                 f"(symmetry {self.symmetry}, checked on {how})")
 
 
-def find_symmetry(work: Workload, layout: NetworkPaths) -> Folding:
-    """Find the symmetry with the fewest classes; without one, every rank stands alone."""
+def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
+    """Find the symmetry with the fewest classes; without one, ranks of one colour where they are
+    many, and else every rank stands alone.
+
+    Raises:
+        ArgumentError: every rank would stand alone, and they are too many.
+    """
     radices = layout.radices()
-    if radices is None or layout.size == 1:
+    if layout.size == 1:
         return Folding(None)
-    programs = _Programs(work)
-    for symmetry in sorted(symmetries(radices), key=lambda s: -s.order):
-        checked = check(symmetry, programs, layout)
-        if checked:
-            return Folding(symmetry, checked)
-    return Folding(None)
+    programs = ComparedPrograms(work)
+    if radices is not None:
+        for symmetry in sorted(symmetries(radices), key=lambda s: -s.order):
+            checked = check(symmetry, programs, layout)
+            if checked:
+                classes = layout.size // symmetry.order
+                if classes > 2 * LOOKED:  # an estimate would take longer than the programs
+                    expected = effort(work, classes)
+                    told(ESTIMATE, expected.seconds, str(expected))
+                return Folding(symmetry, checked, programs)
+    if layout.size < MANY:
+        return Folding(None)
+    expected = effort(work, layout.size)
+    effort_check(expected, work.schedule.title)
+    told(ESTIMATE, expected.seconds, str(expected))
+    return Folding(colour(work, layout, programs.of, lambda part: told(PROGRAMS, part, "")),
+                   programs=programs)
 
 
 def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
@@ -122,7 +177,7 @@ def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
             yield Symmetry(radices, modes)
 
 
-def check(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths) -> int:
+def check(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths) -> int:
     """Compare programs; return on how many ranks the symmetry holds, 0 if it fails on one."""
     size = layout.size
     # A program of few messages may still take a look at every block to make.
@@ -138,9 +193,10 @@ def check(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths) -> int:
     return len(ranks)
 
 
-def sample(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths) -> list[int]:
+def sample(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths) -> list[int]:
     """Choose ranks to compare: ends and middles of all levels, and some more."""
-    most = SAMPLE if programs.messages(0) * SAMPLE <= ALL else FEW
+    most = (SAMPLE if programs.messages(0) * SAMPLE <= ALL and programs.spans * SAMPLE <= LONG
+            else FEW)
     free = [sorted({0, 1, radix // 2, radix - 1} & set(range(radix)))
             for radix in symmetry.radices]
     # The ranks after and before the first come first: most symmetries that fail do so there.
@@ -152,7 +208,7 @@ def sample(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths) -> lis
     return list(dict.fromkeys(chosen))[:max(most, 4)]
 
 
-class _Programs:
+class ComparedPrograms:
     """Programs by rank; the latest ones are kept."""
 
     def __init__(self, work: Workload):
@@ -173,12 +229,18 @@ class _Programs:
         self.kept.move_to_end(rank)
         return self.kept[rank]
 
+    @cached_property
+    def spans(self) -> int:
+        """Spans of memory that the steps of the first rank name, which take time to make."""
+        return sum(len(step.spans) + len(step.source)
+                   for steps in self.work.schedule.program(0).rounds for step in steps)
+
     def messages(self, rank: int) -> int:
         """Messages of a rank."""
         return sum(len(r.messages) for rounds in self.of(rank) for r in rounds)
 
 
-def _alike(symmetry: Symmetry, programs: _Programs, layout: NetworkPaths, first: int,
+def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths, first: int,
            rank: int) -> bool:
     """Tell whether the symmetry that takes one rank to the other takes its program along."""
     by, images = layout.path(rank), {}

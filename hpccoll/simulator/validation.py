@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from statistics import median
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Machine
+from hpccoll.units import size_text, time_text
 
 #: An algorithm is as good as the measured-best up to this factor.
 NEAR = 1.15
+#: A machine file fits where the median of simulated over measured is 1 up to this factor.
+FITS = 3.0
 
 
 class Compared(NamedTuple):
@@ -77,6 +83,59 @@ def picks(compared: Sequence[Compared]) -> Picks:
             of += 1
             right += chosen.measured <= NEAR * min(c.measured for c in group)
     return Picks(right, of)
+
+
+def off(compared: Sequence[Compared]) -> float:
+    """The median of simulated over measured times: 1 where the machine file fits the machine."""
+    return median(c.simulated / c.measured for c in compared)
+
+
+def beside(compared: Sequence[Compared], width: int = WIDTH, full: bool = False) -> list[str]:
+    """A line per algorithm and size, measured and simulated, and what it says of both.
+
+    In a block of one size, ``*`` marks what measured best and what is simulated best where that is
+    right.
+    """
+    rows: list[list[str]] = []
+    marked: list[int] = []
+    last: tuple[str | None, int | None] = None, None
+    for (collective, nbytes), same in groupby(sorted(compared), key=lambda c: c[:2]):
+        group = sorted(same, key=lambda c: c.measured)
+        for number, c in enumerate(group):
+            head = ["" if (collective, nbytes) == last or collective == last[0] else collective,
+                    "" if number else size_text(nbytes)]
+            last = collective, nbytes
+            best = min(group, key=lambda c: c.simulated) is c
+            if best and len(group) > 1 and c.measured <= NEAR * group[0].measured:
+                marked.append(len(rows))
+            rows.append([*head, c.candidate, time_text(c.measured, 3), time_text(c.simulated, 3),
+                         f"{c.simulated / c.measured:.2f}"])
+    table = FittedTable([Header("collective", right=False), Header("size"),
+                         Header("algorithm", right=False), Header("measured"), Header("simulated"),
+                         Header("ratio", meaning="simulated over measured time")],
+                        rows, width, full)
+    said = [*table.legend(), "* the algorithm that simulation picks, where it measured best or "
+            f"within {NEAR - 1:.0%} of it", *conclusion(compared)]
+    return [*table.lines(marked), *(f"# {part}" for line in said for part in wrap(
+        line, width - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))]
+
+
+def conclusion(compared: Sequence[Compared]) -> list[str]:
+    """What the comparison is worth, in words."""
+    right, of = picks(compared)
+    factor = off(compared)
+    told = [f"simulated / measured: {factor:.3g} in the middle, "
+            f"{min(c.simulated / c.measured for c in compared):.3g} to "
+            f"{max(c.simulated / c.measured for c in compared):.3g}"]
+    if of:
+        told.append(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured "
+                    f"best, or within {NEAR - 1:.0%} of it")
+    if not 1 / FITS <= factor <= FITS:
+        told.append(f"the machine file is not this machine as it was when the benchmark ran: times "
+                    f"are {max(factor, 1 / factor):.3g}x too {'long' if factor > 1 else 'short'}, "
+                    "so that picks are right by luck; measure both again while nothing else runs, "
+                    "hpccoll simulate --calibrate and then hpccoll bench")
+    return told
 
 
 def _simulated(result: Mapping[str, Any], machine: Machine, layout: Topology,

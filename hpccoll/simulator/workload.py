@@ -19,9 +19,12 @@ from typing import NamedTuple
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, TMP, block_counts, slot_keys
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span
+from hpccoll.ir.wellformed import program_of
 
 #: Segments in flight at once, as in plans.
 DEPTH = 2
+#: Bytes of a message, and segments of a block, that can be simulated.
+MOST_BYTES, MOST_SEGMENTS = 1e30, 1_000_000
 
 
 class SimulatedMessage(NamedTuple):
@@ -60,8 +63,11 @@ class Workload:
         for name, value in (("nbytes", nbytes), ("itemsize", itemsize),
                             ("segment_bytes", segment_bytes)):
             if (isinstance(value, bool) or not isinstance(value, (int, float))
-                    or not 0 <= value < math.inf):
-                raise ArgumentError(name, f"expected a number of bytes, 0 or more, got {value!r}")
+                    or not 0 <= value <= MOST_BYTES):
+                got = repr(value) if not isinstance(value, int) or value < MOST_BYTES else (
+                    f"one of {value.bit_length()} bits")
+                raise ArgumentError(name, f"expected a number of bytes, 0 to {MOST_BYTES:g}, "
+                                          f"got {got}")
         payload = schedule.collective.payload
         self.nblocks = schedule.nblocks if payload == "vector" else schedule.size
         self.unit = nbytes / self.nblocks
@@ -77,6 +83,9 @@ class Workload:
                 self.unit *= self.counts[0]
                 self.counts = []
         longest = (self.counts[0] if self.counts else 1) * self.unit
+        if segment_bytes and longest > MOST_SEGMENTS * segment_bytes:
+            raise ArgumentError("segment_bytes", f"{segment_bytes:g} cuts blocks of {longest:g} "
+                                f"bytes into more than {MOST_SEGMENTS:,} segments", "take more")
         self.segments = max(1, math.ceil(longest / segment_bytes)) if segment_bytes else 1
         if payload == "none":
             self.unit, self.segments, self.counts = 0.0, 1, []
@@ -94,7 +103,7 @@ class Workload:
 
     def rounds(self, rank: int, segment: int = 0) -> list[Round]:
         """One rank's rounds of one segment; rounds in which nothing is left to do are dropped."""
-        program = self.schedule.program(rank)
+        program = program_of(self.schedule, rank)
         measure = self._measure(rank, program.scratch, segment)
         unit = self.unit if self.counts else self.unit / self.segments
         rounds: list[Round] = []

@@ -3,8 +3,8 @@
 Allgather: before the round of digit d = k^i a rank holds the blocks of ranks r .. r+d-1, and
 fetches the next d from each of the ranks r+d, r+2d, ... Blocks stay at their places; a range
 that wraps round the end goes as two messages, so there is no final rotation.
-Alltoall: the block for rank r+i waits at index i; in the round of digit d it hops j*d ranks on,
-j being that digit of i. Blocks travel through other ranks, which need no counts when all
+Alltoall: in the round of digit d the block for rank r+i hops j*d ranks on, j being that digit of
+i. Blocks travel through other ranks, which need no counts when all
 have one size. A block on its last hop lands in the output.
 Source: Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997; MPICH (k > 2).
 Rounds: ceil(log_k p), of k-1 messages each. Sent: allgather n(p-1)/p; alltoall one block for
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.extents import joined
 from hpccoll.ir.schedule import Program, Round, Span, at, copy, recv, send
 
 #: For each round the hops taken in it: the distance, and the offsets whose blocks take it.
@@ -69,23 +70,27 @@ def hops(size: int, k: int) -> Hops:
 def forward(rank: int, size: int, rounds: Hops) -> Program:
     """Move blocks through intermediate ranks, hop by hop.
 
-    The block for rank r+i starts at index i of every rank r; after its last hop the block at
-    index i has come from rank r-i.
+    The block for rank r+i starts in the input of every rank r; after its last hop, the block with
+    offset i has come from rank r-i. On the way, what arrives waits in one of two slots of its
+    offset, and what leaves in the same round leaves from the other.
     """
     last = {offset: number for number, hops in enumerate(rounds)
             for _, offsets in hops for offset in offsets}
-    program: list[Round] = [(copy(at(OUT, rank), at(IN, rank)),
-                copy(at(TMP, 0, size - rank), at(IN, rank, size)),
-                copy(at(TMP, size - rank, size), at(IN, 0, rank)))]
+    waits = [at(IN, (rank + offset) % size) for offset in range(size)]
+    taken = [0] * size
+    program: list[Round] = [(copy(at(OUT, rank), at(IN, rank)),)]
     for number, moves in enumerate(rounds):
         steps = []
         for distance, offsets in moves:
-            steps.append(send((rank + distance) % size, *(at(TMP, i) for i in offsets)))
-            steps.append(recv((rank - distance) % size, *(
-                at(OUT, (rank - i) % size) if last[i] == number else at(TMP, i)
-                for i in offsets)))
+            steps.append(send((rank + distance) % size, *joined(waits[i] for i in offsets)))
+            for i in offsets:
+                waits[i] = (at(OUT, (rank - i) % size) if last[i] == number
+                            else at(TMP, i + taken[i] % 2 * size))
+                taken[i] += 1
+            steps.append(recv((rank - distance) % size, *joined(waits[i] for i in offsets)))
         program.append(tuple(steps))
-    return Program(tuple(program), (0,) * size)
+    slots = 0 if max(taken) < 2 else size if max(taken) < 3 else 2 * size
+    return Program(tuple(program), (0,) * slots)
 
 
 def arc(buffer: str, start: int, count: int, size: int) -> list[Span]:

@@ -72,7 +72,7 @@ def two_phase(rank: int, topology: Topology) -> Program:
                   {IN: given if width == 1 else between, OUT: wanted})
     if width == 1:
         return outer
-    inner = embed(two_phase(index, Topology(level.trees[level.mine])),
+    inner = embed(two_phase(index, Topology(level.shape(level.mine))),
                   slot_keys(ALLTOALL, index, width), inside, {IN: given, OUT: between})
     return allot(concatenate(inner, outer), WORK, list(waiting))
 
@@ -108,7 +108,7 @@ def leader(rank: int, topology: Topology) -> Program:
                   [received_by(group, size) for group in level.groups],
                   {IN: columns, OUT: place(level)[1]}) for level in inner)
     exchanged = Program(())
-    if rank in leaders:
+    if leaders[top.mine] == rank:
         exchanged = embed(pairwise.alltoall(top.mine, count), slot_keys(ALLTOALL, top.mine, count),
                           across, dict(zip((IN, OUT), place(top))))
     kept = (*sent_by(led, size), *received_by(led, size)) if len(led) > 1 else ()

@@ -34,7 +34,7 @@ def allgather(rank: int, topology: Topology) -> Program:
     """Collect inside groups, whose ranks then fetch, each from another group a round."""
     level = levels(topology, rank)[0]
     groups, mine, count = level.groups, level.mine, len(level.groups)
-    group, fetching = groups[mine], min(map(len, groups))
+    group, fetching = groups[mine], level.least
     index = rank - group.start
 
     def shares(first: int, held: int, parts: int) -> list[Sequence[int]]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpccoll.algorithms.hierarchical.composition import levels
+from hpccoll.algorithms.hierarchical.composition import Found, levels
 from hpccoll.algorithms.hierarchical.exchanges import ALLREDUCE, BCAST, REDUCE, on_vector
 from hpccoll.algorithms.parts import trees
 from hpccoll.algorithms.parts.folding import Fold
@@ -36,7 +36,7 @@ def allreduce(rank: int, topology: Topology, k: int) -> Program:
     """Sum up inside groups, whose ranks then grow a window, each with another group a round."""
     level = levels(topology, rank)[0]
     group = level.groups[level.mine]
-    lanes = min(k, *map(len, level.groups), topology.size)
+    lanes = min(k, level.least)
     fold, index = Fold(len(group), lanes), rank - group.start
     lane, leader = fold.virtual(index), fold.real(fold.group(index))
     folded = [group[i] for i in fold.members(fold.group(index))]
@@ -44,10 +44,16 @@ def allreduce(rank: int, topology: Topology, k: int) -> Program:
     parts = [Program(((copy(vector, at(IN, 0)),),)),
              on_vector(REDUCE, folded, rank, _only(vector), root)]
     if lane is not None:
-        peers = [[g[Fold(len(g), lanes).real(i)] for i in range(lanes)] for g in level.groups]
+        peers = Found(len(level.groups), lambda number: _lanes(level.groups[number], lanes))
         parts.append(_grown(level.mine, lane, peers))
     parts.append(on_vector(BCAST, folded, rank, _only(RESULT), root))
     return concatenate(*parts)._replace(scratch=() if lane is None else (0, 0))
+
+
+def _lanes(group: range, lanes: int) -> list[int]:
+    """The ranks of a group that are its lanes."""
+    fold = Fold(len(group), lanes)
+    return [group[fold.real(i)] for i in range(lanes)]
 
 
 def _grown(mine: int, lane: int, peers: Sequence[Sequence[int]]) -> Program:

@@ -10,29 +10,78 @@ has the exchanges; a flat topology gives one level of single ranks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, overload
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.passes import Place, allot, concatenate, renamed, runs
 from hpccoll.ir.schedule import SEND, Program, at, copy
-from hpccoll.ir.topology import Group, Topology
+from hpccoll.ir.topology import Group, GroupBounds, Topology
 
+T = TypeVar("T")
 #: A copy of the input that a rank works in where the output is missing or too small.
 WORK = "work"
+
+
+class Groups(Sequence[range]):
+    """The ranks of the groups of a level, each found when it is asked for.
+
+    A rank talks to few of the groups, so its program must not cost the number of all.
+    """
+
+    def __init__(self, bounds: GroupBounds, start: int):
+        self.bounds, self.start = bounds, start
+
+    def __len__(self) -> int:
+        return self.bounds.number
+
+    @overload
+    def __getitem__(self, index: int) -> range: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[range]: ...
+
+    def __getitem__(self, index: int | slice) -> range | list[range]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        group = self.bounds.group(range(len(self))[index])
+        return range(self.start + group.start, self.start + group.stop)
+
+    def holding(self, rank: int) -> int:
+        """The number of the group that holds a rank of them."""
+        return self.bounds.holding(rank - self.start)
+
+
+class Found(Sequence[T]):
+    """So many things, each made when it is asked for."""
+
+    def __init__(self, number: int, make: Callable[[int], T]):
+        self.number, self.make = number, make
+
+    def __len__(self) -> int:
+        return self.number
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        numbers = range(self.number)[index]
+        return self.make(numbers) if isinstance(numbers, int) else list(map(self.make, numbers))
 
 
 class GroupLevel(NamedTuple):
     """A group around a rank, as the smaller groups it consists of.
 
     Attributes:
-        trees: the smaller groups' shapes.
+        tree: the group's shape.
         groups: the smaller groups' ranks.
         mine: index of the smaller group that holds the rank.
     """
 
-    trees: tuple[Group, ...]
-    groups: tuple[range, ...]
+    tree: Group
+    groups: Groups
     mine: int
 
     @property
@@ -40,14 +89,33 @@ class GroupLevel(NamedTuple):
         """All ranks of the group."""
         return range(self.groups[0].start, self.groups[-1].stop)
 
-    def leaders(self, root: int | None = None) -> list[int]:
+    @property
+    def shapes(self) -> tuple[Group, ...]:
+        """The shapes of the smaller groups that differ."""
+        return self.groups.bounds.shapes
+
+    @property
+    def least(self) -> int:
+        """Ranks of the smallest of the smaller groups."""
+        return self.groups.bounds.least
+
+    def shape(self, number: int) -> Group:
+        """The shape of a smaller group."""
+        return self.tree[number] if isinstance(self.tree, tuple) else 1
+
+    def leaders(self, root: int | None = None) -> Sequence[int]:
         """A rank for each smaller group: the root where it is, elsewhere the first."""
-        return [group.start if root is None or root not in group else root
-                for group in self.groups]
+        groups = self.groups
+
+        def leader(number: int) -> int:
+            group = groups[number]
+            return group.start if root is None or root not in group else root
+
+        return Found(len(groups), leader)
 
     def group_of(self, root: int | None) -> int:
         """The number of the smaller group that holds the root; 0 if none does."""
-        return next((i for i, group in enumerate(self.groups) if root in group), 0)
+        return self.groups.holding(root) if root is not None and root in self.ranks else 0
 
 
 def levels(topology: Topology, rank: int) -> list[GroupLevel]:
@@ -59,14 +127,12 @@ def levels(topology: Topology, rank: int) -> list[GroupLevel]:
     around: list[GroupLevel] = []
     tree, start = topology.tree, 0
     while tree != 1:
-        trees = split(tree)
-        groups = tuple(range(start + group.start, start + group.stop)
-                       for group in Topology(tree).ranges())
-        mine = next(i for i, group in enumerate(groups) if rank in group)
+        groups = Groups(topology.bounds(tree), start)
+        level = GroupLevel(tree, groups, groups.holding(rank))
         if len(groups) > 1:
-            around.append(GroupLevel(trees, groups, mine))
-        tree, start = trees[mine], groups[mine].start
-    return around or [GroupLevel((1,), (range(1),), 0)]
+            around.append(level)
+        tree, start = level.shape(level.mine), groups[level.mine].start
+    return around or [GroupLevel(1, Groups(topology.bounds(1), 0), 0)]
 
 
 def split(tree: Group) -> tuple[Group, ...]:

@@ -76,7 +76,7 @@ def among(flat: FlatAlgorithm, level: GroupLevel, rank: int, blocks: Sequence[Se
             leader is.
     """
     leaders = level.leaders(root)
-    if rank not in leaders:
+    if leaders[level.mine] != rank:
         return Program(())
     return exchange(flat, level, [[Piece(leaders, keys)] for keys in blocks], place,
                     level.group_of(root) if flat.slots_of.rooted else None)

@@ -103,7 +103,7 @@ def barrier(rank: int, topology: Topology) -> Program:
 
     def tokens(level: GroupLevel, build: Callable[[int, int], Program]) -> Program:
         leaders = level.leaders()
-        if rank not in leaders:
+        if leaders[level.mine] != rank:
             return Program(())
         return embed(build(level.mine, len(leaders)), {}, lambda key: (), {}, leaders)
 

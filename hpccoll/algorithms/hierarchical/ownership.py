@@ -10,16 +10,17 @@ owners partition the blocks, so nothing is sent twice and no rank has more than 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from math import lcm
 from typing import NamedTuple
 
-from hpccoll.algorithms.hierarchical.composition import GroupLevel, split
+from hpccoll.algorithms.hierarchical.composition import Found, GroupLevel, split
 from hpccoll.ir.passes import Piece
 from hpccoll.ir.topology import Group, Topology
 
 
+@lru_cache(maxsize=64)
 def nblocks(topology: Topology, leaders: int | None = None) -> int:
     """Blocks for which all owners at all levels have equal shares, unless that takes too many."""
     trees = _largest(topology)
@@ -27,6 +28,7 @@ def nblocks(topology: Topology, leaders: int | None = None) -> int:
                len(trees) * lcm(*(_even(tree, leaders or topology.size) for tree in set(trees))))
 
 
+@lru_cache(maxsize=64)
 def rooted_nblocks(topology: Topology) -> int:
     """The same where the largest groups do not split shares between them."""
     return min(2 * topology.size,
@@ -52,15 +54,20 @@ def shares(level: GroupLevel, rank: int, n: int, leaders: int, parts: int) -> li
 
     Gives the pieces of every group; only the first ``parts`` groups get any.
     """
-    pieces: list[list[Piece]] = [[] for _ in level.groups]
-    first = level.groups[level.mine].start
-    for owners, keys, before in columns(level.trees, n, leaders):
-        if first + owners[level.trees[level.mine]] == rank:
-            ranks = [group.start + owners[tree]
-                     for group, tree in zip(level.groups, level.trees)]
-            for mine, share in zip(pieces, cut(keys, min(parts, len(pieces)), before)):
+    count = len(level.groups)
+    pieces: list[list[Piece]] = [[] for _ in range(min(parts, count))]
+    first, shape = level.groups[level.mine].start, level.shape(level.mine)
+
+    def player(owners: Mapping[Group, int], number: int) -> int:
+        return level.groups[number].start + owners[level.shape(number)]
+
+    for owners, keys, before in columns(level.shapes, n, leaders):
+        if first + owners[shape] == rank:
+            ranks = Found(count, partial(player, owners))
+            for mine, share in zip(pieces, cut(keys, len(pieces), before)):
                 mine.append(Piece(ranks, share))
-    return pieces
+    # The others get nothing, and nobody writes into what they get.
+    return pieces + [[]] * (count - len(pieces))
 
 
 class Column(NamedTuple):
@@ -78,9 +85,8 @@ class Column(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def columns(trees: tuple[Group, ...], n: int, leaders: int) -> tuple[Column, ...]:
-    """Intersect the groups' ownerships."""
-    shapes = list(dict.fromkeys(trees))
+def columns(shapes: tuple[Group, ...], n: int, leaders: int) -> tuple[Column, ...]:
+    """Intersect the ownerships of groups of these shapes."""
     sets: dict[tuple[int, ...], list[int]] = {}
     for key, owners in enumerate(zip(*(ownership(tree, n, leaders) for tree in shapes))):
         sets.setdefault(owners, []).append(key)
@@ -95,7 +101,7 @@ def ownership(tree: Group, n: int, leaders: int) -> tuple[int, ...]:
     if tree == 1:
         return (0,) * n
     owned, trees, groups = [0] * n, split(tree), list(Topology(tree).ranges())
-    for owners, keys, before in columns(trees, n, leaders):
+    for owners, keys, before in columns(tuple(dict.fromkeys(trees)), n, leaders):
         for i, share in enumerate(cut(keys, min(leaders, len(trees)), before)):
             for key in share:
                 owned[key] = groups[i].start + owners[trees[i]]

@@ -48,16 +48,16 @@ def rails(topology: Topology, rank: int) -> Iterator[tuple[GroupLevel, list[list
     held = [[block] for block in range(topology.size)]
     first = 0
     for level in levels(topology, rank):
-        mine = level.groups[level.mine]
-        longest = max(map(len, level.groups))
-        blocks: list[list[Piece]] = [[] for _ in level.groups]
+        groups = list(level.groups)
+        mine, longest = groups[level.mine], max(map(len, groups))
+        blocks: list[list[Piece]] = [[] for _ in groups]
         for index in range(rank - mine.start, longest, len(mine)):
-            ranks = [group.start + index % len(group) for group in level.groups]
-            for pieces, group in zip(blocks, level.groups):
+            ranks = [group.start + index % len(group) for group in groups]
+            for pieces, group in zip(blocks, groups):
                 if index < len(group):
                     pieces.append(Piece(ranks, held[group[index] - first]))
         yield level, blocks
-        held = [[block for index in range(own, longest, len(mine)) for group in level.groups
+        held = [[block for index in range(own, longest, len(mine)) for group in groups
                  if index < len(group) for block in held[group[index] - first]]
                 for own in range(len(mine))]
         first = mine.start

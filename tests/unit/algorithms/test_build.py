@@ -20,8 +20,8 @@ def test_a_builder_of_ones_own_is_a_schedule():
 
 
 @pytest.mark.parametrize("arguments, options, complaint", [
-    (("allreduce", "ringg", 4), {}, "allreduce has no algorithm 'ringg'; choose from ring"),
-    (("allreduc", "ring", 4), {}, "'allreduc' is unknown; choose from allreduce"),
+    (("allreduce", "ringg", 4), {}, "allreduce has no algorithm 'ringg'; did you mean 'ring'"),
+    (("allreduc", "ring", 4), {}, "'allreduc' is unknown; did you mean 'allreduce'"),
     (("allreduce", "ring", 0), {}, "expected a number of ranks, got 0"),
     (("allreduce", "ring", None), {}, "expected a number of ranks, got None"),
     (("allreduce", "ring", True), {}, "expected a number of ranks, got True"),

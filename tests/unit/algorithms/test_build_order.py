@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -77,9 +78,9 @@ def test_rank_order_is_lost_and_its_proof_refuses(collective):
 @pytest.mark.parametrize("kind", ["gather", "scatter"])
 def test_a_hierarchical_builder_of_ones_own_for_any_collective(kind):
     """What has no hierarchical algorithm in the table is put into terms of ranks too."""
-    entry = ALGORITHMS[kind]["binomial"]._replace(hierarchical=True, rounds=None, sent=None)
-    entry = entry._replace(build=lambda rank, topology, root:
-                           ALGORITHMS[kind]["binomial"].build(rank, topology.size, root))
+    entry = replace(ALGORITHMS[kind]["binomial"], hierarchical=True, rounds=None, sent=None,
+                    build=lambda rank, topology, root:
+                    ALGORITHMS[kind]["binomial"].build(rank, topology.size, root))
     for root in range(6):
         verify(schedule(kind, entry, topology="2x3@4,0,3,1,5,2", root=root))
 

@@ -7,7 +7,7 @@ import pytest
 from hpccoll.errors import HpccollError
 from hpccoll.simulator.catalog import find
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.validation import Compared, Picks, compare, picks
+from hpccoll.simulator.validation import Compared, Picks, beside, compare, conclusion, picks
 
 
 def result(candidate, nbytes, seconds, **changes):
@@ -150,3 +150,31 @@ def test_what_was_written_by_hand(call, wrong):
     done = call(wrong)
     assert done.exit_code == 2 and done.stdout == "", done.output
     assert "record.json" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_machine_file_that_does_not_fit_is_said_not_to():
+    """As calibrated on a busy machine: all times are 100 times too long, and every pick is right.
+
+    Fails where only picks are counted: "5 of 5 sizes" was once all that was said.
+    """
+    times = [Compared("allreduce", n, name, t, t) for n, name, t in
+             ((8, "ring", 2e-5), (8, "pat", 1e-5), (64, "ring", 2e-4), (64, "pat", 1e-4))]
+    slow = [c._replace(simulated=100 * c.measured) for c in times]
+    told = "\n".join(conclusion(slow))
+    assert "2 of 2 sizes" in told and "100x too long" in told and "right by luck" in told
+    assert "simulated / measured: 100 in the middle" in told
+    assert "too" not in "\n".join(conclusion(times))
+    assert "100x too short" in "\n".join(conclusion(
+        [c._replace(simulated=c.measured / 100) for c in times]))
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_measured_and_simulated_side_by_side_fit(width):
+    times = [Compared(c, n, name, t, t) for c in ("allreduce", "reduce_scatter_block")
+             for n, name, t in ((8, "ring", 2e-5), (8, "recursive_doubling", 1.4321e-5),
+                                (1 << 20, "recursive_multiplying:k=4:segment=65536", 2e-4),
+                                (1 << 20, "pat", 1e-4))]
+    lines = beside(times, width)
+    assert max(map(len, lines)) <= width
+    assert sum(line.startswith("* ") for line in lines) == 4  # each pick is right
+    assert "1 MiB" in "\n".join(lines) and sum("allreduce " in line for line in lines) == 1

@@ -6,17 +6,19 @@ from hpccoll.algorithms import schedule
 from hpccoll.algorithms.hierarchical.composition import WORK, levels, started
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import RECV, SEND, Program, at, copy, recv, send
-from hpccoll.ir.topology import Topology
+from hpccoll.ir.topology import GroupBounds, Topology
 
 
 def test_levels_go_from_all_ranks_to_single_ones():
     around = levels(Topology.parse("(2,3),(4)"), 3)
-    assert [(level.groups, level.mine) for level in around] == [
-        ((range(5), range(5, 9)), 0),
-        ((range(2), range(2, 5)), 1),
-        ((range(2, 3), range(3, 4), range(4, 5)), 1)]
+    assert [(list(level.groups), level.mine) for level in around] == [
+        ([range(5), range(5, 9)], 0),
+        ([range(2), range(2, 5)], 1),
+        ([range(2, 3), range(3, 4), range(4, 5)], 1)]
     assert around[1].ranks == range(5)
-    assert (around[0].leaders(), around[0].leaders(7)) == ([0, 5], [0, 7])
+    assert [list(around[0].leaders(root)) for root in (None, 7)] == [[0, 5], [0, 7]]
+    assert around[0].leaders()[-1] == 5 and around[2].groups[1:] == [range(3, 4), range(4, 5)]
+    assert (around[0].least, around[0].shapes, around[0].shape(1)) == (4, ((2, 3), (4,)), (4,))
     assert (around[0].group_of(7), around[1].group_of(7)) == (1, 0)
 
 
@@ -50,3 +52,29 @@ def test_receives_land_where_the_result_belongs():
                   for span in step.spans for slot in range(span.start, span.stop)
                   if span.buffer == OUT]
         assert len(landed) == len(set(landed)) == 5
+
+
+@pytest.mark.parametrize("collective, name", [
+    ("allreduce", "leader"), ("allreduce", "lane_census"), ("allreduce", "crossing"),
+    ("bcast", "leader"), ("bcast", "rails"), ("reduce", "leader"), ("reduce", "rails"),
+    ("barrier", "leader")])
+def test_a_program_looks_at_few_of_many_groups(monkeypatch, collective, name):
+    """It costs its own steps: with ``tuple(level.groups)`` in ``levels`` this test fails."""
+    made = schedule(collective, name, topology="4096x4")
+    made.program(5)  # what all ranks share is found once
+    looks = []
+    group = GroupBounds.group
+    monkeypatch.setattr(GroupBounds, "group", lambda self, index: looks.append(index)
+                        or group(self, index))
+    made.program(4096)
+    assert 0 < len(looks) < 600
+
+
+def test_bounds_of_unequal_groups():
+    topology = Topology.parse("3,5,4")
+    bounds = topology.bounds(topology.tree)
+    assert [bounds.group(i) for i in range(3)] == [range(3), range(3, 8), range(8, 12)]
+    assert [bounds.holding(position) for position in (0, 2, 3, 7, 8, 11)] == [0, 0, 1, 1, 2, 2]
+    assert (bounds.least, bounds.shapes) == (3, (3, 5, 4))
+    assert topology.bounds(topology.tree) is bounds and topology.bounds(5).number == 5
+    assert len({Topology.parse("3,5,4"), topology}) == 1

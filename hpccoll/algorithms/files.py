@@ -1,0 +1,95 @@
+"""Schedules from files: what ``hpccoll explain --json`` writes, and MSCCL's XML.
+
+A file holds the programs of one number of ranks. It is data: reading it runs nothing, and what it
+says is proved where any algorithm from outside is.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hpccoll.algorithms.entry import Algorithm
+from hpccoll.algorithms.msccl import read_msccl
+from hpccoll.errors import ArgumentError, ScheduleError
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.schedule import Program, Schedule, Span, Step
+
+#: Endings of the files that are read.
+SUFFIXES = (".json", ".xml")
+
+
+def read(path: str) -> Schedule:
+    """Read the schedule of a file.
+
+    Raises:
+        ArgumentError: there is no such file.
+        ScheduleError: it holds no schedule; says what is wrong.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError("algorithm", f"cannot read {path!r}: "
+                                         f"{getattr(error, 'strerror', None) or error}") from error
+    return read_msccl(text, path) if path.endswith(".xml") else read_json(text, path)
+
+
+def read_json(text: str, name: str) -> Schedule:
+    """Read what :func:`hpccoll.explain.as_json` gave.
+
+    Raises:
+        ScheduleError: it is something else.
+    """
+    try:
+        data = json.loads(text)
+        if data["format"] != 1:
+            raise ValueError(f"format {data['format']!r} is not known")
+        programs = [_program(each) for each in data["programs"]]
+        if len(programs) != data["size"]:
+            raise ValueError(f"{len(programs)} programs for {data['size']} ranks")
+        return Schedule(COLLECTIVES[data["collective"]], str(data["algorithm"]), data["size"],
+                        programs.__getitem__, data["root"] or 0, data["nblocks"],
+                        uniform=bool(data.get("uniform", False)))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ScheduleError(f"{name}: not what hpccoll explain --json writes: "
+                            f"{type(error).__name__}: {error}") from error
+
+
+def _program(data: Any) -> Program:
+    return Program(tuple(tuple(map(_step, steps)) for steps in data["rounds"]),
+                   tuple(data["scratch"]))
+
+
+def _step(data: Any) -> Step:
+    spans, source = (tuple(Span(str(buffer), int(start), int(stop))
+                           for buffer, start, stop in data[field]) for field in ("spans", "source"))
+    return Step(str(data["kind"]), int(data["peer"]), spans, source, str(data["side"]))
+
+
+def entry(path: str) -> Algorithm:
+    """The algorithm that a file holds, for one number of ranks and one root.
+
+    Raises:
+        HpccollError: it cannot be read.
+    """
+    made = read(path)
+
+    def build(rank: int, size: int) -> Program:
+        """A schedule from a file."""
+        return made.program(rank)
+
+    def rooted(rank: int, size: int, root: int) -> Program:
+        """A schedule from a file."""
+        if root != made.root:
+            raise ArgumentError("root", f"{path} is for root {made.root}, not {root}")
+        return made.program(rank)
+
+    return Algorithm(rooted if made.collective.rooted else build, made.collective.name,
+                     blocks=made.nblocks, fits=partial(_fits, made.size), uniform=made.uniform,
+                     name=made.algorithm, size=made.size)
+
+
+def _fits(held: int, size: int) -> bool:
+    return size == held

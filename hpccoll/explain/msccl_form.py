@@ -1,0 +1,124 @@
+"""A schedule as MSCCL's XML, for libraries that run it on GPUs.
+
+Every rank gets a threadblock for local steps, one for each peer that it sends to, and one for each
+that it receives from. The first collects the ends of a round, a ``nop`` for each, and all messages
+of the next round wait for it. Chunks travel one by one. What is sent and received into in one
+round, which threadblocks would do in any order, is sent from a copy.
+The format: :mod:`hpccoll.algorithms.msccl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from hpccoll.errors import ScheduleError
+from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
+from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
+
+#: What MSCCL calls the buffers, and which collectives it has.
+BUFFERS = {IN: "i", OUT: "o", TMP: "s"}
+NAMES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
+
+
+def as_msccl(schedule: Schedule) -> str:
+    """Write a schedule as MSCCL's XML.
+
+    Raises:
+        ScheduleError: a collective that MSCCL does not have, or a message without blocks.
+    """
+    name = schedule.collective.name
+    if name not in NAMES:
+        raise ScheduleError(f"{schedule.title}: MSCCL has no {name}, only {', '.join(NAMES)}")
+    root = ElementTree.Element("algo", {
+        "name": schedule.algorithm, "proto": "Simple", "nchannels": "1",
+        "nchunksperloop": str(schedule.nblocks if schedule.collective.payload == "vector"
+                              else schedule.size),
+        "ngpus": str(schedule.size), "coll": name, "inplace": "0"})
+    for rank, program in enumerate(schedule.programs()):
+        keys = slot_keys(schedule.collective, rank, schedule.size, schedule.root, schedule.nblocks)
+        gpu = ElementTree.SubElement(root, "gpu", {
+            "id": str(rank), "i_chunks": str(len(keys.get(IN, ()))),
+            "o_chunks": str(len(keys.get(OUT, ()))), "s_chunks": str(len(program.scratch))})
+        writer = _Writer(gpu, schedule, rank, len(program.scratch))
+        writer.write(program.rounds)
+        gpu.set("s_chunks", str(len(program.scratch) + writer.copies))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+class _Writer:
+    """The threadblocks of one rank."""
+
+    def __init__(self, gpu: ElementTree.Element, schedule: Schedule, rank: int, scratch: int):
+        self.gpu, self.schedule, self.rank, self.scratch = gpu, schedule, rank, scratch
+        #: Slots of scratch beyond the schedule's that copies need.
+        self.copies = 0
+        self.blocks: dict[tuple[int, int], ElementTree.Element] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.main = self.block(-1, -1)
+
+    def block(self, to: int, frm: int) -> ElementTree.Element:
+        """The threadblock that sends to one rank, or receives from one, or neither."""
+        if (to, frm) not in self.blocks:
+            self.numbers[to, frm] = len(self.blocks)
+            self.blocks[to, frm] = ElementTree.SubElement(self.gpu, "tb", {
+                "id": str(len(self.blocks)), "send": str(to), "recv": str(frm), "chan": "0"})
+        return self.blocks[to, frm]
+
+    def write(self, rounds: Sequence[Sequence[Step]]) -> None:
+        """All rounds, one after the other."""
+        for number, steps in enumerate(rounds):
+            if any(step.kind in (SEND, RECV) and not step.spans for step in steps):
+                raise ScheduleError(f"{self.schedule.title}, rank {self.rank}, round {number}: "
+                                    "MSCCL has no messages without blocks")
+            moved = self.moved(steps)
+            after = len(self.main) - 1
+            busy: dict[tuple[int, int], None] = {}
+            for step in steps:
+                if step.kind in (SEND, RECV):
+                    ends = (step.peer, -1) if step.kind == SEND else (-1, step.peer)
+                    busy[ends] = None
+                    for span in step.spans:
+                        for slot in range(span.start, span.stop):
+                            here = Span(span.buffer, slot, slot + 1)
+                            here = moved.get(here, here) if step.kind == SEND else here
+                            kind = "s" if step.kind == SEND else "rrc" if step.side else "r"
+                            self.step(self.block(*ends), kind, here, here, 0, after)
+            for ends in busy:
+                self.step(self.main, "nop", None, None, self.numbers[ends],
+                          len(self.blocks[ends]) - 1)
+            for step in steps:
+                if step.kind not in (SEND, RECV):
+                    self.step(self.main, "cpy" if step.kind == COPY else "re", step.source[0],
+                              step.spans[0], -1, -1)
+
+    def step(self, block: ElementTree.Element, kind: str, source: Span | None, into: Span | None,
+             waits: int, step: int) -> None:
+        """One step, which waits for a step of a threadblock."""
+        if step < 0:
+            waits = -1
+        element = ElementTree.SubElement(block, "step", {"s": str(len(block)), "type": kind})
+        for side, span in (("src", source), ("dst", into)):
+            element.set(f"{side}buf", BUFFERS[span.buffer] if span else "i")
+            element.set(f"{side}off", str(span.start) if span else "-1")
+        count = into.stop - into.start if into else 0
+        for field, value in (("cnt", count), ("depid", waits), ("deps", step if waits >= 0 else -1),
+                             ("hasdep", 1)):
+            element.set(field, str(value))
+
+    def moved(self, steps: Sequence[Step]) -> dict[Span, Span]:
+        """Copy what is sent and received into; where each such slot is sent from."""
+        def slots(kind: str) -> dict[Span, None]:
+            return dict.fromkeys(Span(span.buffer, slot, slot + 1) for step in steps
+                                 if step.kind == kind for span in step.spans
+                                 for slot in range(span.start, span.stop))
+
+        received = slots(RECV)
+        both = [slot for slot in slots(SEND) if slot in received]
+        self.copies = max(self.copies, len(both))
+        moved = {slot: Span(TMP, self.scratch + index, self.scratch + index + 1)
+                 for index, slot in enumerate(both)}
+        for slot, place in moved.items():
+            self.step(self.main, "cpy", slot, place, -1, -1)
+        return moved

@@ -1,0 +1,225 @@
+"""Colouring: ranks that do the same in the same surroundings, where no symmetry takes them along.
+
+Folded ranks beside others, trees, groups of different sizes: no shift of all ranks maps such a
+schedule to itself, and still most ranks wait for the same things at the same times. Ranks get a
+colour by their own rounds; then the colour of a rank is split wherever messages of the same place
+in the program go to ranks of different colours, or lie at different places in the peer's program,
+or the groups around hold other colours; until nothing splits any more. Then every message of a
+colour has the same counterpart, and every link of a group carries as many of each, so one rank of
+each colour is enough.
+Source: colour refinement, Paige and Tarjan, "Three partition refinement algorithms", SIAM J.
+Comput. 1987: what is split off is looked at again, what keeps the colour is not.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+from hpccoll.simulator.network import LINK_IN, NetworkPaths, Resource
+from hpccoll.simulator.workload import Round, Workload
+
+#: Ranks from which on it is worth a look, and the part of them that colours may be.
+MANY, PART = 256, 0.5
+
+Path = tuple[int, ...]
+Programs = Callable[[int], "list[list[Round]]"]
+
+
+class Colouring:
+    """Classes of ranks by colour; see :class:`~hpccoll.simulator.symmetry.Symmetry`, whose place
+    it takes.
+
+    Args:
+        layout: where the ranks are.
+        codes: for every rank, its messages in order: twice the peer, and 1 if it sends.
+        colours: of every rank.
+    """
+
+    def __init__(self, layout: NetworkPaths, paths: Sequence[Path], codes: Sequence[array],
+                 colours: Sequence[int]):
+        self.layout, self.paths, self.codes, self.colours = layout, paths, codes, colours
+        self.first: dict[int, int] = {}
+        for rank, colour in enumerate(colours):
+            self.first.setdefault(colour, rank)
+        self.sizes = Counter(colours)
+        self.numbers = {path: rank for rank, path in enumerate(paths)}
+        self.groups: dict[Path, Counter[int]] = {}
+        for colour, path in zip(colours, paths):
+            for depth in range(len(path)):
+                self.groups.setdefault(path[:depth], Counter())[colour] += 1
+        self.kinds: dict[Hashable, Path] = {}
+        self.kind_of: dict[Path, Path] = {}
+        self.alike: Counter[Path] = Counter()
+        for path, held in self.groups.items():
+            kind = self.kinds.setdefault((len(path), frozenset(held.items())), path)
+            self.kind_of[path] = kind
+            self.alike[kind] += 1
+
+    def representatives(self) -> Iterator[int]:
+        """The first rank of every colour."""
+        return iter(self.first.values())
+
+    def images(self, rank: int) -> int:
+        """Ranks of a rank's colour."""
+        return self.sizes[self.colours[rank]]
+
+    def link(self, sends: bool, rank: int, peer: int) -> Hashable:
+        """What messages between two ranks have in common with those of their images alone."""
+        here = self.colours[rank], self.codes[rank].index(2 * peer + sends)
+        there = self.colours[peer], self.codes[peer].index(2 * rank + (not sends))
+        return (here, there) if sends else (there, here)
+
+    def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
+        """How many images of a message go over one resource that is no port."""
+        if resource.path not in self.groups:
+            return 1  # a rank's own link
+        path = receiver if resource.kind == LINK_IN else sender
+        return self.groups[resource.path][self.colours[self.numbers[path]]]
+
+    def classed(self, path: Path) -> Path:
+        """The path of the representative of a rank or group."""
+        if path in self.kind_of:
+            return self.kind_of[path]
+        return self.paths[self.first[self.colours[self.numbers[path]]]]
+
+    def copies(self, resource: Resource) -> int:
+        """How many resources a representative's stands for."""
+        if resource.path in self.alike:
+            return self.alike[resource.path]
+        return self.images(self.numbers[resource.path])
+
+    def describe(self, size: int) -> str:
+        """One line for people."""
+        classes = len(self.first)
+        return (f"{size:,} ranks in {classes:,} class{'es' * (classes != 1)} "
+                "(by colour, all ranks compared)")
+
+
+def colour(work: Workload, layout: NetworkPaths, programs: Programs | None = None,
+           progress: Callable[[float], None] = lambda part: None) -> Colouring | None:
+    """Colour the ranks; ``None`` where few are alike, or messages do not meet.
+
+    Args:
+        work, layout: what to do, and where.
+        programs: gives a rank's rounds of every kind of segment; made here if omitted.
+        progress: told the part of the programs that is made.
+    """
+    kinds = list({work.kind(s): s for s in range(work.segments)}.values())
+    programs = programs or (lambda rank: [work.rounds(rank, s) for s in kinds])
+    paths = [layout.path(rank) for rank in range(layout.size)]
+    codes, colours = _start(programs, paths, progress)
+    if codes is None:
+        return None
+    refined = _refined(colours, codes, paths)
+    return None if refined is None else Colouring(layout, paths, codes, refined)
+
+
+def _start(programs: Programs, paths: Sequence[Path], progress: Callable[[float], None]
+           ) -> tuple[list[array] | None, list[int]]:
+    """The messages of every rank, and colours by what a rank does itself."""
+    codes: list[array] = []
+    own: list[int] = []
+    known: dict[Hashable, int] = {}
+    size = len(paths)
+    for rank in range(size):
+        mine, shape = array("q"), []
+        for segment, rounds in enumerate(programs(rank)):
+            for number, round in enumerate(rounds):
+                mine.extend([2 * m.peer + m.sends for m in round.messages])
+                shape.append((segment, number, round.reduced, round.copied,
+                              *[m.nbytes for m in round.messages]))
+        codes.append(mine)
+        own.append(known.setdefault(tuple(shape), len(known)))
+        if not rank % 1024:
+            progress(rank / size)
+    places: dict[Hashable, int] = {}
+    colours = []
+    for rank, mine in enumerate(codes):
+        path, seen = paths[rank], {}
+        marks: list[Any] = [own[rank], len(path)]
+        for index, code in enumerate(mine):
+            if code not in seen:
+                peer, sends = code >> 1, code & 1
+                try:
+                    there = codes[peer].index(2 * rank + (not sends))
+                except (ValueError, IndexError):
+                    return None, []
+                seen[code] = index, there, sends, _parting(path, paths[peer])
+            marks.append(seen[code])
+        colours.append(places.setdefault(tuple(marks), len(places)))
+    return codes, colours
+
+
+def _parting(one: Path, other: Path) -> int:
+    """The depth at which two paths part."""
+    for depth, (a, b) in enumerate(zip(one, other)):
+        if a != b:
+            return depth
+    return min(len(one), len(other)) - 1
+
+
+def _refined(colours: list[int], codes: Sequence[array], paths: Sequence[Path]
+             ) -> list[int] | None:
+    """Split colours until ranks of one see the same colours everywhere."""
+    peers = [[code >> 1 for code in mine] for mine in codes]
+    inside: dict[Path, list[int]] = {}
+    for rank, path in enumerate(paths):
+        for depth in range(1, len(path)):
+            inside.setdefault(path[:depth], []).append(rank)
+    members: dict[int, list[int]] = {}
+    for rank, c in enumerate(colours):
+        members.setdefault(c, []).append(rank)
+    of = colours.__getitem__
+    around: dict[Path, tuple[int, ...]] = {}
+    count, limit = len(members), PART * len(colours)
+    dirty = set(range(len(colours)))
+    groups: set[Path] = set(inside)
+
+    def seen(rank: int) -> tuple:
+        path = paths[rank]
+        return (*[around[path[:depth]] for depth in range(1, len(path))], *map(of, peers[rank]))
+
+    while dirty:
+        if count > limit:
+            return None
+        for path in groups:
+            around[path] = tuple(sorted(map(of, inside[path])))
+        touched: dict[int, list[int]] = {}
+        for rank in dirty:
+            touched.setdefault(of(rank), []).append(rank)
+        moved: list[tuple[list[int], int]] = []
+        for c, ranks in touched.items():
+            parts: dict[tuple, list[int]] = {}
+            for rank in ranks:
+                parts.setdefault(seen(rank), []).append(rank)
+            # Those that nothing has changed around see what any one of them sees.
+            untouched = len(members[c]) - len(ranks)
+            stays = None
+            if untouched:
+                stays = seen(next(rank for rank in members[c] if rank not in dirty))
+                parts.setdefault(stays, [])
+            else:
+                stays = max(parts, key=lambda key: len(parts[key]))
+            del parts[stays]
+            for part in parts.values():
+                moved.append((part, count))
+                count += 1
+            if parts:
+                gone = {rank for part in parts.values() for rank in part}
+                members[c] = [rank for rank in members[c] if rank not in gone]
+        dirty, groups = set(), set()
+        for part, c in moved:
+            members[c] = part
+            for rank in part:
+                colours[rank] = c
+        for part, _ in moved:
+            for rank in part:
+                dirty.update(peers[rank])
+                for depth in range(1, len(paths[rank])):
+                    groups.add(paths[rank][:depth])
+        for path in groups:
+            dirty.update(inside[path])
+    return colours

@@ -1,0 +1,79 @@
+"""What a simulation will cost, said before it starts: programs, messages, time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import NamedTuple, TypeAlias
+
+from hpccoll.errors import ArgumentError
+from hpccoll.simulator.workload import Workload
+from hpccoll.units import size_text, time_text
+
+#: Seconds and bytes that a message takes, about; most messages that are tried at all.
+SECONDS, BYTES, MOST = 40e-6, 1500, 100_000_000
+#: Ranks whose programs are looked at, about.
+LOOKED = 5
+#: Told how a simulation goes on: its stage (``ESTIMATE``, ``PROGRAMS`` or ``MESSAGES``), the part
+#: of it that is done (of an estimate: the seconds), and a line for people.
+Told: TypeAlias = Callable[[str, float, str], None]
+ESTIMATE, PROGRAMS, MESSAGES = "estimate", "programs", "messages"
+
+
+def silent(stage: str, part: float, text: str) -> None:
+    """Tell nobody."""
+
+
+class Effort(NamedTuple):
+    """What it takes.
+
+    Attributes:
+        programs: ranks, or classes of ranks, whose programs are made.
+        messages: sends and receives of them all.
+        seconds: about, on one core.
+        nbytes: of memory, about.
+    """
+
+    programs: int
+    messages: int
+    seconds: float
+    nbytes: float
+
+    def __str__(self) -> str:
+        return (f"{self.programs:,} programs and {self.messages:,} messages, about "
+                f"{time_text(self.seconds, 2)} and {size_text(self.nbytes)}")
+
+
+def effort(work: Workload, programs: int) -> Effort:
+    """Estimate from the programs of a few ranks.
+
+    Args:
+        work: what to do.
+        programs: how many ranks are timed on their own.
+    """
+    size, root = work.schedule.size, work.schedule.root
+    # The first, the last and the root may have more to do than all others.
+    special = {0, size - 1, root}
+    others = {size * k // LOOKED for k in range(1, LOOKED)} - special or special
+    if programs < size:
+        special = set()
+    start = perf_counter()
+    made = {rank: sum(len(r.messages) for r in work.rounds(rank)) for rank in special | others}
+    seconds = (perf_counter() - start) / len(made) * programs
+    usual = sum(made[rank] for rank in others) / len(others)
+    # An end of a message counts half: its counterpart is one of another program.
+    ends = round(sum(made[rank] for rank in special)
+                 + usual * (programs - len(special))) * work.segments
+    return Effort(programs, ends, seconds + ends / 2 * SECONDS, ends / 2 * BYTES)
+
+
+def check(expected: Effort, title: str) -> None:
+    """Refuse what would not end, and not fit.
+
+    Raises:
+        ArgumentError: it would take days.
+    """
+    if expected.messages > MOST:
+        raise ArgumentError("schedule", f"{title} takes {expected}, more than is tried",
+                            "fewer ranks, or a layout of equal groups whose ranks do the same, "
+                            "take less")

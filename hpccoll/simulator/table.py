@@ -1,0 +1,232 @@
+"""Several simulations as a table: a block for every point, its fastest algorithm first.
+
+A *point* is a number of nodes and a size. What all points share stands in the header. Many points
+get a line each, with the fastest algorithm and the next one; ``full`` shows all algorithms of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import NamedTuple
+
+from hpccoll.explain.columns import NARROWEST, WIDTH, FittedTable, Header
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator.catalog import names
+from hpccoll.simulator.machine_model import Machine
+from hpccoll.simulator.report import Report
+from hpccoll.units import count_text, size_text, time_text
+
+#: With more points than this, each has one line.
+POINTS = 6
+#: Times within this factor of the fastest are level with it.
+LEVEL = 1.0005
+_PLACE = (Header("nodes"), Header("ranks"), Header("size"))
+_COLUMNS = (
+    *_PLACE, Header("algorithm", right=False), Header("time"),
+    Header("x best", meaning="time over that of the fastest of its block, which * marks"),
+    Header("GB/s", spare=1, meaning="bytes of a rank's vector over the time"),
+    Header("busiest", right=False, spare=2,
+           meaning="what is used most, and which part of the time"),
+    Header("latency", spare=6, meaning="until first bytes arrive, along the critical path; then "
+                                       "bytes alone (transfer), what others on the way add "
+                                       "(sharing), and reducing and copying (local)"),
+    Header("transfer", spare=6), Header("sharing", spare=6), Header("local", spare=6),
+    Header("idle", spare=6, meaning="mean over the ranks"))
+_SHORT = (
+    *_PLACE, Header("fastest", right=False, meaning="+1 where another one is level with it"),
+    Header("time"),
+    Header("GB/s", spare=1, meaning="bytes of a rank's vector over the time"),
+    Header("busiest", right=False, spare=2,
+           meaning="what is used most, and which part of the time"),
+    Header("next", right=False), Header("x best", meaning="time of the next over the fastest's"))
+
+
+class SimulatedPoint(NamedTuple):
+    """The simulations of one number of nodes and size, the fastest first."""
+
+    nodes: int
+    nbytes: float
+    reports: tuple[Report, ...]
+
+
+class SimulatedTable(NamedTuple):
+    """Lines for people; ``best`` are numbers of those that show a fastest algorithm."""
+
+    lines: list[str]
+    best: frozenset[int]
+
+
+def points(reports: Sequence[tuple[int, Report]]) -> list[SimulatedPoint]:
+    """Group simulations, each with its number of nodes; the fastest of a group comes first."""
+    grouped: dict[tuple[int, float], list[Report]] = {}
+    for nodes, report in reports:
+        grouped.setdefault((nodes, report.nbytes), []).append(report)
+    return [SimulatedPoint(*place, tuple(sorted(same, key=lambda r: r.seconds)))
+            for place, same in grouped.items()]
+
+
+def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
+                    full: bool = False, layout: str = "") -> SimulatedTable:
+    """Set simulations of one collective on one machine side by side.
+
+    Args:
+        reports: each with its number of nodes.
+        width: characters of a line.
+        full: all columns, however wide, and all algorithms of all points.
+        layout: of the ranks, where it is not so many nodes of so many ranks.
+    """
+    grouped = points(reports)
+    short = len(grouped) > POINTS and not full
+    table = FittedTable(_SHORT if short else _COLUMNS, _rows(grouped, short), width, full)
+    table.shown = [n for n in table.shown if n >= len(_PLACE) or _varies(grouped, n, layout)]
+    lines = _header(grouped, layout, width)
+    lines += ["", table.head]
+    best, row = set(), 0
+    for number, point in enumerate(grouped):
+        if number and not short:
+            lines.append("")
+        for place in range(1 if short else len(point.reports)):
+            fastest = point.reports[place].seconds <= point.reports[0].seconds * LEVEL
+            if fastest:
+                best.add(len(lines))
+            lines.append(table.line(table.rows[row], fastest and not short))
+            row += 1
+    lines.append("")
+    for line in (*table.legend(), _many(grouped, short), table.left_out(), verdict(grouped)):
+        lines += said(line, width)
+    return SimulatedTable(lines, frozenset(best))
+
+
+def verdict(grouped: Sequence[SimulatedPoint]) -> str:
+    """Which algorithm is fastest at how many points, in a sentence; those level with it too."""
+    if max(len(point.reports) for point in grouped) < 2:
+        return ""
+    wins: dict[tuple[str, ...], list[float]] = {}
+    for point in grouped:
+        first = point.reports[0].seconds
+        level = tuple(sorted(label(r) for r in point.reports if r.seconds <= first * LEVEL))
+        behind = [r.seconds for r in point.reports if r.seconds > first * LEVEL]
+        wins.setdefault(level, []).append(behind[0] / first if behind and first else 1.0)
+    several = len(grouped) > 1
+    told = []
+    for level, leads in sorted(wins.items(), key=lambda item: -len(item[1])):
+        who = level[0] if len(level) == 1 else f"{', '.join(level[:-1])} and {level[-1]}"
+        told.append(who + (" is" if len(level) == 1 else " are level and") + " fastest"
+                    + f" at {len(leads)} of {len(grouped)} points" * several + _ahead(leads))
+    return "in simulation, " + "; ".join(told)
+
+
+def _ahead(leads: Sequence[float]) -> str:
+    least, most = f"{min(leads):.3g}", f"{max(leads):.3g}"
+    if most == "1":
+        return ""
+    return (f", {most} times" if least == most else f", {least} to {most} times"
+            ) + " as fast as the next"
+
+
+def label(report: Report) -> str:
+    """Name of an algorithm and its parameters, as ``--algorithm`` takes them."""
+    return report.schedule.algorithm + "".join(
+        f":{name}={value}" for name, value in report.schedule.params)
+
+
+def rates_of(machine: Machine) -> str:
+    """Where a machine's rates come from, in a few words."""
+    if machine.description.lower().startswith("measured"):
+        return f"{machine.name} was {machine.description[0].lower()}{machine.description[1:]}"
+    if machine.name in names():
+        return f"{machine.name} has peak rates from vendor data and typical latencies, not measured"
+    return f"{machine.name} is what its file says, nothing was measured"
+
+
+def level_note(machine: Machine, topology: Topology) -> str:
+    """What to know where a layout has another depth than the machine has levels; else empty."""
+    levels = [level.name for level in machine.levels]
+    depth, inner = topology.depth, topology.size > len(topology.groups())
+    if depth > len(levels):
+        return (f"the layout {topology} is {depth} levels deep and {machine.name} "
+                f"{len(levels)}: what is nested deeper counts as {levels[-1]}")
+    if depth == len(levels) or not inner:
+        return ""
+    return (f"{machine.name} has the levels {', '.join(levels)}, and the layout {topology} is only "
+            f"{depth} deep, so {', '.join(levels[depth:])} is not used; write --nodes N --ppn "
+            f"{'x'.join('ABCDEF'[:len(levels) - 1])}")
+
+
+def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[str]:
+    first = grouped[0].reports[0]
+    where = [layout and f"layout {layout}" or ("" if _varies(grouped, 0, layout) else
+             count_text(grouped[0].nodes, "node")),
+             "" if _varies(grouped, 1, layout) else count_text(first.schedule.size, "rank"),
+             "" if _varies(grouped, 2, layout) or not first.nbytes else
+             f"{size_text(first.nbytes)} per rank"]
+    note = level_note(first.machine, Topology.parse(first.topology))
+    told = (", ".join([f"{first.schedule.collective.name} on {first.machine.name}",
+                       *filter(None, where)]),
+            f"simulated; {rates_of(first.machine)}", f"note: {note}" if note else "")
+    return [part for line in told for part in said(line, width)]
+
+
+def said(line: str, width: int) -> list[str]:
+    """A comment in lines of a width; none for an empty one."""
+    return wrap(line, max(width, NARROWEST), initial_indent="# ", subsequent_indent="#   ",
+                break_long_words=False, break_on_hyphens=False)
+
+
+def _varies(grouped: Sequence[SimulatedPoint], column: int, layout: str) -> bool:
+    """Whether a column of the place is not the same for all points."""
+    if column == 0 and layout:
+        return False
+    return len({_place(point)[column] for point in grouped}) > 1
+
+
+def _place(point: SimulatedPoint) -> list[str]:
+    return [f"{point.nodes:,}", f"{point.reports[0].schedule.size:,}", size_text(point.nbytes)]
+
+
+def _rows(grouped: Sequence[SimulatedPoint], short: bool) -> list[list[str]]:
+    rows = []
+    for point in grouped:
+        if short:
+            fastest = point.reports[0]
+            second = [r for r in point.reports if r.seconds > fastest.seconds * LEVEL][:1]
+            level = sum(r.seconds <= fastest.seconds * LEVEL for r in point.reports)
+            rows.append([*_place(point), label(fastest) + f" +{level - 1}" * (level > 1),
+                         time_text(fastest.seconds), _rate(fastest), _busiest(fastest),
+                         label(second[0]) if second else "-",
+                         _times(second[0], fastest) if second else "-"])
+            continue
+        for number, report in enumerate(point.reports):
+            rows.append([*(["", "", ""] if number else _place(point)), label(report),
+                         time_text(report.seconds), _times(report, point.reports[0]),
+                         _rate(report), _busiest(report), *_parts(report)])
+    return rows
+
+
+def _times(report: Report, best: Report) -> str:
+    return f"{report.seconds / best.seconds:.2f}" if best.seconds else "-"
+
+
+def _rate(report: Report) -> str:
+    rate = report.nbytes / report.seconds / 1e9 if report.seconds else 0.0
+    return f"{rate:.3g}" if rate else "-"
+
+
+def _busiest(report: Report) -> str:
+    busy = report.busiest[0] if report.busiest else None
+    return f"{busy.kind} {100 * busy.utilisation:.0f} %" if busy else "-"
+
+
+def _parts(report: Report) -> list[str]:
+    """What the critical path spends its time on, and how idle ranks are."""
+    sums = [sum(getattr(cost, part) for cost in report.critical)
+            for part in ("latency", "transfer", "sharing")]
+    return [time_text(s) for s in (*sums, report.local_seconds, report.idle.mean)]
+
+
+def _many(grouped: Sequence[SimulatedPoint], short: bool) -> str:
+    """That not all algorithms are shown."""
+    most = max(len(point.reports) for point in grouped)
+    return (f"{len(grouped)} points, one line each: --full shows all {most} algorithms of every "
+            "point") if short and most > 2 else ""

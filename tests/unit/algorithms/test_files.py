@@ -1,0 +1,59 @@
+"""Schedules from files: read back as written, and what else a file may hold."""
+
+import json
+
+import pytest
+
+import hpccoll
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms.files import read
+from hpccoll.algorithms.outside import load
+from hpccoll.errors import ArgumentError, ScheduleError
+from hpccoll.explain import as_json, as_msccl
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    load.cache_clear()
+    yield
+    load.cache_clear()
+
+
+@pytest.mark.parametrize("collective", list(ALGORITHMS))
+def test_json_is_read_back_step_by_step(collective, tmp_path):
+    path = tmp_path / "made.json"
+    for name in ALGORITHMS[collective]:
+        made = schedule(collective, name, 4, root=0)
+        path.write_text(json.dumps(as_json(made)))
+        again = read(str(path))
+        assert list(again.programs()) == [p._replace(scratch=tuple(p.scratch))
+                                          for p in made.programs()]
+        assert (again.nblocks, again.uniform) == (made.nblocks, made.uniform)
+        hpccoll.verify(again)
+
+
+def test_a_file_is_an_algorithm_for_its_size_and_root(tmp_path):
+    made = schedule("bcast", "binomial", 6, root=2)
+    path = tmp_path / "made.json"
+    path.write_text(json.dumps(as_json(made)))
+    hpccoll.verify(schedule("bcast", str(path), 6, root=2))
+    with pytest.raises(ArgumentError, match="does not serve 5 ranks"):
+        schedule("bcast", str(path), 5)
+    with pytest.raises(ArgumentError, match="is for root 2, not 0"):
+        hpccoll.verify(schedule("bcast", str(path), 6))
+    xml = tmp_path / "made.xml"
+    xml.write_text(as_msccl(schedule("allreduce", "ring", 3)))
+    assert hpccoll.verify(schedule("allreduce", str(xml), 3)).replicas_identical
+    assert load(str(xml)).size == 3
+
+
+@pytest.mark.parametrize("text, message", [
+    ("", "JSONDecodeError"), ("[]", "TypeError"), ('{"format": 2}', "format 2 is not known"),
+    ('{"format": 1, "programs": [], "size": 3}', "0 programs for 3 ranks")])
+def test_other_files_are_refused(tmp_path, text, message):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ScheduleError, match=f"not what hpccoll explain --json writes: .*{message}"):
+        read(str(path))
+    with pytest.raises(ArgumentError, match="cannot read .*nowhere.json"):
+        read("nowhere.json")

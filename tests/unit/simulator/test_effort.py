@@ -1,0 +1,45 @@
+"""What a simulation takes, said before and while it runs."""
+
+import pytest
+
+from hpccoll.algorithms import schedule
+from hpccoll.errors import ArgumentError
+from hpccoll.simulator import simulate
+from hpccoll.simulator.effort import ESTIMATE, MESSAGES, MOST, PROGRAMS, check, effort
+from hpccoll.simulator.workload import Workload
+
+
+@pytest.mark.parametrize("collective, name, size, messages", [
+    ("allreduce", "ring", 100, 100 * 4 * 99), ("allgather", "bruck", 64, 64 * 12),
+    ("gather", "linear", 1000, 2 * 999)])
+def test_messages_are_estimated_from_a_few_ranks(collective, name, size, messages):
+    expected = effort(Workload(schedule(collective, name, size), 1000), size)
+    assert expected.messages == pytest.approx(messages, rel=0.02)
+    assert (expected.programs, expected.seconds > 0, expected.nbytes > 0) == (size, True, True)
+
+
+def test_what_would_never_end_is_refused():
+    made = schedule("alltoall", "pairwise", 30_000)
+    with pytest.raises(ArgumentError, match=r"30,000 programs and 1,799,\d+,\d+ messages, about"):
+        check(effort(Workload(made, 1000), 30_000), made.title)
+    assert MOST < 1_799_000_000
+
+
+def test_it_is_told_how_far_it_is():
+    told = []
+    simulate(schedule("allreduce", "recursive_doubling", 300), 1e6, "hdr", "100,120,80",
+             told=lambda *words: told.append(words))
+    stages = list(dict.fromkeys(stage for stage, *_ in told))
+    assert stages[:2] == [ESTIMATE, PROGRAMS] and set(stages) <= {ESTIMATE, PROGRAMS, MESSAGES}
+    parts = [part for stage, part, _ in told if stage != ESTIMATE]
+    assert all(0 <= part <= 1 for part in parts)
+
+
+def test_the_event_loop_tells_what_time_it_is():
+    told = []
+    simulate(schedule("allreduce", "ring", 250), 1e6, "hdr", fold=False,
+             told=lambda *words: told.append(words))
+    assert told and {stage for stage, *_ in told} == {MESSAGES}
+    assert all(text.endswith("are simulated") for *_, text in told)
+    parts = [part for _, part, _ in told]
+    assert parts == sorted(parts) and 0 < parts[0] < parts[-1] <= 1
