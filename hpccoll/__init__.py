@@ -18,29 +18,36 @@ Importing this package starts neither MPI nor a GPU; ``hpccoll.Comm`` is loaded 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hpccoll.algorithms import algorithm_names, schedule
+from hpccoll.algorithms import Algorithm, algorithm_names
 from hpccoll.errors import HpccollError
+from hpccoll.explain.shown import schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.verifier import verify
 from hpccoll.simulator import simulate
 
 if TYPE_CHECKING:
+    from hpccoll.arrays.reproducible import ReproducibleSum as ReproducibleSum
+    from hpccoll.arrays.reproducible import reproducible_sum as reproducible_sum
     from hpccoll.comm import Comm as Comm
+else:
+    # Checkers do not see it: to them it would say that any name is there.
+    def __getattr__(name):
+        # mpi4py initialises MPI on import, so the communicator waits until somebody asks for it.
+        if name == "Comm":
+            from hpccoll.machine.launcher import require_mpi
+            require_mpi()
+            from hpccoll.comm import Comm
+            return Comm
+        if name in ("ReproducibleSum", "reproducible_sum"):
+            from hpccoll.arrays import reproducible
+            return getattr(reproducible, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 __version__ = "0.1.0"
-__all__ = ["Comm", "HpccollError", "Topology", "algorithm_names", "schedule", "simulate", "verify"]
-
-
-def __getattr__(name: str) -> Any:
-    # mpi4py initialises MPI on import, so the communicator waits until somebody asks for it.
-    if name == "Comm":
-        from hpccoll.machine.launcher import require_mpi
-        require_mpi()
-        from hpccoll.comm import Comm
-        return Comm
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["Algorithm", "Comm", "HpccollError", "ReproducibleSum", "Topology",
+           "algorithm_names", "reproducible_sum", "schedule", "simulate", "verify"]
 
 
 def __dir__() -> list[str]:

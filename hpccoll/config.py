@@ -24,13 +24,17 @@ NATIVE, AUTO = "native", "auto"
 #: Values of ``HPCCOLL_TUNING`` besides a path.
 OFF, ONLINE, PROBE = "off", "online", "probe"
 #: Classes of determinism: what the bits of a result must not depend on, weakest class first.
-DETERMINISM = NONE, RUN, SIZE, LAYOUT = "none", "run", "size", "layout"
+DETERMINISM = NONE, RUN, SIZE, LAYOUT, ANY_P = "none", "run", "size", "layout", "any-p"
 #: What makes progress on nonblocking and persistent collectives: a thread too, or calls alone.
 PROGRESS = THREAD, CALLS = "thread", "calls"
 #: How calls are compared between ranks: not at all, by what is sent anyway, or before they start.
 CONTRACT = OFF, TAGS, ALWAYS = "off", "tags", "always"
+#: What is looked at around every call: its input, and its result.
+CHECKS = NAN, RESULTS = "nan", "results"
 #: What runs plans: machine code where it was built, or the interpreter.
 EXECUTORS = COMPILED, INTERPRETED = "compiled", "python"
+#: What is logged: choices and errors, or every plan, too.
+LOG = INFO, DEBUG = "info", "debug"
 
 
 class Config(NamedTuple):
@@ -55,6 +59,10 @@ class Config(NamedTuple):
     executor: str = ""
     huge_pages: bool = True
     contract: str = TAGS
+    checksums: bool = False
+    check: tuple[str, ...] = ()
+    log: str = ""
+    profile: bool = False
 
 
 class Setting(NamedTuple):
@@ -82,8 +90,7 @@ def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
 def check_choice(collective: str, name: str) -> str:
     """Return the name if it is an algorithm of the collective, ``native`` or ``auto``."""
     if collective not in COLLECTIVES:
-        raise ArgumentError("collective", f"{collective!r} is unknown",
-                            f"choose from {', '.join(COLLECTIVES)}")
+        raise ArgumentError.unknown("collective", collective, COLLECTIVES)
     if name not in (NATIVE, AUTO):
         find(collective, name)
     return name
@@ -131,16 +138,14 @@ def _tuning(text: str) -> str:
 def check_determinism(text: str) -> str:
     """Return the text if it is one of :data:`DETERMINISM`."""
     if text not in DETERMINISM:
-        raise ArgumentError("determinism", f"{text!r} is unknown",
-                            f"choose from {', '.join(DETERMINISM)}")
+        raise ArgumentError.unknown("determinism", text, DETERMINISM)
     return text
 
 
 def check_progress(text: str) -> str:
     """Return the text if it is one of :data:`PROGRESS`."""
     if text not in PROGRESS:
-        raise ArgumentError("progress", f"{text!r} is unknown",
-                            f"choose from {', '.join(PROGRESS)}")
+        raise ArgumentError.unknown("progress", text, PROGRESS)
     return text
 
 
@@ -153,9 +158,22 @@ def _executor(text: str) -> str:
 def check_contract(text: str) -> str:
     """Return the text if it is one of :data:`CONTRACT`."""
     if text not in CONTRACT:
-        raise ArgumentError("contract", f"{text!r} is unknown",
-                            f"choose from {', '.join(CONTRACT)}")
+        raise ArgumentError.unknown("contract", text, CONTRACT)
     return text
+
+
+def _checks(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in CHECKS:
+            raise ArgumentError.unknown("check", name, CHECKS)
+    return names
+
+
+def _log(text: str) -> str:
+    if text.lower() not in LOG:
+        raise ValueError(f"neither '{INFO}' nor '{DEBUG}'")
+    return text.lower()
 
 
 def _levels(text: str) -> tuple[str, ...]:
@@ -208,7 +226,7 @@ SETTINGS: dict[str, Setting] = {
     "HPCCOLL_DETERMINISM": Setting(
         "determinism", check_determinism,
         "bits of rounded results do not depend on the run ('run'), the message size either "
-        "('size'), nor the nodes ('layout'); default 'none'"),
+        "('size'), nor the nodes ('layout'), nor the number of ranks ('any-p'); default 'none'"),
     "HPCCOLL_PROGRESS": Setting(
         "progress", check_progress,
         "what makes progress on nonblocking and persistent collectives: 'thread', a thread beside "
@@ -223,8 +241,8 @@ SETTINGS: dict[str, Setting] = {
         "variables say"),
     "HPCCOLL_TRACE": Setting(
         "trace", _folder,
-        "folder for a timeline of every exchange of gradients, which Perfetto shows and 'hpccoll "
-        "trace report' reads; default none is written"),
+        "folder for timelines of every collective and every exchange of gradients, which 'hpccoll "
+        "trace' reads, and for what every rank was doing when a call failed; default none"),
     "HPCCOLL_EXECUTOR": Setting(
         "executor", _executor,
         "what runs small collectives inside a node: 'compiled', or 'python', its reference; "
@@ -237,6 +255,23 @@ SETTINGS: dict[str, Setting] = {
         "contract", check_contract,
         "how calls are compared between ranks: 'tags' by marks on the messages that they send "
         "anyway, 'always' by an exchange before each call, 'off' not at all; default 'tags'"),
+    "HPCCOLL_CHECKSUMS": Setting(
+        "checksums", _yes_or_no,
+        "'yes' sends a checksum and a number along with every message of ours, and names sender, "
+        "receiver and round of one that was damaged, lost or doubled; default 'no'"),
+    "HPCCOLL_CHECK": Setting(
+        "check", _checks,
+        "what blocking calls are searched for, e.g. 'nan,results': inputs of reductions for NaN "
+        "and infinity ('nan'), results for bits that differ between ranks ('results'); default "
+        "nothing"),
+    "HPCCOLL_LOG": Setting(
+        "log", _log,
+        "what is written to standard error: 'info', which algorithm serves each kind of call, and "
+        "why, or 'debug', every plan and every rank's, too; default nothing"),
+    "HPCCOLL_PROFILE": Setting(
+        "profile", _yes_or_no,
+        "'yes' counts and times every collective for comm.stats(), as 'hpccoll run --profile' "
+        "does; default 'no'"),
 }
 
 
@@ -258,6 +293,5 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
                                 f"expected: {setting.help}") from error
     unknown = [v for v in environ if v.startswith("HPCCOLL_") and v not in SETTINGS]
     if unknown:
-        raise ArgumentError(unknown[0], "no such setting",
-                            f"hpccoll reads {', '.join(SETTINGS)}")
+        raise ArgumentError.unknown(unknown[0], unknown[0], SETTINGS, "no such setting")
     return Config(**values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from operator import index
 
 from hpccoll.errors import ArgumentError
 
@@ -40,6 +41,27 @@ def size(option: str, text: str, least: int = 0, most: int = MOST_BYTES) -> int:
     if value > most:
         raise ArgumentError(option, f"{text.strip()!r} is more than {size_text(most)}")
     return value
+
+
+def byte_count(argument: str, value: object, least: int = 0) -> int:
+    """A number of bytes that a program gives, as a number or as people write it.
+
+    >>> byte_count("nbytes", 4096), byte_count("nbytes", "1M")
+    (4096, 1048576)
+
+    Raises:
+        ArgumentError: neither a number nor a size; less than ``least``.
+    """
+    if isinstance(value, str):
+        return size(argument, value, least)
+    try:
+        number = -1 if isinstance(value, bool) else index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number < least:
+        raise ArgumentError(argument, f"expected a number of bytes, got {value!r}",
+                            "write 65536 or '64K'")
+    return number
 
 
 def sizes(option: str, text: str, step: int = 4) -> list[int]:

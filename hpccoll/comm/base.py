@@ -23,9 +23,11 @@ from hpccoll.comm.cache import IN_PLACE, CallCache, Location, Signature, address
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import note
-from hpccoll.config import ALWAYS, Config
+from hpccoll.comm.sums import check_kept
+from hpccoll.config import ALWAYS, ANY_P, NAN, OFF, RESULTS, Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
+from hpccoll.guard.census import check_equal, check_finite, result_of
 from hpccoll.guard.guard import Guard
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
@@ -33,8 +35,9 @@ from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, context_of
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
+from hpccoll.runtime.logger import served_by, tell_communicator, tell_served, tell_table
 from hpccoll.runtime.progress import can_progress
-from hpccoll.tune.choose import Conditions, choose, decide
+from hpccoll.tune.choose import Conditions, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.loading import Tuned, load
 from hpccoll.tune.rules import BLOCKING
@@ -58,6 +61,12 @@ class Base(MPI.Intracomm):
     _caches: dict[Hashable, CallCache]
     #: The part of it that the compiled executor looks into; ``None`` where that does not run.
     _calls: Any = None
+    #: Who serves the last call that was not like an earlier one, and the bytes that all ranks know
+    #: of; whoever watches calls takes it away.
+    _served: tuple[str, int | None] | None = None
+    #: What is noted of its calls, where a program is watched, and what recognises them.
+    _record: Any = None
+    _seen: Any = None
     #: What combines numbers of Python in machine code, once that is known to be possible.
     _numbers: Any = None
 
@@ -77,14 +86,15 @@ class Base(MPI.Intracomm):
             known, others, same, execution = repeat
             if (known is method and others == extra and same(sendbuf, recvbuf)
                     and execution.program is not None and context is not None):
-                try:
-                    actions = iter(execution.program)
-                    wait = advance(actions)
-                    if wait is not None:
-                        finish_prepared(execution, wait, actions, context.bounds)
-                except BaseException as error:
-                    context.abandon(execution, error)
-                    raise
+                with context.entrance:
+                    try:
+                        actions = iter(execution.program)
+                        wait = advance(actions)
+                        if wait is not None:
+                            finish_prepared(execution, wait, actions, context.bounds)
+                    except BaseException as error:
+                        context.abandon(execution, error)
+                        raise
                 return None
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
             served = cache.get((method, extra, recvbuf.nbytes, recvbuf.dtype,
@@ -123,19 +133,32 @@ class Base(MPI.Intracomm):
         execution = context.prepared.get(location) if context is not None else None
         if context is None or execution is None:
             return False
-        try:
-            run_prepared(execution, context.bounds)
-        except BaseException as error:
-            context.abandon(execution, error)
-            raise
+        with context.entrance:
+            try:
+                run_prepared(execution, context.bounds)
+            except BaseException as error:
+                context.abandon(execution, error)
+                raise
         return True
 
     # -- calls that are not ------------------------------------------------------------------
     def _serve(self, method: Method, args: tuple[Any, ...]) -> Any:
         """Serve a call that is not like an earlier one."""
-        if method.form == BLOCKING:
-            return self._serve_blocking(method, args)
-        return self._begin(method, args)
+        with self._check_alive().entrance:
+            if method.form != BLOCKING:
+                return self._begin(method, args)
+            if not self._config.check:
+                return self._serve_blocking(method, args)
+            return self._serve_searched(method, args)
+
+    def _serve_searched(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Serve a blocking call whose input or result is looked through."""
+        checks, call = self._config.check, self._resolve(method, args)
+        if NAN in checks and call is not None and facts_of(call).rounds:
+            check_finite(self._private(), call.source, method.name)
+        self._serve_blocking(method, args)
+        if RESULTS in checks and (result := result_of(call)) is not None:
+            check_equal(self._private(), result, f"the result of {method.name}")
 
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         raise NotImplementedError
@@ -160,11 +183,15 @@ class Base(MPI.Intracomm):
     def _choose(self, method: Method, call: Call) -> tuple[CallFacts, Choice]:
         """Choose for a call; may make the private communicator, on all ranks or on none."""
         facts, cache = facts_of(call), self._cache
+        if self._config.determinism == ANY_P:
+            check_kept(facts, method.form)
         choice = cache.choices.get((method, facts))
         if choice is None:
             conditions = self._conditions(method)
             choice = (choose(facts, conditions, self._known_place())
                       or decide(facts, conditions, self._private().place))
+            if self._config.checksums and choice.is_native and method.form == BLOCKING:
+                choice = instead_of_native(facts, conditions) or choice
             if choice.trial is None:
                 cache.remember(method, facts, choice)
         return facts, choice
@@ -172,7 +199,18 @@ class Base(MPI.Intracomm):
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
               ) -> bool:
         """Note who serves a call, for the compiled executor to recognise; tell whether it can."""
-        return self._calls is not None and note(self._calls, method, args, target, call)
+        if self._calls is None:
+            return False
+        self._calls.guard(self._check_alive().entrance)
+        return note(self._calls, method, args, target, call)
+
+    def _tell(self, method: Method, call: Call | None, choice: Choice | None) -> None:
+        """Say who serves a call that is not like an earlier one; ``None`` is the MPI library."""
+        self._served = served_by(choice), call.nbytes if call is not None else None
+        if self._seen is not None:
+            self._seen.told = True
+        if self._lifetime is not None:
+            tell_served(self, self._lifetime.told, method.title, call, choice)
 
     def _known_place(self) -> Place | None:
         """Where the ranks are, if that has been found out."""
@@ -200,8 +238,15 @@ class Base(MPI.Intracomm):
         Collective, so it comes before anything that only some ranks find wrong.
         """
         lifetime = self._check_usable()
-        if lifetime.tuned is None and self.Get_size() > 1:
-            lifetime.tuned = load(self, self._config.tuning, self._private, self._probe)
+        first = lifetime.tuned is None and self.Get_size() > 1
+        # On the first call whatever the level says, which ranks may have unlike each other.
+        guard = self._private().guard if first or self._guards else None
+        if first:
+            find = guard.attended(load) if guard is not None else load
+            # The library's methods: this call has entered already.
+            lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
+                                  self._probe)
+            tell_table(self, lifetime.tuned.source, lifetime.tuned.note)
         return lifetime.tuned
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
@@ -217,6 +262,7 @@ class Base(MPI.Intracomm):
         self._cache = self._caches.setdefault(
             tuple((name, *choice.key) for name, choice in sorted(wishes.items())), CallCache())
         self._calls = self._cache.calls if self._calls is not None else None
+        self._seen = None
 
     def _private(self) -> Context:
         """This communicator's private context; the first call is collective."""
@@ -225,17 +271,20 @@ class Base(MPI.Intracomm):
             if context.guard is None:
                 guard = context.guard = context.service(Guard)
                 guard.told = self._check_alive().end
+                context.entrance = self._check_alive().entrance
+                tell_communicator(self, context)
             self._context = context
         return self._context
 
     def _check_alive(self) -> Lifetime:
         """The communicator's lifetime; raises a ``CommunicatorError`` unless it can be used."""
         lifetime = self._lifetime
-        if lifetime is None and self != MPI.COMM_NULL:
+        if lifetime is None and not MPI.Is_finalized() and self != MPI.COMM_NULL:
             # Dup and its like make instances before they have a handle: this is the first look.
             lifetime = self._lifetime = Lifetime.of(self)
         if lifetime is None or lifetime.freed:
-            raise DeadCommunicatorError("the communicator is null or was freed; "
+            raise DeadCommunicatorError("MPI has been finalised" if MPI.Is_finalized() else
+                                        "the communicator is null or was freed; "
                                         "make a new hpccoll.Comm")
         return lifetime
 
@@ -250,10 +299,25 @@ class Base(MPI.Intracomm):
             lifetime.refuse()
         return lifetime
 
+    def _guarded(self, method: Method, call: Call | None) -> Callable[..., Any]:
+        """The MPI library's method as it is to be called: noted where calls are compared."""
+        guard = self._private().guard if self._guards else None
+        return guard.native(method.native, method.name, call) if guard else method.native
+
+    @property
+    def _guards(self) -> bool:
+        """Tell whether calls of the MPI library's are looked after."""
+        return self._config.contract != OFF and self.Get_size() > 1
+
     @property
     def _always(self) -> bool:
         """Tell whether every call is compared between the ranks before it starts."""
         return self._config.contract == ALWAYS and self.Get_size() > 1
+
+    @property
+    def _remembers(self) -> bool:
+        """Tell whether calls like an earlier one may be served as that was, unseen."""
+        return not self._always and not self._config.check
 
     def _compare(self, description: Description) -> None:
         """Raise a ``ContractError`` unless all ranks are about to make the same call."""
@@ -274,12 +338,8 @@ def _wish_by(name: str, method: Method, wish: Choice) -> Choice | None:
 
 
 def native_arguments(call: Call | None, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments as the MPI library wants them: one buffer given twice means in place."""
-    if call is None:
-        return args
-    if call.in_place and args[0] is args[1]:
-        args = MPI.IN_PLACE, *args[1:]
-    return tuple(map(native_form, args)) if lacks_mpi_type(call) else args
+    """The arguments as the MPI library wants them."""
+    return args if call is None or not lacks_mpi_type(call) else tuple(map(native_form, args))
 
 
 def refuse_staged(method: Method, args: tuple[Any, ...]) -> None:

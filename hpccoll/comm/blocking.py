@@ -6,11 +6,15 @@ sent; what hpccoll does not serve goes to the MPI library's method unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from mpi4py import MPI
+from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import Call, is_loaded
+from hpccoll.calls.facts import facts_of
 from hpccoll.calls.memory import is_staged, staged
 from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import Location, Signature, counted
@@ -36,10 +40,13 @@ from hpccoll.comm.methods import (
 )
 from hpccoll.comm.recognition import recognised
 from hpccoll.comm.small_calls import MAKERS
+from hpccoll.comm.sums import is_served, sum_call
+from hpccoll.config import ANY_P
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import run_tape, tape_for
 from hpccoll.runtime.description import describe_native
 from hpccoll.runtime.executor import drive
+from hpccoll.runtime.logger import served_by
 from hpccoll.runtime.planner import plan_for, prepare
 from hpccoll.tune.choose import native_below, trial_of
 from hpccoll.tune.online import Trial
@@ -62,7 +69,7 @@ class Blocking(Base):
             served(self)
 
     @recognised
-    def Bcast(self, buf: Any, root: int = 0) -> None:
+    def Bcast(self, buf: BufSpec, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
         small = self._cache.small_bcast
         if small is not None and small(self, buf, root):
@@ -73,7 +80,8 @@ class Blocking(Base):
             serve(self, buf, root)
 
     @recognised
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
+    def Reduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
+               root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
         small = self._cache.small_reduce
         if small is not None and small(self, sendbuf, recvbuf, op, root):
@@ -84,7 +92,7 @@ class Blocking(Base):
             serve(self, sendbuf, recvbuf, op, root)
 
     @recognised
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+    def Allreduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
         small = self._cache.small_allreduce
         if small is not None and small(self, sendbuf, recvbuf, op):
@@ -94,21 +102,22 @@ class Blocking(Base):
             serve(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+    def Scan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of ranks 0 to this one."""
         serve = self._lookup(SCAN, sendbuf, recvbuf, id(op))
         if serve is not None:
             serve(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+    def Exscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of the ranks before this one; rank 0 gets nothing."""
         serve = self._lookup(EXSCAN, sendbuf, recvbuf, id(op))
         if serve is not None:
             serve(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+    def Reduce_scatter_block(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
+                             op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
         small = self._cache.small_reduce_scatter_block
         if small is not None and small(self, sendbuf, recvbuf, op):
@@ -118,8 +127,8 @@ class Blocking(Base):
             serve(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
-                       op: MPI.Op = MPI.SUM) -> None:
+    def Reduce_scatter(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
+                       recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
         extra = counted(recvcounts, op)
         serve = (self._lookup(REDUCE_SCATTER, sendbuf, recvbuf, extra)
@@ -128,7 +137,7 @@ class Blocking(Base):
             serve(self, sendbuf, recvbuf, recvcounts, op)
 
     @recognised
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Allgather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB) -> None:
         """Collect one equal block from every rank on every rank."""
         small = self._cache.small_allgather
         if small is not None and small(self, sendbuf, recvbuf):
@@ -138,38 +147,46 @@ class Blocking(Base):
             serve(self, sendbuf, recvbuf)
 
     @recognised
-    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Allgatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV) -> None:
         """Collect one block of any size from every rank on every rank."""
         serve = self._lookup(ALLGATHERV, sendbuf, recvbuf, None)
         if serve is not None:
             serve(self, sendbuf, recvbuf)
 
     @recognised
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Gather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
         serve = (self._lookup(GATHER, sendbuf, recvbuf, root)
                  if type(root) is int else GATHER.serve)
         if serve is not None:
             serve(self, sendbuf, recvbuf, root)
 
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    @recognised
+    def Gatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0) -> None:
         """Collect one block of any size from every rank at the root."""
-        self._serve(GATHERV, (sendbuf, recvbuf, root))
+        serve = (self._lookup(GATHERV, sendbuf, recvbuf, root)
+                 if type(root) is int else GATHERV.serve)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, root)
 
     @recognised
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Scatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
         """Deal the root's buffer out in equal blocks."""
         serve = (self._lookup(SCATTER, sendbuf, recvbuf, root)
                  if type(root) is int else SCATTER.serve)
         if serve is not None:
             serve(self, sendbuf, recvbuf, root)
 
-    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    @recognised
+    def Scatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
         """Deal the root's buffer out in blocks of any size."""
-        self._serve(SCATTERV, (sendbuf, recvbuf, root))
+        serve = (self._lookup(SCATTERV, sendbuf, recvbuf, root)
+                 if type(root) is int else SCATTERV.serve)
+        if serve is not None:
+            serve(self, sendbuf, recvbuf, root)
 
     @recognised
-    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Alltoall(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB) -> None:
         """Send one equal block from every rank to every rank."""
         small = self._cache.small_alltoall
         if small is not None and small(self, sendbuf, recvbuf):
@@ -178,13 +195,14 @@ class Blocking(Base):
         if serve is not None:
             serve(self, sendbuf, recvbuf)
 
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
+    @recognised
+    def Alltoallv(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV) -> None:
         """Send one block of any size from every rank to every rank."""
         serve = self._lookup(ALLTOALLV, sendbuf, recvbuf, None)
         if serve is not None:
             serve(self, sendbuf, recvbuf)
 
-    def Alltoallw(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Alltoallw(self, sendbuf: BufSpecW | InPlace, recvbuf: BufSpecW) -> None:
         """Send one block of any size and type from every rank to every rank."""
         serve = self._lookup(ALLTOALLW, sendbuf, recvbuf, None)
         if serve is not None:
@@ -196,11 +214,17 @@ class Blocking(Base):
         tuned = self._measurements()
         call, always = self._resolve(method, args), self._always
         if call is None:
+            self._tell(method, None, None)
             if always:
                 self._compare(describe_native(None, method.name))
-            _call_native(self, method, args)
+            _call_native(self, method, args, self._guarded(method, None))
+            return
+        if self._config.determinism == ANY_P and is_served(facts_of(call)):
+            with self._outside():
+                sum_call(self, call)
             return
         facts, choice = self._choose(method, call)
+        self._tell(method, call, choice)
         if always:
             self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))
         trial = None
@@ -209,10 +233,13 @@ class Blocking(Base):
         if trial is not None and tuned is not None and choice.trial is not None:
             self._try(tuned.trials.setdefault(choice.trial, trial), method, args)
         elif choice.is_native:
-            if not always and not self._note(method, args, method.native) and self._cache.store(
-                    method, args, method.native) is not None:
+            native = self._guarded(method, call)
+            # With checksums another call may be ours, which looks the same here.
+            remembers = self._remembers and not self._config.checksums
+            if remembers and not self._note(method, args, native) and (
+                    self._cache.store(method, args, native) is not None):
                 self._learn_threshold(method, call)
-            _call_native(self, method, native_arguments(call, args))
+            _call_native(self, method, native_arguments(call, args), native)
         else:
             self._run(method, args, call, choice)
 
@@ -223,10 +250,11 @@ class Blocking(Base):
         tape = tape_for(context, call, plan) if self._calls is not None else None
         # What is not recognised is found sooner by what the interpreter knows of calls.
         if tape is not None and not tape.passes() and self._note(method, args, tape, call):
+            self._served = f"{served_by(choice)}, compiled", call.nbytes
             run_tape(tape, call)
             return
         location: Location | None = None
-        if not is_loaded(call) and not self._always:
+        if not is_loaded(call) and self._remembers:
             location = self._cache.store(method, args, Signature())
         known = location is not None and location in context.seen
         execution = prepare(context, call, plan, repeated=known)
@@ -254,29 +282,44 @@ class Blocking(Base):
             return
         end = native_below(call.collective, self._conditions(method),
                            self._known_place())
-        self._cache.learn_threshold(method.name, end, one.dtype, call.op, self.Get_size(),
-                                    self.Get_rank())
+        self._cache.learn_threshold(method.name, self._guarded(method, None), end, one.dtype,
+                                    call.op, self.Get_size(), self.Get_rank())
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
         """Make the call for the candidate whose turn it is, as if somebody had asked for it."""
         context, wishes = self._private(), self._wishes
         self._want({**wishes, method.name: Choice(trial.candidate.name)})
         try:
-            trial.run(context.comm, context.bounds,
-                      lambda: getattr(Blocking, method.name.capitalize())(self, *args))
+            trial.run(context.comm, context.bounds, lambda: self._once_more(method, args))
         finally:
             self._want(wishes)
 
+    def _once_more(self, method: Method, args: tuple[Any, ...]) -> None:
+        """Make a call from inside itself."""
+        with self._outside():
+            getattr(Blocking, method.name.capitalize())(self, *args)
 
-def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...]) -> None:
+    @contextmanager
+    def _outside(self) -> Iterator[None]:
+        """Leave a call for others that are part of it."""
+        entrance = self._check_alive().entrance
+        holder, entrance.holder = entrance.holder, 0
+        try:
+            yield
+        finally:
+            entrance.holder = holder
+
+
+def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
+                 native: Callable[..., Any]) -> None:
     """Call the native method, on host copies of device memory that it cannot reach."""
     if not any(map(is_staged, args)):
-        method.serve_native(comm, *args)
+        method.serve_native(comm, *args, native=native)
         return
     written = 0 if method.name == "bcast" else 1
     places = [staged(arg, "buffer", index == written) if is_staged(arg) else (arg, None)
               for index, arg in enumerate(args)]
-    method.serve_native(comm, *(arg for arg, _ in places))
+    method.serve_native(comm, *(arg for arg, _ in places), native=native)
     for _, store in places:
         if store is not None:
             store()

@@ -24,7 +24,7 @@ import numpy
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.facts import CallFacts
+from hpccoll.calls.facts import COUNTS_AT_ROOT, CallFacts
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls
@@ -58,6 +58,9 @@ class CallCache(dict[Hashable, Any]):
     Attributes:
         calls: what the compiled executor recognises; ``None`` without it.
         repeats: by the ``id`` of an output.
+        observed: kinds of calls, where a program is watched, by arguments; with all else that is
+            known, so that a call of another kind goes the long way.
+        seen: what recognises them.
         choices: of calls that are resolved every time, by method and facts.
         small_bcast, ...: what serves calls recognised by their bytes; ``None`` until the
             threshold of the method is known.
@@ -68,6 +71,8 @@ class CallCache(dict[Hashable, Any]):
         self.calls: Any = new_calls()
         self.repeats: dict[int, Repeat] = {}
         self.choices: dict[tuple[Method, CallFacts], Choice] = {}
+        self.observed: dict[Hashable, int] = {}
+        self.seen: Any = None
         self.small_bcast: Small | None = None
         self.small_reduce: Small | None = None
         self.small_allreduce: Small | None = None
@@ -82,11 +87,12 @@ class CallCache(dict[Hashable, Any]):
             self.calls.clear()
         self.repeats.clear()
         self.choices.clear()
+        self.observed.clear()
         for method in MAKERS:
             setattr(self, f"small_{method}", None)
 
-    def learn_threshold(self, method: str, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None,
-                        size: int, rank: int) -> None:
+    def learn_threshold(self, method: str, native: Callable[..., Any], end: int,
+                        dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> None:
         """Calls of a method below so many bytes are native, whatever their type and operator.
 
         Only this type and this operator have been checked, so only such calls are recognised
@@ -94,12 +100,13 @@ class CallCache(dict[Hashable, Any]):
 
         Args:
             method: one of :data:`hpccoll.comm.small_calls.MAKERS`.
+            native: the MPI library's, as it is to be called.
             end: bytes of the larger buffer; exclusive.
             dtype, op: of a checked call.
             size, rank: of its communicator.
         """
         if end > 1:  # there is more than calls of nothing
-            setattr(self, f"small_{method}", MAKERS[method](end, dtype, op, size, rank))
+            setattr(self, f"small_{method}", MAKERS[method](native, end, dtype, op, size, rank))
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
         """Note what was chosen; the same facts under the same wishes give the same choice."""
@@ -115,9 +122,11 @@ class CallCache(dict[Hashable, Any]):
             served: the MPI library's method, or a new :class:`Signature`.
         """
         key, arrays = key_of(method, args)
-        # An alltoall in place works on a copy made for the call, which is gone afterwards.
-        if key is None or (isinstance(served, Signature) and method.name.startswith("alltoall")
-                           and len(arrays) < 2):
+        # An alltoall in place works on a copy made for the call, which is gone afterwards. Ranks do
+        # not know each other's counts in a gatherv, so a signature does not say which plan it was.
+        if key is None or isinstance(served, Signature) and (
+                method.name in COUNTS_AT_ROOT
+                or method.name.startswith("alltoall") and len(arrays) < 2):
             return None
         if not isinstance(served, Signature) and any(native_form(arg) is not arg for arg in args):
             return None  # the method does not get the arguments as they are
@@ -218,8 +227,7 @@ def key_of(method: Method, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[nd
     """The signature's key of a call, and its arrays: output, input; ``None`` if it has none."""
     if method.name == BARRIER.name:
         return method, ()
-    if method.name in ("gatherv", "scatterv") or any(
-            isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
+    if any(isinstance(arg, MPI.Op) and id(arg) not in LASTING for arg in args):
         return None, ()
     recvbuf, sendbuf, extra = plain(*parts_of(method, args))
     arrays = [array for array in (recvbuf, sendbuf) if array is not None]

@@ -17,7 +17,7 @@ import math
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from mpi4py import MPI
@@ -27,14 +27,20 @@ from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
+from hpccoll.comm.numbers import Numbers
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
+from hpccoll.comm.recovery import Recovery
+from hpccoll.comm.signatures import name_defaults
 from hpccoll.comm.wishes import Using, choice_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
+from hpccoll.guard.flight import RECORDER
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.identity import library_name
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import executor
-from hpccoll.runtime.context import Context, existing
+from hpccoll.runtime.context import Context, existing, keyval
+from hpccoll.runtime.logger import start as start_logging
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
 from hpccoll.tune.choose import Conditions
@@ -42,8 +48,10 @@ from hpccoll.tune.describe import describe
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Curves, Fingerprint
 
+if TYPE_CHECKING:
+    from hpccoll.measure.observed.profile import Profile
 
-class Comm(Blocking, Nonblocking, Persistent, Objects):
+class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
     """A communicator with proved, chosen and explained collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
@@ -53,8 +61,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         comm: an intracommunicator; the handle is shared, not duplicated.
         layout: nodes and ranks to assume, such as ``"2x4"``; discovered if omitted.
         determinism: what the bits of rounded results must not depend on: ``"none"``, the
-            ``"run"``, the message ``"size"`` either, nor the ``"layout"``; the environment's if
-            omitted.
+            ``"run"``, the message ``"size"`` either, nor the ``"layout"``, nor the number of ranks
+            (``"any-p"``, sums only); the environment's if omitted.
         progress: what drives nonblocking and persistent collectives that hpccoll runs: a
             ``"thread"`` too, or ``"calls"`` of ``Test`` and ``Wait`` alone; the environment's if
             omitted.
@@ -64,9 +72,12 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         contract: how calls are compared between ranks, as ``HPCCOLL_CONTRACT`` says it, which holds
             if this is omitted; the first collective of ours on a communicator decides whether its
             messages carry marks, for all its wrappers. The same on every rank.
+        checksums: every message of ours carries a checksum, as ``HPCCOLL_CHECKSUMS`` says it, which
+            holds if this is omitted; the first collective of ours on a communicator decides, for
+            all its wrappers. The same on every rank.
 
-    Determinism, progress, tuning and contract are this object's, as is ``using``, and not
-    inherited.
+    Determinism, progress, tuning, contract and checksums are this object's, as is ``using``, and
+    not inherited.
 
     Raises:
         CommunicatorError: not an intracommunicator.
@@ -78,7 +89,12 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
 
     def __new__(cls, comm: MPI.Comm | None = None, layout: str | Topology | None = None,
                 determinism: str | None = None, progress: str | None = None,
-                tuning: str | None = None, contract: str | None = None) -> Comm:
+                tuning: str | None = None, contract: str | None = None,
+                checksums: bool | None = None) -> Comm:
+        if not MPI.Is_initialized() or MPI.Is_finalized():
+            raise CommunicatorError(
+                f"MPI has {'not been initialised' if not MPI.Is_initialized() else 'ended'}; make "
+                "communicators between MPI.Init and MPI.Finalize")
         null = comm is None or isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
         if not null and not isinstance(comm, MPI.Intracomm):
             raise CommunicatorError(f"expected an MPI.Intracomm, got {type(comm).__name__}")
@@ -87,8 +103,11 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         elif (cls._kind is not None and isinstance(comm, MPI.Intracomm) and not null
               and comm.Get_topology() != cls._kind):
             raise CommunicatorError(f"the communicator has not the topology of a {cls.__name__}")
+        settings = config.load()
+        if settings.profile or settings.trace:
+            cls = _watched(cls)
         self = MPI.Intracomm.__new__(cls, comm)
-        self._config = config.load()
+        self._config = settings
         if determinism is not None:
             self._config = self._config._replace(
                 determinism=config.check_determinism(determinism))
@@ -98,16 +117,32 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             self._config = self._config._replace(tuning=tuning)
         if contract is not None:
             self._config = self._config._replace(contract=config.check_contract(contract))
+        if checksums is not None:
+            self._config = self._config._replace(checksums=bool(checksums))
+        start_logging(self._config.log)
         self._cache = CallCache()
         self._caches = {(): self._cache}
         compiled = executor(self._config) == config.COMPILED
-        known = compiled and self._config.contract != config.ALWAYS
+        known = (compiled and self._config.contract != config.ALWAYS
+                 and not self._config.check)
         self._calls = self._cache.calls if known else None
         if not null:
             self._lifetime = Lifetime.of(self)
         if layout is not None:
             self._layout = _layout(layout, self.Get_size())
         return self
+
+    def __repr__(self) -> str:
+        """Its name, this rank, the layout if that is known, and the MPI library."""
+        kind = "Comm" if type(self) is Comm else type(self).__name__
+        if self == MPI.COMM_NULL or self._lifetime is None or self._lifetime.freed:
+            return f"<hpccoll.{kind}: null, or freed>"
+        context = existing(self)
+        layout = context.topology if context else self._layout
+        words = [f"rank {self.Get_rank()} of {self.Get_size()}",
+                 f"layout {layout}" if layout else "layout not looked at yet", library_name()]
+        name = self.Get_name()
+        return f"<hpccoll.{kind}{f' {name!r}' if name else ''}: {', '.join(words)}>"
 
     @property
     def layout(self) -> Topology:
@@ -123,11 +158,19 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         """What the bits of rounded results do not depend on, as it was asked for."""
         return self._config.determinism
 
-    def explain(self, collective: str, nbytes: int) -> str:
-        """Tell what would run for so many bytes, what else could, and why.
+    def explain(self, collective: str, nbytes: int | str, detail: bool = False) -> str:
+        """Tell what would run for so many bytes, and why.
 
         Any rank may ask alone. Before the first collective of ours, or the first look at
         ``layout``, the nodes are unknown, and hierarchical algorithms are shown for one node.
+
+        Args:
+            collective: its name in lower case.
+            nbytes: bytes of this rank's larger buffer: a number, or ``"1M"``.
+            detail: every candidate with its costs and times, and the schedule in words.
+
+        Raises:
+            ArgumentError: unknown collective, or no number of bytes.
         """
         wish, environment = self._wishes.get(collective), False
         if wish is None and collective in self._config.algorithm:
@@ -137,7 +180,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
                                 self._config.determinism)
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
-                        context.place if context else None)
+                        context.place if context else None, detail)
 
     @property
     def tuned(self) -> Tuned | None:
@@ -156,12 +199,13 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             ArgumentError: a negative or malformed shape.
             ArgumentTypeError: elements that are Python objects.
         """
-        self._check_usable()
+        lifetime = self._check_usable()
         dtype, count = element_count(shape, dtype)
-        node = self._private().node
-        if node is None or not node.local:
-            return numpy.zeros(shape, dtype)
-        region = node.allocate(count * dtype.itemsize)
+        with lifetime.entrance:
+            node = self._private().node
+            if node is None or not node.local:
+                return numpy.zeros(shape, dtype)
+            region = node.allocate(count * dtype.itemsize)
         if region is None:
             warnings.warn(f"hpccoll: no room for {count * dtype.itemsize} bytes in "
                           f"{DIRECTORY}; the array is not registered", RuntimeWarning, stacklevel=2)
@@ -174,14 +218,14 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         array[...] = 0
         return array
 
-    def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Using[Comm]:
+    def using(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> Using[Comm]:
         """Choose algorithms inside a ``with`` block, on every rank alike.
 
         The choices are checked at once. Without ``with`` they have no effect, and a
         ``RuntimeWarning`` says so.
 
         Args:
-            segment_bytes: bytes of one block that travel as one message.
+            segment_bytes: bytes of one block that travel as one message: a number, or ``"64K"``.
             algorithms: a choice per collective (``allgather``), or for one of its methods only
                 (``allgatherv``, ``iallgather``, ``allgather_init``): a name of
                 ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``(name, {"k": 4})``, a
@@ -192,6 +236,44 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         """
         return Using(self, {name: choice_of(name, choice, segment_bytes)
                             for name, choice in algorithms.items()})
+
+    def choose(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> None:
+        """Choose algorithms from now on, on every rank alike; ``"auto"`` takes a choice back.
+
+        Args:
+            segment_bytes, algorithms: as :meth:`using` takes them.
+
+        Raises:
+            ArgumentError: unknown collective or algorithm; the message says what is valid.
+        """
+        chosen = {name: choice_of(name, choice, segment_bytes)
+                  for name, choice in algorithms.items()}
+        self._want({**self._wishes, **chosen})
+
+    def stats(self, all_ranks: bool = False) -> Profile:
+        """Tell what the collectives of this communicator did: ``print(comm.stats())``.
+
+        Args:
+            all_ranks: of all of its ranks, and how long each waited for others; collective.
+
+        Raises:
+            ArgumentError: nobody counts them.
+        """
+        from hpccoll.measure.observed.observer import stats  # only who is watched pays for it
+        return stats(self, self._record, all_ranks)
+
+    def dump(self, folder: str = "") -> str:
+        """Write down what this rank's communicators did last, for ``hpccoll trace diagnose``.
+
+        Any rank may do it alone, and any thread.
+
+        Args:
+            folder: where to; what ``HPCCOLL_TRACE`` says, else ``hpccoll-trace``, if omitted.
+
+        Returns:
+            The file's path; nothing where it cannot be written, which is said.
+        """
+        return RECORDER.dump("comm.dump()", folder)
 
     def _probe(self, context: Context, machine: Fingerprint, path: str
                ) -> tuple[Curves, str, list[str]]:
@@ -250,8 +332,11 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
             sources, degrees, destinations, weights, info, reorder))
 
     def Shrink(self) -> Comm:
-        """Create a communicator without the failed ranks."""
-        return wrap(super().Shrink())
+        """Create a communicator without the failed ranks; collective over the others."""
+        self._check_alive()
+        shrunk = wrap(super().Shrink())
+        self._let_go()
+        return shrunk
 
     @classmethod
     def fromhandle(cls, handle: int) -> MPI.Comm:
@@ -284,6 +369,13 @@ class Comm(Blocking, Nonblocking, Persistent, Objects):
         context = existing(self)
         if context is not None:
             PROGRESS.finish(context)
+        if self == MPI.COMM_WORLD or self == MPI.COMM_SELF:
+            return  # which are not freed
+        # Our attributes go first: when the communicator is freed MPICH may have let its topology go
+        # before, for which mpi4py asks whenever it calls us.
+        if context is not None:
+            self.Delete_attr(keyval())
+        self.Delete_attr(Lifetime._keyvals[0])
 
 
 class Cart(Comm, MPI.Cartcomm):
@@ -310,11 +402,20 @@ class Distgraph(Comm, MPI.Distgraphcomm):
 
 #: Kinds of communicators with a topology: mpi4py's class and ours.
 KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
+name_defaults(Blocking, Nonblocking, Persistent, Objects, Recovery, Comm)
 
 
 def wrap(comm: MPI.Comm) -> Any:
     """An intracommunicator as ``hpccoll.Comm`` or its subclass; an intercommunicator as it is."""
     return Comm(comm) if isinstance(comm, MPI.Intracomm) else comm
+
+
+def _watched(cls: type[Comm]) -> type[Comm]:
+    """The class, or one like it whose calls are noted."""
+    from hpccoll.measure.observed.observer import OBSERVER  # only who is watched pays for it
+    from hpccoll.measure.observed.watched import watched
+    found: type[Comm] = cls if OBSERVER.paused else watched(cls)
+    return found
 
 
 def element_count(shape: Any, dtype: Any) -> tuple[numpy.dtype, int]:

@@ -1,13 +1,24 @@
-"""Whether a communicator still lives, known to all the objects that wrap it."""
+"""Whether a communicator still lives, known to all the objects that wrap it.
+
+Communicators end when they are freed, when MPI does, and in a process that is forked from a rank:
+that has the rank's memory, and must not touch what the rank shares with others.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from mpi4py import MPI
 
+from hpccoll.errors import ForkedError
+from hpccoll.guard.entrance import new_entrance
+from hpccoll.runtime.context import stop_all_starts
+from hpccoll.runtime.description import Description
+from hpccoll.runtime.progress import PROGRESS
 from hpccoll.tune.loading import Tuned
 
 if TYPE_CHECKING:
@@ -23,15 +34,22 @@ class Lifetime:
         freed: the communicator is gone.
         refuse: raises an error for every call, where one has failed.
         tuned: measured times, once the ranks have looked for them.
+        entrance: lets one call go at a time.
+        observed: the record of its calls, where a program is watched.
+        told: kinds of calls of which the log says who serves them.
         wrappers: of the communicator, by ``id``.
     """
 
     _keyvals: list[int] = []
+    _all: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 
     def __init__(self) -> None:
         self.freed = False
-        self.refuse: Callable[[], NoReturn] | None = None
+        self.refuse: Callable[[], NoReturn] | None = _refuse_fork if PROGRESS.parent else None
         self.tuned: Tuned | None = None
+        self.entrance = new_entrance()
+        self.observed: Any = None
+        self.told: set[Description] = set()
         self.wrappers: dict[int, weakref.ref[Base]] = {}
 
     @classmethod
@@ -40,9 +58,15 @@ class Lifetime:
         if not cls._keyvals:
             cls._keyvals.append(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, lifetime: lifetime.end()))
+            # MPI deletes the attributes of this communicator first when it ends.
+            MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(
+                delete_fn=lambda comm, key, _: cls.end_all()), True)
+            atexit.register(PROGRESS.report)
+            os.register_at_fork(after_in_child=cls.forked)
         lifetime = cast("Lifetime | None", comm.Get_attr(cls._keyvals[0]))
         if lifetime is None:
             lifetime = cls()
+            cls._all.add(lifetime)
             comm.Set_attr(cls._keyvals[0], lifetime)
         wrappers, number = lifetime.wrappers, id(comm)
         wrappers[number] = weakref.ref(comm, lambda _: wrappers.pop(number, None))
@@ -58,3 +82,20 @@ class Lifetime:
             comm = reference()
             if comm is not None:
                 comm.forget_calls()
+
+    @classmethod
+    def end_all(cls, refuse: Callable[[], NoReturn] | None = None) -> None:
+        """End all communicators of this process; see :meth:`end`."""
+        for lifetime in list(cls._all):
+            lifetime.end(refuse)
+
+    @classmethod
+    def forked(cls) -> None:
+        """Called in a process that was forked from a rank; calls nothing of MPI."""
+        PROGRESS.forked()
+        stop_all_starts()
+        cls.end_all(_refuse_fork)
+
+
+def _refuse_fork() -> NoReturn:
+    raise ForkedError(PROGRESS.parent)

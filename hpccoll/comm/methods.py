@@ -47,10 +47,14 @@ class Method:
         """Serve a call that is not like an earlier one."""
         return comm._serve(self, args)
 
-    def serve_native(self, comm: MPI.Intracomm, *args: Any, **options: Any) -> Any:
-        """Call the MPI library's method; what it finds wrong is raised as hpccoll's error."""
-        return call_native(self.native, "buf" if self.name == "bcast" else "sendbuf", comm, *args,
-                           **options)
+    def serve_native(self, comm: MPI.Intracomm, *args: Any,
+                     native: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """Call the MPI library's method; what it finds wrong is raised as hpccoll's error.
+
+        ``native`` is that method as it is to be called, where something has to be noted.
+        """
+        argument = "buf" if self.name == "bcast" else "sendbuf"
+        return call_native(native or self.native, argument, comm, *args, **options)
 
 
 BARRIER = Method("barrier", resolve.barrier, native.Barrier)

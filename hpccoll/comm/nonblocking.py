@@ -12,9 +12,11 @@ serves all of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mpi4py import MPI
+from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import is_loaded
 from hpccoll.comm.base import Base, native_arguments, refuse_staged
@@ -57,95 +59,108 @@ class Nonblocking(Base):
         return (self._cache.get(IBARRIER) or IBARRIER.serve)(self)
 
     @recognised
-    def Ibcast(self, buf: Any, root: int = 0) -> MPI.Request:
+    def Ibcast(self, buf: BufSpec, root: int = 0) -> MPI.Request:
         """Begin to send the root's buffer to every rank."""
         serve = type(root) is int and self._lookup(IBCAST, None, buf, root)
         return (serve or IBCAST.serve)(self, buf, root)
 
     @recognised
-    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
-                ) -> MPI.Request:
+    def Ireduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
+                root: int = 0) -> MPI.Request:
         """Begin to combine every rank's buffer at the root."""
         serve = type(root) is int and self._lookup(IREDUCE, sendbuf, recvbuf, (id(op), root))
         return (serve or IREDUCE.serve)(self, sendbuf, recvbuf, op, root)
 
     @recognised
-    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
+    def Iallreduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
+                  ) -> MPI.Request:
         """Begin to combine every rank's buffer on every rank."""
         serve = self._lookup(IALLREDUCE, sendbuf, recvbuf, id(op))
         return (serve or IALLREDUCE.serve)(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Iscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
+    def Iscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
+             ) -> MPI.Request:
         """Begin to combine the buffers of ranks 0 to this one."""
         serve = self._lookup(ISCAN, sendbuf, recvbuf, id(op))
         return (serve or ISCAN.serve)(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> MPI.Request:
+    def Iexscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
+               ) -> MPI.Request:
         """Begin to combine the buffers of the ranks before this one."""
         serve = self._lookup(IEXSCAN, sendbuf, recvbuf, id(op))
         return (serve or IEXSCAN.serve)(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM
-                              ) -> MPI.Request:
+    def Ireduce_scatter_block(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
+                              op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer, one of p equal blocks to each rank."""
         serve = self._lookup(IREDUCE_SCATTER_BLOCK, sendbuf, recvbuf, id(op))
         return (serve or IREDUCE_SCATTER_BLOCK.serve)(self, sendbuf, recvbuf, op)
 
     @recognised
-    def Ireduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
-                        op: MPI.Op = MPI.SUM) -> MPI.Request:
+    def Ireduce_scatter(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
+                        recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM
+                       ) -> MPI.Request:
         """Begin to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
         extra = counted(recvcounts, op)
         serve = extra is not None and self._lookup(IREDUCE_SCATTER, sendbuf, recvbuf, extra)
         return (serve or IREDUCE_SCATTER.serve)(self, sendbuf, recvbuf, recvcounts, op)
 
     @recognised
-    def Iallgather(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+    def Iallgather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB) -> MPI.Request:
         """Begin to collect one equal block from every rank on every rank."""
         serve = self._lookup(IALLGATHER, sendbuf, recvbuf, None)
         return (serve or IALLGATHER.serve)(self, sendbuf, recvbuf)
 
     @recognised
-    def Iallgatherv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+    def Iallgatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV) -> MPI.Request:
         """Begin to collect one block of any size from every rank on every rank."""
         serve = self._lookup(IALLGATHERV, sendbuf, recvbuf, None)
         return (serve or IALLGATHERV.serve)(self, sendbuf, recvbuf)
 
     @recognised
-    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+    def Igather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0
+               ) -> MPI.Request:
         """Begin to collect one equal block from every rank at the root."""
         serve = type(root) is int and self._lookup(IGATHER, sendbuf, recvbuf, root)
         return (serve or IGATHER.serve)(self, sendbuf, recvbuf, root)
 
-    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+    @recognised
+    def Igatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0
+                ) -> MPI.Request:
         """Begin to collect one block of any size from every rank at the root."""
-        return self._serve(IGATHERV, (sendbuf, recvbuf, root))
+        serve = type(root) is int and self._lookup(IGATHERV, sendbuf, recvbuf, root)
+        return (serve or IGATHERV.serve)(self, sendbuf, recvbuf, root)
 
     @recognised
-    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+    def Iscatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0
+                ) -> MPI.Request:
         """Begin to deal the root's buffer out in equal blocks."""
         serve = type(root) is int and self._lookup(ISCATTER, sendbuf, recvbuf, root)
         return (serve or ISCATTER.serve)(self, sendbuf, recvbuf, root)
 
-    def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> MPI.Request:
+    @recognised
+    def Iscatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0
+                 ) -> MPI.Request:
         """Begin to deal the root's buffer out in blocks of any size."""
-        return self._serve(ISCATTERV, (sendbuf, recvbuf, root))
+        serve = type(root) is int and self._lookup(ISCATTERV, sendbuf, recvbuf, root)
+        return (serve or ISCATTERV.serve)(self, sendbuf, recvbuf, root)
 
     @recognised
-    def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+    def Ialltoall(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB) -> MPI.Request:
         """Begin to send one equal block from every rank to every rank."""
         serve = self._lookup(IALLTOALL, sendbuf, recvbuf, None)
         return (serve or IALLTOALL.serve)(self, sendbuf, recvbuf)
 
-    def Ialltoallv(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+    @recognised
+    def Ialltoallv(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV) -> MPI.Request:
         """Begin to send one block of any size from every rank to every rank."""
         serve = self._lookup(IALLTOALLV, sendbuf, recvbuf, None)
         return (serve or IALLTOALLV.serve)(self, sendbuf, recvbuf)
 
-    def Ialltoallw(self, sendbuf: Any, recvbuf: Any) -> MPI.Request:
+    def Ialltoallw(self, sendbuf: BufSpecW | InPlace, recvbuf: BufSpecW) -> MPI.Request:
         """Begin to send one block of any size and type from every rank to every rank."""
         serve = self._lookup(IALLTOALLW, sendbuf, recvbuf, None)
         return (serve or IALLTOALLW.serve)(self, sendbuf, recvbuf)
@@ -157,6 +172,7 @@ class Nonblocking(Base):
         choice = None
         if call is not None:
             _, choice = self._choose(method, call)
+        self._tell(method, call, choice)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             if call is not None and not self._note(method, args, method.native):

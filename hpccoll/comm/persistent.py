@@ -7,12 +7,13 @@ every rank, as MPI allows. Making one may wait for the other ranks; starting one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy
 from mpi4py import MPI
+from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.datatypes import with_own_datatypes
@@ -60,83 +61,84 @@ class Persistent(Base):
         """Prepare a barrier."""
         return self._prepare(BARRIER_INIT, info)
 
-    def Bcast_init(self, buf: Any, root: int = 0, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+    def Bcast_init(self, buf: BufSpec, root: int = 0, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send the root's buffer to every rank."""
         return self._prepare(BCAST_INIT, info, buf, root)
 
-    def Reduce_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0,
-                    info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+    def Reduce_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
+                    root: int = 0, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer at the root."""
         return self._prepare(REDUCE_INIT, info, sendbuf, recvbuf, op, root)
 
-    def Allreduce_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+    def Allreduce_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer on every rank."""
         return self._prepare(ALLREDUCE_INIT, info, sendbuf, recvbuf, op)
 
-    def Scan_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+    def Scan_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM,
                   info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine the buffers of ranks 0 to this one."""
         return self._prepare(SCAN_INIT, info, sendbuf, recvbuf, op)
 
-    def Exscan_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
+    def Exscan_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM,
                     info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine the buffers of the ranks before this one."""
         return self._prepare(EXSCAN_INIT, info, sendbuf, recvbuf, op)
 
-    def Reduce_scatter_block_init(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM,
-                                  info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+    def Reduce_scatter_block_init(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
+                                  op: MPI.Op = MPI.SUM, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer, one of p equal blocks to each rank."""
         return self._prepare(REDUCE_SCATTER_BLOCK_INIT, info,
                              sendbuf, recvbuf, op)
 
-    def Reduce_scatter_init(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None,
-                            op: MPI.Op = MPI.SUM, info: Info = MPI.INFO_NULL) -> MPI.Prequest:
+    def Reduce_scatter_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
+                            recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM,
+                            info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
         return self._prepare(REDUCE_SCATTER_INIT, info, sendbuf,
                              recvbuf, recvcounts, op)
 
-    def Allgather_init(self, sendbuf: Any, recvbuf: Any,
+    def Allgather_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one equal block from every rank on every rank."""
         return self._prepare(ALLGATHER_INIT, info, sendbuf, recvbuf)
 
-    def Allgatherv_init(self, sendbuf: Any, recvbuf: Any,
+    def Allgatherv_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV,
                         info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one block of any size from every rank on every rank."""
         return self._prepare(ALLGATHERV_INIT, info, sendbuf, recvbuf)
 
-    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+    def Gather_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0,
                     info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one equal block from every rank at the root."""
         return self._prepare(GATHER_INIT, info, sendbuf, recvbuf, root)
 
-    def Gatherv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+    def Gatherv_init(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0,
                      info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to collect one block of any size from every rank at the root."""
         return self._prepare(GATHERV_INIT, info, sendbuf, recvbuf, root)
 
-    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+    def Scatter_init(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0,
                      info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to deal the root's buffer out in equal blocks."""
         return self._prepare(SCATTER_INIT, info, sendbuf, recvbuf, root)
 
-    def Scatterv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0,
+    def Scatterv_init(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0,
                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to deal the root's buffer out in blocks of any size."""
         return self._prepare(SCATTERV_INIT, info, sendbuf, recvbuf, root)
 
-    def Alltoall_init(self, sendbuf: Any, recvbuf: Any,
+    def Alltoall_init(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB,
                       info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send one equal block from every rank to every rank."""
         return self._prepare(ALLTOALL_INIT, info, sendbuf, recvbuf)
 
-    def Alltoallv_init(self, sendbuf: Any, recvbuf: Any,
+    def Alltoallv_init(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send one block of any size from every rank to every rank."""
         return self._prepare(ALLTOALLV_INIT, info, sendbuf, recvbuf)
 
-    def Alltoallw_init(self, sendbuf: Any, recvbuf: Any,
+    def Alltoallw_init(self, sendbuf: BufSpecW | InPlace, recvbuf: BufSpecW,
                        info: Info = MPI.INFO_NULL) -> MPI.Prequest:
         """Prepare to send one block of any size and type from every rank to every rank."""
         return self._prepare(ALLTOALLW_INIT, info, sendbuf, recvbuf)
@@ -144,6 +146,10 @@ class Persistent(Base):
     # -- how they are served -----------------------------------------------------------------
     def _prepare(self, method: Method, info: Info, *args: Any) -> MPI.Prequest:
         """Check the arguments; prepare an algorithm that was asked for, or the native method."""
+        with self._check_alive().entrance:
+            return self._prepared(method, info, args)
+
+    def _prepared(self, method: Method, info: Info, args: tuple[Any, ...]) -> MPI.Prequest:
         call = self._resolve(method, args)
         choice = None
         if call is not None:
@@ -153,6 +159,7 @@ class Persistent(Base):
                     and not self._private().has_channels):
                 # What was measured had channels of its own, which are given out once.
                 choice = fallback(facts, self._conditions(method))
+        self._tell(method, call, choice)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             return method.serve_native(self, *native_arguments(call, args), info=info)

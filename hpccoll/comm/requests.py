@@ -45,6 +45,7 @@ class Driven(_Methods):
         Raises:
             CollectiveTimeout: nothing moved for ``HPCCOLL_TIMEOUT`` seconds.
         """
+        PROGRESS.check_process()
         if self._operation is not None:
             self._operation.wait()
         self._settle(super().Wait, status)
@@ -53,11 +54,13 @@ class Driven(_Methods):
     @shortcut
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over."""
+        PROGRESS.check_process()
         PROGRESS.once()
         return self._settle(super().Test, status)
 
     def Get_status(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over, and keep the request."""
+        PROGRESS.check_process()
         PROGRESS.once()
         return self._settle(super().Get_status, status)
 
@@ -145,7 +148,7 @@ class Prequest(Driven, MPI.Prequest):
     def Start(self) -> None:
         """Start the collective once more."""
         prepared = self._prepared
-        if prepared is None or not prepared.idle or self._context.freed:
+        if prepared is None or not prepared.idle or self._context.freed or PROGRESS.parent:
             self._check_startable()
             if prepared is None:
                 make = self._make or tuple
@@ -166,6 +169,7 @@ class Prequest(Driven, MPI.Prequest):
         return super().Wait(status)
 
     def _check_startable(self) -> None:
+        PROGRESS.check_process()
         if self._make is None:
             raise RequestError("the request was freed")
         if self._cell.value != NULL:

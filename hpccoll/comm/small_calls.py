@@ -19,28 +19,28 @@ from numpy import ndarray
 
 #: ``serve(comm, *arguments)``: serves a small call; tells whether it was one.
 Small = Callable[..., bool]
-#: Makes it, of: bytes of the larger buffer (exclusive), type, operator, number of ranks, this rank.
-Maker = Callable[[int, numpy.dtype[Any], "MPI.Op | None", int, int], Small]
-native = MPI.Intracomm
+#: What serves such a call: the MPI library's method, or what notes it too.
+Native = Callable[..., Any]
+#: Makes it, of: what serves; bytes of the larger buffer (exclusive), type, operator, number of
+#: ranks, this rank.
+Maker = Callable[[Native, int, numpy.dtype[Any], "MPI.Op | None", int, int], Small]
 
 
-def bcast(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
+def bcast(native: Native, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int,
+          rank: int) -> Small:
     """Serves ``Bcast(buf, root)``."""
-    Bcast = native.Bcast
-
     def serve(comm: MPI.Intracomm, buf: Any, root: Any) -> bool:
         if (type(buf) is ndarray and buf.nbytes < end and buf.dtype is dtype
                 and buf.base is None and type(root) is int and 0 <= root < size):
-            Bcast(comm, buf, root)
+            native(comm, buf, root)
             return True
         return False
     return serve
 
 
-def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
+def reduce(native: Native, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int,
+           rank: int) -> Small:
     """Serves ``Reduce(sendbuf, recvbuf, op, root)``."""
-    Reduce = native.Reduce
-
     def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: MPI.Op, root: Any
               ) -> bool:
         if (type(sendbuf) is ndarray and sendbuf.nbytes < end and sendbuf.dtype is dtype
@@ -49,68 +49,63 @@ def reduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank
                 and (recvbuf is None and root != rank or type(recvbuf) is ndarray
                      and recvbuf.nbytes == sendbuf.nbytes and recvbuf.dtype is dtype
                      and recvbuf.base is None and recvbuf is not sendbuf)):
-            Reduce(comm, sendbuf, recvbuf, given, root)
+            native(comm, sendbuf, recvbuf, given, root)
             return True
         return False
     return serve
 
 
-def allreduce(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
+def allreduce(native: Native, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int,
+              rank: int) -> Small:
     """Serves ``Allreduce(sendbuf, recvbuf, op)``."""
-    Allreduce = native.Allreduce
-
     def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: MPI.Op) -> bool:
         if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and sendbuf.nbytes == recvbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and given is op and sendbuf.base is None
                 and recvbuf.base is None and sendbuf is not recvbuf):
-            Allreduce(comm, sendbuf, recvbuf, given)
+            native(comm, sendbuf, recvbuf, given)
             return True
         return False
     return serve
 
 
-def reduce_scatter_block(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int,
-                         rank: int) -> Small:
+def reduce_scatter_block(native: Native, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None,
+                         size: int, rank: int) -> Small:
     """Serves ``Reduce_scatter_block(sendbuf, recvbuf, op)``."""
-    Reduce_scatter_block = native.Reduce_scatter_block
-
     def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any, given: MPI.Op) -> bool:
         if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and recvbuf.nbytes * size == sendbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and given is op and sendbuf.base is None
                 and recvbuf.base is None and sendbuf is not recvbuf):
-            Reduce_scatter_block(comm, sendbuf, recvbuf, given)
+            native(comm, sendbuf, recvbuf, given)
             return True
         return False
     return serve
 
 
-def allgather(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
+def allgather(native: Native, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int,
+              rank: int) -> Small:
     """Serves ``Allgather(sendbuf, recvbuf)``."""
-    Allgather = native.Allgather
-
     def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any) -> bool:
         if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and sendbuf.nbytes * size == recvbuf.nbytes < end and sendbuf.dtype is dtype
                 and recvbuf.dtype is dtype and sendbuf.base is None and recvbuf.base is None
                 and sendbuf is not recvbuf):
-            Allgather(comm, sendbuf, recvbuf)
+            native(comm, sendbuf, recvbuf)
             return True
         return False
     return serve
 
 
-def alltoall(end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> Small:
+def alltoall(native: Native, end: int, dtype: numpy.dtype[Any], op: MPI.Op | None, size: int,
+             rank: int) -> Small:
     """Serves ``Alltoall(sendbuf, recvbuf)``."""
-    Alltoall = native.Alltoall
-
     def serve(comm: MPI.Intracomm, sendbuf: Any, recvbuf: Any) -> bool:
         if (type(sendbuf) is ndarray and type(recvbuf) is ndarray
                 and sendbuf.nbytes == recvbuf.nbytes < end and not recvbuf.size % size
                 and sendbuf.dtype is dtype and recvbuf.dtype is dtype and sendbuf.base is None
                 and recvbuf.base is None and sendbuf is not recvbuf):
-            Alltoall(comm, sendbuf, recvbuf)
+            native(comm, sendbuf, recvbuf)
             return True
         return False
     return serve

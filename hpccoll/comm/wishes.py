@@ -8,10 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hpccoll import config
+from hpccoll.algorithms import Algorithm
 from hpccoll.calls.call import collective_of
-from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.errors import ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.runtime.choice import Choice
+from hpccoll.units import byte_count
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
@@ -47,21 +49,21 @@ class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
     def __del__(self) -> None:
         if not getattr(self, "entered", True):
             warnings.warn("hpccoll: comm.using(...) changes nothing by itself; write "
-                          "'with comm.using(...):'", RuntimeWarning, stacklevel=2)
+                          "'with comm.using(...):', or comm.choose(...) for good",
+                          RuntimeWarning, stacklevel=2)
 
 
-def choice_of(method: str, choice: Any, segment_bytes: int) -> Choice:
+def choice_of(method: str, choice: Any, segment_bytes: int | str) -> Choice:
     """What ``comm.using(method=choice, segment_bytes=...)`` asks for.
 
     Raises:
-        ArgumentError: unknown method or algorithm; the message lists the valid ones.
+        ArgumentError: unknown method or algorithm; the message lists the valid ones. Or no number
+            of bytes.
     """
     name, params = choice if isinstance(choice, tuple) else (choice, {})
     if isinstance(name, str):
         config.check_choice(collective_of(method), name)
-    elif not callable(name) and not isinstance(name, Schedule):
+    elif not callable(name) and not isinstance(name, (Algorithm, Schedule)):
         raise ArgumentTypeError(method, f"expected an algorithm, got {choice!r}",
-                                "pass a name, a builder or a Schedule")
-    if isinstance(segment_bytes, bool) or not isinstance(segment_bytes, int) or segment_bytes < 0:
-        raise ArgumentError("segment_bytes", f"expected a number of bytes, got {segment_bytes!r}")
-    return Choice(name, params, segment_bytes, "comm.using")
+                                "pass a name, an Algorithm, a builder or a Schedule")
+    return Choice(name, params, byte_count("segment_bytes", segment_bytes), "comm.using")

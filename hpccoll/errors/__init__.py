@@ -11,10 +11,23 @@ writes the message from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-#: Faults of one rank that a message lists.
-MOST_NAMED = 8
+#: Faults of one rank that a message lists; names of a list that are all said beside a likely one.
+MOST_NAMED, MOST_CHOICES = 8, 12
+
+
+def did_you_mean(word: str, valid: Iterable[str]) -> str:
+    """A question about the names most like a word; empty where none is like it.
+
+    >>> did_you_mean("Alreduce", ["allreduce", "bcast"])
+    "did you mean 'allreduce'?"
+    """
+    from difflib import get_close_matches  # only who errs pays for it
+
+    by_case = {name.lower(): name for name in valid}
+    near = [by_case[match] for match in get_close_matches(word.lower(), by_case, 2)]
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 class HpccollError(Exception):
@@ -31,6 +44,21 @@ class ArgumentError(HpccollError, ValueError):
     def __init__(self, argument: str, problem: str, remedy: str = ""):
         self.argument = argument
         super().__init__(f"{argument}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+    @classmethod
+    def unknown(cls, argument: str, word: object, valid: Iterable[object], problem: str = ""
+                ) -> ArgumentError:
+        """A word that is none of the valid ones: names the likely one, or else lists them all.
+
+        >>> str(ArgumentError.unknown("algorithm", "rign", ["ring", "bruck"]))
+        "algorithm: 'rign' is unknown; did you mean 'ring'? choose from ring, bruck"
+        """
+        names = list(dict.fromkeys(map(str, valid)))
+        meant = did_you_mean(str(word), names)
+        listed = f"choose from {', '.join(names)}" if names else "there is none to choose from"
+        if meant and len(names) > MOST_CHOICES:
+            listed = f"there are {len(names)} to choose from"
+        return cls(argument, problem or f"{word!r} is unknown", f"{meant} {listed}".strip())
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
@@ -60,6 +88,55 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
                    f"{reason}; go on with a Dup of a communicator that is whole, or end the job")
 
 
+class PeerLost(BrokenCommunicatorError):
+    """Ranks that a call needs were killed, or have left: they will not come to it any more.
+
+    Nothing timed out, and to wait longer would not help: it is a communicator of no use. So it is
+    no ``CollectiveTimeout``.
+
+    Attributes:
+        ranks: which.
+    """
+
+    def __init__(self, ranks: tuple[int, ...], reason: str, call: str):
+        self.ranks = ranks
+        super().__init__(f"{reason}; so {call} cannot end, and the communicator cannot be used any "
+                         "more; go on with one of the ranks that are left, as by comm.shrink(), "
+                         "or end the job")
+
+
+class UnavailableError(HpccollError, NotImplementedError):
+    """Something cannot be had with this MPI library, or as this job was started."""
+
+
+class ConcurrentCallError(HpccollError, RuntimeError):
+    """A call was made on a communicator on which another one is under way; nothing was sent.
+
+    Attributes:
+        site, other: file and line of this call, and of the one under way.
+    """
+
+    def __init__(self, site: str, other: str, thread: str):
+        self.site, self.other = site, other
+        if thread:
+            problem = (f"at {site} while thread {thread!r} is in one at {other}; give each thread "
+                       "a communicator of its own: comm.Dup()")
+        else:
+            problem = (f"inside another one, at {site}; make none in operators, signal handlers "
+                       "and finalisers, or on a communicator of their own: comm.Dup()")
+        super().__init__(f"a call was made on a communicator {problem}")
+
+
+class ForkedError(CommunicatorError, RuntimeError):
+    """This process was forked from a rank: it has the rank's memory, and no part in its job."""
+
+    def __init__(self, pid: int):
+        super().__init__(
+            f"this process was forked from a rank (process {pid}) and cannot take part in its "
+            "collectives; call them in the rank itself, or start workers by "
+            "multiprocessing.get_context('spawn')")
+
+
 class MpiLibraryError(HpccollError, ImportError, RuntimeError):
     """No MPI library can be loaded, or the launcher is another one's."""
 
@@ -68,14 +145,11 @@ class MpiLibraryError(HpccollError, ImportError, RuntimeError):
 
 
 class ScheduleError(HpccollError, ValueError):
-    """A schedule is malformed: it names memory or ranks that do not exist."""
-
-
-class ProofError(HpccollError, ValueError):
-    """A schedule does not do what its collective promises.
+    """A schedule is malformed: it names memory or ranks that do not exist, or is no schedule.
 
     Attributes:
-        rank, round, step: where the proof failed; ``None`` where it is not in a single one.
+        rank, round, step: where it is at fault, as ``print(schedule)`` shows it; ``None`` where it
+            is not in a single one.
         problem: what is wrong there.
     """
 
@@ -89,6 +163,10 @@ class ProofError(HpccollError, ValueError):
         super().__init__(f"{', '.join(where)}: {problem}" if where else problem)
 
 
+class ProofError(ScheduleError):
+    """A schedule does not do what its collective promises."""
+
+
 class CollectiveTimeout(HpccollError, TimeoutError):
     """A collective did not finish in time.
 
@@ -96,17 +174,18 @@ class CollectiveTimeout(HpccollError, TimeoutError):
         collective, rank, round: what was running here.
         peers: the ranks it waited for.
         seconds: how long nothing had moved.
+        told: what other ranks were doing, in words; empty where that is not known.
     """
 
     def __init__(self, collective: str, rank: int, round: int, peers: tuple[int, ...],
-                 seconds: float):
+                 seconds: float, told: str = ""):
         self.collective, self.rank, self.round = collective, rank, round
-        self.peers, self.seconds = peers, seconds
+        self.peers, self.seconds, self.told = peers, seconds, told
         waiting = ", ".join(map(str, peers)) or "nobody"
         super().__init__(
             f"{collective} on rank {rank} made no progress for {seconds:g} s in round {round}, "
-            f"waiting for rank(s) {waiting}; check that every rank reaches this call with the "
-            f"same arguments, or raise HPCCOLL_TIMEOUT")
+            f"waiting for rank(s) {waiting}{told and '; '}{told}; check that every rank reaches "
+            "this call with the same arguments, or raise HPCCOLL_TIMEOUT")
 
 
 class MessageSizeError(HpccollError, RuntimeError):
@@ -141,6 +220,10 @@ class TuningError(HpccollError, ValueError):
         self.path, self.problem = str(path), problem
         super().__init__(f"tuning table {self.path}: {problem}; make a new one with "
                          "'hpccoll tune', or set HPCCOLL_TUNING=off")
+
+
+class NoisyMachineError(HpccollError, RuntimeError):
+    """What was measured is another program's work on the same cores; the same on every rank."""
 
 
 class NonFiniteError(HpccollError, FloatingPointError):

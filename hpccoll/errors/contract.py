@@ -8,6 +8,16 @@ from typing import NamedTuple
 from hpccoll.errors import HpccollError
 
 
+def in_words(fields: Mapping[str, str]) -> str:
+    """A call, by the names of what ranks must agree on.
+
+    >>> in_words({"collective": "bcast", "count": "800 bytes", "operator": "", "root": "1"})
+    'bcast, count 800 bytes, root 1'
+    """
+    return ", ".join(f"{name} {value}" if name in ("count", "root", "layout") else value
+                     for name, value in fields.items() if value)
+
+
 class Party(NamedTuple):
     """Ranks that made the same call.
 
@@ -29,9 +39,8 @@ class Party(NamedTuple):
     @property
     def call(self) -> str:
         """What they called, and where, in words."""
-        told = ", ".join(f"{name} {value}" if name in ("count", "root", "layout") else value
-                         for name, value in self.fields.items() if value)
-        return (told or "unknown") + f" at {', '.join(self.sites)}" * bool(self.sites)
+        told = in_words(self.fields) or "unknown"
+        return told + f" at {', '.join(self.sites)}" * bool(self.sites)
 
 
 class ContractError(HpccollError, RuntimeError):

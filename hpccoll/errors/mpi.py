@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError, HpccollError
+from hpccoll.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    BrokenCommunicatorError,
+    CommunicatorError,
+    HpccollError,
+)
 
 
 class HasErrorClass(MPI.Exception):
@@ -59,3 +65,9 @@ class RequestError(HpccollError, HasErrorClass):
     """A request was used against MPI's rules: started while active, freed or cancelled."""
 
     code = MPI.ERR_REQUEST
+
+
+class RevokedError(BrokenCommunicatorError, HasErrorClass):
+    """A rank has revoked the communicator."""
+
+    code = MPI.ERR_REVOKED

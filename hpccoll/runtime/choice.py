@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
+from hpccoll.algorithms import Algorithm, find
+from hpccoll.algorithms.table import is_ours
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.ir.schedule import Program, Schedule
 
@@ -13,7 +15,8 @@ class Choice(NamedTuple):
     """An algorithm with its parameters, and the reason it was chosen.
 
     Attributes:
-        algorithm: a name of the table, ``native``, ``auto``, a builder, or a finished schedule.
+        algorithm: a name of the table, ``native``, ``auto``, a name or reference of what a user
+            or another package brings, an ``Algorithm``, a builder, or a finished schedule.
         params: parameters of the algorithm.
         segment_bytes: bytes of a block that travel as one message; 0 where the configuration
             decides.
@@ -22,7 +25,7 @@ class Choice(NamedTuple):
             turn.
     """
 
-    algorithm: str | Schedule | Callable[..., Program]
+    algorithm: str | Schedule | Algorithm | Callable[..., Program]
     params: Mapping[str, int] = {}
     segment_bytes: int = 0
     reason: str = ""
@@ -30,8 +33,19 @@ class Choice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The algorithm's name in the table; empty for what a user brought along."""
+        """The algorithm's name or reference; empty for an object that a user brought along."""
         return self.algorithm if isinstance(self.algorithm, str) else ""
+
+    def entry(self, collective: str) -> Algorithm | None:
+        """What is said about the algorithm; ``None`` for a bare builder or a schedule, and for
+        what is none of hpccoll's."""
+        if isinstance(self.algorithm, str) and self.algorithm not in (NATIVE, AUTO):
+            return find(collective, self.algorithm)
+        return self.algorithm if isinstance(self.algorithm, Algorithm) else None
+
+    def is_brought(self, collective: str) -> bool:
+        """Tell whether it comes from outside the table, so that no test has proved it."""
+        return not is_ours(collective, self.name)
 
     @property
     def is_native(self) -> bool:

@@ -12,30 +12,28 @@ same channels, so the ranks of a communicator may differ in what they use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.kernels import kernel, ufunc_of
+from hpccoll.arrays import half
+from hpccoll.arrays.kernels import UFUNCS, operator_of, ufunc_of
 from hpccoll.calls.call import Call
 from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent, Lowered, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.binding import Binder, Memory
-from hpccoll.runtime.log import NUMBER, REMEMBERED, STAMPS
+from hpccoll.runtime.attendance import SLICE, Attendance
+from hpccoll.runtime.log import ENDS, INSIDE, NUMBER, REMEMBERED, STAMPS, STARTS
 from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.progress import PROGRESS
-from hpccoll.runtime.tape import WIDTH, Code, Instruction, encode
-from hpccoll.runtime.waiting import Watch
-from hpccoll.transport import Batch, Posting
-from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
+from hpccoll.runtime.tape import DONE, WIDTH, Code, Instruction, encode
+from hpccoll.transport import Posting
+from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
-from hpccoll.transport.stamps import stamped
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -45,13 +43,12 @@ try:
 except ImportError:  # it was not built
     BUILT = False
 else:
-    BUILT = (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH) == (PLACES, SIZE_BITS, WIDTH) and (
-        (_tape.NUMBER, _tape.STAMPS, _tape.REMEMBERED) == (NUMBER, STAMPS, REMEMBERED))
+    # One answer for both parts: whether types have kernels must not depend on the rank.
+    BUILT = half.BUILT and (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE) == (
+        PLACES, SIZE_BITS, WIDTH, DONE) and (
+        (_tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS, _tape.ENDS, _tape.REMEMBERED)
+        == (NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
     _tape.set_in_place(MPI.IN_PLACE)
-
-#: Microseconds that a wait takes before Python looks after it, at first and then; with other
-#: operations under way.
-PATIENCE, LATER, SLICE = 1000, 100, 50
 
 
 def executor(config: Config) -> str:
@@ -129,15 +126,12 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     if (len(plan.segments) != 1 or plan.segments[0].shift
             or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
         return None
-    itemsize, kernels = 1, cast(tuple[tuple[numpy.ufunc, Any], ...], ())
-    if buffers:
-        itemsize = call.dtype.itemsize
-    if call.op is not None:
-        ufunc = ufunc_of(call.op, call.dtype)
-        if ufunc is None or not _tape.has_loop(ufunc, call.dtype):
-            return None
-        kernels = ((ufunc, call.dtype),)
-    code = encode(plan.segments[0].program, itemsize, PLACES)
+    itemsize = call.dtype.itemsize if buffers else 1
+    compiled = _kernel(call) if call.op is not None else None
+    if call.op is not None and compiled is None:
+        return None
+    code = encode(plan.segments[0].program, itemsize, PLACES,
+                  call.op is not None and half.is_half(call.dtype))
     if code is None:
         return None
     # Nonblocking and persistent calls may be in another order on every rank: no log has them.
@@ -149,11 +143,23 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
         return None
     nbytes = plan.scratch * itemsize
     scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
-    attendance = Attendance(context, call, plan, code, channels, scratch, tag)
+    accumulator = half.accumulator(code.held)
+    attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
-    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), kernels,
-                      scratch, attendance, attendance.wait, not context.limits.spins,
-                      plan.stamp, log if plan.stamp else 0, alarm)
+    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)),
+                      compiled, scratch, attendance, attendance.wait, not context.limits.spins,
+                      plan.stamp, log if plan.stamp else 0, alarm, accumulator)
+
+
+def _kernel(call: Call) -> Any:
+    """What reduces the elements of a call in machine code; ``None`` where that is Python's."""
+    op = cast(MPI.Op, call.op)
+    if half.is_half(call.dtype):
+        operator = operator_of(op)
+        return None if operator is None or operator.pairs else half.compiled(
+            getattr(numpy, UFUNCS[operator.name]), call.dtype)
+    ufunc = ufunc_of(op, call.dtype)
+    return None if ufunc is None or not _tape.has_loop(ufunc, call.dtype) else (ufunc, call.dtype)
 
 
 def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
@@ -207,7 +213,7 @@ def swap_tape(context: Context, peer: int, memory: tuple[Any, Any], tag: int,
                 if receive.arrived():
                     receive.use()
                     run.skip()
-            return bool(found == _tape.DONE)
+            return bool(found == DONE)
         try:
             wait(test)
         except BaseException:
@@ -215,190 +221,5 @@ def swap_tape(context: Context, peer: int, memory: tuple[Any, Any], tag: int,
                 incoming.received += 1  # it was waited for in vain
             raise
 
-    return _tape.Tape(code.words, (whole, whole), tuple(map(_addresses, channels)), (),
+    return _tape.Tape(code.words, (whole, whole), tuple(map(_addresses, channels)), None,
                       numpy.empty(0, "u1"), None, attend, not context.limits.spins)
-
-
-class _Postings:
-    """An endpoint that only notes what it is asked for."""
-
-    def __init__(self, endpoint: SharedEndpoint):
-        self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
-        self.noted: list[Posting] = []
-
-    def direct(self, peers: Sequence[int], tag: int) -> bool:
-        """As the endpoint has it."""
-        return self.endpoint.direct(peers, tag)
-
-    def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
-        """Note the messages."""
-        self.noted = [posting for posting in postings if not posting.sends]
-        return _NoBatch()
-
-
-class _NoBatch:
-    """Messages that somebody else moves."""
-
-    def start(self) -> None:
-        """Nothing."""
-
-    def test(self, tries: int = 1) -> bool:
-        """Nothing."""
-        return True
-
-    def free(self) -> None:
-        """Nothing."""
-
-
-class Attendance:
-    """Looks after runs of one tape that wait: bounds, and messages that are not in their cells.
-
-    It does not refer to the tape, which refers to it and to the channels.
-    """
-
-    def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
-                 channels: list[Channel], scratch: numpy.ndarray, tag: int):
-        self.endpoint = cast(SharedEndpoint, context.endpoint)
-        self.plan, self.code, self.channels = plan, code, channels
-        self.tag = stamped(tag, plan.stamp)
-        self.context, self.bounds, self.scratch = context, context.bounds, scratch
-        self.op, self.datatype = call.op, call.datatype
-        self.dtype = call.dtype if call.datatype is not None else numpy.dtype("u1")
-        self.nbytes = {name: one.array.nbytes
-                       for name, one in ((IN, call.source), (OUT, call.sink)) if one is not None}
-
-    def wait(self, run: Any) -> None:
-        """Wait for the end of a run.
-
-        Raises:
-            CollectiveTimeout: nothing moved for too long.
-        """
-        Attendant(self, run).finish()
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The phases of the plan."""
-        return self.plan.segments[0].program.phases
-
-    def receives(self, run: Any) -> dict[int, Receive]:
-        """The messages of the phase that a run has come to, by the instructions that take them."""
-        number = self.code.phase(run.at)
-        arrays = {name: numpy.frombuffer(
-            cast(Any, MPI.memory.fromaddress(start, self.nbytes[name])), self.dtype)
-            for name, start in ((IN, run.input), (OUT, run.output)) if name in self.nbytes}
-        reducer = (kernel(self.op, self.dtype, self.datatype, numpy)
-                   if self.op is not None and self.datatype is not None else None)
-        noted = _Postings(self.endpoint)
-        memory = Memory(arrays, self.scratch.view(self.dtype), reducer, numpy)
-        phases = Binder(self.plan, noted, memory, self.tag, False, 1).phases(0, 0)
-        for phase in phases:
-            if phase.number == number:
-                break
-        takes = [index for index, step in enumerate(self.code.steps())
-                 if step[0] == Instruction.TAKE and step[1] == number]
-        return {index: Receive(self.endpoint, posting, self.channel(index), self.plan.stamp)
-                for index, posting in zip(takes, noted.noted)}
-
-    def channel(self, index: int) -> Channel:
-        """The channel of an instruction."""
-        return self.channels[self.code.words[index * WIDTH + 2]]
-
-
-class Attendant:
-    """Looks after one run, while it waits."""
-
-    def __init__(self, of: Attendance, run: Any):
-        self.of, self.run = of, run
-        self.watch = Watch(self, *of.bounds)
-        self.number = -1
-        self.receives: dict[int, Receive] = {}
-
-    @property
-    def title(self) -> str:
-        """What runs, for messages to people."""
-        return self.of.plan.schedule.title
-
-    @property
-    def rank(self) -> int:
-        """The rank it runs on."""
-        return self.of.endpoint.rank
-
-    @property
-    def tag(self) -> int:
-        """The first of its tags, with its stamp."""
-        return self.of.tag
-
-    def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers this rank waits for, for messages to people."""
-        number = self.of.code.phase(self.run.at)
-        return number, tuple(sorted({message.peer for message in self.of.phases[number].messages}))
-
-    def finish(self) -> None:
-        """Wait for the end of the run.
-
-        Raises:
-            HpccollError: the wait is in vain.
-        """
-        seen, patience = self.run.at, PATIENCE
-        try:
-            self.listen()
-            while self.run.advance(SLICE if PROGRESS.operations else patience) != _tape.DONE:
-                patience = LATER
-                PROGRESS.once()
-                if self.run.at != seen:
-                    self.watch.moved()
-                if self.fetched():
-                    self.watch.moved()
-                else:
-                    self.watch.look()
-                seen = self.run.at
-        except BaseException as error:
-            self.give_up()
-            verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
-            if verdict is not error:
-                raise verdict from error
-            raise
-
-    def listen(self) -> None:
-        """Raise an error if another rank has given up."""
-        if self.of.bounds.listen is not None:
-            self.of.bounds.listen(self)
-
-    def fetched(self) -> bool:
-        """Use the message that is awaited if it lies elsewhere; let later senders go on."""
-        of, run = self.of, self.run
-        if of.code.words[run.at * WIDTH] != Instruction.TAKE:
-            return False
-        if self.number != of.code.phase(run.at):
-            self.number, self.receives = of.code.phase(run.at), of.receives(run)
-        receive = self.receives[run.at]
-        if receive.aside or self._lies_elsewhere(receive, 1) and receive.arrived():
-            receive.use()
-            run.skip()
-            return True
-        ahead = {id(receive.channel): 1}
-        for index, later in self.receives.items():
-            if index > run.at and not later.aside:
-                key = id(later.channel)
-                ahead[key] = ahead.get(key, 0) + 1
-                if self._lies_elsewhere(later, ahead[key]) and later.arrived():
-                    later.put_aside()
-        return False
-
-    def _lies_elsewhere(self, receive: Receive, ahead: int) -> bool:
-        """Tell whether a message is there, so many after the last one, but not as expected."""
-        channel = receive.channel
-        number = channel.received + ahead
-        word = channel.line[number & (PLACES - 1)]
-        if word >> SIZE_BITS != number or word & ELSEWHERE == receive.announced:
-            return False
-        if receive.number != number:
-            receive.expect(number)
-        return True
-
-    def give_up(self) -> None:
-        """Count the messages of this phase as received: they were waited for in vain."""
-        number = self.of.code.phase(self.run.at)
-        for index, step in enumerate(self.of.code.steps()):
-            if index >= self.run.at and step[0] == Instruction.TAKEN and step[1] == number:
-                self.of.channels[step[2]].received += 1

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy
@@ -31,8 +32,10 @@ from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.compiled import Bound, channel_class, executor, new_lane
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution
+from hpccoll.runtime.logger import tell_error
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Endpoint
+from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -57,6 +60,8 @@ MOST_KEPT = 256
 MOST_PREPARED, LEAST_WEIGHT = 8192, 32
 
 _keyvals: list[int] = []
+#: All that were made, as long as somebody has them.
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class Guarding(Protocol):
@@ -76,12 +81,24 @@ class Guarding(Protocol):
     def opening(self, stamp: int, tag: int) -> Action | None:
         """What is to be called when a plan starts."""
 
+    def closing(self, stamp: int, tag: int) -> Action | None:
+        """What is to be called when a plan has ended."""
+
     def heard(self) -> None:
         """Raise an error if another rank has given up."""
 
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int
              ) -> BaseException:
         """Take note that a call failed here; return what the caller is to get."""
+
+    def revoke(self) -> None:
+        """End the calls of ranks that wait in shared memory, and refuse later ones here."""
+
+    def native(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
+        """A blocking method of the MPI library's as it is to be called."""
+
+    def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of all ranks as it is to be called, so that it does not hang for ever."""
 
     def compare(self, description: Description) -> None:
         """Raise an error unless all ranks are about to make the same call; collective."""
@@ -108,11 +125,13 @@ class Context:
         topology: the layout to go by; discovered if ``None``.
 
     Attributes:
+        user: the communicator that it was made for.
         comm, rank, size: the private duplicate.
         topology: nodes and ranks.
         place: what rules may know of where it runs.
         limits: sizes and patience for ranks with, or without, a processor each.
-        remote, endpoint: messages through MPI only, and through shared memory where possible.
+        remote, endpoint: messages through MPI only, and through shared memory where possible,
+            with checksums where these were asked for.
         node: ranks that share memory with this one; ``None`` where that is switched off.
         compiled: the compiled executor runs here what it can.
         plans: by call and choice.
@@ -122,11 +141,13 @@ class Context:
         taped: operations that are tapes.
         prepared: executions, by signature and addresses.
         seen: signatures and addresses that were served once, and are prepared the next time.
-        guard: what watches over the calls; whoever makes a communicator's context sets it.
+        guard, entrance: what watches over the calls, and lets one go at a time; whoever makes a
+            communicator's context sets them.
     """
 
     def __init__(self, user: MPI.Intracomm, config: Config, topology: Topology | None):
-        self.comm = MPI.Intracomm(user).Dup()  # native, whatever class the user's object has
+        self.user = MPI.Intracomm(user)
+        self.comm = self.user.Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
@@ -151,6 +172,8 @@ class Context:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
         else:
             near.Free()
+        if config.checksums:
+            self.endpoint = CheckedEndpoint(self.endpoint)
         one_node = self.node is not None and len(self.node.local) == self.size - 1
         self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
                            around.fabric, around.compiled)
@@ -165,7 +188,9 @@ class Context:
         self.abandoned: list[Any] = []
         self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
         self.guard: Guarding | None = None
+        self.entrance: Any = nullcontext()
         self.freed = False
+        _contexts.add(self)
         self._services: dict[type, Any] = {}
         self._scratch = numpy.empty(0, numpy.uint8)
         self._large: Callable[[], numpy.ndarray | None] = lambda: None
@@ -232,9 +257,22 @@ class Context:
     def fail(self, error: BaseException, title: str, plan: Plan | None = None, tag: int = 0
              ) -> BaseException:
         """Take note that a call failed here, with the tag it had; return what is to be raised."""
-        if self.guard is None:
-            return error
-        return self.guard.fail(error, title, plan.description if plan else None, split(tag)[0])
+        if self.guard is not None:
+            error = self.guard.fail(error, title, plan.description if plan else None,
+                                    split(tag)[0])
+        tell_error(self.rank, error)
+        return error
+
+    def stop_starts(self) -> None:
+        """See to it that who starts a prepared request again looks whether that may be."""
+        for operation in self.taped:
+            operation.idle = False
+
+    def revoke(self) -> None:
+        """End all that any rank waits for in the MPI library, which must be able to."""
+        near = [self.node.comm] if self.node is not None else []
+        for comm in (self.user, self.comm, *near):
+            comm.Revoke()
 
     def free(self) -> None:
         """Free the duplicate and everything prepared on it."""
@@ -242,8 +280,7 @@ class Context:
             self.freed = True
             self.prepared.clear()
             self.tapes.clear()
-            for operation in self.taped:
-                operation.idle = False  # who starts it again looks whether it may
+            self.stop_starts()
             for service in self._services.values():
                 service.free()
             if self.node is not None:
@@ -274,6 +311,12 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
 def existing(user: MPI.Intracomm) -> Context | None:
     """The state of a communicator, if there is one; never communicates."""
     return cast("Context | None", user.Get_attr(_keyvals[0])) if _keyvals else None
+
+
+def stop_all_starts() -> None:
+    """The same for all communicators, in a process that was forked from a rank."""
+    for context in list(_contexts):
+        context.stop_starts()
 
 
 def keyval() -> int:

@@ -27,11 +27,15 @@ MOST_MESSAGES = 2048
 
 
 class Bounds(NamedTuple):
-    """Seconds without progress until a wait fails, and until it warns; what may end it before."""
+    """Seconds without progress until a wait fails, and until it warns; what may end it before.
+
+    ``tell`` says what the other ranks are doing.
+    """
 
     timeout: float
     report: float
     listen: Callable[[Awaited], None] | None = None
+    tell: Callable[[], str] | None = None
 
 
 def advance(actions: Iterator[Action]) -> Action | None:
@@ -54,13 +58,15 @@ class Execution:
         repeated: keep everything prepared for the next ``start``.
         spins: failed tests before the processor is offered to others.
         opening: called whenever it starts; it may refuse that.
+        closing: called whenever it has ended well.
 
     Attributes:
         program: all actions, where there is one segment and it is prepared; else ``None``.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
-                 repeated: bool = False, spins: int = SPINS, opening: Action | None = None):
+                 repeated: bool = False, spins: int = SPINS, opening: Action | None = None,
+                 closing: Action | None = None):
         self.plan, self.endpoint, self.memory, self.spins = plan, endpoint, memory, spins
         self.repeated = repeated and plan.messages <= MOST_MESSAGES
         single = self.repeated and len(plan.segments) == 1
@@ -68,6 +74,7 @@ class Execution:
         self.binder = Binder(plan, endpoint, memory, tag, self.repeated,
                              TRIES if spins and single else 1, opening)
         self.prepared: dict[int, list[BoundPhase]] = {}
+        self.closing = closing
         self.program: list[Action] | None = None
         self.tracks: list[_Track] = []
         self.done = True
@@ -85,6 +92,8 @@ class Execution:
             moved |= track.advance(self)
             busy |= track.phases is not None
         self.done = not busy
+        if not busy and self.closing is not None:
+            self.closing[0]()
         return moved
 
     def phases(self, number: int, slot: int) -> Iterator[BoundPhase] | None:
@@ -98,6 +107,7 @@ class Execution:
             if len(self.plan.segments) == 1:
                 self.program = [action for phase in self.prepared[number]
                                 for action in phase.actions]
+                self.program += [self.closing] if self.closing is not None else []
         return iter(self.prepared[number])
 
     def prepare(self) -> bool:

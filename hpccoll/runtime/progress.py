@@ -8,6 +8,8 @@ calls alone, one thread per process does, which sleeps while there are none. It 
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from hpccoll.config import THREAD
+from hpccoll.errors import MOST_NAMED, ForkedError
 from hpccoll.runtime.waiting import Awaited, Watch
 
 if TYPE_CHECKING:
@@ -110,6 +113,26 @@ class Progress:
         self.thread: threading.Thread | None = None
         #: The thread is asleep, or was never started.
         self.lazy, self.stopping = True, False
+        #: The rank that this process was forked from; 0 for none.
+        self.parent = 0
+
+    def forked(self) -> None:
+        """Give everything up, in a process that was forked from a rank: it is the rank's."""
+        self.parent = os.getppid()
+        for operation in self.operations:
+            operation.over = True
+        self.operations.clear()
+        # Somebody may have held it, who is not there any more; nor is the thread.
+        self.changed, self.thread, self.lazy = threading.Condition(), None, True
+
+    def check_process(self) -> None:
+        """Raise in a process that was forked from a rank.
+
+        Raises:
+            ForkedError: it is one.
+        """
+        if self.parent:
+            raise ForkedError(self.parent)
 
     def add(self, operation: Underway) -> None:
         """Take a operation on, and see to it that the thread is awake."""
@@ -163,6 +186,17 @@ class Progress:
         finally:
             with self.changed:
                 self.attendants -= 1
+
+    def report(self) -> None:
+        """Say what a process that ends has begun and not waited for."""
+        if self.operations and not self.parent and not MPI.Is_finalized():
+            self.once()
+            left = [operation.awaited for operation in self.operations if not operation.over]
+            if left:
+                told = ", ".join(awaited.title for awaited in left[:MOST_NAMED])
+                print(f"hpccoll: rank {MPI.COMM_WORLD.Get_rank()} ends with {len(left)} "
+                      f"collective(s) under way: {told}{' ...' * (len(left) > MOST_NAMED)}; wait "
+                      "for every request", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         """End the thread."""

@@ -19,6 +19,9 @@ from hpccoll.machine.limits import SPINS
 PATIENCE, BETWEEN = 1000, 32
 #: Times that it is asked to move on: each may send no more than one piece of a long message.
 ROUNDS = 10
+#: Seconds that count between two looks. A rank that looks later than that stood still, by a signal
+#: or with its machine, and has not waited for anybody.
+STANDSTILL = 1.0
 #: A tag that every MPI library has, and nobody uses.
 LAST_TAG = 32767
 
@@ -32,8 +35,13 @@ def progress() -> None:
     """
     # A message that is there would end the probe before anything is moved on; none has this tag. A
     # probe of COMM_SELF moves nothing with MPICH.
-    for _ in range(ROUNDS):
-        MPI.COMM_WORLD.Iprobe(MPI.ANY_SOURCE, LAST_TAG)
+    try:
+        for _ in range(ROUNDS):
+            MPI.COMM_WORLD.Iprobe(MPI.ANY_SOURCE, LAST_TAG)
+    except MPI.Exception:
+        # A rank of the world has died: its library refuses to look for messages of any rank. It
+        # is one of those that move on by any probe.
+        MPI.COMM_SELF.Iprobe(0, LAST_TAG)
 
 
 class Awaited(Protocol):
@@ -58,13 +66,16 @@ class Watch:
         awaited: names round and peers when time is up.
         timeout, report: seconds without progress until the error, and until the warning.
         listen: asked now and then; it raises where waiting has become pointless.
+        tell: says what the other ranks are doing, for messages to people.
         spins: failed tests before the processor is offered to others.
     """
 
     def __init__(self, awaited: Awaited, timeout: float, report: float,
-                 listen: Callable[[Awaited], None] | None = None, spins: int = SPINS):
+                 listen: Callable[[Awaited], None] | None = None,
+                 tell: Callable[[], str] | None = None, spins: int = SPINS):
         self.awaited, self.timeout, self.report, self.spins = awaited, timeout, report, spins
-        self.listen = listen
+        self.listen, self.tell = listen, tell
+        self.looked = 0.0
         self.moved()
 
     def moved(self) -> None:
@@ -102,21 +113,30 @@ class Watch:
         now = time.monotonic()
         if self.since is None:
             self.since = now
+        elif now - self.looked > STANDSTILL:
+            self.since += now - self.looked - STANDSTILL
+        self.looked = now
         elapsed = now - self.since
         if elapsed < min(self.report, self.timeout):
             return
         number, peers = self.awaited.pending()
         title, rank = self.awaited.title, self.awaited.rank
         if elapsed >= self.timeout:
-            raise CollectiveTimeout(title, rank, number, peers, self.timeout)
+            raise CollectiveTimeout(title, rank, number, peers, self.timeout, self.told())
         if not self.warned:
             self.warned = True
+            told = self.told()
             text = (f"hpccoll: {title} on rank {rank} has waited {elapsed:.0f} s in round "
-                    f"{number} for rank(s) {', '.join(map(str, peers))}")
+                    f"{number} for rank(s) {', '.join(map(str, peers))}{told and '; '}{told}")
             try:
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
             except RuntimeWarning:  # a filter makes it an error, which would break the communicator
                 print(text, file=sys.stderr, flush=True)
+
+
+    def told(self) -> str:
+        """What the other ranks are doing, in words."""
+        return self.tell() if self.tell is not None else ""
 
 
 class Meeting:
@@ -135,12 +155,13 @@ class Meeting:
         return 0, tuple(rank for rank in range(self.size) if rank != self.rank)
 
     def wait(self, request: MPI.Request, timeout: float, report: float,
-             listen: Callable[[Awaited], None] | None = None) -> None:
+             listen: Callable[[Awaited], None] | None = None,
+             tell: Callable[[], str] | None = None) -> None:
         """Wait for a request that all ranks take part in.
 
         Raises:
             CollectiveTimeout: it was not complete after ``timeout`` seconds.
         """
-        watch = Watch(self, timeout, report, listen)
+        watch = Watch(self, timeout, report, listen, tell)
         while not request.Test():
             watch.idle()

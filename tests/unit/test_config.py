@@ -33,7 +33,12 @@ def test_nothing_set_means_the_defaults():
     ("HPCCOLL_DETERMINISM", "run", "run"), ("HPCCOLL_DETERMINISM", "layout", "layout"),
     ("HPCCOLL_LEVELS", "node, socket", ("node", "socket")), ("HPCCOLL_NETWORK", "/a/b", "/a/b"),
     ("HPCCOLL_TRACE", "traces/", "traces/"), ("HPCCOLL_HUGE_PAGES", "no", False),
-    ("HPCCOLL_CONTRACT", "always", "always"), ("HPCCOLL_CONTRACT", "off", "off")])
+    ("HPCCOLL_CHECKSUMS", "yes", True), ("HPCCOLL_CHECK", "nan", ("nan",)),
+    ("HPCCOLL_CHECK", " results, nan ", ("results", "nan")),
+    ("HPCCOLL_DETERMINISM", "any-p", "any-p"),
+    ("HPCCOLL_CONTRACT", "always", "always"), ("HPCCOLL_CONTRACT", "off", "off"),
+    ("HPCCOLL_LOG", "info", "info"), ("HPCCOLL_LOG", "DEBUG", "debug"),
+    ("HPCCOLL_PROFILE", "yes", True)])
 def test_well_written(variable, text, value):
     config = load({variable: text})
     assert getattr(config, SETTINGS[variable].field) == value
@@ -43,8 +48,8 @@ def test_well_written(variable, text, value):
 MALFORMED = [
     ("HPCCOLL_ALGORITHM", "ring", "'ring' is unknown"),
     ("HPCCOLL_ALGORITHM", "allreduce=", "has no algorithm ''"),
-    ("HPCCOLL_ALGORITHM", "allreduce=rign", "has no algorithm 'rign'; choose from ring"),
-    ("HPCCOLL_ALGORITHM", "allreduc=ring", "'allreduc' is unknown; choose from"),
+    ("HPCCOLL_ALGORITHM", "allreduce=rign", "has no algorithm 'rign'; did you mean 'ring'"),
+    ("HPCCOLL_ALGORITHM", "allreduc=ring", "'allreduc' is unknown; did you mean 'allreduce'"),
     ("HPCCOLL_ALGORITHM", "bcast=knomial,k", "cannot read 'k' in 'bcast=knomial,k'"),
     ("HPCCOLL_ALGORITHM", "bcast=knomial,k=two", "cannot read 'k=two'"),
     ("HPCCOLL_ALGORITHM", "bcast=knomial,=4", "cannot read '=4'"),
@@ -64,15 +69,19 @@ MALFORMED = [
     ("HPCCOLL_REPORT", "x", "cannot use 'x'"),
     ("HPCCOLL_SHARED_MEMORY", "maybe", "must be 'yes' or 'no'"),
     ("HPCCOLL_TUNING", "onlin", "neither 'online', 'probe' nor 'off', and a path holds a /"),
-    ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; choose from none, run, size, layout"),
+    ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; did you mean 'run'? choose from"),
     ("HPCCOLL_PROGRESS", "no", "'no' is unknown; choose from thread, calls"),
     ("HPCCOLL_LEVELS", "node,core", "'core' is no level"),
     ("HPCCOLL_LEVELS", "switch", "'node' is missing"),
     ("HPCCOLL_NETWORK", "/etc/slurm/", "is a directory"),
     ("HPCCOLL_TRACE", __file__, "is a file, not a folder"),
     ("HPCCOLL_EXECUTOR", "c", "neither 'compiled' nor 'python'"),
-    ("HPCCOLL_CONTRACT", "tag", "'tag' is unknown; choose from off, tags, always"),
+    ("HPCCOLL_CONTRACT", "tag", "'tag' is unknown; did you mean 'tags'?"),
+    ("HPCCOLL_CHECKSUMS", "crc", "must be 'yes' or 'no'"),
+    ("HPCCOLL_CHECK", "nans", "'nans' is unknown; did you mean 'nan'?"),
     ("HPCCOLL_HUGE_PAGES", "2M", "must be 'yes' or 'no'"),
+    ("HPCCOLL_LOG", "verbose", "neither 'info' nor 'debug'"),
+    ("HPCCOLL_PROFILE", "on", "must be 'yes' or 'no'"),
 ]
 
 
@@ -92,7 +101,8 @@ def test_every_variable_is_tested_both_ways_and_has_a_field():
 
 
 def test_a_variable_that_does_not_exist_is_an_error():
-    with pytest.raises(ArgumentError, match="HPCCOLL_TIMOUT: no such setting; hpccoll reads HPCC"):
+    with pytest.raises(ArgumentError,
+                       match="HPCCOLL_TIMOUT: no such setting; did you mean 'HPCCOLL_TIMEOUT'"):
         load({"HPCCOLL_TIMOUT": "5"})
 
 

@@ -87,7 +87,7 @@ class ObjectExchange:
                 return None
             rounds.append((pair.tape, *pair.addresses, not self.rank & distance))
             distance *= 2
-        return _tape.Numbers(tuple(rounds), FLOAT, INT, ROOM, self)
+        return _tape.Numbers(tuple(rounds), FLOAT, INT, ROOM, self, self.context.entrance)
 
     def binomial_reduce(self, obj: Any, op: Operator) -> Any:
         """Combine the objects of all ranks along a binomial tree; the result is at rank 0."""

@@ -15,10 +15,12 @@ The other lower-case methods, and all of them on one rank, are mpi4py's own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
 
+from hpccoll.arrays.kernels import not_an_operator
 from hpccoll.calls.resolve import check_root
 from hpccoll.comm.base import Base
 from hpccoll.comm.objects.exchange import ObjectExchange, Operator
@@ -32,7 +34,6 @@ from hpccoll.comm.objects.wire import (
     memory_for,
 )
 from hpccoll.comm.recognition import shortcut
-from hpccoll.errors import ArgumentTypeError
 from hpccoll.runtime.description import Description
 
 
@@ -43,44 +44,46 @@ class Objects(Base):
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Send the root's object to every rank."""
-        self._check_usable()
-        size = self.Get_size()
+        lifetime, size = self._check_usable(), self.Get_size()
         if type(root) is not int or not 0 <= root < size:
             root = check_root(root, size)
-        if self._always:
-            self._compare(Description("bcast of objects", root=str(root)))
-        return self._share(obj, root, False) if size > 1 else super().bcast(obj, root)
+        with lifetime.entrance:
+            if self._always:
+                self._compare(Description("bcast of objects", root=str(root)))
+            return self._share(obj, root, False) if size > 1 else super().bcast(obj, root)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
-        exchange = self._exchange(op, "reduce")
-        root = check_root(root, self.Get_size())
-        if exchange is None:
-            return super().reduce(sendobj, op, root)
-        value = exchange.binomial_reduce(sendobj, op)
-        if root:
-            if exchange.rank == 0:
-                exchange.send(value, root)
-            elif exchange.rank == root:
-                value = exchange.receive(0)
-        return exchange.result(value if exchange.rank == root else None)
+        with self._check_usable().entrance:
+            exchange = self._exchange(op, "reduce")
+            root = check_root(root, self.Get_size())
+            if exchange is None:
+                return super().reduce(sendobj, op, root)
+            value = exchange.binomial_reduce(sendobj, op)
+            if root:
+                if exchange.rank == 0:
+                    exchange.send(value, root)
+                elif exchange.rank == root:
+                    value = exchange.receive(0)
+            return exchange.result(value if exchange.rank == root else None)
 
     @shortcut
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
-        exchange = self._exchange(op, "allreduce")
-        if exchange is None:
-            return super().allreduce(sendobj, op)
-        place = exchange.context.place
-        # Ranks that share processors pay for every message that wakes one up; less where all wait
-        # in machine code.
-        if (exchange.size & (exchange.size - 1) or place.oversubscribed and not place.compiled
-                or not (isinstance(op, MPI.Op) and op.is_predefined)):
-            return self._share(exchange.binomial_reduce(sendobj, op), 0, True)
-        if self._numbers is None and self._calls is not None:
-            self._numbers = exchange.numbers()
-        value, everywhere = exchange.doubling_allreduce(sendobj, op)
-        return exchange.result(value) if everywhere else self._share(value, 0, True)
+        with self._check_usable().entrance:
+            exchange = self._exchange(op, "allreduce")
+            if exchange is None:
+                return super().allreduce(sendobj, op)
+            place = exchange.context.place
+            # Ranks that share processors pay for every message that wakes one up; less where all
+            # wait in machine code.
+            if (exchange.size & (exchange.size - 1) or place.oversubscribed and not place.compiled
+                    or not (isinstance(op, MPI.Op) and op.is_predefined)):
+                return self._share(exchange.binomial_reduce(sendobj, op), 0, True)
+            if self._numbers is None and self._calls is not None:
+                self._numbers = exchange.numbers()
+            value, everywhere = exchange.doubling_allreduce(sendobj, op)
+            return exchange.result(value) if everywhere else self._share(value, 0, True)
 
     def _resume_allreduce(self, value: Any, op: MPI.Op, distance: int, exchanged: bool) -> Any:
         """Go on with an allreduce of numbers that is not one of two numbers of a kind any more."""
@@ -92,17 +95,19 @@ class Objects(Base):
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
-        exchange = self._exchange(op, "scan")
-        if exchange is None:
-            return super().scan(sendobj, op)
-        return exchange.doubling_scan(sendobj, op, inclusive=True)
+        with self._check_usable().entrance:
+            exchange = self._exchange(op, "scan")
+            if exchange is None:
+                return super().scan(sendobj, op)
+            return exchange.doubling_scan(sendobj, op, inclusive=True)
 
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
-        exchange = self._exchange(op, "exscan")
-        if exchange is None:
-            return super().exscan(sendobj, op)
-        return exchange.doubling_scan(sendobj, op, inclusive=False)
+        with self._check_usable().entrance:
+            exchange = self._exchange(op, "exscan")
+            if exchange is None:
+                return super().exscan(sendobj, op)
+            return exchange.doubling_scan(sendobj, op, inclusive=False)
 
     # -- how they are served -----------------------------------------------------------------
     def _exchange(self, op: Any, name: str) -> ObjectExchange | None:
@@ -113,7 +118,7 @@ class Objects(Base):
         """
         self._check_usable()
         if not callable(op):
-            raise ArgumentTypeError("op", f"expected an MPI.Op or a function, got {op!r}")
+            raise not_an_operator(op, name)
         if self.Get_size() == 1:
             return None
         if self._always:
@@ -127,7 +132,16 @@ class Objects(Base):
 
         The root gets a copy, as with mpi4py, unless the object was made for this call (``owned``).
         """
-        native, rank = MPI.Intracomm.Bcast, self.Get_rank()
+        try:
+            return self._shared(MPI.Intracomm.Bcast, obj, root, owned)
+        except MPI.Exception as error:
+            verdict = self._private().fail(error, "bcast of objects")
+            if verdict is not error:
+                raise verdict from error
+            raise
+
+    def _shared(self, native: Callable[..., None], obj: Any, root: int, owned: bool) -> Any:
+        rank = self.Get_rank()
         frame = self._frame
         if frame is None:
             frame = self._frame = bytearray(FRAME)

@@ -4,6 +4,7 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.calls import layouts
+from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, block_counts
 from hpccoll.ir.extents import Extent, packed
 from hpccoll.ir.lowering import segments
@@ -87,10 +88,24 @@ def test_blocks_packed():
 
 
 def test_pairs():
-    layout, longest = layouts.pair_layout([1, 2], [3, 0], [4, 0], [0, 3])
+    made = schedule("alltoall", "pairwise", 2)
+    layout, longest = layouts.pair_layout(made, 0, [1, 2], [1, 3], [4, 0], [0, 3])
     assert layout.places == {IN: [Extent(IN, 4, 1), Extent(IN, 0, 2)],
-                             OUT: [Extent(OUT, 0, 3), Extent(OUT, 3, 0)]}
-    assert longest == 3 and layout.scratch(3) == 1
+                             OUT: [Extent(OUT, 0, 1), Extent(OUT, 3, 3)]}
+    assert longest == 3
+
+
+def test_scratch_for_pairs_is_sized_like_the_block_that_it_is_for():
+    counts = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]  # from, to
+    made = schedule("alltoall", "pairwise", 3)
+    layout, _ = layouts.pair_layout(made, 1, counts[1], [row[1] for row in counts], [0] * 3,
+                                    [0] * 3)
+    assert [layout.scratch(key) for key in (3, 4, 5, 1, 7)] == [4, 5, 6, 2, 8]
+    with pytest.raises(ScheduleError, match="from rank 0 to rank 2, whose size this rank does not"):
+        layout.scratch(2)
+    uniform = schedule("alltoall", "bruck", 3)
+    layout, _ = layouts.pair_layout(uniform, 1, [6] * 3, [6] * 3, [0] * 3, [0] * 3)
+    assert {layout.scratch(key) for key in range(9)} == {6}
 
 
 def test_plans_of_all_ranks_agree_on_segments_nobody_talks_about():
