@@ -1,7 +1,8 @@
 """Job scripts: what is known about sites, and scripts made from it.
 
 The files in ``jobs/`` at the top of the repository are written here; a test compares them. A new
-site is an entry of ``sites.SITES``, with the page that its facts come from.
+site is an entry of ``sites.SITES``, with the page that its facts come from; a batch system an entry
+of ``directives.BATCH``, a launcher one of ``launches.LAUNCHES``.
 """
 
 from hpccoll.tools.jobs.job import Job

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 
 from hpccoll.errors import ArgumentError
-from hpccoll.tools.jobs.sites import LAUNCH, Site, find
+from hpccoll.tools.jobs.site import LAUNCH, LAUNCHERS, Site
+from hpccoll.tools.jobs.sites import find
 
 #: What is run when nothing else is said.
 BENCH = "python -m hpccoll bench allreduce"
@@ -27,10 +28,14 @@ class Job:
         threads: threads of a rank; 0 means the node's cores shared out, or 1.
         gpus: devices of a node; -1 means the site's own.
         mpi: MPI library, ``""`` the site's own.
+        launcher: what starts the ranks, ``""`` the batch system's own.
         time: limit in one of Slurm's forms, whatever the batch system.
         name: of the job, and of its output.
         account, partition, qos: the user's; left to be filled in where a site wants them.
         activate: file to source for the Python environment.
+        clean: the job has none of the submitting shell's variables: modules and the Python
+            environment are loaded in the script.
+        interactive: for a shell in a job, not for a script that is submitted.
         train: the program trains a model: a rank for each device, unless ``ppn`` says otherwise.
         command: shell text of what every rank runs.
     """
@@ -41,12 +46,15 @@ class Job:
     threads: int = 0
     gpus: int = -1
     mpi: str = ""
+    launcher: str = ""
     time: str = "00:10:00"
     name: str = "hpccoll"
     account: str = ""
     partition: str = ""
     qos: str = ""
     activate: str = ""
+    clean: bool = False
+    interactive: bool = False
     train: bool = False
     command: str = BENCH
 
@@ -59,18 +67,34 @@ def completed(job: Job) -> tuple[Site, Job]:
     """
     site = find(job.site)
     if job.mpi and job.mpi not in LAUNCH:
-        raise ArgumentError("--mpi", f"{job.mpi!r} is unknown", f"choose from {', '.join(LAUNCH)}")
-    if job.qos and site.scheduler == "pbs":
-        raise ArgumentError("--qos", f"PBS, which {job.site} runs, has none",
+        raise ArgumentError.unknown("--mpi", job.mpi, LAUNCH)
+    if job.qos and site.scheduler != "slurm":
+        raise ArgumentError("--qos", f"{site.scheduler}, which {job.site} runs, has none",
                             "name a queue with --partition")
+    _check_launch(site, job)
     gpus = site.gpus if job.gpus < 0 else job.gpus
     job = replace(job, ppn=job.ppn or job.train and gpus or site.ppn, gpus=gpus,
-                  mpi=job.mpi or site.mpi, time=_clock(job.time))
+                  mpi=job.mpi or site.mpi,
+                  launcher=job.launcher or LAUNCHERS[site.scheduler][0], time=_clock(job.time))
     # Ranks that have their places on a node do not grow when there are fewer of them.
     share = site.cores // (len(site.cpus) or job.ppn)
     _check_cores(site, job, share)
     _check_gpus(site, job)
     return site, replace(job, threads=job.threads or max(1, share))
+
+
+def _check_launch(site: Site, job: Job) -> None:
+    known = LAUNCHERS[site.scheduler]
+    if job.launcher and job.launcher not in known:
+        raise ArgumentError("--launcher", f"{job.launcher!r} does not start ranks in a job of "
+                                          f"{site.scheduler}", f"choose {' or '.join(known)}")
+    if job.launcher == "mpirun" and any(line.text.startswith("--gpus-per-task")
+                                        for line in site.devices):
+        raise ArgumentError("--launcher", f"devices of {job.site} are given to ranks by srun",
+                            "leave it out")
+    if job.clean and (job.interactive or site.scheduler == "flux"):
+        raise ArgumentError("--clean", "only scripts for Slurm and PBS can do without the shell's "
+                                       "environment", "leave it out")
 
 
 def _check_cores(site: Site, job: Job, share: int) -> None:

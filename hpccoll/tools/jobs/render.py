@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import textwrap
 from dataclasses import fields
 
+from hpccoll.tools.jobs.directives import BATCH, directives
 from hpccoll.tools.jobs.job import BENCH, TRAIN, Job, completed
-from hpccoll.tools.jobs.sites import LAUNCH, YOURS, Line, Site
+from hpccoll.tools.jobs.launches import launch, ranks
+from hpccoll.tools.jobs.site import LAUNCH, YOURS, Line, Site
 
 #: From this many nodes on, all ranks importing Python from one file system takes minutes.
 MANY_NODES = 128
@@ -35,18 +36,38 @@ def script(job: Job) -> str:
     """Write the script of a job.
 
     Raises:
-        ArgumentError: unknown site or MPI library, no time, or what the site does not have.
+        ArgumentError: unknown site, MPI library or launcher, no time, or what the site does not
+            have.
     """
     given, (site, job) = job, completed(job)
-    batch = _pbs if site.scheduler == "pbs" else _slurm
-    head, before, launch, ranks = batch(site, job)
+    head = directives(site, job)
+    sections = [_beginning(site, job) + _environment(site, job), launch(site, job),
+                _run(job, ranks(job))]
     text = ["#!/bin/bash", f"# {job.nodes} nodes x {job.ppn} ranks on {site.title}.",
-            f"# Made with: {_made_with(given)}", f"# Facts from: {site.source}."]
-    if YOURS in "".join(line.text for line in head):
+            f"# Made with: {_made_with(given)}", *_comment(_facts(site))]
+    if job.interactive:
+        return "\n".join([*text, *_opening(site, head), *_joined(sections), ""])
+    if YOURS in "".join(line.text for line in (*head, *sections[0])):
         text += [f"# Fill in what says {YOURS}."]
-    for section in (head, before + _environment(site, job), launch, _run(job, ranks)):
-        text += ["", *_explained(section)]
-    return "\n".join([*text, ""])
+    return "\n".join([*text, *_joined([head, *sections]), ""])
+
+
+def _joined(sections: list[list[Line]]) -> list[str]:
+    return [line for section in sections for line in ("", *_explained(section))]
+
+
+def _facts(site: Site) -> str:
+    """Where a script's lines come from."""
+    if not site.checked:
+        return f"Facts from: {site.source}."
+    return f"Facts from: {site.source}; as of {site.checked}. Not run there."
+
+
+def _opening(site: Site, head: list[Line]) -> list[str]:
+    """How to come to the shell that such a script is for."""
+    command = " ".join([BATCH[site.scheduler].interactive, *(line.text for line in head)])
+    return [*_comment("Open a shell in a job with the next line, without its #, and source this "
+                      "file there:"), f"#   {command}"]
 
 
 def _made_with(job: Job) -> str:
@@ -79,113 +100,30 @@ def _comment(why: str, indent: str = "") -> list[str]:
                          subsequent_indent=f"{indent}# ", break_long_words=False)
 
 
-def _slurm(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], str]:
-    """Directives of Slurm, what comes first, the launch with ``srun``, the number of ranks."""
-    head = [
-        Line(f"--job-name={job.name}", "what squeue shows"),
-        Line("--output=%x-%j.out", "what the job prints, by name and number of the job"),
-        Line(f"--time={job.time}", "hours:minutes:seconds until Slurm ends the job"),
-        Line(f"--nodes={job.nodes}", "how many nodes"),
-        Line(f"--ntasks-per-node={job.ppn}", "how many ranks on each"),
-        Line(f"--cpus-per-task={job.threads * site.smt}",
-             "processors of each rank" + (f": {site.smt} to a core" if site.smt > 1 else "")),
-        *[Line(f"--gpus-per-node={job.gpus}", "devices of each node, for all its ranks")]
-        * (job.gpus > 0 and not site.device_per_rank),
-        *[Line(f"--{name}={getattr(job, name) or YOURS}", f"the {name} is yours to know")
-          for name in ("account", "partition", "qos") if getattr(job, name) or name in site.yours]]
-    plugin, why = LAUNCH[job.mpi]
-    options = [Line(f"--mpi={plugin}", why)]
-    if site.cpus:
-        masks = [f"{(1 << job.threads) - 1 << first:x}" for first in site.cpus[:job.ppn]]
-        options += [Line(f"--cpu-bind=mask_cpu:{','.join(masks)}",
-                         "the cores next to each rank's device, by the rank's number on its node")]
-    else:
-        options += [Line(f"--cpu-bind={site.cpu_bind.text}", site.cpu_bind.why)]
-    options += site.devices if job.gpus else ()
-    if not any("--distribution" in line.text for line in site.directives):
-        options += [Line("--distribution=block", "number ranks node by node")]
-    options += [Line("--kill-on-bad-exit=1", "when a rank fails, the others do not wait for it")]
-    before = [
-        Line(': "${SLURM_JOB_ID:?this is a job script: start it with sbatch}"',
-             "outside Slurm there are no nodes"),
-        Line("job=$SLURM_JOB_ID", "the number of the job, for names of files")]
-    if not site.cpus:  # told the number, srun takes the first processors and no masks of others
-        before += [Line("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
-                        "since Slurm 22.05 srun does not take this from the job by itself")]
-    return (_directives("#SBATCH", head, site), before,
-            _launch("srun", options, site, job), '"$SLURM_NTASKS"')
-
-
-def _pbs(site: Site, job: Job) -> tuple[list[Line], list[Line], list[Line], str]:
-    """Directives of PBS, what comes first, the launch with ``mpiexec``, the number of ranks."""
-    chunk = f"{job.nodes}:ncpus={job.ppn * job.threads}:mpiprocs={job.ppn}"
-    chunk += f":ngpus={job.gpus}" if job.gpus else ""
-    head = [
-        Line(f"-N {job.name}", "what qstat shows; the output goes to a file of this name"),
-        Line("-j oe", "one file for what the job prints"),
-        Line(f"-l walltime={job.time}", "hours:minutes:seconds until PBS ends the job"),
-        Line(f"-l select={chunk}", "how many nodes, and what each has to have"),
-        Line("-V", "the job has the environment of the shell that submits it"),
-        *[Line(f"-A {job.account or YOURS}", "the account is yours to know")]
-        * bool(job.account or "account" in site.yours),
-        *[Line(f"-q {job.partition or YOURS}", "the queue is yours to know")]
-        * bool(job.partition or "queue" in site.yours)]
-    options = [Line(f"-n {job.nodes * job.ppn}", "ranks of the job"), *_mpiexec(job)]
-    before = [
-        Line('cd "${PBS_O_WORKDIR:?this is a job script: start it with qsub}"',
-             "PBS starts jobs in the home directory"),
-        Line("job=${PBS_JOBID%%.*}", "the number of the job, for names of files")]
-    return (_directives("#PBS", head, site), before,
-            _launch("mpiexec", options, site, job), str(job.nodes * job.ppn))
-
-
-def _directives(mark: str, job: list[Line], site: Site) -> list[Line]:
-    """The job's directives, and those of the site's that set what the job does not set itself."""
-    given = {_option(line) for line in job}
-    return [Line(f"{mark} {line.text}", line.why)
-            for line in (*job, *(each for each in site.directives if _option(each) not in given))]
-
-
-def _option(directive: Line) -> str:
-    """What a directive sets: ``--partition``, ``-q``, ``-l walltime``."""
-    match = re.match("(-l )?[^ =]+", directive.text)
-    return match[0] if match else directive.text
-
-
-def _mpiexec(job: Job) -> list[Line]:
-    """Ranks of a node, and their cores, as the launchers of MPI libraries want them."""
-    bound = "every rank stays on its cores"
-    if job.mpi == "openmpi":
-        return [Line(f"--map-by ppr:{job.ppn}:node:pe={job.threads}", "ranks of each node"),
-                Line("--bind-to core", bound)]
-    if job.mpi == "cray":
-        return [Line(f"--ppn {job.ppn}", "ranks of each node"),
-                Line(f"--depth {job.threads} --cpu-bind depth", bound)]
-    return [Line(f"-ppn {job.ppn}", "ranks of each node"),
-            Line(f"-bind-to core:{job.threads}", bound)]
-
-
-def _launch(program: str, options: list[Line], site: Site, job: Job) -> list[Line]:
-    """The array ``launch``: what stands before a command that every rank is to run."""
-    lines = [Line(f"launch=({program}", "what starts every rank"),
-             *(Line(f"    {line.text}", line.why) for line in options)]
-    variable, value, why = site.device
-    if variable and job.gpus:
-        value = value.format(gpus=job.gpus)
-        lines.append(Line(f"    bash -c 'export {variable}={value}; exec \"$@\"' rank", why))
-    return [*lines, Line(")", "")]
+def _beginning(site: Site, job: Job) -> list[Line]:
+    """The first lines: not outside a job, and what the batch system leaves to do."""
+    batch = BATCH[site.scheduler]
+    lines = list(batch.before)
+    if job.interactive:
+        wrong = f"this is a job script: start it with {batch.submit}"
+        lines = [Line(line.text.replace(wrong, "open a shell in a job first, as said above"),
+                      line.why) for line in lines]
+    # Told the number, srun takes the first processors and no masks of others.
+    if job.launcher == "srun" and not site.cpus:
+        lines.append(Line("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
+                          "since Slurm 22.05 srun does not take this from the job by itself"))
+    return lines
 
 
 def _environment(site: Site, job: Job) -> list[Line]:
-    """Shell before the launch: Python, threads, the site's variables."""
-    lines = [
-        Line("set -e", "a command that fails ends the job"),
-        Line(f"source {shlex.quote(job.activate)}", "the Python environment") if job.activate else
-        Line("", "the Python environment is the one that was active when the job was submitted; "
-                 "or write here: source .venv/bin/activate"),
+    """Shell before the launch: modules, Python, threads, the site's variables."""
+    lines = [] if job.interactive else [Line("set -e", "a command that fails ends the job")]
+    library = LAUNCH[job.mpi].settings if job.launcher == "srun" else ()
+    lines += [
+        *_modules(site, job), *_python(job),
         Line(f"export OMP_NUM_THREADS={_threads(site, job)}",
              "threads of NumPy and of the program"),
-        *site.settings,
+        *library, *site.settings,
         *(_training(job) if job.train else ())]
     if job.gpus and job.ppn > job.gpus:
         lines.append(Line("", "several ranks share a device: they take turns unless MPS runs on "
@@ -195,6 +133,29 @@ def _environment(site: Site, job: Job) -> list[Line]:
                               "first (sbcast, or a container): thousands of ranks that import "
                               "from one file system take minutes"))
     return lines
+
+
+def _modules(site: Site, job: Job) -> list[Line]:
+    """The site's modules: loaded where the job begins with nothing, or else named."""
+    if any("uenv" in line.text for line in site.directives):
+        return []  # which has it all
+    modules = site.modules or (Line(f"module load {YOURS}", "the MPI that mpi4py was built with"),)
+    if job.clean and site.scheduler == "slurm":
+        modules = (Line("unset SLURM_EXPORT_ENV", "or srun would start ranks without what is set "
+                                                  "from here on, too"), *modules)
+    if job.clean:
+        return list(modules)
+    return [Line("", "modules are those of the shell that submits; to load them here: "
+                     + "; ".join(line.text for line in modules))]
+
+
+def _python(job: Job) -> list[Line]:
+    if job.activate:
+        return [Line(f"source {shlex.quote(job.activate)}", "the Python environment")]
+    if job.clean:
+        return [Line(f"source {YOURS}/bin/activate", "the Python environment")]
+    return [Line("", "the Python environment is the one that was active when the job was "
+                     "submitted; or write here: source .venv/bin/activate")]
 
 
 def _training(job: Job) -> list[Line]:
@@ -209,18 +170,24 @@ def _training(job: Job) -> list[Line]:
 
 def _threads(site: Site, job: Job) -> str:
     """Threads of a rank: one to a core, however many the job is given when it is submitted."""
-    if site.scheduler == "pbs":
+    if site.scheduler != "slurm":
         return str(job.threads)
     cpus = "SLURM_CPUS_PER_TASK"
     return f"${cpus}" if site.smt == 1 else f"$(({cpus} / {site.smt}))"
 
 
-def _run(job: Job, ranks: str) -> list[Line]:
+def _run(job: Job, number: str) -> list[Line]:
     """The check before the program, and the program."""
+    doctor = f'"${{launch[@]}}" python -m hpccoll doctor --ranks {number}'
+    if job.interactive:
+        return [Line(doctor, "one job of all ranks, or as many jobs of one rank each?"),
+                Line("", f'then, as often as you like: "${{launch[@]}}" {job.command}')]
     return [
-        Line(f'if ! "${{launch[@]}}" python -m hpccoll doctor --ranks {ranks}; then',
+        Line(f"if ! {doctor}; then",
              "one job of all ranks, or as many jobs of one rank each? Stop unless all is well"),
-        Line('    echo "job $job stops: hpccoll doctor says above why" >&2', ""),
+        # srun fails by itself, too, and an MPI library before any Python runs.
+        Line('    echo "job $job stops, see above; if doctor could not begin: '
+             'hpccoll doctor --log FILE" >&2', ""),
         Line("    exit 1", ""),
         Line("fi", ""),
         Line("", "the program, with what stands behind the script's name when it is submitted; "

@@ -1,154 +1,160 @@
-"""What a job script has to know about a site: binding, devices, launcher, variables.
+"""What a job script has to know about sites: binding, devices, launcher, modules, variables.
 
-Facts come from the sites' own user guides, named in ``source``. Partitions, accounts and
-qualities of service are the user's: they are placeholders in a script until given.
+Facts come from the sites' own user guides where these are public, named in ``source`` with the
+date of the page; where a site's own page was not seen, ``source`` says so. No script for a named
+site was run there. Partitions, accounts and qualities of service are the user's: they are
+placeholders in a script until given.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import replace
 
 from hpccoll.errors import ArgumentError
-
-#: Placeholder for what only the user knows.
-YOURS = "CHANGE-ME"
-
-
-class Line(NamedTuple):
-    """A line of a script, and why it is there."""
-
-    text: str
-    why: str
-
-
-class Launch(NamedTuple):
-    """How ``srun`` starts the ranks of an MPI library."""
-
-    plugin: str
-    why: str
-
-
-#: MPI library -> its plug-in.
-LAUNCH = {
-    "mpich": Launch("pmi2", "MPICH, MVAPICH and Intel MPI ask for PMI-2"),
-    "openmpi": Launch("pmix", "Open MPI asks for PMIx"),
-    "cray": Launch("cray_shasta", "HPE Cray MPICH has a plug-in of its own"),
-}
-
-
-@dataclass(frozen=True)
-class Site:
-    """One kind of cluster.
-
-    Attributes:
-        title, source: what it is, and where its facts come from.
-        scheduler: ``slurm`` or ``pbs``.
-        mpi: key of :data:`LAUNCH`; with PBS the launcher is ``mpiexec`` for every library.
-        ppn: ranks per node, unless the user says otherwise.
-        cores: cores of a node that ranks may have; 0 where nobody knows.
-        smt: Slurm CPUs per core.
-        gpus: devices of a node.
-        directives: of the batch system, beside the job's size and time.
-        yours: directives whose value is the user's: ``account``, ``partition``, ``qos``.
-        cpu_bind: value of ``srun --cpu-bind``, and why.
-        cpus: first processors of the local ranks in their order, in place of ``cpu_bind``; each
-            rank may have its equal part of the cores from there on.
-        devices: ``srun`` options for devices, each with its reason.
-        device: variable that picks a rank's device, its value, and why.
-        settings: lines of shell before the launch.
-    """
-
-    title: str
-    source: str
-    scheduler: str = "slurm"
-    mpi: str = "mpich"
-    ppn: int = 2
-    cores: int = 0
-    smt: int = 1
-    gpus: int = 0
-    directives: tuple[Line, ...] = ()
-    yours: tuple[str, ...] = ()
-    cpu_bind: Line = Line("cores", "every rank stays on its cores")
-    cpus: tuple[int, ...] = ()
-    devices: tuple[Line, ...] = ()
-    device: tuple[str, str, str] = ("", "", "")
-    settings: tuple[Line, ...] = ()
-
-    @property
-    def device_per_rank(self) -> bool:
-        """Whether Slurm gives every rank a device, so that their number is that of the ranks."""
-        return any("per-task" in line.text for line in self.devices)
-
+from hpccoll.tools.jobs.site import YOURS, Line, Site
 
 _NO_GPU_BIND = Line("--gpu-bind=none",
                     "a rank sees all devices of its node: bound ones could not read each "
                     "other's memory (CUDA IPC)")
-_GPU_SUPPORT = Line("export MPICH_GPU_SUPPORT_ENABLED=1",
-                    "Cray MPICH takes device buffers only when told so")
 _RANKS_DEVICE = "each rank has a device of its own, picked before anything starts CUDA"
+_REVERSED = "$(({gpus} - 1 - {local} % {gpus}))"
+_IN_TURN = "$(({local} % {gpus}))"
+_NIC = Line("export MPICH_OFI_NIC_POLICY=GPU",
+            "a rank uses the network card next to its device")
+_VERSION = Line("export MPICH_VERSION_DISPLAY=1", "the log names the MPI library")
+_OWN_MODULES = Line(f"module load {YOURS}", "the site's MPI, and the Python that mpi4py is for")
+
+
+def _gpu_support(remedy: str) -> Line:
+    """The line that needs an mpi4py with the GPU transfer library (GTL)."""
+    return Line("export MPICH_GPU_SUPPORT_ENABLED=1",
+                "Cray MPICH takes device buffers only when told so. An mpi4py that is not linked "
+                f"to the GPU transfer library (GTL) then ends in MPI_Init: {remedy}, or leave "
+                "this line out (docs/slurm.md)")
+
+
+_LLNL = Site(
+    "Tuolumne (LLNL)",
+    "WarpX's machine files for Tuolumne, and job scripts of others; LLNL's own pages were not seen",
+    checked="2026-11-23", scheduler="flux", mpi="cray", ppn=4, cores=64, gpus=4,
+    yours=("account", "queue"),
+    modules=(Line(f"module load craype-accel-amd-gfx942 rocm cray-python/{YOURS}",
+                  "devices, and the Python that mpi4py is for"),),
+    devices=(Line("--gpus-per-task=1", "each rank has an MI300A"),
+             Line("-o gpu-affinity=per-task", "and sees no other")),
+    settings=(_gpu_support("build it with craype-accel-amd-gfx942 loaded"),))
 
 SITES: dict[str, Site] = {
     "generic": Site("a CPU cluster under Slurm", "Slurm's manual pages"),
     "gpu": Site(
         "a cluster with NVIDIA devices under Slurm", "Slurm's manual pages",
         ppn=4, gpus=4, devices=(_NO_GPU_BIND,),
-        device=("CUDA_VISIBLE_DEVICES", "$((SLURM_LOCALID % {gpus}))", _RANKS_DEVICE)),
+        device=("CUDA_VISIBLE_DEVICES", _IN_TURN, _RANKS_DEVICE)),
     "cray": Site(
         "an HPE Cray EX with devices, under Slurm", "HPE Cray MPICH manual page intro_mpi(3)",
         mpi="cray", ppn=4, gpus=4, yours=("account", "partition"), devices=(_NO_GPU_BIND,),
-        device=("CUDA_VISIBLE_DEVICES", "$((SLURM_LOCALID % {gpus}))",
+        modules=(Line(f"module load craype-accel-{YOURS} cray-python",
+                      "devices, and the Python that mpi4py is for"),),
+        device=("CUDA_VISIBLE_DEVICES", _IN_TURN,
                 _RANKS_DEVICE + "; for AMD devices write ROCR_VISIBLE_DEVICES"),
-        settings=(_GPU_SUPPORT,
-                  Line("export MPICH_OFI_NIC_POLICY=GPU", "a rank uses the network card next to "
-                                                          "its device"),
-                  Line("export MPICH_VERSION_DISPLAY=1", "the log names the MPI library"))),
+        settings=(_gpu_support("build it with the module craype-accel-... loaded"), _NIC,
+                  _VERSION)),
     "perlmutter": Site(
         "Perlmutter's GPU nodes (NERSC)",
-        "WarpX's machine files; NERSC's own pages were not seen",
+        "WarpX's machine files for Perlmutter; NERSC's own pages were not seen",
+        checked="2026-11-23",
         mpi="cray", ppn=4, cores=64, smt=2, gpus=4, yours=("account", "qos"),
         directives=(Line("--constraint=gpu", "nodes with devices"),
                     Line("--exclusive", "no other job on our nodes")),
+        modules=(Line(f"module load PrgEnv-gnu craype-accel-nvidia80 cray-python/{YOURS}",
+                      "devices, and the Python that mpi4py is for"),),
         devices=(_NO_GPU_BIND,),
-        device=("CUDA_VISIBLE_DEVICES", "$(({gpus} - 1 - SLURM_LOCALID % {gpus}))",
+        device=("CUDA_VISIBLE_DEVICES", _REVERSED,
                 _RANKS_DEVICE + "; in reverse, because core 0 is next to the last device"),
-        settings=(Line("export MPICH_OFI_NIC_POLICY=GPU", "a rank uses the network card next to "
-                                                          "its device"),)),
+        settings=(_NIC,)),
     "frontier": Site(
-        "Frontier (OLCF)", "olcf/olcf-user-docs",
-        mpi="cray", ppn=8, cores=56, gpus=8, yours=("account", "partition"),
+        "Frontier (OLCF)", "https://docs.olcf.ornl.gov/systems/frontier_user_guide.html",
+        checked="2026-07-22",
+        mpi="cray", ppn=8, cores=56, gpus=8, yours=("account",),
+        directives=(Line("--partition=batch", "the usual one; extended runs longer"),),
+        modules=(Line("module load PrgEnv-gnu craype-accel-amd-gfx90a rocm miniforge3",
+                      "devices, and the Python that mpi4py is for"),),
         devices=(Line("--gpus-per-task=1", "each rank has one half of an MI250X"),
                  Line("--gpu-bind=closest", "the one next to its cores")),
-        settings=(_GPU_SUPPORT,
+        settings=(_gpu_support("build it with craype-accel-amd-gfx90a loaded"),
                   Line("export FI_MR_CACHE_MONITOR=kdreg2", "how the network library notices "
-                                                            "freed memory"),
-                  Line("export MPICH_VERSION_DISPLAY=1", "the log names the MPI library"))),
+                                                            "freed memory"), _VERSION)),
     "lumi": Site(
-        "LUMI-G (CSC)", "Lumi-supercomputer/lumi-userguide",
+        "LUMI-G (CSC)",
+        "https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/lumig-job/",
+        checked="2024-10-15",
         mpi="cray", ppn=8, cores=56, gpus=8, yours=("account",),
         directives=(Line("--partition=standard-g", "nodes with devices"),),
+        modules=(Line(f"module load LUMI/{YOURS} partition/G cray-python",
+                      "devices, and the Python that mpi4py is for"),),
         cpus=(49, 57, 17, 25, 1, 9, 33, 41),
-        device=("ROCR_VISIBLE_DEVICES", "$((SLURM_LOCALID % {gpus}))",
-                _RANKS_DEVICE.replace("CUDA", "HIP")),
-        settings=(_GPU_SUPPORT,)),
+        device=("ROCR_VISIBLE_DEVICES", _IN_TURN, _RANKS_DEVICE.replace("CUDA", "HIP")),
+        settings=(_gpu_support("build it with craype-accel-amd-gfx90a loaded"),)),
     "alps": Site(
-        "Alps' GH200 nodes (CSCS)", "eth-cscs/cscs-docs",
+        "Alps' GH200 nodes (CSCS)", "https://docs.cscs.ch/running/slurm/",
+        checked="2026-08-20",
         mpi="cray", ppn=4, cores=288, gpus=4, yours=("account",),
+        directives=(Line(f"--uenv=prgenv-gnu/{YOURS}", "MPI, Python and compilers come in a uenv; "
+                                                       "uenv image find shows the versions"),
+                    Line("--view=default", "all of them at once")),
         devices=(Line("--gpus-per-task=1", "each rank has the device next to its cores"),),
-        settings=(_GPU_SUPPORT,)),
-    "archer2": Site(
-        "ARCHER2 (EPCC)", "ARCHER2-HPC/archer2-docs",
-        mpi="cray", ppn=128, cores=128, yours=("account", "partition", "qos"),
-        directives=(Line("--distribution=block:block", "fill node by node, and each in order"),
-                    Line("--hint=nomultithread", "one rank to a core"))),
+        settings=(_gpu_support("take the uenv's"),)),
+    "leonardo": Site(
+        "Leonardo's Booster (CINECA)", "https://docs.hpc.cineca.it/hpc/leonardo.html",
+        checked="2026-11-23",
+        mpi="openmpi", ppn=4, cores=32, gpus=4, gres=True, yours=("account",),
+        directives=(Line("--partition=boost_usr_prod", "nodes with devices"),),
+        modules=(Line(f"module load python/{YOURS} openmpi/{YOURS}",
+                      "the Python and the MPI that mpi4py is for"),),
+        devices=(_NO_GPU_BIND,), device=("CUDA_VISIBLE_DEVICES", _IN_TURN, _RANKS_DEVICE)),
+    "marenostrum5": Site(
+        "MareNostrum 5's accelerated nodes (BSC)",
+        "job scripts of users (b-fg/SmartSOD2D, horses3d-gpu); BSC's own pages were not seen",
+        checked="2026-11-23",
+        mpi="site", ppn=4, cores=80, gpus=4, gres=True, yours=("account", "qos"),
+        modules=(_OWN_MODULES,), devices=(_NO_GPU_BIND,),
+        device=("CUDA_VISIBLE_DEVICES", _IN_TURN, _RANKS_DEVICE)),
+    "jupiter": Site(
+        "JUPITER's Booster (JSC)", "https://apps.fz-juelich.de/jsc/hps/jupiter/batchsystem.html "
+        "and configuration.html", checked="2026-11-23",
+        mpi="site", ppn=4, cores=288, gpus=4, gres=True, yours=("account", "partition"),
+        modules=(_OWN_MODULES,), devices=(_NO_GPU_BIND,),
+        device=("CUDA_VISIBLE_DEVICES", _IN_TURN, _RANKS_DEVICE)),
+    "tuolumne": _LLNL,
+    "elcapitan": replace(_LLNL, title="El Capitan (LLNL), as Tuolumne"),
     "pbs": Site("a CPU cluster under PBS", "PBS Professional's manual pages", scheduler="pbs"),
     "polaris": Site(
-        "Polaris (ALCF)", "argonne-lcf/user-guides",
+        "Polaris (ALCF)", "https://docs.alcf.anl.gov/running-jobs/example-job-scripts/",
+        checked="2026-08-19",
         scheduler="pbs", mpi="cray", ppn=4, cores=32, gpus=4, yours=("account", "queue"),
-        directives=(Line("-l filesystems=home:eagle", "file systems that the job needs"),),
-        device=("CUDA_VISIBLE_DEVICES", "$(({gpus} - 1 - PMI_LOCAL_RANK % {gpus}))",
+        chunk="system=polaris",
+        directives=(Line("-l place=scatter", "each part on a node of its own"),
+                    Line("-l filesystems=home:eagle", "file systems that the job needs")),
+        modules=(Line("module use /soft/modulefiles; module load conda; conda activate base",
+                      "the site's Python; import mpi4py.MPI before everything else there"),),
+        device=("CUDA_VISIBLE_DEVICES", _REVERSED,
                 _RANKS_DEVICE + "; in reverse, because core 0 is next to the last device"),
-        settings=(_GPU_SUPPORT,)),
+        settings=(_gpu_support("build it with craype-accel-nvidia80 loaded"),)),
+    "aurora": Site(
+        "Aurora (ALCF)", "https://docs.alcf.anl.gov/aurora/running-jobs-aurora/",
+        checked="2026-08-19",
+        scheduler="pbs", mpi="cray", ppn=12, cores=96, gpus=12, yours=("account", "queue"),
+        chunk="system=aurora",
+        directives=(Line("-l place=scatter", "each part on a node of its own"),
+                    Line("-l filesystems=home:flare", "file systems that the job needs")),
+        modules=(Line("module load frameworks", "the site's Python with mpi4py; it makes each "
+                      "tile a device: leave gpu_tile_compact.sh out then"),),
+        bind=Line("--cpu-bind=list:1-8:9-16:17-24:25-32:33-40:41-48:53-60:61-68:69-76:77-84"
+                  ":85-92:93-100", "six ranks to each socket, as the guide has it"),
+        wrapper=Line("gpu_tile_compact.sh", "the site's: each rank has one tile of a device"),
+        settings=(Line("export MPIR_CVAR_ENABLE_GPU=1",
+                       "the MPI library takes device buffers; 0 is faster for host memory alone"),
+                  )),
 }
 
 
@@ -159,5 +165,5 @@ def find(name: str) -> Site:
         ArgumentError: it is unknown; the message lists the known ones.
     """
     if name not in SITES:
-        raise ArgumentError("--site", f"{name!r} is unknown", f"choose from {', '.join(SITES)}")
+        raise ArgumentError.unknown("--site", name, SITES)
     return SITES[name]

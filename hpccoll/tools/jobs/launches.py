@@ -1,0 +1,118 @@
+"""The launch of a job: ``srun``, ``mpirun``, ``mpiexec`` or ``flux run``, with binding and devices.
+
+A launcher is a function that gives the options of its program; the array ``launch`` of a script has
+them all, and stands before every command that all ranks are to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hpccoll.tools.jobs.job import Job
+from hpccoll.tools.jobs.site import LAUNCH, Line, Site
+
+BOUND = "every rank stays on its cores"
+
+
+class Launcher(NamedTuple):
+    """How a launcher is called.
+
+    Attributes:
+        program: the command.
+        options: gives its options for a site's job.
+        local: MPI library -> the variable with a rank's number on its node.
+        ranks: the number of ranks in the script; empty where the script has to name it.
+    """
+
+    program: str
+    options: Callable[[Site, Job], list[Line]]
+    local: dict[str, str]
+    ranks: str = ""
+
+
+def _srun(site: Site, job: Job) -> list[Line]:
+    library = LAUNCH[job.mpi]
+    options = [Line(f"--mpi={library.plugin}", library.why)] if library.plugin else [
+        Line("", library.why)]
+    if site.cpus:
+        masks = [f"{(1 << job.threads) - 1 << first:x}" for first in site.cpus[:job.ppn]]
+        options += [Line(f"--cpu-bind=mask_cpu:{','.join(masks)}",
+                         "the cores next to each rank's device, by the rank's number on its node")]
+    else:
+        options += [Line(f"--cpu-bind={site.cpu_bind.text}", site.cpu_bind.why)]
+    options += site.devices if job.gpus else ()
+    if not any("--distribution" in line.text for line in site.directives):
+        options += [Line("--distribution=block", "number ranks node by node")]
+    return [*options,
+            Line("--kill-on-bad-exit=1", "when a rank fails, the others do not wait for it")]
+
+
+def _mpirun(site: Site, job: Job) -> list[Line]:
+    """Inside a Slurm job, with the number of ranks that the job was given."""
+    return [Line('-n "$SLURM_NTASKS"', "ranks of the job"),
+            *_places(job, '"$SLURM_NTASKS_PER_NODE"')]
+
+
+def _mpiexec(site: Site, job: Job) -> list[Line]:
+    ranks = [Line(f"-n {job.nodes * job.ppn}", "ranks of the job")]
+    if site.bind is not None and job.ppn == site.ppn:
+        return [*ranks, Line(f"--ppn {job.ppn}", "ranks of each node"), site.bind]
+    return ranks + _places(job, str(job.ppn))
+
+
+def _places(job: Job, ppn: str) -> list[Line]:
+    """Ranks of a node, and their cores, as the launchers of MPI libraries want them."""
+    if job.mpi == "openmpi":
+        return [Line(f"--map-by ppr:{ppn}:node:pe={job.threads}", "ranks of each node"),
+                Line("--bind-to core", BOUND)]
+    if job.mpi == "cray":
+        return [Line(f"--ppn {ppn}", "ranks of each node"),
+                Line(f"--depth {job.threads} --cpu-bind depth", BOUND)]
+    if job.mpi == "intel":
+        return [Line(f"-ppn {ppn}", "ranks of each node"),
+                Line("-genv I_MPI_PIN_DOMAIN=omp", BOUND + ", OMP_NUM_THREADS of them")]
+    return [Line(f"-ppn {ppn}", "ranks of each node"),
+            Line(f"-bind-to core:{job.threads}", BOUND)]
+
+
+def _flux(site: Site, job: Job) -> list[Line]:
+    return [Line(f"-N {job.nodes} -n {job.nodes * job.ppn}", "nodes, and ranks of the job"),
+            Line(f"-c {job.threads}", "cores of each rank"),
+            Line("-o cpu-affinity=per-task", BOUND),
+            *(site.devices if job.gpus else ()),
+            Line("-o exit-on-error", "when a rank fails, the others do not wait for it")]
+
+
+#: Name -> launcher.
+LAUNCHES = {
+    "srun": Launcher("srun", _srun, dict.fromkeys(LAUNCH, "SLURM_LOCALID"), '"$SLURM_NTASKS"'),
+    "mpirun": Launcher("mpirun", _mpirun, {
+        "openmpi": "OMPI_COMM_WORLD_LOCAL_RANK", "mpich": "MPI_LOCALRANKID",
+        "intel": "MPI_LOCALRANKID", "cray": "PMI_LOCAL_RANK", "site": "MPI_LOCALRANKID"},
+        '"$SLURM_NTASKS"'),
+    "mpiexec": Launcher("mpiexec", _mpiexec, {
+        "openmpi": "OMPI_COMM_WORLD_LOCAL_RANK", "mpich": "MPI_LOCALRANKID",
+        "intel": "MPI_LOCALRANKID", "cray": "PMI_LOCAL_RANK", "site": "MPI_LOCALRANKID"}),
+    "flux": Launcher("flux run", _flux, dict.fromkeys(LAUNCH, "FLUX_TASK_LOCAL_ID")),
+}
+
+
+def launch(site: Site, job: Job) -> list[Line]:
+    """The array ``launch``: what stands before a command that every rank is to run."""
+    launcher = LAUNCHES[job.launcher]
+    lines = [Line(f"launch=({launcher.program}", "what starts every rank"),
+             *(Line(f"    {line.text}".rstrip(), line.why)
+               for line in launcher.options(site, job))]
+    variable, value, why = site.device
+    if site.wrapper is not None and job.gpus:
+        lines.append(Line(f"    {site.wrapper.text}", site.wrapper.why))
+    elif variable and job.gpus:
+        value = value.format(gpus=job.gpus, local=launcher.local[job.mpi])
+        lines.append(Line(f"    bash -c 'export {variable}={value}; exec \"$@\"' rank", why))
+    return [*lines, Line(")", "")]
+
+
+def ranks(job: Job) -> str:
+    """The number of ranks, as the script has it."""
+    return LAUNCHES[job.launcher].ranks or str(job.nodes * job.ppn)
