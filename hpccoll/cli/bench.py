@@ -3,8 +3,8 @@
 Every rank runs this command with the same options, so every rank finds the same mistake in
 them; rank 0 alone says so. Exit status: 0, 1 when a result was wrong, 2 for bad options, 130
 when interrupted. ``--compare`` reads two records and starts no MPI; its status is 1 where
-something became slower. ``--matrix`` starts the launchers of several environments; its status is
-1 where one of them failed.
+something became slower, 3 where native itself moved so far that nothing can be compared.
+``--matrix`` starts the launchers of several environments; its status is 1 where one of them failed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
+from hpccoll.algorithms.outside import is_reference, split
 from hpccoll.cli.options import (
     PERCENT,
     SECONDS,
     Together,
+    addressed,
     buffer_sizes,
     check_outputs,
     check_together,
     opened,
+    stated,
 )
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
@@ -47,6 +50,8 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.units import size
 
+#: Exit status of a comparison that says nothing.
+NOT_COMPARABLE = 3
 #: Which options go together. Two programs beside the usual one start no MPI: --compare, --matrix.
 TOGETHER = (
     Together("--overlap", ("--format", "--plot", "--peers", "--sweeps", "--rotate", "--calls",
@@ -63,12 +68,27 @@ TOGETHER = (
 )
 
 
-@click.command("bench", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+#: Groups of options in the help.
+SECTIONS = {
+    "What is called": ("sizes", "step", "dtype", "op", "root", "in_place", "uneven", "calls",
+                       "registered", "topology"),
+    "Who is compared": ("algorithm", "params", "segment_bytes", "peers"),
+    "How long": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
+    "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "tolerance",
+                                  "validate", "tail"),
+    "Other measurements": ("overlap", "tests", "records", "environments", "ranks", "output"),
+}
+
+
+@click.command("bench", cls=Ranked, sections=SECTIONS,
+               context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("collectives", nargs=-1, metavar="COLLECTIVE...")
 @click.option("--algorithm", default="", metavar="NAMES",
               help="Candidates: native, auto, algorithms such as ring or knomial:k=8, plausible "
                    "(what tune would measure), all, or forwarded (native as hpccoll.Comm calls "
                    "it). Default: native, auto and one or two of hpccoll's for the size.")
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
+              help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
 @click.option("-m", "--sizes", default="8:16M", show_default=True, metavar="[MIN:]MAX",
               help="Bytes of a rank's larger buffer; with --format osu, of a block.")
 @click.option("--step", type=click.IntRange(min=2), metavar="N",
@@ -106,7 +126,7 @@ TOGETHER = (
 @click.option("--topology", metavar="LAYOUT", help="Layout to pretend, such as 2x4.")
 @click.option("--format", "form", type=click.Choice(["table", "osu", "csv", "json"]),
               default="table", show_default=True, help="Form of the output.")
-@click.option("-f", "--full", is_flag=True, help="More columns: extremes, iterations.")
+@click.option("-f", "--full", is_flag=True, help="A line a candidate, and all columns.")
 @click.option("-c", "--validate", is_flag=True,
               help="With --format osu, show the verdict; all results are checked anyway.")
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
@@ -138,8 +158,12 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             environments: tuple[str, ...], ranks: str, output: str, **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
 
+    FILE.py:NAME among the collectives measures an algorithm of your own beside the usual
+    candidates, or those of --algorithm.
+
     \b
     mpiexec -n 4 python -m hpccoll bench allreduce
+    mpiexec -n 8 python -m hpccoll bench my.py:torus -p x=2 -p y=2 -p z=2
     mpiexec -n 4 python -m hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial:k=8
     mpiexec -n 4 python -m hpccoll bench all --json record.json --plot picture.png
     mpiexec -n 2 python -m hpccoll bench allreduce --overlap --algorithm native,ring
@@ -155,7 +179,7 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             complain("bench", str(error))
         sys.exit(BAD_OPTIONS)
     if records is not None:
-        sys.exit(_compare(records, tolerance / 100, collectives))
+        sys.exit(_compare(records, tolerance / 100, collectives, full))
     if not collectives:
         complain("bench", "Missing argument 'COLLECTIVE...'.")
         sys.exit(BAD_OPTIONS)
@@ -199,6 +223,8 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
                 times = session.run(comm, options, reports, stopped, progress)
                 if plot_path is not None and times.environment is not None and times.groups:
                     plot.draw(times.groups, times.environment, plot_path)
+                    click.echo(f"{'# picture: ' if form == 'table' else 'wrote '}{plot_path}",
+                               err=form != "table")
                 failures, interrupted = times.failures, times.interrupted
         except TuningError as error:
             complain("bench", str(error))
@@ -208,8 +234,10 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
     sys.exit(WRONG if failures else INTERRUPTED if interrupted else 0)
 
 
-def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, ...]) -> int:
+def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, ...],
+             full: bool) -> int:
     """Print how two records differ; return the exit status. Starts no MPI."""
+    from hpccoll.cli.terminal import line_console
     from hpccoll.tools.bench import compare, records
 
     try:
@@ -221,10 +249,13 @@ def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, .
     except HpccollError as error:
         click.echo(f"hpccoll: bench: {error}", err=True)
         return BAD_OPTIONS
-    console = Console(file=sys.stdout, highlight=False)
-    for line in compare.lines(old, new, compared, tolerance):
+    console = line_console()
+    for line in compare.lines(old, new, compared, tolerance, console.width, full):
         console.print(line, soft_wrap=True)
-    return WRONG if any(pair.regressed(tolerance) for pair in compared) else 0
+    judged = compare.comparable(old, new, compared, tolerance)
+    if not judged:
+        return NOT_COMPARABLE
+    return WRONG if any(pair.regressed(tolerance) for pair in judged) else 0
 
 
 def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
@@ -274,7 +305,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
              step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
              calls: str, registered: bool, peers: bool, warmup: int | None, iterations: int | None,
              seconds: float, sweeps: int, rotate: int, segment_bytes: str | None,
-             topology: str | None) -> Any:
+             topology: str | None, params: tuple[str, ...]) -> Any:
     """The options as values.
 
     Raises:
@@ -286,14 +317,20 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
     from hpccoll.measure.timing import Settings
     from hpccoll.tools.bench.session import Options
 
+    own = [addressed(word, None, params)[1] for word in collectives if is_reference(word)]
+    collectives = tuple(stated(split(word)[0]) if is_reference(word) else word
+                        for word in collectives)
+    if params and not own:
+        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
+                            "write parameters of others behind their names: knomial:k=8")
     for name in collectives:
         if name not in (*METHODS, "all"):
-            raise ArgumentError("collective", f"{name!r} is unknown",
-                                f"choose from {', '.join(METHODS)}, all")
+            raise ArgumentError.unknown("collective", name, (*METHODS, "all"))
     chosen = dict.fromkeys(METHODS if "all" in collectives else collectives)
     reduces = any(COLLECTIVES[METHODS[name]].reduces for name in chosen)
     segment = size("--segment-bytes", segment_bytes, least=1) if segment_bytes else 0
-    wanted = candidates.parse(algorithm or ("auto" if osu else ""))
+    usual = "auto" if osu else candidates.USUAL if own else ""
+    wanted = candidates.parse(",".join([algorithm or usual, *(each.label for each in own if each)]))
     return Options(
         tuple(chosen), buffer_sizes(sizes, step or (2 if osu else 4)),
         cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
@@ -306,11 +343,11 @@ def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console
              json_path: str | None, tolerance: float, keep: int) -> list[Any]:
     """The reports that rank 0 writes."""
     from hpccoll.tools.bench import formats
-    from hpccoll.tools.bench.report import BenchReport, TableReport
+    from hpccoll.tools.bench.report import BenchReport, SizeTable, TableReport
 
     reports: list[BenchReport]
     if form == "table":
-        reports = [TableReport(console, full, tolerance)]
+        reports = [(TableReport if full else SizeTable)(console, tolerance)]
     elif form == "osu":
         reports = [formats.Osu(sys.stdout, full, validate, tail)]
     elif form == "csv":

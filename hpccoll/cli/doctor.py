@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hpccoll.cli.ranks import WRONG, Ranked
-from hpccoll.errors import MpiLibraryError
-from hpccoll.machine.launcher import require_mpi
+from hpccoll.errors import ArgumentError, MpiLibraryError
+from hpccoll.machine.launcher import launched, require_mpi
 
 SCHEMA = "hpccoll-doctor-1"
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
@@ -28,14 +28,22 @@ WIDTH = 100
 @click.option("--ranks", type=click.IntRange(min=1), metavar="N",
               help="Number of ranks the job should have: another one is an error.")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--clean", is_flag=True, help="Remove what dead jobs of yours have left in "
+              "the shared memory of the job's nodes, then examine.")
+@click.option("--log", metavar="FILE",
+              help="Explain what a job printed that ended before doctor could begin.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON: findings and facts.")
-def command(ranks: int | None, strict: bool, as_json: bool) -> None:
+def command(ranks: int | None, strict: bool, clean: bool, log: str | None,
+            as_json: bool) -> None:
     """Examine this job: MPI library, launcher, layout, binding, memory, devices, settings.
 
     \b
     mpiexec -n 4 python -m hpccoll doctor
     srun --mpi=pmi2 python -m hpccoll doctor --ranks "$SLURM_NTASKS"
+    python -m hpccoll doctor --log slurm-123.out
     """
+    if log is not None:
+        sys.exit(_explain(log, as_json))
     try:
         require_mpi(steps=True)
     except MpiLibraryError:
@@ -48,7 +56,11 @@ def command(ranks: int | None, strict: bool, as_json: bool) -> None:
     from hpccoll.tools.doctor import RankFacts, examine, gather
     from hpccoll.tools.doctor.facts import own
     from hpccoll.tools.doctor.findings import ERROR, WARNING, world
+    from hpccoll.tools.doctor.leftovers import leftovers, remove
 
+    if clean:  # several ranks of a node may: what one has removed the others do not find
+        for each in remove(leftovers()):
+            click.echo(f"removed {each.path}, {each.nbytes} bytes of {each.owner}", err=True)
     mine, wrong = own(), (ERROR, WARNING) if strict else (ERROR,)
     comm = MPI.COMM_WORLD
     facts: list[RankFacts] | None = [mine] * mine.size
@@ -61,6 +73,23 @@ def command(ranks: int | None, strict: bool, as_json: bool) -> None:
         (_json if as_json else _text)(findings, facts or [mine])
     failed = comm.bcast(any(each.level in wrong for each in findings))
     sys.exit(WRONG if failed else 0)
+
+
+def _explain(log: str, as_json: bool) -> int:
+    """Say what the output of a job means; needs no MPI, which may be what failed."""
+    from hpccoll.tools.failures import explained
+
+    try:
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            findings = list(explained(lines))
+    except OSError as error:
+        raise ArgumentError("--log", f"cannot read {log!r}: {error.strerror}") from error
+    if launched()[0] <= 0:
+        if findings or as_json:
+            (_json if as_json else _text)(findings, [])
+        else:
+            click.echo("no failure that hpccoll knows of; docs/slurm.md lists them")
+    return WRONG if findings else 0
 
 
 def _text(findings: list[Any], facts: list[Any]) -> None:

@@ -5,42 +5,67 @@ from __future__ import annotations
 import json
 
 import click
+from click.core import ParameterSource
 
 from hpccoll.algorithms import schedule
-from hpccoll.cli.options import parameters, write_text
+from hpccoll.algorithms.outside import is_reference
+from hpccoll.cli.options import ALGORITHM, addressed, write_text
 from hpccoll.errors import ArgumentError
-from hpccoll.explain import as_json, as_list, as_markdown, as_text, draw
+from hpccoll.explain import (
+    as_json,
+    as_list,
+    as_markdown,
+    as_msccl,
+    as_text,
+    collectives,
+    draw,
+)
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.units import byte_count
 
 
 @click.command("explain")
 @click.argument("collective", required=False)
-@click.argument("algorithm", required=False)
+@click.argument("algorithm", required=False, type=ALGORITHM)
 @click.option("--list", "listed", is_flag=True,
               help="List the algorithms, of COLLECTIVE or of all, with what each does.")
 @click.option("--markdown", is_flag=True, help="With --list: as the page docs/algorithms.md.")
 @click.option("--size", type=int, help="Number of ranks. Default: 8, or what --topology says.")
 @click.option("--topology", help="Layout for hierarchical algorithms, such as 2x4 or 3,5,4.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE",
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
               help="A parameter of the algorithm, such as k=4; repeatable.")
-@click.option("--nbytes", type=click.IntRange(min=0),
-              help="Bytes of a rank's vector, or of all its blocks together: costs in bytes.")
+@click.option("--nbytes", "wanted_bytes", metavar="BYTES",
+              help="Bytes of a rank's vector, or of all its blocks together, such as 1M: costs in "
+                   "bytes.")
+@click.option("--brief", is_flag=True, help="Costs, what is proved, and the pattern of each round.")
+@click.option("--rank", type=int, metavar="RANK", help="What this rank does, not all of them.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
+@click.option("--msccl", "msccl_path", metavar="FILE",
+              help="Write MSCCL's XML instead of text; - is standard output.")
 @click.option("--tape", "tape_rank", type=int, metavar="RANK",
               help="The instructions of a rank instead, as the compiled executor runs them.")
+@click.option("--beside", "others", multiple=True, type=ALGORITHM, metavar="NAME",
+              help="With --draw, another algorithm to the right, such as ring; repeatable.")
 @click.option("--draw", "picture_path", metavar="FILE",
               help="Draw instead of text; the suffix names the format: png, svg, pdf.")
-def command(collective, algorithm, listed, markdown, size, topology, root, params, nbytes,
-            json_path, tape_rank, picture_path):
+@click.pass_context
+def command(context, collective, algorithm, listed, markdown, size, topology, root, params,
+            wanted_bytes, brief, rank, json_path, msccl_path, tape_rank, others, picture_path):
     """Show what ALGORITHM does for COLLECTIVE: who sends what to whom in which round.
 
+    Algorithms of your own are FILE.py:NAME or PACKAGE.MODULE:NAME; one that says its collective
+    needs no COLLECTIVE.
+
     \b
-    hpccoll explain --list allreduce
+    hpccoll explain
+    hpccoll explain allreduce
     hpccoll explain allreduce ring --size 4
     hpccoll explain bcast knomial --size 9 --root 2 --param k=3
     hpccoll explain allgather bruck --size 16 --draw bruck.png
     hpccoll explain allreduce recursive_doubling --size 2 --nbytes 8 --tape 0
+    hpccoll explain my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
     if listed and algorithm is None and not (markdown and collective):
         click.echo(as_markdown() if markdown else as_list(collective), nl=False)
@@ -48,12 +73,22 @@ def command(collective, algorithm, listed, markdown, size, topology, root, param
     if listed or markdown:
         raise ArgumentError("--list", "lists all algorithms, or those of one collective",
                             "write --list, --list COLLECTIVE or --list --markdown")
+    collective, algorithm = addressed(collective, algorithm, params)
     if algorithm is None:
-        raise click.UsageError("name a COLLECTIVE and an ALGORITHM; --list shows them")
+        click.echo(as_list(collective) if collective else collectives(), nl=False)
+        click.echo(f"\nhpccoll explain {collective or 'COLLECTIVE'} "
+                   + ("ALGORITHM explains one of them" if collective else "lists its algorithms"))
+        return
+    nbytes = None if wanted_bytes is None else byte_count("--nbytes", wanted_bytes)
+    if (context.get_parameter_source("root") == ParameterSource.COMMANDLINE
+            and collective in COLLECTIVES and not COLLECTIVES[collective].rooted):
+        raise ArgumentError("--root", f"{collective} has no root", "leave it out")
     if size is None and topology is None:
-        size = 8
-    built = schedule(collective, algorithm, size, root=root, topology=topology,
-                    **parameters(params))
+        size = (is_reference(algorithm.name) and algorithm.entry(collective).size) or 8
+    built = schedule(collective, algorithm.name, size, root=root, topology=topology,
+                     **algorithm.params)
+    if others and picture_path is None:
+        raise ArgumentError("--beside", "means nothing without --draw")
     if tape_rank is not None:
         # Only who asks for a tape loads what tapes are made of.
         from hpccoll.tools.tapes import text_of
@@ -61,8 +96,12 @@ def command(collective, algorithm, listed, markdown, size, topology, root, param
         return
     if json_path is not None:
         write_text(json_path, json.dumps(as_json(built), indent=1) + "\n")
+    if msccl_path is not None:
+        write_text(msccl_path, as_msccl(built))
     if picture_path is not None:
-        draw(built, picture_path, nbytes)
+        draw(built, picture_path, nbytes, [
+            schedule(collective, other.name, built.size, root=root, topology=topology,
+                     **other.params) for other in others])
         click.echo(f"wrote {picture_path}", err=True)
-    if json_path is None and picture_path is None:
-        click.echo(as_text(built, nbytes), nl=False)
+    if json_path is None and picture_path is None and msccl_path is None:
+        click.echo(as_text(built, nbytes, brief, rank), nl=False)

@@ -10,7 +10,7 @@ import click
 from hpccoll.errors import ArgumentError
 from hpccoll.tools.jobs import SITES, Job, script
 from hpccoll.tools.jobs.job import BENCH, TRAIN
-from hpccoll.tools.jobs.sites import LAUNCH
+from hpccoll.tools.jobs.site import LAUNCH, LAUNCHERS
 
 
 @click.command("job", context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,6 +25,9 @@ from hpccoll.tools.jobs.sites import LAUNCH
               help="Threads of each rank, each on a core. Default: the node's cores shared out.")
 @click.option("--gpus", type=click.IntRange(min=0), default=None, help="Devices of each node.")
 @click.option("--mpi", default="", metavar="NAME", help=f"MPI library: {', '.join(LAUNCH)}.")
+@click.option("--launcher", default="", metavar="NAME",
+              help="What starts the ranks: " + ", ".join(
+                  f"{' or '.join(each)} with {name}" for name, each in LAUNCHERS.items()) + ".")
 @click.option("--time", default="00:10:00", show_default=True,
               help="Limit as Slurm reads it: hours:minutes:seconds, minutes, days-hours, ...")
 @click.option("--name", default="hpccoll", show_default=True, help="Name of the job.")
@@ -33,6 +36,11 @@ from hpccoll.tools.jobs.sites import LAUNCH
 @click.option("--qos", default="", help="Quality of service, with Slurm.")
 @click.option("--activate", default="", metavar="FILE",
               help="File to source for the Python environment, such as .venv/bin/activate.")
+@click.option("--clean", is_flag=True,
+              help="The job has none of your shell's variables (sbatch --export=NONE): modules "
+                   "and the Python environment are loaded in the script.")
+@click.option("--interactive", is_flag=True,
+              help="For a shell in a job (salloc, qsub -I, flux alloc), not for a script.")
 @click.option("--train", is_flag=True,
               help="The program trains a model: a rank for each device, and what it needs.")
 @click.option("-o", "--output", default="-", metavar="FILE", help="Where to. Default: the screen.")
@@ -43,13 +51,15 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
     hpccoll job --nodes 4 --ppn 32 -- python -m hpccoll run my_program.py
     hpccoll job --site frontier --nodes 8 --account ABC123 -o job.sbatch -- python -m mpi4py x.py
     hpccoll job --site gpu --gpus 8 --ppn 8 -- 'python train.py --log "$job.log"'
+    hpccoll job --interactive --site frontier --account ABC123 -o session.sh
     hpccoll job --train --site perlmutter --nodes 16 -- python -m hpccoll run train.py
     """
     if listed:
         width = max(map(len, SITES))
         for name, site in SITES.items():
+            seen = f", as of {site.checked}" if site.checked else ""
             click.echo(f"{name:<{width}}  {site.title} [{site.scheduler}, {site.ppn} ranks per "
-                       f"node; facts from {site.source}]")
+                       f"node; facts from {site.source}{seen}]")
         return
     for name in ("name", "account", "partition", "qos"):
         if not re.fullmatch(r"[\w.@%+:-]*", given[name]):

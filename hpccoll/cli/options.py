@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
+from hpccoll.algorithms import ALGORITHMS, Algorithm, find
+from hpccoll.algorithms.outside import did_you_mean, is_reference, load, split
 from hpccoll.atomic_file import replacing, writable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import plotting
@@ -50,6 +52,88 @@ def buffer_sizes(text: str, step: int) -> list[int]:
         ArgumentError: malformed, zero, or a range that runs backwards.
     """
     return size_range("-m", text, step, SMALLEST, LARGEST, MOST)
+
+
+class Asked(NamedTuple):
+    """An algorithm as the command line names it: ``ring``, ``knomial:k=8``, ``my.py:torus:x=2``."""
+
+    name: str
+    params: dict[str, int]
+
+    @property
+    def label(self) -> str:
+        """How it is written."""
+        return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
+
+    def entry(self, collective: str) -> Algorithm:
+        """What is known of it as an algorithm of the collective.
+
+        Raises:
+            ArgumentError: nothing.
+        """
+        return find(collective, self.name)
+
+
+class AlgorithmType(click.ParamType):
+    """A name of the table or of an installed package, or ``FILE.py:NAME``, with parameters."""
+
+    name = "algorithm"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Asked:
+        return value if isinstance(value, Asked) else asked(value, self.name)
+
+
+ALGORITHM = AlgorithmType()
+
+
+def asked(text: str, option: str = "--algorithm") -> Asked:
+    """Read an algorithm and its parameters.
+
+    >>> asked("my.py:torus:x=2:y=4")
+    Asked(name='my.py:torus', params={'x': 2, 'y': 4})
+
+    Raises:
+        ArgumentError: parameters that cannot be read.
+    """
+    name, settings = split(text)
+    return Asked(name, parameters(settings, option))
+
+
+def stated(reference: str) -> str:
+    """The collective that ``FILE.py:NAME`` says it implements.
+
+    Raises:
+        ArgumentError: it does not say; or there is no such thing.
+    """
+    collective = load(reference).collective
+    if not collective:
+        raise ArgumentError("collective", f"{reference} is a bare builder, which implements no "
+                                          "collective in particular",
+                            "name one, or wrap it: hpccoll.Algorithm(build, 'allreduce')")
+    return collective
+
+
+def addressed(collective: str | None, algorithm: Asked | None,
+              params: Iterable[str]) -> tuple[str | None, Asked | None]:
+    """What ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, and ``-p`` mean together.
+
+    Raises:
+        ArgumentError: unknown, or a parameter given twice.
+    """
+    if algorithm is None and collective is not None and is_reference(collective):
+        algorithm = asked(collective)
+        collective = stated(algorithm.name)
+    elif algorithm is not None and collective not in ALGORITHMS:
+        raise ArgumentError("collective", f"{collective!r} is unknown",
+                            f"choose from {', '.join(ALGORITHMS)}"
+                            + did_you_mean(str(collective), ALGORITHMS))
+    if algorithm is not None:
+        more = parameters(params)
+        for name in more:
+            if name in algorithm.params:
+                raise ArgumentError("--param", f"{name} is given twice")
+        algorithm = Asked(algorithm.name, {**algorithm.params, **more})
+    return collective, algorithm
 
 
 def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:

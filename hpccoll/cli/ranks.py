@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from hpccoll.cli.sections import Sectioned
 from hpccoll.errors import HpccollError, MpiLibraryError
 from hpccoll.machine.launcher import launched, require_mpi
 
@@ -24,7 +25,7 @@ Progress = Callable[[str, float], None]
 INSIST = 1.0
 
 
-class Ranked(click.Command):
+class Ranked(Sectioned):
     """A command of many ranks: rank 0 alone complains, in one line."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import click
 
 from hpccoll import config
+from hpccoll.cli.options import check_outputs
 from hpccoll.cli.ranks import without_mpi
 from hpccoll.errors import ArgumentError, MpiLibraryError
 from hpccoll.ir.topology import Topology
@@ -106,6 +107,7 @@ def _replace(MPI: Any, topology: str | None) -> None:
     MPI.COMM_WORLD = Comm(MPI.COMM_WORLD, topology)
     MPI.COMM_SELF = Comm(MPI.COMM_SELF)
     copyreg.pickle(Comm, _reduce)
+    copyreg.pickle(type(MPI.COMM_WORLD), _reduce)  # another one where calls are counted
 
 
 def _reduce(comm: Any):
@@ -147,14 +149,23 @@ def _topology(context: click.Context, parameter: click.Parameter, text: str | No
               "repeatable. Parameters follow the name: bcast=knomial,k=4.")
 @click.option("--topology", callback=_topology, metavar="TEXT",
               help="Layout to assume for COMM_WORLD, such as 2x4 or 3,5,4.")
+@click.option("--profile", "profiled", is_flag=True,
+              help="Say at the end how often and how long each collective was called.")
+@click.option("--compare", is_flag=True,
+              help="Profile, and measure a sample of the calls by the MPI library, too.")
+@click.option("--json", "json_path", metavar="FILE", help="Profile, and write it as JSON.")
+@click.option("--plot", "plot_path", metavar="FILE",
+              help="Profile, and draw it; the suffix names the format: png, svg, pdf.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED,
                 metavar="SCRIPT|-m MODULE|-c CODE [ARGUMENTS]...")
-def command(algorithms: str, topology: str | None, program: tuple[str, ...]) -> None:
+def command(algorithms: str, topology: str | None, profiled: bool, compare: bool,
+            json_path: str | None, plot_path: str | None, program: tuple[str, ...]) -> None:
     """Run an unchanged mpi4py program: its MPI.COMM_WORLD is an hpccoll.Comm.
 
     \b
     mpiexec -n 64 python -m hpccoll run script.py --its-own-option
     mpiexec -n 64 python -m hpccoll run --algorithm allreduce=ring -m package.module
+    mpiexec -n 64 python -m hpccoll run --profile script.py
     """
     kind = program[0] if program[0] in ("-m", "-c") else ""
     if not kind and program[0].startswith("-"):
@@ -165,6 +176,10 @@ def command(algorithms: str, topology: str | None, program: tuple[str, ...]) -> 
         raise click.UsageError(f"there is no file {program[0]!r}")
     if algorithms:
         os.environ["HPCCOLL_ALGORITHM"] = algorithms
+    check_outputs(json_path, plot_path)
+    profiled |= compare or bool(json_path or plot_path)
+    if profiled:
+        os.environ["HPCCOLL_PROFILE"] = "yes"
     config.load()  # a malformed variable is reported here, before MPI is started
     if "mpi4py.MPI" in sys.modules:
         adopt(sys.modules["mpi4py.MPI"], topology)
@@ -177,9 +192,26 @@ def command(algorithms: str, topology: str | None, program: tuple[str, ...]) -> 
         if stop.code:
             _abort_with(stop)
             _limit(stop.code if isinstance(stop.code, int) else 1)
+            raise
+        if profiled:
+            _tell_profile(compare, json_path, plot_path)
         raise
     except BaseException as error:
         _fail(error)
+    if profiled:
+        _tell_profile(compare, json_path, plot_path)
+
+
+def _tell_profile(compare: bool, json_path: str | None, plot_path: str | None) -> None:
+    """Say what the collectives of a program did that has come to its end; collective."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
+        click.echo("hpccoll: the program has no MPI at its end, so there is no profile", err=True)
+        return
+    from hpccoll.tools.profile import ProfileWishes, console_for, finish, show
+    found = finish(ProfileWishes(compare, json_path or "", plot_path or ""))
+    if found is not None:
+        show(found, console_for(sys.stderr))
 
 
 def execute(kind: str, name: str, *arguments: str) -> None:

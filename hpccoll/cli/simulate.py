@@ -1,37 +1,47 @@
 """``hpccoll simulate``: how long collectives take on a machine that is not there.
 
-Exit status: 0, or 2 for bad options, a bad machine file, or a layout an algorithm cannot serve.
+Exit status: 0, 1 where ``--calibrate`` found a busy machine, 2 for bad options, a bad machine file,
+or a layout an algorithm cannot serve, 130 when interrupted, with what is known by then.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.atomic_file import writable
-from hpccoll.cli.options import check_outputs, names, parameters, write_text
-from hpccoll.cli.ranks import BAD_OPTIONS, abort, agree, complain
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.cli.options import Asked, addressed, asked, check_outputs, names, write_text
+from hpccoll.cli.ranks import BAD_OPTIONS, INTERRUPTED, WRONG, abort, agree, complain
+from hpccoll.cli.sections import Sectioned
+from hpccoll.cli.terminal import line_console
+from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
+from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, Told
 from hpccoll.simulator.machine_model import machine_as_data
 from hpccoll.simulator.report import Report
-from hpccoll.simulator.validation import NEAR, Compared, compare, picks
+from hpccoll.simulator.table import level_note, simulated_table
+from hpccoll.simulator.validation import beside, compare, picks
 from hpccoll.tools.bench import records
-from hpccoll.units import counts, size, size_text, time_text
+from hpccoll.units import counts, size
 from hpccoll.units import sizes as read_sizes
 
 #: What is compared when no algorithm is named.
@@ -44,9 +54,11 @@ USUAL = {
     "scan": "recursive_doubling,linear", "exscan": "recursive_doubling,linear"}
 #: What goes with --against; all else is for the record to say.
 WITH_RECORD = ("against", "collective", "machine", "topology", "segment_bytes", "json_path",
-               "plot_path")
-#: Columns of the table where there is no terminal.
-WIDE = 150
+               "plot_path", "full")
+#: Seconds from which on an estimate is worth a line.
+LONG = 10.0
+#: Where a stage begins in the bar of a simulation, and the part of it that it has.
+SHARE = {PROGRAMS: (0.0, 0.7), MESSAGES: (0.7, 0.3)}
 
 
 class SimulationCase(NamedTuple):
@@ -58,7 +70,16 @@ class SimulationCase(NamedTuple):
     params: dict[str, int]
 
 
-@click.command("simulate")
+#: Groups of options in the help.
+SECTIONS = {
+    "What is simulated": ("nodes", "ppn", "topology", "ranks", "sizes", "step", "wanted",
+                          "params", "root", "segment_bytes", "itemsize", "no_fold"),
+    "On which machine": ("machine", "listed", "calibrate"),
+    "What is shown and written": ("full", "json_path", "plot_path", "against"),
+}
+
+
+@click.command("simulate", cls=Sectioned, sections=SECTIONS)
 @click.argument("collective", required=False)
 @click.option("--nodes", default="2", show_default=True, metavar="LIST",
               help="Numbers of nodes: 64, or 2,4,12, or 2:4096 for doubling ones.")
@@ -75,6 +96,10 @@ class SimulationCase(NamedTuple):
               help="A machine that comes along (see --machines), or a file.")
 @click.option("--algorithm", "wanted", multiple=True, metavar="NAMES",
               help="Algorithms to compare, such as ring,rails or knomial:k=8, or all.")
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
+              help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
+@click.option("--size", "ranks", type=click.IntRange(min=1), metavar="RANKS",
+              help="So many nodes of one rank, instead of --nodes and --ppn.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
 @click.option("--segment-bytes", metavar="BYTES",
               help="Cut blocks into segments of so many bytes, and pipeline them.")
@@ -85,6 +110,8 @@ class SimulationCase(NamedTuple):
               help="Write JSON instead of text; - is standard output.")
 @click.option("--plot", "plot_path", metavar="FILE",
               help="Draw; the suffix names the format: png, svg, pdf.")
+@click.option("--full", is_flag=True,
+              help="All columns, however wide, and all algorithms of every point.")
 @click.option("--machines", "listed", is_flag=True, help="List the machines that come along.")
 @click.option("--against", metavar="FILE",
               help="Compare with what hpccoll bench --json measured, of COLLECTIVE or of all, on "
@@ -92,15 +119,20 @@ class SimulationCase(NamedTuple):
 @click.option("--calibrate", metavar="FILE",
               help="Measure this job's machine into a machine file; under mpiexec.")
 @click.pass_context
-def command(context, collective, nodes, ppn, topology, sizes, step, machine, wanted, root,
-            segment_bytes, itemsize, no_fold, json_path, plot_path, listed, against, calibrate):
+def command(context, collective, nodes, ppn, topology, sizes, step, machine, wanted, params,
+            ranks, root, segment_bytes, itemsize, no_fold, json_path, plot_path, full, listed,
+            against, calibrate):
     """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
 
+    FILE.py:NAME in the place of COLLECTIVE times an algorithm of your own, beside those of
+    --algorithm.
+
     \b
-    hpccoll simulate allreduce --nodes 1024 --ppn 8 --nbytes 1G --machine frontier
+    hpccoll simulate allreduce --nodes 1024 --ppn 4x2 --nbytes 1G --machine frontier
     hpccoll simulate allreduce --nodes 2:4096 --ppn 8 --nbytes 64M --plot nodes.png
     hpccoll simulate alltoall --topology 4x8 --nbytes 1K:16M --algorithm pairwise,bruck:k=4
     mpiexec -n 4 python -m hpccoll simulate --calibrate here.json
+    hpccoll simulate my.py:torus --nodes 16 --ppn 4 -p x=4 -p y=4 -p z=4 --algorithm ring,rails
     hpccoll simulate step --help
     """
     if calibrate is not None:
@@ -114,38 +146,55 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, wan
     check_outputs(json_path, plot_path)
     if against is not None:
         _record_says(context)
-        _against(against, collective, machine, topology, segment, json_path, plot_path)
+        _against(against, collective, machine, topology, segment, json_path, plot_path, full)
         return
     if collective is None:
         raise ArgumentError("collective", "which one to simulate is missing",
                             f"choose from {', '.join(ALGORITHMS)}")
+    collective, own = addressed(collective, None, params)
+    if params and own is None:
+        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
+                            "write parameters of others behind their names: knomial:k=8")
     known = catalog.find(machine)
-    layouts, chosen = _layouts(nodes, ppn, topology), _algorithms(collective, wanted)
+    if ranks is not None:
+        if topology is not None:
+            raise ArgumentError("--size", "does not go with --topology", "which has a size")
+        nodes, ppn = str(ranks), "1"
+    layouts, chosen = _layouts(nodes, ppn, topology), _algorithms(collective, wanted, own)
     moved = read_sizes("--nbytes", sizes, step)
     if COLLECTIVES[collective].payload == "none":
         moved = [0]
-    points = [SimulationCase(count, nbytes, name, params) for count in layouts for nbytes in moved
-              for name, params in chosen]
-    simulations = ((point, simulate(
+    points = [SimulationCase(count, nbytes, each.name, each.params) for count in layouts
+              for nbytes in moved for each in chosen]
+    simulations = ((point, lambda told, point=point: simulate(
         schedule(collective, point.algorithm, layouts[point.nodes].size, root=root,
                  topology=layouts[point.nodes] if find(collective, point.algorithm).hierarchical
                  else None, **point.params),
         point.nbytes, known, layouts[point.nodes], itemsize=itemsize or 0,
-        segment_bytes=segment, fold=not no_fold)) for point in points)
-    reports = list(_shown(simulations, len(points)))
+        segment_bytes=segment, fold=not no_fold, told=told)) for point in points)
+    reports, stopped = _shown(simulations, len(points))
     if json_path is not None:
         write_text(json_path, json.dumps({
             "format": 1, "collective": collective, "machine": machine_as_data(known),
             "results": [{"nodes": point.nodes, **report.as_json()} for point, report in reports],
         }, indent=1) + "\n")
-    elif len(reports) == 1:
-        click.echo(str(reports[0][1]), nl=False)
-    else:
-        # What is read by programs, or from a file, is as wide as it needs to be.
-        Console(width=None if sys.stdout.isatty() else WIDE).print(_table(reports))
-    if plot_path is not None:
+    elif len(reports) == 1 and not stopped:
+        click.echo(reports[0][1].as_text(), nl=False)
+        note = level_note(known, Topology.parse(reports[0][1].topology))
+        if note:
+            click.echo(f"hpccoll: simulate: note: {note}", err=True)
+    elif reports:
+        console = line_console()
+        made = simulated_table([(point.nodes, report) for point, report in reports],
+                                console.width, full, topology or "")
+        for number, line in enumerate(made.lines):
+            console.print(line, style="bold" if number in made.best else
+                          "dim" if line.startswith("#") else "", soft_wrap=True)
+    if plot_path is not None and reports:
         plot.draw([(point.nodes, report) for point, report in reports], plot_path)
         click.echo(f"wrote {plot_path}", err=True)
+    if stopped:
+        sys.exit(INTERRUPTED)
 
 
 def _record_says(context: click.Context) -> None:
@@ -158,7 +207,7 @@ def _record_says(context: click.Context) -> None:
 
 
 def _against(path: str, collective: str | None, machine: str, topology: str | None, segment: int,
-             json_path: str | None, plot_path: str | None) -> None:
+             json_path: str | None, plot_path: str | None, full: bool) -> None:
     """Show measured and simulated times side by side, and how often the simulation is right."""
     known, record = catalog.find(machine), records.read(path)
     layout = None if topology is None else Topology.parse(topology)
@@ -172,24 +221,12 @@ def _against(path: str, collective: str | None, machine: str, topology: str | No
             "format": 1, "machine": machine_as_data(known), "right": right, "of": of,
             "results": [c._asdict() for c in compared]}, indent=1) + "\n")
     else:
-        Console(width=None if sys.stdout.isatty() else WIDE).print(_beside(compared))
-        click.echo(f"{right} of {of} sizes: the algorithm that is fastest in simulation measured "
-                   f"best, or within {NEAR - 1:.0%} of it")
+        console = line_console()
+        for line in beside(compared, console.width, full):
+            console.print(line, style="dim" if line.startswith("#") else "", soft_wrap=True)
     if plot_path is not None:
         plot.draw_against(compared, plot_path)
         click.echo(f"wrote {plot_path}", err=True)
-
-
-def _beside(compared: Sequence[Compared]) -> Table:
-    """A line per algorithm and size: measured and simulated."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("collective", "bytes", "algorithm", "measured", "simulated", "simulated/measured"):
-        table.add_column(name, justify="left" if name in ("collective", "algorithm") else "right")
-    for c in compared:
-        table.add_row(c.collective, size_text(c.nbytes, unit=""), c.candidate,
-                      time_text(c.measured), time_text(c.simulated),
-                      f"{c.simulated / c.measured:.2f}")
-    return table
 
 
 def _calibrate(path: str) -> None:
@@ -211,6 +248,9 @@ def _calibrate(path: str) -> None:
         sys.exit(BAD_OPTIONS)
     try:
         measured = calibrate(comm, PurePath(path).stem)
+    except NoisyMachineError as error:
+        complain("simulate", str(error))
+        sys.exit(WRONG)
     except Exception as error:
         abort(world, error)
     if world.Get_rank() == 0:
@@ -227,68 +267,68 @@ def _layouts(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:
     return {count: Topology.parse(f"{count}x{inner}") for count in counts("--nodes", nodes)}
 
 
-def _algorithms(collective: str, wanted: tuple[str, ...]) -> list[tuple[str, dict[str, int]]]:
+def _algorithms(collective: str, wanted: tuple[str, ...], own: Asked | None) -> list[Asked]:
     """Names and parameters of what to compare."""
     if collective not in ALGORITHMS:
-        raise ArgumentError("collective", f"{collective!r} is unknown",
-                            f"choose from {', '.join(ALGORITHMS)}")
-    chosen = []
-    for text in names(wanted) or names([USUAL[collective]]):
-        name, *settings = text.split(":")
-        for each in (ALGORITHMS[collective] if name == "all" else (name,)):
-            find(collective, each)
-            chosen.append((each, parameters(settings, "--algorithm")))
+        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
+    chosen = [] if own is None else [own]
+    for text in names(wanted) or ([] if own else names([USUAL[collective]])):
+        each = asked(text)
+        chosen += ([Asked(name, each.params) for name in ALGORITHMS[collective]]
+                   if each.name == "all" else [each])
+    for each in chosen:
+        each.entry(collective)
     return chosen
 
 
-def _shown(simulations: Iterator[tuple[SimulationCase, Report]],
-           total: int) -> Iterator[tuple[SimulationCase, Report]]:
-    """Run simulations behind a progress bar, where there is a terminal to show it on."""
+def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]], total: int
+           ) -> tuple[list[tuple[SimulationCase, Report]], bool]:
+    """Run simulations behind a progress bar, where there is a terminal to show it on.
+
+    Says beforehand what takes long. Ctrl-C ends it with what is known.
+
+    Returns:
+        The reports, and whether some are missing.
+    """
     console = Console(stderr=True)
-    columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    reports: list[tuple[SimulationCase, Report]] = []
+    columns = (TextColumn("simulating {task.description}"), BarColumn(), TaskProgressColumn(),
+               TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True,
                   disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=total)
-        for each in simulations:
-            progress.advance(task)
-            yield each
+        teller = _Teller(progress, total)
+        try:
+            for point, run in simulations:
+                teller.begin(Asked(point.algorithm, point.params).label, len(reports))
+                reports.append((point, run(teller.told)))
+        except KeyboardInterrupt:
+            progress.stop()
+            click.echo(f"hpccoll: stopped after {len(reports)} of {total} simulations, in "
+                       f"{teller.where}", err=True)
+            return reports, True
+    return reports, False
 
 
-def _table(reports: list[tuple[SimulationCase, Report]]) -> Table:
-    """A line per simulation, grouped by nodes and size; the fastest of a group is marked."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("nodes", "ranks", "bytes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("algorithm", no_wrap=True)
-    for name in ("time", "x best", "GB/s", "latency", "transfer", "sharing", "local", "idle"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("busiest", no_wrap=True)
-    best: dict[tuple[int, int], float] = {}
-    for point, report in reports:
-        place = point.nodes, point.nbytes
-        best[place] = min(best.get(place, report.seconds), report.seconds)
-    last = None
-    for point, report in reports:
-        place = point.nodes, point.nbytes
-        head = (["", "", ""] if place == last else
-                [f"{point.nodes:,}", f"{report.schedule.size:,}", size_text(point.nbytes, unit="")])
-        last = place
-        table.add_row(*head, *_cells(report, best[place]),
-                      style="bold" if report.seconds <= best[place] else "")
-    return table
+class _Teller:
+    """Passes on how a simulation goes on."""
 
+    def __init__(self, progress: Progress, total: int):
+        self.progress, self.task = progress, progress.add_task("", total=total)
+        self.name = self.where = ""
+        self.number = 0
 
-def _cells(report: Report, best: float) -> list[str]:
-    """One simulation: time, and what the critical path spent it on."""
-    def part(name: str) -> str:
-        return time_text(sum(getattr(cost, name) for cost in report.critical))
+    def begin(self, name: str, number: int) -> None:
+        """The next one begins."""
+        self.name = self.where = name
+        self.number = number
+        self.progress.update(self.task, completed=number, description=name)
 
-    params = "".join(f":{name}={value}" for name, value in report.schedule.params)
-    busy = report.busiest[0] if report.busiest else None
-    rate = report.nbytes / report.seconds / 1e9 if report.seconds else 0.0
-    return [report.schedule.algorithm + params, time_text(report.seconds),
-            f"{report.seconds / best:.2f}" if best else "-",
-            f"{rate:.3g}" if rate else "-",
-            part("latency"), part("transfer"), part("sharing"),
-            time_text(report.local_seconds), time_text(report.idle.mean),
-            f"{busy.kind} {100 * busy.utilisation:.0f} %" if busy else "-"]
+    def told(self, stage: str, part: float, text: str) -> None:
+        """A simulation says how far it is."""
+        if stage != ESTIMATE:
+            start, share = SHARE[stage]
+            self.where = f"{self.name}, {part:.0%} of its {stage}" + f", {text}" * bool(text)
+            self.progress.update(self.task, completed=self.number + start + part * share)
+        elif part > LONG:
+            self.progress.print(f"{self.name}: {text}; Ctrl-C ends it with what is known",
+                                highlight=False, soft_wrap=True)

@@ -15,9 +15,34 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from hpccoll.explain.columns import NARROWEST, WIDTH
+
 LAUNCHERS = ("mpiexec", "mpirun", "hydra_pmi_proxy", "prterun", "prted", "orterun", "orted")
+#: How the names of terminals begin.
+TERMINALS = ("/dev/pts/", "/dev/tty")
 #: Seconds between two looks of the progress bar.
 REFRESH = 0.2
+
+
+def line_console() -> Console:
+    """The console for the output of one process: as wide as its terminal, or as ``COLUMNS`` says.
+
+    What is read from a file, or by another program, gets lines of the usual width.
+    """
+    return Console(file=sys.stdout, highlight=False, width=columns())
+
+
+def columns() -> int:
+    """Characters of a line of the output."""
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return max(int(os.environ["COLUMNS"]), NARROWEST)
+    for path in terminals(1):
+        try:
+            with open(path, "rb", buffering=0) as terminal:
+                return max(os.get_terminal_size(terminal.fileno()).columns or WIDTH, NARROWEST)
+        except OSError:
+            continue
+    return WIDTH
 
 
 def screen(table: bool) -> tuple[Console, Progress]:
@@ -28,7 +53,7 @@ def screen(table: bool) -> tuple[Console, Progress]:
     """
     output, errors = on_terminal(1), on_terminal(2)
     forced = output or os.environ.get("FORCE_COLOR", "") != ""
-    console = Console(file=sys.stdout, force_terminal=forced, highlight=False)
+    console = Console(file=sys.stdout, force_terminal=forced, highlight=False, width=columns())
     beside = console if output else Console(stderr=True, force_terminal=errors)
     # Refreshed between repetitions, never by a thread, which would disturb the measurement.
     bar = Progress(TextColumn("measuring"), BarColumn(), TaskProgressColumn(),
@@ -60,8 +85,22 @@ def on_terminal(descriptor: int) -> bool:
             target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
         except OSError:
             return False
-        answer, pid = target.startswith(("/dev/pts/", "/dev/tty")), process[1]
+        answer, pid = target.startswith(TERMINALS), process[1]
     return answer
+
+
+def terminals(descriptor: int) -> list[str]:
+    """Terminals that a descriptor may end on, the launcher's first: Open MPI's ranks have one of
+    their own, whose size nobody set."""
+    found, pid = [f"/proc/self/fd/{descriptor}"] if os.isatty(descriptor) else [], os.getppid()
+    while pid > 1 and (process := _process(pid)) and process[0].split(".")[0] in LAUNCHERS:
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+        except OSError:
+            break
+        found[:0] = [target] if target.startswith(TERMINALS) else []
+        pid = process[1]
+    return found
 
 
 def _process(pid: int) -> tuple[str, int] | None:

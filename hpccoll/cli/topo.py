@@ -79,7 +79,9 @@ def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None
         console, _ = screen(True)
         console.print(topo.tree(machine))
         if links:
-            console.print(topo.table(machine, links))
+            for line in topo.table(machine, links, console.width):
+                console.print(line, style="dim" if line.startswith("#") else "", highlight=False,
+                              soft_wrap=True)
     if json_path:
         record = {
             "schema": SCHEMA, "topology": str(machine.layout.topology),

@@ -1,4 +1,4 @@
-"""``hpccoll trace``: what recorded timelines say.
+"""``hpccoll trace``: what recorded timelines and calls say.
 
 Exit status: 0, or 2 for bad options, or files that are no timelines.
 """
@@ -9,17 +9,100 @@ import json
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from hpccoll.cli.options import check_outputs, write_text
 from hpccoll.errors import ArgumentError
+from hpccoll.measure.observed.files import read as read_calls
+from hpccoll.measure.observed.joined import join
+from hpccoll.measure.trace_events import save_events
+from hpccoll.tools import call_trace, diagnose
 from hpccoll.training.picture import draw_step
 from hpccoll.training.report import report
 from hpccoll.training.trace import read
 
+#: Columns of a table.
+WIDTH = 100
+#: Beginnings of the names of files that are no timelines of exchanges.
+OTHERS = "calls-", "flight-", "timeline"
 
-@click.group("trace", context_settings={"help_option_names": ["-h", "--help"]})
+
+class Traces(click.Group):
+    """A group one of whose commands, ``calls``, needs no name."""
+
+    def resolve_command(self, context: click.Context, args: list[str]
+                        ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(context, args if args[0] in self.commands
+                                       else ["calls", *args])
+
+
+@click.group("trace", cls=Traces, context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Read timelines that HPCCOLL_TRACE or exchange.timeline() wrote."""
+    """Read what HPCCOLL_TRACE wrote: hpccoll trace FOLDER shows the collectives of all ranks.
+
+    \b
+    HPCCOLL_TRACE=traces mpiexec -n 4 python program.py
+    hpccoll trace traces
+    """
+
+
+@command.command("calls")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--output", "-o", metavar="FILE",
+              help="The timeline for https://ui.perfetto.dev; default FOLDER/timeline.json.")
+@click.option("--plot", "plot_path", metavar="FILE",
+              help="Draw all ranks; the suffix names the format: png, svg, pdf.")
+@click.option("--json", "json_path", metavar="FILE",
+              help="Write the summary as JSON instead of text; - is standard output.")
+def trace_calls(folder, output, plot_path, json_path):
+    """Join the collectives of all ranks of the newest job in FOLDER: a timeline and a summary.
+
+    \b
+    HPCCOLL_TRACE=traces mpiexec -n 4 python program.py
+    hpccoll trace traces --plot calls.png
+    """
+    check_outputs(json_path, plot_path)
+    records, ranks = read_calls(Path(folder))
+    joined = join(records)
+    found = call_trace.summary(joined, ranks)
+    path = output or str(Path(folder) / "timeline.json")
+    save_events(path, call_trace.said(joined, found), call_trace.events(joined))
+    if json_path is not None:
+        write_text(json_path, json.dumps(found.as_json(), indent=1) + "\n")
+    else:
+        console = Console(width=WIDTH, highlight=False)
+        if found.rows:
+            console.print(call_trace.table(found))
+        for sentence in found.sentences():
+            console.print(sentence)
+    click.echo(f"wrote {path}, for https://ui.perfetto.dev: {call_trace.totals(records)}",
+               err=True)
+    if plot_path is not None:
+        call_trace.draw(joined, found, plot_path)
+        click.echo(f"wrote {plot_path}", err=True)
+
+
+@command.command("diagnose")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--json", "json_path", metavar="FILE",
+              help="Write JSON instead of text; - is standard output.")
+def trace_diagnose(folder, json_path):
+    """Say why the newest job in FOLDER hung or failed, by its ranks' flight records.
+
+    \b
+    HPCCOLL_TRACE=traces mpiexec -n 4 python program.py    # it hangs
+    pkill -USR1 -f program.py                              # every rank writes what it does
+    hpccoll trace diagnose traces
+    """
+    check_outputs(json_path, None)
+    found = diagnose.diagnose(diagnose.read(Path(folder)))
+    if json_path is not None:
+        write_text(json_path, json.dumps(found.as_json(), indent=1) + "\n")
+        return
+    console = Console(width=WIDTH, highlight=False)
+    console.print(f"{diagnose.heading(found)}\n\n{found.verdict}\n", markup=False)
+    for comm in found.comms:
+        console.print(diagnose.table(comm))
 
 
 @command.command("report")
@@ -55,7 +138,8 @@ def trace_report(path, skip, plot_path, rank, step, json_path):
 
 
 def _newest(folder: Path) -> Path:
-    files = sorted(folder.glob("*.json"), key=lambda file: (file.stat().st_mtime, file.name))
+    files = sorted((file for file in folder.glob("*.json") if not file.name.startswith(OTHERS)),
+                   key=lambda file: (file.stat().st_mtime, file.name))
     if not files:
         raise ArgumentError("trace", f"{str(folder)!r} holds no timeline",
                             "HPCCOLL_TRACE names the folder that they are written to")

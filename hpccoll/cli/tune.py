@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,16 @@ import click
 from rich.console import Console
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.cli.options import SECONDS, buffer_sizes, names
+from hpccoll.algorithms.outside import is_reference
+from hpccoll.cli.options import (
+    ALGORITHM,
+    SECONDS,
+    Asked,
+    buffer_sizes,
+    names,
+    parameters,
+    stated,
+)
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -41,6 +51,7 @@ QUICK, FULL = 50.0, 600.0
 
 
 @click.command("tune", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[FILE.py:NAME]...")
 @click.option("--quick", is_flag=True, help="Under a minute: fewer sizes, no variants.")
 @click.option("--probe", is_flag=True,
               help="A few seconds: three sizes, a handful of candidates; what to expect of the "
@@ -53,14 +64,21 @@ QUICK, FULL = 50.0, 600.0
               help="Forget what the table says of these calls here.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Collectives to measure. Default: all.")
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
+              help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
 @click.option("-m", "--sizes", metavar="[MIN:]MAX",
               help="Bytes of a rank's larger buffer. Default: 64:1M probe, 8:4M quick, 8:32M "
                    "else.")
 @click.option("--seconds", type=SECONDS,
               help=f"Time for everything, about. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
-def command(quick: bool, probe: bool, output: str | None, replaced: bool,
-            collectives: tuple[str, ...], sizes: str | None, seconds: float | None) -> None:
+@click.option("-f", "--full", is_flag=True, help="A line for each size.")
+def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, probe: bool,
+            output: str | None, replaced: bool, collectives: tuple[str, ...],
+            sizes: str | None, seconds: float | None, full: bool) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
+
+    FILE.py:NAME is measured beside the candidates of its collective, and shown; what is noted are
+    names that every job knows.
 
     \b
     mpiexec -n 4 python -m hpccoll tune --quick
@@ -76,7 +94,9 @@ def command(quick: bool, probe: bool, output: str | None, replaced: bool,
 
         comm = MPI.COMM_WORLD
         try:
-            plan = _plan(quick, probe, collectives, sizes, seconds)
+            plan = agree(comm, lambda: _with(
+                _plan(quick, probe, collectives, sizes, seconds), brought, parameters(params),
+                comm.Get_size(), bool(collectives)))
             path = agree(comm, lambda: _path(output))
             if comm.Get_size() == 1:
                 raise ArgumentError("tune", "there is nothing to choose on one rank",
@@ -104,7 +124,7 @@ def command(quick: bool, probe: bool, output: str | None, replaced: bool,
             sys.exit(BAD_OPTIONS)
         stack.close()
         if console is not None:
-            _show(console, machine, curves, path)
+            _show(console, machine, curves, outcome.doubtful, path, full)
             for (name, candidate), count in outcome.failures.items():
                 complain("tune", f"{name} {candidate.label} is left out: {count} wrong elements")
     sys.exit(WRONG if outcome.failures else 0)
@@ -124,8 +144,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
     chosen = dict.fromkeys(names(collectives))
     for name in chosen:
         if name not in ALGORITHMS:
-            raise ArgumentError("--collective", f"{name!r} is unknown",
-                                f"choose from {', '.join(ALGORITHMS)}")
+            raise ArgumentError.unknown("--collective", name, ALGORITHMS)
     plan = survey_plan.PROBE if probe else (
         survey_plan.SurveyPlan(sizes=survey_plan.QUICK, seconds=QUICK, thorough=False) if quick
         else survey_plan.SurveyPlan(seconds=FULL))
@@ -134,6 +153,33 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
         wanted = buffer_sizes(sizes, 16 if probe else 8 if quick else 4)
     return plan._replace(collectives=tuple(chosen) or plan.collectives, sizes=wanted,
                          seconds=seconds or plan.seconds)
+
+
+def _with(plan: Any, brought: tuple[Asked, ...], params: dict[str, int], size: int,
+          chosen: bool) -> Any:
+    """The plan, with algorithms of one's own; without other wishes, for their collectives only.
+
+    Raises:
+        ArgumentError: one that does not exist, or does not serve so many ranks.
+    """
+    from hpccoll.algorithms import schedule
+    from hpccoll.tune.table import Candidate
+
+    if params and not brought:
+        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
+                            "values of the table's parameters are tried by themselves")
+    own: dict[str, tuple[Candidate, ...]] = {}
+    for each in brought:
+        if not is_reference(each.name):
+            raise ArgumentError("algorithm", f"{each.name!r} is no algorithm of your own",
+                                "write FILE.py:NAME; all of the table are measured anyway")
+        collective = stated(each.name)
+        given: dict[str, Any] = {**each.params, **params}
+        schedule(collective, each.name, size, **given)
+        own[collective] = (*own.get(collective, ()), Candidate(each.name, tuple(given.items())))
+    if own and not chosen:
+        plan = plan._replace(collectives=tuple(own))
+    return plan._replace(brought=own)
 
 
 def _path(output: str | None) -> str:
@@ -171,37 +217,67 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
     Raises:
         HpccollError: there are none, though nothing failed; or the table cannot be written.
     """
+    from hpccoll.algorithms.table import is_ours
     from hpccoll.tune.store import add
 
+    def kept(curves: Any, ours: bool) -> Any:
+        """What may be noted, or what may not: a job cannot know an algorithm of one's own."""
+        return {kind: tuple((nbytes, part) for nbytes, times in curve if (part := {
+            c: t for c, t in times.items() if ours == (c.name == NATIVE
+                                                       or is_ours(kind[0], c.name))}))
+                for kind, curve in curves.items()}
+
     if outcome.curves:
-        return add(path, machine, outcome.curves, outcome.failures, replaced)
+        noted = kept(outcome.curves, True)
+        curves = add(path, machine, {k: c for k, c in noted.items() if c}, outcome.failures,
+                     replaced)
+        return _beside(curves, kept(outcome.curves, False))
+    if outcome.doubtful:
+        raise ArgumentError("tune", f"all {len(outcome.doubtful)} points were spoilt by what else "
+                                    "runs on these cores: nothing is written",
+                            "run it again when the machine is idle")
     if not outcome.failures:
         raise ArgumentError("--seconds", "too short to measure anything: nothing is written")
     return {}
 
 
-def _show(console: Console, machine: Any, curves: Any, path: str) -> None:
+def _beside(curves: Any, own: Any) -> Any:
+    """The times in the table, and beside them those of algorithms of one's own."""
+    shown = {kind: dict(curve) for kind, curve in curves.items()}
+    for kind, curve in own.items():
+        for nbytes, times in curve:
+            shown[kind][nbytes] = {**shown[kind].get(nbytes, {}), **times}
+    return {kind: tuple(sorted(points.items())) for kind, points in shown.items()}
+
+
+def _own(curves: Any) -> Iterator[str]:
+    """What algorithms of one's own took, beside the fastest of all."""
+    from hpccoll.algorithms.table import is_ours
+
+    for (collective, _), curve in curves.items():
+        for nbytes, times in curve:
+            for candidate, seconds in times.items():
+                if candidate.name != NATIVE and not is_ours(collective, candidate.name):
+                    yield (f"# {candidate.label}, {collective} of {nbytes} bytes: "
+                           f"{seconds * 1e6:.2f} us, {seconds / min(times.values()):.2f} times the "
+                           "fastest; measured, not noted")
+
+
+def _show(console: Console, machine: Any, curves: Any, doubtful: Any, path: str,
+          full: bool) -> None:
     """The verdict: for every collective and size, what is fastest and how much."""
     from hpccoll.ir.topology import Topology
+    from hpccoll.tools import tuned
     from hpccoll.tune.loading import Tuned
 
-    tuned = Tuned(curves)
+    known = Tuned(curves)
     if machine.probe:
-        tuned = Tuned(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
-    console.print(f"# {machine.mpi}, {machine.host}, {machine.ranks} ranks, "
-                  f"layout {machine.topology}", highlight=False, soft_wrap=True)
-    console.print(f"{'collective':24} {'size':>11}   {'fastest':34} {'time(us)':>10} "
-                  f"{'native':>10} {'ratio':>7}", style="bold", soft_wrap=True)
-    for (collective, commutes), curve in curves.items():
-        for nbytes, times in curve:
-            ranking = tuned.ranking(collective, commutes, nbytes)
-            if not ranking:  # no time of native's, which a probe's must have
-                continue
-            best, seconds, predicted = ranking[0]
-            native = next((t for c, t in times.items() if c.name == NATIVE), None)
-            ratio = f"{native * 1e6:10.2f} {native / seconds:7.2f}" if native else ""
-            name = collective if commutes else f"{collective}, ordered"
-            label = best.label + " (predicted)" * predicted
-            console.print(f"{name:24} {nbytes:11}   {label:34} {seconds * 1e6:10.2f} "
-                          f"{ratio}", highlight=False, soft_wrap=True)
+        known = Tuned(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
+    for line in tuned.lines(machine, tuned.fastest(curves, known), doubtful, console.width, full):
+        console.print(line, style="dim" if line.startswith("#") else
+                      "green" if line.startswith("*") else "", highlight=False, soft_wrap=True)
+    for line in _own(curves):
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(f"# written to {path}", highlight=False, soft_wrap=True)
+    console.print("# your jobs on such machines use it from now on; HPCCOLL_TUNING=off: they do "
+                  "not", highlight=False, soft_wrap=True)

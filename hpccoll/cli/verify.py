@@ -27,7 +27,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
-from hpccoll.cli.options import names
+from hpccoll.algorithms.outside import is_reference
+from hpccoll.algorithms.table import is_ours
+from hpccoll.cli.options import ALGORITHM, Asked, names, parameters, stated
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
@@ -48,13 +50,18 @@ VARIED = 32
 
 
 class ProofTask(NamedTuple):
-    """One algorithm on one number of ranks, or on one layout."""
+    """One algorithm on one number of ranks, or on one layout.
+
+    Attributes:
+        given: parameters that have this one value, instead of a sample.
+    """
 
     collective: str
     algorithm: str
     size: int
     topology: str | None
     thorough: bool
+    given: tuple[tuple[str, int], ...] = ()
 
 
 class ProofOutcome(NamedTuple):
@@ -69,27 +76,42 @@ class ProofOutcome(NamedTuple):
 
 
 @click.command("verify")
-@click.option("--ranks", default="1-64", show_default=True, help="Numbers of ranks: 1-16,32,64.")
+@click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[FILE.py:NAME]...")
+@click.option("--ranks", "--size", default="1-64", show_default=True,
+              help="Numbers of ranks: 1-16,32,64.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Only these collectives, separated by commas.")
 @click.option("--algorithm", "algorithms", multiple=True, metavar="NAMES",
               help="Only these algorithms, separated by commas.")
 @click.option("--topology", "topologies", multiple=True, metavar="LAYOUT",
               help="Only hierarchical algorithms, on this layout (2x4, 3,5,4); repeatable.")
+@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
+              help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
 @click.option("--thorough", is_flag=True,
               help="Every combination of roots, parameters and block sizes for all ranks.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one per core.")
 @click.pass_context
-def command(context, ranks, collectives, algorithms, topologies, thorough, jobs):
-    """Prove that algorithms do what their collectives promise.
+def command(context, brought, ranks, collectives, algorithms, topologies, params, thorough, jobs):
+    """Prove that algorithms do what their collectives promise: all, or those of your own.
+
+    Numbers of ranks that an algorithm of your own says it does not fit are left out.
 
     \b
     hpccoll verify
     hpccoll verify --ranks 1-16,1000 --collective allreduce,bcast
     hpccoll verify --topology 4x8 --topology 3,5,4
+    hpccoll verify my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
-    work = select(numbers("--ranks", ranks), names(collectives), names(algorithms),
-                  [str(Topology.parse(t)) for t in topologies], thorough)
+    layouts = [str(Topology.parse(t)) for t in topologies]
+    if brought:
+        work = select_brought(numbers("--ranks", ranks), names(collectives), brought, layouts,
+                              thorough, parameters(params))
+    elif params:
+        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
+                            "parameters of the table's algorithms are proved for a sample")
+    else:
+        work = select(numbers("--ranks", ranks), names(collectives), names(algorithms), layouts,
+                      thorough)
     console = Console()
     verdicts = []
     columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
@@ -102,7 +124,7 @@ def command(context, ranks, collectives, algorithms, topologies, thorough, jobs)
                 verdicts.append(verdict)
                 if verdict.problem:
                     break
-                collective, algorithm, size, topology, _ = verdict.job
+                collective, algorithm, size, topology, *_ = verdict.job
                 progress.update(task, advance=1,
                                 description=f"{collective} {algorithm} {topology or size}")
     if verdicts[-1].problem:
@@ -121,13 +143,11 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
     """
     for collective in collectives:
         if collective not in ALGORITHMS:
-            raise ArgumentError("--collective", f"{collective!r} is unknown",
-                                f"choose from {', '.join(ALGORITHMS)}")
+            raise ArgumentError.unknown("--collective", collective, ALGORITHMS)
     known = dict.fromkeys(name for table in ALGORITHMS.values() for name in table)
     for algorithm in algorithms:
         if algorithm not in known:
-            raise ArgumentError("--algorithm", f"{algorithm!r} is unknown",
-                                f"choose from {', '.join(known)}")
+            raise ArgumentError.unknown("--algorithm", algorithm, known)
     shapes = [(Topology.parse(t).size, t) for t in topologies or SHAPES]
     if not topologies:
         shapes = [shape for shape in shapes if shape[0] in ranks]
@@ -146,20 +166,60 @@ def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequenc
     return sorted(work, key=lambda job: job.size)
 
 
+def select_brought(ranks: Sequence[int], collectives: Sequence[str], brought: Sequence[Asked],
+                   topologies: Sequence[str], thorough: bool,
+                   params: dict[str, int]) -> list[ProofTask]:
+    """List the jobs for algorithms of one's own, small ones first.
+
+    Raises:
+        ArgumentError: an unknown name, or one that serves none of these numbers of ranks.
+    """
+    work: list[ProofTask] = []
+    for each in brought:
+        if not is_reference(each.name) and not collectives:
+            raise ArgumentError("--collective", f"which one {each.name} is for is missing",
+                                "algorithms of your own are written FILE.py:NAME")
+        for collective in collectives or [stated(each.name)]:
+            given = {**each.params, **params}
+            entry, refused = each.entry(collective), ""
+            shapes: list[tuple[int, str | None]] = [(size, None) for size in ranks]
+            if entry.hierarchical:
+                shapes = [(Topology.parse(t).size, t) for t in topologies or SHAPES]
+                shapes = [each for each in shapes if topologies or each[0] in ranks]
+            tasks = []
+            for size, layout in shapes:
+                try:
+                    schedule(collective, each.name, size, topology=layout, **given)
+                except ArgumentError as error:
+                    # Only a number of ranks may be left out; all else is wrong everywhere.
+                    if error.argument != "size":
+                        raise
+                    refused = refused or str(error)
+                    continue
+                tasks.append(ProofTask(collective, each.name, size, layout, thorough,
+                                       tuple(given.items())))
+            if not tasks:
+                raise ArgumentError("--ranks", f"{each.name} serves none of them: {refused}")
+            work += tasks
+    return sorted(work, key=lambda job: job.size)
+
+
 def schedules(job: ProofTask) -> Iterator[tuple[Schedule, bool]]:
     """Make the schedules of a job, and say which to prove for all kinds of block sizes."""
     entry = find(job.collective, job.algorithm)
     roots = sorted({0, job.size // 2, job.size - 1}) if COLLECTIVES[job.collective].rooted else [0]
-    values = [sorted({default, *entry.variants[name].measured, *entry.variants[name].edges})
-              for name, default in entry.params.items()]
-    chosen = list(product(roots, *values))
+    given = dict(job.given)
+    sampled = {name: sorted({default, *(entry.variants[name].measured + entry.variants[name].edges
+                                        if name in entry.variants else ())})
+               for name, default in entry.params.items() if name not in given}
+    chosen = list(product(roots, *sampled.values()))
     # Seeded with the job: the same sample on every run, another one for every number of ranks.
-    draw = Random(" ".join(map(str, job)))
+    draw = Random(" ".join(map(str, job[:5])))
     if job.size > COMBINED and not job.thorough:
         chosen = draw.sample(chosen, min(2, len(chosen)))
     for root, *params in chosen:
         yield (schedule(job.collective, job.algorithm, job.size, root=root, topology=job.topology,
-                        **dict(zip(entry.params, params))),
+                        **dict(zip(sampled, params)), **given),
                job.thorough or job.size <= VARIED or not draw.randrange(4))
 
 
@@ -249,7 +309,9 @@ def summary(verdicts: Sequence[ProofOutcome]) -> Table:
     for name in ("rank order", "replicas", "rounds"):
         table.add_column(name, no_wrap=True)
     for collective, entries in ALGORITHMS.items():
-        listed = [(name, rows[collective, name]) for name in entries if (collective, name) in rows]
+        known = [*entries, *(name for base, name in rows
+                             if base == collective and not is_ours(base, name))]
+        listed = [(name, rows[collective, name]) for name in known if (collective, name) in rows]
         if listed:
             table.add_row(collective, style="bold")
         for name, mine in listed:

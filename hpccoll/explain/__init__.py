@@ -1,13 +1,15 @@
 """Explanations: a schedule in words, as plain data, as a picture; the table as a list, as a page.
 
 ``replay`` runs a schedule on block names; ``text``, ``json_form`` and ``space_time`` show what it
-finds, ``catalogue`` shows the table of algorithms. Nothing here judges a schedule: what is proved
-is asked of :mod:`hpccoll.proof`. A new way to show a schedule is a module that reads ``replay``.
+finds, ``msccl_form`` writes what MSCCL runs, ``catalogue`` shows the table of algorithms. Nothing
+here judges a schedule: what is proved is asked of :mod:`hpccoll.proof`. A new way to show a
+schedule is a module that reads ``replay``.
 """
 
-from hpccoll.explain.catalogue import as_list, as_markdown
+from hpccoll.explain.catalogue import as_list, as_markdown, collectives
 from hpccoll.explain.json_form import as_json
+from hpccoll.explain.msccl_form import as_msccl
 from hpccoll.explain.space_time import draw
 from hpccoll.explain.text import as_text
 
-__all__ = ["as_json", "as_list", "as_markdown", "as_text", "draw"]
+__all__ = ["as_json", "as_list", "as_markdown", "as_msccl", "as_text", "collectives", "draw"]

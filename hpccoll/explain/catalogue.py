@@ -9,6 +9,7 @@ from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.algorithms.formula import LEGEND, Formula, Stated, number, p
 from hpccoll.algorithms.table import reproducible
 from hpccoll.errors import ArgumentError
+from hpccoll.explain.text import WANTS
 from hpccoll.ir.collectives import COLLECTIVES
 
 #: What a user has, and the algorithms to look at first.
@@ -30,10 +31,48 @@ CHOOSER = (
     ("an operator that does not commute", "those with *yes* under *order*"),
     ("a promise of the same bits (`determinism`)", "{reproducible}"))
 
+#: What the steps of a round mean, for people who read or write a schedule.
+SEMANTICS = (
+    "## How to read a schedule", "",
+    "`hpccoll explain allreduce ring --size 4` and `print(schedule)` show each rank's rounds. "
+    "In a round,", "",
+    "1. all sends and receives are posted together, wherever they stand; a send carries what its "
+    "slots held when the",
+    "   round began;",
+    "2. the rank waits until all of them are complete; a send may wait for its receive; messages "
+    "between two ranks",
+    "   arrive in the order in which they were sent;",
+    "3. then the receives that reduce are carried out in the order written, and after them the "
+    "copies and reductions.", "",
+    "`(arriving op mine)` and `(mine op arriving)` say on which side the arriving operand stands.",
+    "", "| in one round | |", "|---|---|",
+    "| a slot is sent twice, or in several messages | allowed |",
+    "| a slot is sent, and reduced into | allowed: the send carries it as it was |",
+    "| several receives reduce into a slot | allowed: in the order written |",
+    "| a slot is received, and a receive written later reduces into it | allowed: it adds to what "
+    "has arrived |",
+    "| a slot is received, and sent | refused; receive into another slot |",
+    "| a slot is received twice, or after a receive that reduces into it | refused |",
+    "| a receive names a slot twice | refused |",
+    "| a copy or a reduction whose sides overlap, but are not the same | refused |", "",
+    "Both ends of a message, and both sides of a copy or reduction, are slots of the same blocks, "
+    "unless the algorithm is",
+    "for blocks of one size. In place, slots of `in` and `out` are the same memory. Proofs check "
+    "all this by slot, before",
+    "anything is laid out in memory: so it does not depend on which blocks are empty or adjoin.")
+
 
 def first_line(entry: Algorithm) -> str:
     """What an algorithm does, in a sentence: its builder's."""
     return (inspect.getdoc(entry.build) or "").partition("\n")[0]
+
+
+def collectives() -> str:
+    """The collectives, with what each does and how many algorithms there are for it."""
+    width = max(map(len, ALGORITHMS))
+    return "".join(f"{name:{width}}  {len(table):2} algorithms; "
+                   f"{WANTS[name].replace('rank {root}', 'the root').format()}\n"
+                   for name, table in ALGORITHMS.items())
 
 
 def as_list(collective: str | None = None) -> str:
@@ -43,8 +82,7 @@ def as_list(collective: str | None = None) -> str:
         ArgumentError: an unknown collective.
     """
     if collective is not None and collective not in ALGORITHMS:
-        raise ArgumentError("collective", f"{collective!r} is unknown",
-                            f"choose from {', '.join(ALGORITHMS)}")
+        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
     lines = []
     for base in [collective] if collective else ALGORITHMS:
         lines.append(base)
@@ -79,7 +117,7 @@ def as_markdown() -> str:
         "| symbol | meaning |", "|---|---|", *(f"| {symbol} | {meaning} |"
                                                for symbol, meaning in LEGEND.items()), "",
         "The form of a *hierarchical* algorithm is for equal groups; Σ sums over the levels "
-        "inside the outermost, or over d.", ""]
+        "inside the outermost, or over d.", "", *SEMANTICS, ""]
     for collective, table in ALGORITHMS.items():
         reduces = COLLECTIVES[collective].reduces
         sends = COLLECTIVES[collective].payload != "none"
@@ -111,7 +149,8 @@ def _text(form: Callable[..., int | None] | None) -> str:
     return str(form) if isinstance(form, (Formula, Stated)) else ""
 
 
-def _share(sent: Callable[..., int | None] | None, blocks: Callable[..., int | None]) -> str:
+def _share(sent: Callable[..., int | None] | None,
+           blocks: Callable[..., int | None] | int) -> str:
     """The blocks sent, as a part of all blocks."""
     relation = f"{sent.relation} " if isinstance(sent, Stated) and sent.relation != "=" else ""
     stated, parts = (form.statement if isinstance(form, Stated) else form

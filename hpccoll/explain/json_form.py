@@ -23,6 +23,7 @@ def as_json(schedule: Schedule) -> dict:
         "size": schedule.size,
         "root": schedule.root if schedule.collective.rooted else None,
         "nblocks": schedule.nblocks,
+        "uniform": schedule.uniform,
         "params": dict(schedule.params),
         "topology": str(schedule.topology) if schedule.topology else None,
         "digest": schedule.digest,

@@ -1,11 +1,33 @@
-"""Figures without a screen, and the files that they are drawn into."""
+"""Pictures: the one style sheet, figures without a screen, and the files they are drawn into.
+
+Every picture of the package takes its colours, ticks and spines from here. Text is large enough to
+be read where a page shows the picture 830 pixels wide.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from hpccoll.atomic_file import writable
 from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.units import short_size_text, time_text
+
+#: Colours that tell few things apart, with the common colour blindnesses too (after Okabe and Ito).
+FEW = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
+#: Of text, of what is beside the point, of grids and axes, of grounds.
+INK, SOFT, FAINT, GROUND = "#22262d", "#6b7380", "#dfe3e8", "#f4f6f8"
+#: Points of text: titles of pictures and panels, labels, ticks.
+HEAD, TITLE, LABEL, TICK = 15, 12, 10.5, 10
+#: Ratios that an axis may name, and how many of them at most.
+RATIOS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35, 1.5, 1.75, 2,
+          2.5, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
+MOST_TICKS = 9
+#: Beside 1, those that say most: they are kept where not all fit.
+ROUND = (0.5, 1.5, 2, 3, 5, 10, 0.2, 0.1, 20, 50, 100)
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -35,3 +57,70 @@ def check(path: str) -> None:
                             f"choose from {', '.join(sorted(formats))}")
     if not writable(path):
         raise ArgumentError("--plot", f"cannot write {path!r}")
+
+
+def dress(panel: Any, title: str) -> None:
+    """What all panels have in common."""
+    panel.set_title(title, loc="left", fontsize=TITLE, color=INK)
+    panel.set_axisbelow(True)
+    panel.tick_params(which="both", colors=SOFT, labelsize=TICK, length=0)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Ratios between two ends that an axis names: 1 and enough others to read points off.
+
+    >>> ratio_ticks(0.7, 3.6)
+    [0.7, 1, 1.2, 1.5, 2, 2.5, 3]
+    """
+    within = [r for r in RATIOS if low <= r <= high]
+    important = [r for r in (1, *ROUND) if r in within]
+    shown: list[float] = []
+    apart = (high / low) ** (1 / MOST_TICKS)
+    for ratio in (*important, *within):
+        at = bisect_left(shown, ratio)
+        left = shown[at - 1] if at else 0
+        right = shown[at] if at < len(shown) else inf
+        if ratio != right and ratio >= left * apart * 0.999 and right >= ratio * apart * 0.999:
+            shown.insert(at, ratio)
+    return shown
+
+
+def ratio_axis(panel: Any, low: float, high: float) -> None:
+    """A logarithmic axis of ratios whose points can be read off."""
+    panel.set_yscale("log", base=2)
+    panel.set_ylim(low, high)
+    ticks = ratio_ticks(low, high)
+    panel.set_yticks(ticks, [f"{tick:g}{TIMES}" for tick in ticks])
+    panel.set_yticks([], minor=True)
+    panel.grid(axis="y", which="major", color=FAINT, linewidth=0.8)
+
+
+def time_axis(panel: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis of times; where these span little, 2 and 5 are named too."""
+    panel.set_yscale("log")
+    few = bool(values) and max(values) < 100 * min(values)
+    panel.yaxis.set_major_formatter(lambda value, position: time_text(value, 3))
+    panel.yaxis.set_minor_formatter(
+        lambda value, position: time_text(value, 3)
+        if few and f"{value:e}"[0] in "235" else "")
+    panel.grid(axis="y", color=FAINT, linewidth=0.8)
+
+
+def size_axis(panel: Any, sizes: Sequence[float], most: int = 10) -> None:
+    """A logarithmic axis of bytes; the last size has its label, and others that fit."""
+    panel.set_xscale("log", base=2)
+    least = (sizes[-1] / sizes[0]) ** (1 / most)
+    shown = [sizes[-1]]
+    for nbytes in reversed(sizes):
+        if nbytes * least <= shown[-1]:
+            shown.append(nbytes)
+    panel.set_xticks(shown, [short_size_text(int(nbytes)) for nbytes in shown])
+    panel.set_xticks([], minor=True)
+    panel.set_xlabel("bytes", color=INK, fontsize=LABEL)
+
+
+def save(figure: Any, path: Any, dpi: int = 150, **more: Any) -> None:
+    """Write a picture on white; the suffix names the format."""
+    figure.savefig(path, dpi=dpi, facecolor="white", **more)

@@ -3,7 +3,8 @@
 A message of several blocks is a band with a stripe per block, so width shows volume. It
 ends in an arrowhead where it is stored, in a circled plus where it is reduced. Everything is
 laid out in inches, so that stripes, heads and letters keep their proportions from 2 ranks to
-64.
+32; letters grow with the width, to be read where a page makes the picture small. Beyond, messages
+are summed up: :mod:`hpccoll.explain.message_sums`.
 """
 
 from __future__ import annotations
@@ -11,64 +12,90 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from colorsys import hls_to_rgb
-from math import hypot
+from math import ceil, hypot
 from os import PathLike, fspath
+from typing import Any
 
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors import ArgumentError
+from hpccoll.explain.message_sums import summed
+from hpccoll.explain.plotting import FAINT, FEW, GROUND, INK, SOFT, new_figure, save
 from hpccoll.explain.replay import TimedMessage, Value, timeline
-from hpccoll.explain.text import WANTS, per_rank
+from hpccoll.explain.text import WANTS, per_rank, title_of
 from hpccoll.ir.schedule import Schedule
-from hpccoll.units import size_text
+from hpccoll.units import byte_count, size_text
 
-#: Largest picture, in ranks and in rounds.
-MOST_RANKS, MOST_ROUNDS = 64, 200
+#: Largest picture of messages, in ranks and in rounds; beyond, who sends how much to whom; and the
+#: most ranks that this is drawn of.
+MOST_RANKS, MOST_ROUNDS, MOST_SUMMED = 32, 62, 256
 #: Up to this many blocks are numbered in the legend; stripes that a message has at most.
 NAMED, STRIPES = 16, 8
-#: Colours of few blocks, distinct with the common colour blindnesses (after Okabe and Ito).
-FEW = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
-INK, SOFT, FAINT, GROUND = "#22262d", "#6b7380", "#dfe3e8", "#f4f6f8"
-
+#: Inches from where on letters grow with the picture, so that they can be read in a page; by how
+#: much they do at most.
+READABLE, LARGEST = 9.0, 1.6
 #: Inches: margins, an arrowhead, radii of a plus and a dot, the thinnest line, a stripe.
 LEFT, RIGHT, TOP, BOTTOM = 0.95, 0.4, 1.5, 0.9
 HEAD, PLUS, DOT, THIN, STRIPE = 0.13, 0.075, 0.03, 0.022, 0.0125
 
 
-def draw(schedule: Schedule, path: str | PathLike, nbytes: int | None = None) -> None:
+def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = None,
+         beside: Sequence[Schedule] = ()) -> None:
     """Draw a schedule into a file; the suffix names the format (png, svg, pdf).
+
+    More than 32 ranks or 62 rounds are summed up: who sends how much to whom, and when.
 
     Args:
         schedule: what to draw.
         path: where to write.
         nbytes: bytes of a rank's vector, or of all its blocks together; shown in the title.
+        beside: others, to its right.
 
     Raises:
         ArgumentError: too large to be readable, an unknown format, or a path not writable.
         HpccollError: matplotlib is not installed.
     """
-    if schedule.size > MOST_RANKS:
-        raise ArgumentError("size", f"{schedule.size} ranks do not fit in a picture",
-                            f"draw at most {MOST_RANKS}, or explain the schedule in words")
-    line = timeline(schedule)
-    if line.rounds > MOST_ROUNDS:
-        raise ArgumentError("size", f"{line.rounds} rounds do not fit in a picture",
-                            f"draw at most {MOST_ROUNDS}, or explain the schedule in words")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise HpccollError("drawing needs matplotlib; "
-                           "install it with: pip install 'hpccoll[plot]'") from error
-    sheet = _Sheet(schedule, line.rounds)
-    figure = Figure(figsize=(sheet.width, sheet.height))
-    sheet.paint(figure, line.messages, nbytes)
+    figure = painted(schedule, None if nbytes is None else byte_count("nbytes", nbytes), beside)
     formats = figure.canvas.get_supported_filetypes()
     suffix = fspath(path).rpartition(".")[2].lower()
     if suffix not in formats:
         raise ArgumentError("path", f"{fspath(path)!r} ends in no known format",
                             f"choose from {', '.join(sorted(formats))}")
     try:
-        figure.savefig(path, dpi=160, facecolor="white")
+        save(figure, path, 160)
     except OSError as error:
         raise ArgumentError("path", f"cannot write {fspath(path)!r}: {error.strerror}") from error
+
+
+def painted(schedule: Schedule, nbytes: int | None = None,
+            beside: Sequence[Schedule] = ()) -> Any:
+    """A figure of a schedule: its messages, or their sums where there are too many to follow.
+
+    Others stand to its right; of these the messages are drawn.
+
+    Raises:
+        ArgumentError: too large even for that.
+        HpccollError: matplotlib is not installed.
+    """
+    drawn = schedule, *beside
+    if schedule.size > MOST_SUMMED:
+        raise ArgumentError("size", f"{schedule.size} ranks do not fit in a picture",
+                            f"draw at most {MOST_SUMMED}, or explain the schedule in words")
+    lines = [timeline(each) for each in drawn]
+    if schedule.size > MOST_RANKS or max(line.rounds for line in lines) > MOST_ROUNDS:
+        if beside:
+            raise ArgumentError("size", "pictures side by side show single messages: at most "
+                                        f"{MOST_RANKS} ranks and {MOST_ROUNDS} rounds",
+                                "draw each on its own")
+        return summed(schedule, lines[0], nbytes)
+    sheets = [_Sheet(each, line.rounds) for each, line in zip(drawn, lines)]
+    width, height = sum(sheet.width for sheet in sheets), max(sheet.height for sheet in sheets)
+    figure, start = new_figure(width, height), 0.0
+    for sheet, line in zip(sheets, lines):
+        # From the top: sheets of one number of ranks have their ranks side by side.
+        axes = figure.add_axes((start / width, 1 - sheet.height / height, sheet.width / width,
+                                sheet.height / height))
+        sheet.paint(axes, line.messages, nbytes)
+        start += sheet.width
+    return figure
 
 
 class _Sheet:
@@ -79,26 +106,31 @@ class _Sheet:
         self.row = min(max(6.0 / schedule.size, 0.4), 0.75) if schedule.size <= 16 else 0.24
         # Steep lines are hard to follow, so rounds widen with the ranks, within reason.
         column = max(0.8 + 0.035 * schedule.size, 6.0 / self.rounds)
-        self.column = max(min(column, 22 / self.rounds), 0.5)
+        self.column = max(min(column, 11 / self.rounds), 0.42)
         self.depth = min(0.36 * self.row, 0.22)
+        wide = LEFT + self.column * self.rounds + RIGHT
+        #: What letters and what holds them are multiplied with.
+        self.zoom = min(max(wide / READABLE, 1.0), LARGEST)
+        self.row = max(self.row, 0.2 * self.zoom)
+        self.left, self.top, self.bottom = LEFT * self.zoom, TOP * self.zoom, BOTTOM * self.zoom
         # A bold letter of the title is about 0.115 inches wide.
-        self.width = max(LEFT + self.column * self.rounds + RIGHT,
-                         0.115 * len(schedule.title) + 0.6)
-        self.height = TOP + self.row * (schedule.size - 1) + BOTTOM
+        self.width = max(self.left + self.column * self.rounds + RIGHT * self.zoom,
+                         0.125 * self.zoom * len(title_of(schedule)) + 0.6)
+        self.height = self.top + self.row * (schedule.size - 1) + self.bottom
         self.pairs = schedule.collective.payload == "pairs"
         self.blocks = per_rank(schedule)
         # Ranks of a group stand together, whatever their numbers.
         self.lines = schedule.topology.positions if schedule.topology else range(schedule.size)
 
     def x(self, time: float) -> float:
-        return LEFT + self.column * time
+        return self.left + self.column * time
 
     def y(self, rank: int) -> float:
         return self.line(self.lines[rank])
 
     def line(self, number: int) -> float:
         """Where the line of that number from the top is."""
-        return TOP + self.row * number
+        return self.top + self.row * number
 
     def colour(self, value: Value | None) -> str | tuple[float, float, float]:
         """Colour of a block; in an all-to-all, of the rank it comes from."""
@@ -117,9 +149,8 @@ class _Sheet:
             light += 0.13
         return hls_to_rgb(hue, light, 0.8)
 
-    def paint(self, figure, messages: Sequence[TimedMessage], nbytes: int | None) -> None:
-        """Fill the figure with one pair of axes whose unit is an inch."""
-        axes = figure.add_axes((0, 0, 1, 1))
+    def paint(self, axes, messages: Sequence[TimedMessage], nbytes: int | None) -> None:
+        """Fill a pair of axes, whose unit becomes an inch."""
         axes.set(xlim=(0, self.width), ylim=(self.height, 0))
         axes.axis("off")
         self.frame(axes)
@@ -132,30 +163,36 @@ class _Sheet:
         wants = WANTS[schedule.collective.name].format(root=schedule.root)
         if nbytes is not None and schedule.collective.payload != "none":
             wants += f" \N{MIDDLE DOT} 1 block = {size_text(nbytes / self.blocks)}"
-        axes.text(0.3, 0.38, schedule.title, size=13, weight="bold", color=INK, va="center")
-        axes.text(0.3, 0.66, wants, size=9.5, color=SOFT, va="center")
+        axes.text(0.3, 0.38 * self.zoom, title_of(schedule), size=13 * self.zoom, weight="bold",
+                  color=INK, va="center")
+        axes.text(0.3, 0.7 * self.zoom, wants, size=10 * self.zoom, color=SOFT, va="center")
 
     def frame(self, axes) -> None:
         """Ranks as lines, rounds as columns, outermost groups of the topology as fields."""
         size, depth = self.schedule.size, self.depth
         topology = self.schedule.topology
         groups = topology.groups() if topology and topology.depth > 1 else [range(size)]
-        for group in groups:
+        for number, group in enumerate(groups):
             top, bottom = self.y(group[0]) - depth, self.y(group[-1]) + depth
             axes.fill_between([self.x(0), self.x(self.rounds)], top, bottom, color=GROUND, lw=0)
+            if len(groups) > 1:
+                axes.text(self.x(self.rounds) + 0.2 * self.zoom, (top + bottom) / 2,
+                          f"node {number}", size=10 * self.zoom, color=SOFT, rotation=90,
+                          ha="center", va="center")
         axes.vlines([self.x(t) for t in range(self.rounds + 1)], self.line(0) - depth,
                     self.line(size - 1) + depth, color="white", lw=1.5)
         axes.hlines([self.y(r) for r in range(size)], self.x(0), self.x(self.rounds),
                     color=FAINT, lw=1)
         for rank in range(size):
-            axes.text(self.x(0) - 0.14, self.y(rank), f"rank {rank}", size=9, color=INK,
+            axes.text(self.x(0) - 0.14, self.y(rank), f"rank {rank}",
+                      size=9.5 * self.zoom if self.row > 0.3 else 8.5 * self.zoom, color=INK,
                       ha="right", va="center")
-        every = max(round(0.3 / self.column), 1)
+        every = max(ceil(0.3 * self.zoom / self.column), 1)
         for time in range(0, self.rounds, every):
-            axes.text(self.x(time + 0.5), self.line(0) - depth - 0.14, time + 1, size=9, color=SOFT,
-                      ha="center", va="center")
-        axes.text(self.x(0) - 0.14, self.line(0) - depth - 0.14, "round", size=9, color=SOFT,
-                  ha="right", va="center")
+            axes.text(self.x(time + 0.5), self.line(0) - depth - 0.14 * self.zoom, time + 1,
+                      size=9.5 * self.zoom, color=SOFT, ha="center", va="center")
+        axes.text(self.x(0) - 0.14, self.line(0) - depth - 0.14 * self.zoom, "round",
+                  size=9.5 * self.zoom, color=SOFT, ha="right", va="center")
 
     def traffic(self, axes, messages: Sequence[TimedMessage]) -> None:
         from matplotlib.collections import LineCollection, PolyCollection
@@ -213,35 +250,38 @@ class _Sheet:
 
     def legend(self, axes, messages: Sequence[TimedMessage]) -> None:
         """Colours of the blocks on the left, what the ends of lines mean on the right."""
+        zoom, y = self.zoom, self.height - 0.34 * self.zoom
         if not any(m.values for m in messages):
-            axes.text(0.3, self.height - 0.34, "messages carry no data" if messages else
-                      "no messages: everything is local", size=9, color=SOFT, va="center")
+            axes.text(0.3, y, "messages carry no data" if messages else
+                      "no messages: everything is local", size=10 * zoom, color=SOFT, va="center")
             return
-        y = self.height - 0.34
         word = "from rank" if self.pairs else "block"
-        axes.text(0.3, y, word, size=9, color=SOFT, va="center")
-        start = x = 0.44 + 0.075 * len(word)
-        cell = 0.21 if self.blocks <= NAMED else 2.6 / self.blocks
+        axes.text(0.3, y, word, size=10 * zoom, color=SOFT, va="center")
+        start = x = 0.3 + (0.14 + 0.083 * len(word)) * zoom
+        cell = (0.23 if self.blocks <= NAMED else 2.6 / self.blocks) * zoom
         for block in range(self.blocks):
-            axes.fill_between([x, x + cell + 0.004], y - 0.1, y + 0.1, color=self.palette(block),
-                              lw=0)
+            axes.fill_between([x, x + cell + 0.004], y - 0.1 * zoom, y + 0.1 * zoom,
+                              color=self.palette(block), lw=0)
             if self.blocks <= NAMED:
-                axes.text(x + cell / 2, y, block, size=7.5, color="white", weight="bold",
+                axes.text(x + cell / 2, y, block, size=8.5 * zoom, color="white", weight="bold",
                           ha="center", va="center")
             x += cell
         if self.blocks > NAMED:
             ends = (start + 0.06, 0, "left"), (x - 0.06, self.blocks - 1, "right")
             for edge, name, side in ends:
-                axes.text(edge, y, name, size=7.5, color="white", weight="bold", ha=side,
+                axes.text(edge, y, name, size=8.5 * zoom, color="white", weight="bold", ha=side,
                           va="center")
         kinds = {bool(m.side) for m in messages}
         if True in kinds:
-            self.plus(axes, (x + 0.35, y), INK)
-            axes.text(x + 0.49, y, "reduced on arrival", size=9, color=SOFT, va="center")
-            x += 1.55
+            self.plus(axes, (x + 0.35 * zoom, y), INK)
+            axes.text(x + 0.49 * zoom, y, "reduced on arrival", size=10 * zoom, color=SOFT,
+                      va="center")
+            x += 1.75 * zoom
         if False in kinds:
-            axes.fill([x + 0.29, x + 0.29, x + 0.42], [y - 0.065, y + 0.065, y], color=INK, lw=0)
-            axes.text(x + 0.49, y, "stored on arrival", size=9, color=SOFT, va="center")
+            axes.fill([x + 0.29 * zoom, x + 0.29 * zoom, x + 0.42 * zoom],
+                      [y - 0.065 * zoom, y + 0.065 * zoom, y], color=INK, lw=0)
+            axes.text(x + 0.49 * zoom, y, "stored on arrival", size=10 * zoom, color=SOFT,
+                      va="center")
 
 
 def bundled(messages: Sequence[TimedMessage]) -> list[TimedMessage]:

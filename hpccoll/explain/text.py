@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from hpccoll.errors import ArgumentError
 from hpccoll.explain.replay import (
     ScheduleFacts,
     TimedMessage,
@@ -41,7 +42,8 @@ WANTS = {
 }
 
 
-def as_text(schedule: Schedule, nbytes: int | None = None) -> str:
+def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
+            rank: int | None = None) -> str:
     """Explain a schedule in words.
 
     Up to 16 ranks every message and every rank's rounds are listed; beyond, the pattern of
@@ -50,7 +52,14 @@ def as_text(schedule: Schedule, nbytes: int | None = None) -> str:
     Args:
         schedule: what to explain.
         nbytes: bytes of a rank's vector, or of all its blocks together; adds bytes to the costs.
+        brief: leave out messages and programs: a line a round.
+        rank: the only rank whose program is listed.
+
+    Raises:
+        ArgumentError: there is no such rank.
     """
+    if rank is not None and not 0 <= rank < schedule.size:
+        raise ArgumentError("rank", f"{rank} is not a rank of 0..{schedule.size - 1}")
     wants = WANTS[schedule.collective.name].format(root=schedule.root)
     lines = [schedule.title, "", f"Wanted: {wants}.", f"Payload: {_payload(schedule, nbytes)}.", ""]
     if schedule.size > REPLAYED:
@@ -58,9 +67,21 @@ def as_text(schedule: Schedule, nbytes: int | None = None) -> str:
     else:
         line = timeline(schedule)
         lines += [*_costs(schedule, facts(schedule, line), nbytes), "",
-                  "Who talks to whom" + _key(schedule), *_traffic(schedule, line), "",
-                  *_programs(schedule, line)]
+                  "Who talks to whom" + _key(schedule) * (not brief),
+                  *_traffic(schedule, line, brief)]
+        lines += [] if brief else ["", *_programs(schedule, line, rank)]
     return "\n".join(lines) + "\n"
+
+
+def title_of(schedule: Schedule) -> str:
+    """What a schedule is, for people: ``allreduce by ring, 8 ranks, 8 blocks``."""
+    words = [f"{schedule.collective.name} by {schedule.algorithm}",
+             _count(schedule.size, "rank")]
+    words += [f"layout {schedule.topology}"] if schedule.topology else []
+    words += [f"root {schedule.root}"] if schedule.collective.rooted else []
+    if schedule.collective.payload == "vector":
+        words.append(_count(schedule.nblocks, "block"))
+    return ", ".join([*words, *(f"{name}={value}" for name, value in schedule.params)])
 
 
 def _payload(schedule: Schedule, nbytes: int | None) -> str:
@@ -122,11 +143,11 @@ def _key(schedule: Schedule) -> str:
     return "  (b0>2: the block from rank 0 for rank 2)" * (schedule.collective.payload == "pairs")
 
 
-def _traffic(schedule: Schedule, line: Timeline) -> Iterator[str]:
+def _traffic(schedule: Schedule, line: Timeline, brief: bool) -> Iterator[str]:
     if not line.messages:
         yield "  no messages: all work is local"
     rounds = [(number, list(group)) for number, group in groupby(line.messages, lambda m: m.round)]
-    if schedule.size <= LISTED:
+    if schedule.size <= LISTED and not brief:
         for number, messages in rounds:
             yield f"  round {number}: {_pattern(schedule.size, messages)}"
             yield from _columns([_arrow(schedule, m) for m in messages])
@@ -191,9 +212,12 @@ def _blocks(schedule: Schedule, values: Sequence[Value | None]) -> str:
     return "b" + _ranges(keys)
 
 
-def _programs(schedule: Schedule, line: Timeline) -> Iterator[str]:
+def _programs(schedule: Schedule, line: Timeline, rank: int | None) -> Iterator[str]:
     chosen: Iterable[int] = range(schedule.size)
-    if schedule.size > LISTED:
+    if rank is not None:
+        chosen = [rank]
+        yield f"What rank {rank} does"
+    elif schedule.size > LISTED:
         chosen = sorted({0, schedule.root, schedule.size // 2, schedule.size - 1})
         yield f"What ranks {', '.join(map(str, chosen))} do"
     else:
@@ -206,7 +230,7 @@ def _programs(schedule: Schedule, line: Timeline) -> Iterator[str]:
         rounds = [_round(steps, *times) for steps, *times
                   in zip(program.rounds, finish, [0, *finish]) if steps]
         rounds += ["    never finishes"] * (len(finish) < len(program.rounds))
-        if schedule.size > LISTED and len(rounds) > 8:
+        if schedule.size > LISTED and len(rounds) > 8 and len(list(chosen)) > 1:
             rounds[5:-2] = [f"    ... {len(rounds) - 7} rounds like these ..."]
         yield from rounds
 

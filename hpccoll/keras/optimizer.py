@@ -47,7 +47,7 @@ def DistributedOptimizer(optimizer: Any, *, comm: MPI.Intracomm | None = None,
     if isinstance(optimizer, Averaging):
         raise ArgumentTypeError("optimizer", "is wrapped already", "wrap it once")
     if op not in OPS:
-        raise ArgumentError("op", f"{op!r} is unknown", f"choose from {', '.join(OPS)}")
+        raise ArgumentError.unknown("op", op, OPS)
     scaling = keras.optimizers.LossScaleOptimizer
     if keras.config.dtype_policy().name == SCALED and not isinstance(optimizer, scaling):
         optimizer = scaling(optimizer)

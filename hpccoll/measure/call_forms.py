@@ -11,7 +11,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.algorithms import ALGORITHMS
+from hpccoll.algorithms import find
 from hpccoll.calls.call import METHODS
 from hpccoll.config import AUTO, NATIVE, Config, load
 from hpccoll.errors import ArgumentError
@@ -101,7 +101,7 @@ class NonblockingForm(BlockingForm):
             if not can_progress(load().progress):
                 refused[candidate.label] = "MPI was initialised without MPI.THREAD_MULTIPLE"
             elif (case.collective in ("gatherv", "scatterv")
-                  and not ALGORITHMS[case.rule.name][candidate.name].own_blocks):
+                  and not find(case.rule.name, candidate.name).own_blocks):
                 refused[candidate.label] = ("only the root knows all counts, and asking it would "
                                             "wait")
         return [c for c in chosen if c.label not in refused], refused

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.algorithms import ALGORITHMS, algorithm_names, schedule
+from hpccoll.algorithms.outside import is_reference, load, split
 from hpccoll.algorithms.table import picks
 from hpccoll.calls import resolve
 from hpccoll.calls.call import METHODS, Call, lacks_mpi_type
@@ -26,27 +27,30 @@ from hpccoll.tune.table import Candidate
 FORWARDED = "forwarded"
 #: Stand for every algorithm that can serve, and for those that ``hpccoll tune`` would measure.
 ALL, PLAUSIBLE = "all", "plausible"
+#: Stands for what is compared where nobody names anything.
+USUAL = "usual"
 #: What is no name of an algorithm.
-WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE)
+WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE, USUAL)
 #: Bytes from which on the algorithms that the table picks for large messages are compared.
 LARGE = 64 << 10
 
 
 def parse(text: str) -> list[Candidate]:
-    """Read ``native,auto,ring:segment=65536,knomial:k=8``; nothing for the default.
+    """Read ``native,auto,ring:segment=65536,my.py:torus:x=2``; nothing for the default.
 
     Raises:
         ArgumentError: malformed, a name no collective knows, or one given twice.
     """
-    known = {*WORDS, *(name for table in ALGORITHMS.values() for name in table)}
+    known = {*WORDS, *(name for table in algorithm_names().values() for name in table)}
     candidates: list[Candidate] = []
     for entry in filter(None, map(str.strip, text.split(","))):
-        name, *settings = entry.split(":")
+        name, settings = split(entry)
         candidate = Candidate.read(entry)
-        if name not in known:
-            raise ArgumentError("--algorithm", f"{name!r} is unknown",
-                                f"choose from {', '.join(WORDS)} and hpccoll's: "
-                                + ", ".join(sorted(known - set(WORDS))))
+        if is_reference(name):
+            load(name)
+        elif name not in known:
+            raise ArgumentError.unknown("--algorithm", name,
+                                        (*WORDS, *sorted(known - set(WORDS))))
         if candidate is None or settings and name in WORDS:
             raise ArgumentError("--algorithm", f"cannot read {entry!r}",
                                 "write parameters of an algorithm like knomial:k=8")
@@ -66,12 +70,12 @@ def check(wanted: Iterable[Candidate], collectives: Iterable[str], size: int) ->
     for candidate in wanted:
         if candidate.name in WORDS:
             continue
-        fitting = [base for base in bases if candidate.name in ALGORITHMS[base]]
+        fitting = [base for base in bases if _is_known(base, candidate.name)]
         if not fitting:
-            names = dict.fromkeys(name for base in bases for name in ALGORITHMS[base])
-            raise ArgumentError("--algorithm", f"{', '.join(bases)}: no algorithm "
-                                               f"{candidate.name!r}",
-                                f"choose from {', '.join([*WORDS, *names])}")
+            known = algorithm_names()
+            names = dict.fromkeys(name for base in bases for name in known[base])
+            raise ArgumentError.unknown("--algorithm", candidate.name, (*WORDS, *names),
+                                        f"{', '.join(bases)}: no algorithm {candidate.name!r}")
         for base in fitting:
             parameters: dict[str, Any] = dict(candidate.params)
             schedule(base, candidate.name, size, **parameters)
@@ -81,13 +85,14 @@ def expand(wanted: Sequence[Candidate], collective: str, size: int, nbytes: int,
            hierarchical: bool) -> list[Candidate]:
     """Put names in the place of ``all``, ``plausible``, and of nothing."""
     base = METHODS[collective]
-    if not wanted:
-        return [Candidate(name) for name in (NATIVE, AUTO, *picks(base, nbytes >= LARGE))]
+    usual = [NATIVE, AUTO, *picks(base, nbytes >= LARGE)]
     words = {
+        USUAL: usual,
         ALL: [name for name, entry in ALGORITHMS[base].items()
               if hierarchical or not entry.hierarchical],
         PLAUSIBLE: plausible(base, size, nbytes, hierarchical)}
-    named = [map(Candidate, words[c.name]) if c.name in words else [c] for c in wanted]
+    named = [map(Candidate, words[c.name]) if c.name in words else [c]
+             for c in wanted or [Candidate(USUAL)]]
     return list(dict.fromkeys(chain.from_iterable(named)))
 
 
@@ -128,6 +133,13 @@ def _objection(candidate: Candidate, call: Call, case: Case) -> str:
         return f"mpi4py cannot pass {case.dtype} on"
     if candidate.name in (NATIVE, FORWARDED, AUTO):
         return ""
-    if candidate.name not in ALGORITHMS[call.collective]:
+    if not _is_known(call.collective, candidate.name):
         return f"{call.collective} has no such algorithm"
     return objection(Choice(candidate.name, dict(candidate.params)), facts_of(call), case.size)
+
+
+def _is_known(collective: str, name: str) -> bool:
+    """Tell whether a name or reference is an algorithm of the collective."""
+    if is_reference(name):
+        return load(name).collective in ("", collective)
+    return name in algorithm_names()[collective]

@@ -145,8 +145,8 @@ def data_type(text: str, op: str | None = None) -> numpy.dtype:
                             "give a NumPy name such as float32, int64 or complex128") from error
     if op is not None:
         if op not in OPERATORS or OPERATORS[op].pairs:
-            raise ArgumentError("--op", f"{op!r} is unknown", "choose from "
-                                + ", ".join(o.name for o in OPERATORS.values() if not o.pairs))
+            raise ArgumentError.unknown(
+                "--op", op, (o.name for o in OPERATORS.values() if not o.pairs))
         check_op(getattr(MPI, op.upper()), dtype, "--op")
     return dtype
 

@@ -42,6 +42,9 @@ def probe(context: Context, machine: Fingerprint, path: str,
     if context.rank == 0:
         problems += [f"the probe leaves {name} {candidate.label} out: {count} wrong elements"
                      for (name, candidate), count in outcome.failures.items()]
+        if outcome.doubtful:
+            problems.append(f"{len(outcome.doubtful)} sizes of the probe are left out: something "
+                            "else used these cores while it ran")
         if not curves:
             source = UNKEPT
             problems.append("the probe could measure nothing; this job asks for no other")

@@ -52,8 +52,8 @@ def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
                  hierarchical: bool) -> list[Candidate]:
     """Everything worth a try, the most promising first: there may not be time for all.
 
-    Native, what the rules name, and then in turn what was fast for fewer bytes, which knows the
-    machine, and what is cheap by its closed form, which knows the number of bytes.
+    Native, what a user brings, what the rules name, and then in turn what was fast for fewer bytes,
+    which knows the machine, and what is cheap by its closed form, which knows the number of bytes.
     """
     case = point.case
     names = plausible(case.rule.name, case.size, case.nbytes, hierarchical)
@@ -67,7 +67,8 @@ def worth_trying(plan: SurveyPlan, point: SurveyPoint, latest: Latest | None,
     before = [c for c in latest.order if c in candidates] if latest else []
     named = [Candidate(name) for name in _ruled(case.rule.name) if name in names]
     in_turn = [c for pair in zip_longest(before, candidates[1:]) for c in pair if c is not None]
-    return list(dict.fromkeys([candidates[0], *named, *in_turn]))
+    brought = plan.brought.get(case.rule.name, ())
+    return list(dict.fromkeys([candidates[0], *brought, *named, *in_turn]))
 
 
 def affordable(point: SurveyPoint, tried: list[Candidate], latest: Latest | None,

@@ -26,6 +26,7 @@ from hpccoll.config import OFF
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.candidates import select
+from hpccoll.measure.noise import absurd
 from hpccoll.measure.results import Result
 from hpccoll.measure.shortlist import (
     BETWEEN,
@@ -73,12 +74,15 @@ class Survey(NamedTuple):
         curves: times, on rank 0.
         failures: wrong elements of collectives' candidates that had any; these are left out.
         interrupted: not everything was measured.
+        doubtful: points that a busy machine spoilt, which are left out: collective, bytes, and how
+            many times as fast as native the best candidate seemed.
     """
 
     machine: Fingerprint
     curves: Curves
     failures: Mapping[tuple[str, Candidate], int]
     interrupted: bool
+    doubtful: tuple[tuple[str, int, float], ...] = ()
 
 
 class Surveyor:
@@ -249,12 +253,16 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
                 interrupted = visit(surveyor.undecided(), surveyor.resume, part, part)
     finally:
         surveyor.free()
-    curves, failures = _filed(surveyor)
-    return Survey(surveyor.machine, curves, comm.bcast(failures), interrupted)
+    curves, failures, doubtful = _filed(surveyor)
+    return Survey(surveyor.machine, curves, comm.bcast(failures), interrupted,
+                  comm.bcast(doubtful))
 
 
-def _filed(surveyor: Surveyor) -> tuple[Curves, dict[tuple[str, Candidate], int]]:
-    """The times as the table has them, and the wrong elements of candidates that had any."""
+def _filed(surveyor: Surveyor) -> tuple[Curves, dict[tuple[str, Candidate], int],
+                                        tuple[tuple[str, int, float], ...]]:
+    """The times as the table has them, the wrong elements of candidates that had any, and the
+    points whose times nobody should believe, which are not in the table."""
+    doubtful: list[tuple[str, int, float]] = []
     curves: dict[Kind, list] = {}
     failures: dict[tuple[str, Candidate], int] = {}
     for number in surveyor.rounds:
@@ -265,6 +273,10 @@ def _filed(surveyor: Surveyor) -> tuple[Curves, dict[tuple[str, Candidate], int]
                 failures[key] = failures.get(key, 0) + result.failures
         times = {candidate_of(r): r.trimmed for r in results
                  if not r.failures and r.trimmed > 0}
-        if times:
+        seeming = absurd([r for r in results if not r.failures])
+        if seeming:
+            doubtful.append((point.case.rule.name, point.case.nbytes, seeming))
+        elif times:
             curves.setdefault(point.kind, []).append((point.case.nbytes, times))
-    return {kind: tuple(measured) for kind, measured in sorted(curves.items())}, failures
+    return ({kind: tuple(measured) for kind, measured in sorted(curves.items())}, failures,
+            tuple(doubtful))

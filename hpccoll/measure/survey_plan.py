@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy
 
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.measure.cases import Case, make
-from hpccoll.tune.table import Kind
+from hpccoll.tune.table import Candidate, Kind
 
 #: Sizes in bytes of a quick survey, and of a full one.
 QUICK = (8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 4 << 20)
@@ -29,6 +29,7 @@ class SurveyPlan(NamedTuple):
             operators that do not commute.
         most: candidates beside native for one size, 0 for all; those that represent the others,
             without segments.
+        brought: candidates of one's own, by collective; tried at every size.
     """
 
     collectives: Sequence[str] = tuple(COLLECTIVES)
@@ -36,6 +37,7 @@ class SurveyPlan(NamedTuple):
     seconds: float = 600.0
     thorough: bool = True
     most: int = 0
+    brought: Mapping[str, Sequence[Candidate]] = {}
 
 
 #: What a job may spend unprepared: sizes where a call is latency, where the two meet, and transfer.

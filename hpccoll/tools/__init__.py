@@ -2,6 +2,7 @@
 
     bench      times beside the host MPI's: tables, records, pictures, comparisons
     doctor     what is wrong with a job
+    failures   what a job printed that ended before doctor could begin
     topo       the machine under a job
     jobs       job scripts for sites
     calibrate  a machine for the simulator, measured

@@ -30,6 +30,7 @@ import numpy
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.errors import NoisyMachineError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name
 from hpccoll.simulator.machine_model import Level, Machine
@@ -46,12 +47,18 @@ PATIENCE, LEAST = 2.0, 3
 TURNS, LARGE_TURNS = 10, 2
 #: Bytes of the arrays that are reduced and copied, and how often in a batch.
 LOCAL, LOCAL_TURNS = 16 << 20, 3
+#: From which factor between the batches' quarters on the machine is too busy to be measured.
+BUSY = 10.0
 #: Pairs together count as held up below this part of what they reach one by one.
 HELD_UP = 0.85
 
 
 def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
-    """Measure a machine; collective over two ranks or more, and the same on all of them."""
+    """Measure a machine; collective over two ranks or more, and the same on all of them.
+
+    Raises:
+        NoisyMachineError: on all ranks, where a busy machine was measured.
+    """
     topology = comm.layout
     hosts = comm.allgather(MPI.Get_processor_name())
     levels: list[Level] = []
@@ -78,6 +85,10 @@ def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
                             max(alone - overhead - header * beta, 0.0), beta,
                             link=limit if across else math.inf,
                             bus=math.inf if across else limit, overhead=overhead, header=header))
+    problem = disturbed(steadiness(comm))
+    if problem:
+        raise NoisyMachineError(f"{problem}; nothing is written; run it again when the machine is "
+                                "idle, with at most one rank for each core")
     gamma, copy = (comm.bcast(value) for value in _local())
     machine = record(comm, str(topology))
     words = comm.bcast(None if machine is None else (
@@ -111,6 +122,29 @@ def _crossings(topology: Topology) -> Iterator[tuple[int, list[tuple[int, int]]]
             yield depth, list(zip(parted[0], parted[1]))
 
 
+def steadiness(comm: hpccoll.Comm) -> float:
+    """By which factor quarters of the batches of one small message differ, on the worst rank.
+
+    Between the first and the third quarter of the batches, so that single bad moments do not count.
+    """
+    buffer = numpy.zeros(SMALL // 4, "f4")
+
+    def often() -> None:
+        for _ in range(TURNS):
+            comm.Bcast(buffer, 0)
+
+    with comm.using(bcast="linear"):
+        often()
+        times = sorted(_timed(often) for _ in range(MANY))
+    return float(comm.allreduce(times[3 * MANY // 4] / times[MANY // 4], MPI.MAX))
+
+
+def _timed(function: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
 def there_and_back(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
     """Two messages, one after the other."""
     pair.Bcast(buffer, 0)
@@ -127,6 +161,14 @@ def exchanged(pair: hpccoll.Comm, buffer: numpy.ndarray) -> None:
     """Two messages at once, twice."""
     pair.Allgather(MPI.IN_PLACE, buffer)
     pair.Allgather(MPI.IN_PLACE, buffer)
+
+
+def disturbed(spread: float) -> str:
+    """What batches that differ by such a factor say of the machine; empty where they are steady."""
+    if spread < BUSY:
+        return ""
+    return (f"batches of one message differ by {spread:.0f}x: something else uses these cores, "
+            "and what was measured is that, not the machine")
 
 
 def _passing(comm: hpccoll.Comm, pairs: Sequence[tuple[int, int]], nbytes: int,
@@ -170,12 +212,7 @@ def _local() -> tuple[float, float]:
 
 
 def _median(function: Callable[[], None], batches: int) -> float:
-    seconds = []
-    for _ in range(batches):
-        start = time.perf_counter()
-        function()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
+    return median(_timed(function) for _ in range(batches))
 
 
 def _name(word: str, taken: set[str]) -> str:

@@ -39,6 +39,12 @@ from hpccoll.torch.rendezvous import init_process_group, register_handler
 
 if TYPE_CHECKING:
     from hpccoll.torch.group import Group as Group
+    from hpccoll.torch.hooks import CompressState as CompressState
+    from hpccoll.torch.hooks import compress_hook as compress_hook
+    from hpccoll.torch.horovod import *  # noqa: F403
+    from hpccoll.torch.scaler import AgreedGradScaler as AgreedGradScaler
+    from hpccoll.torch.zero import ZeroOptimizer as ZeroOptimizer
+    from hpccoll.torch.zero import clip_grad_norm_ as clip_grad_norm_
 
 #: Public names, and the modules that have them; each is loaded on first use.
 PLACES = {"Group": "group", "AgreedGradScaler": "scaler", "CompressState": "hooks",

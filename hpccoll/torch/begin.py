@@ -46,7 +46,7 @@ class How(NamedTuple):
                 raise ArgumentError("average", "is another word for op; give one of them")
             op = AVERAGE if average else SUM
         if op is not None and op not in OPS:
-            raise ArgumentError("op", f"{op!r} is unknown", f"choose from {', '.join(OPS)}")
+            raise ArgumentError.unknown("op", op, OPS)
         return cls(op or AVERAGE, float(prescale), float(postscale))
 
     def check_derivative(self) -> None:

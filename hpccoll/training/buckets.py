@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hpccoll.units import byte_count
+
 #: Bytes of the first bucket, and the most of the others: those of PyTorch's DDP.
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 #: The least of the others, and how many there are where neither limit says otherwise.
@@ -76,8 +78,8 @@ def fitting_bucket_bytes(specs: Iterable[ArraySpec]) -> int:
     return min(max(total // BUCKETS, LEAST_BUCKET_BYTES), BUCKET_BYTES) if total else BUCKET_BYTES
 
 
-def plan_buckets(specs: Sequence[ArraySpec], bucket_bytes: int = BUCKET_BYTES,
-                 first_bucket_bytes: int = FIRST_BUCKET_BYTES,
+def plan_buckets(specs: Sequence[ArraySpec], bucket_bytes: int | str = BUCKET_BYTES,
+                 first_bucket_bytes: int | str = FIRST_BUCKET_BYTES,
                  order: Iterable[int] | None = None) -> tuple[Bucket, ...]:
     """Put arrays into buckets, in the order in which the buckets are sent.
 
@@ -85,7 +87,8 @@ def plan_buckets(specs: Sequence[ArraySpec], bucket_bytes: int = BUCKET_BYTES,
 
     Args:
         specs: the arrays.
-        bucket_bytes, first_bucket_bytes: limits; 0 gives every array a bucket of its own.
+        bucket_bytes, first_bucket_bytes: limits, as numbers or ``"25M"``; 0 gives every array a
+            bucket of its own.
         order: indices of the arrays as they become ready; by default from the last to the first,
             as a backward pass makes them.
 
@@ -93,7 +96,8 @@ def plan_buckets(specs: Sequence[ArraySpec], bucket_bytes: int = BUCKET_BYTES,
     >>> [bucket.members for bucket in plan_buckets(sizes, 400, 80)]
     [(2, 1), (0,)]
     """
-    limits = {True: first_bucket_bytes, False: bucket_bytes}
+    limits = {True: byte_count("first_bucket_bytes", first_bucket_bytes),
+              False: byte_count("bucket_bytes", bucket_bytes)}
     buckets: list[Bucket] = []
     open_: dict[str, list[int]] = {}
     held: dict[str, int] = {}

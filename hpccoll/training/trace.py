@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hpccoll.atomic_file import replacing
 from hpccoll.config import load
 from hpccoll.errors import ArgumentError
+from hpccoll.measure.clocks import seconds_ahead
+from hpccoll.measure.trace_events import line_names, save_events
 
 #: What may happen to an array or a bucket. Instants: it is ready here; it is done. Spans: it is
 #: whole and waits for its turn; it is compressed or restored; its bytes are under way.
@@ -34,8 +34,6 @@ BLOCKED, STEP = "blocked", "step"
 PROGRAM = "step"
 #: Spans that a rank keeps, and that a timeline of all ranks holds at most.
 KEPT, GATHERED = 200_000, 2_000_000
-#: Messages to and fro between rank 0 and a node, of which the fastest tells the time.
-ROUNDS, TAG = 8, 17
 FORMAT = "hpccoll trace 1"
 
 
@@ -145,11 +143,7 @@ class StepTimeline:
         """
         if not self.tracks:
             return
-        with replacing(path) as file:
-            file.write(f'{{"otherData": {{"format": "{FORMAT}"}}, "displayTimeUnit": "ms",\n'
-                       '"traceEvents": [\n')
-            file.write(",\n".join(map(json.dumps, self._events())))
-            file.write("\n]}\n")
+        save_events(path, {"format": FORMAT}, self._events())
 
     def _events(self) -> Iterator[dict[str, Any]]:
         """Events of the format: ``M`` names a line, ``X`` is a span, ``i`` an instant."""
@@ -157,9 +151,7 @@ class StepTimeline:
             lines = {PROGRAM: 0}
             for span in spans:
                 lines.setdefault(span.name, len(lines))
-            yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
-            yield from ({"ph": "M", "name": "thread_name", "pid": rank, "tid": line,
-                         "args": {"name": name}} for name, line in lines.items())
+            yield from line_names(rank, f"rank {rank}", lines)
             for span in spans:
                 event = {"name": span.phase, "pid": rank, "tid": lines[span.name],
                          "ts": round(span.start * 1e6, 3)}
@@ -206,52 +198,6 @@ def save_all(recorder: Recorder, comm: Any, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         when = time.strftime("%Y%m%d-%H%M%S")
         timeline.save(folder / f"{name}-{when}-{os.getpid()}.json")
-
-
-def seconds_ahead(comm: Any) -> float:
-    """How far the clock of rank 0 is ahead of this rank's; collective.
-
-    Ranks of one node read the same clock. One rank of every other node sends messages to and fro,
-    and takes the answer of the fastest to come from the middle of its way (F. Cristian,
-    Probabilistic clock synchronization, 1989).
-    """
-    rank, clocks = comm.Get_rank(), comm.allgather(_clock())
-    leaders = {clock: clocks.index(clock) for clock in clocks if clock != clocks[0]}
-    ahead: dict[str, float] = {}
-    stamp = np.empty(1)
-    for clock, leader in leaders.items():
-        if rank == leader:
-            ahead[clock] = _ask(comm, stamp)
-        elif rank == 0:
-            for _ in range(ROUNDS):
-                comm.Recv(stamp, leader, TAG)
-                stamp[0] = time.perf_counter()
-                comm.Send(stamp, leader, TAG)
-    known: dict[str, float] = {}
-    for found in comm.allgather(ahead):
-        known |= found
-    return known.get(clocks[rank], 0.0)
-
-
-def _ask(comm: Any, stamp: Any) -> float:
-    answers = []
-    for _ in range(ROUNDS):
-        sent = time.perf_counter()
-        comm.Send(stamp, 0, TAG)
-        comm.Recv(stamp, 0, TAG)
-        back = time.perf_counter()
-        answers.append((back - sent, float(stamp[0]) - (sent + back) / 2))
-    return min(answers)[1]
-
-
-def _clock() -> str:
-    """What tells the clock behind :func:`time.perf_counter` from those of other nodes."""
-    try:
-        # Containers may have a clock of their own within one kernel.
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/time')}"
-    except OSError:
-        return platform.node()
 
 
 def _from_zero(tracks: Mapping[int, Sequence[Traced]]) -> StepTimeline:

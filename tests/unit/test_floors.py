@@ -26,7 +26,8 @@ TO_COME: set[str] = set()
 #: Rooms made from the public face alone: what each may use of the package beside the package's own
 #: names and the first row.
 FACE = {"hpccoll", *ROWS[0], "config"}
-ON_THE_FACE = {"training": FACE, **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
+ON_THE_FACE = {"training": FACE | {"measure"},
+               **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
                "keras": FACE | {"training", "jax"}}
 #: What a row may import at the top of a module, beside the standard library ...
 OUTSIDE = [set(), set(), *[{"numpy", "mpi4py"}] * 3, {"numpy", "mpi4py", "click", "rich"}]
@@ -37,7 +38,7 @@ FRAMEWORK = {"torch": {"torch"}, "jax": {"jax", "optax"}, "keras": {"keras"}}
 ON_DEMAND = {"cupy": {"arrays", "testing", "training"},
              "ml_dtypes": {"arrays", "measure", "testing", "training", "torch", "jax"},
              "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
-             "tensorflow": {"keras"}}
+             "tensorflow": {"keras"}, "z3": {"tools"}}
 #: Longest module, largest median, most names at the top of the package.
 CEILING, MEDIAN, MOST_NAMES = 450, 120, 25
 #: Longest file of tests.

@@ -2,19 +2,26 @@
 
 The ratio is old / new of the medians, so above 1 the new run is faster. A candidate regressed
 where its new median is longer than the old one by more than the tolerance, or where its new
-results were wrong. Needs no MPI.
+results were wrong. Where native itself moved between the runs, the machine did, and nothing is
+judged. Needs no MPI.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from math import exp, log
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from hpccoll.config import NATIVE
 from hpccoll.errors import HpccollError
+from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.tools.bench.records import Entry, Key, Record
+from hpccoll.units import count_text, size_text, time_text
 
 #: What of an environment makes two runs differ before anything is measured.
 SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "cpu", "cores",
@@ -56,34 +63,110 @@ def pairs(old: Record, new: Record) -> list[ComparedCase]:
     return compared
 
 
-def lines(old: Record, new: Record, compared: list[ComparedCase],
-          tolerance: float) -> Iterator[Text]:
+def native_moves(compared: Sequence[ComparedCase]) -> dict[Key, float]:
+    """By which factor native itself differs at each case, in either direction.
+
+    Native is the same code in both records where the library is the same: what moves it is the
+    machine, and that moves everything measured beside it.
+    """
+    moves = {pair.key._replace(candidate=""): max(pair.ratio, 1 / pair.ratio)
+             for pair in compared if pair.key.candidate == NATIVE}
+    return {pair.key: moves.get(pair.key._replace(candidate=""), 1.0) for pair in compared}
+
+
+def comparable(old: Record, new: Record, compared: Sequence[ComparedCase], tolerance: float
+               ) -> list[ComparedCase]:
+    """The cases where native is near itself, so that the others may be compared.
+
+    With another MPI library native is another one, and all may be.
+    """
+    if old.library != new.library:
+        return list(compared)
+    moves = native_moves(compared)
+    return [pair for pair in compared if pair.new.wrong or moves[pair.key] <= bound(tolerance)]
+
+
+def bound(tolerance: float) -> float:
+    """How far native may move where everything else is judged to a tolerance."""
+    return max(1.25, 1 + 2 * tolerance)
+
+
+def lines(old: Record, new: Record, compared: list[ComparedCase], tolerance: float,
+          width: int = WIDTH, full: bool = False) -> Iterator[Text]:
     """The table; comment lines start with ``#``."""
-    yield _said(f"old: {old.path}, {old.environment.get('time', '')}")
-    yield _said(f"new: {new.path}, {new.environment.get('time', '')}")
+    said = partial(_said, width=width)
+    yield from said(f"old: {old.path}, {old.environment.get('time', '')}")
+    yield from said(f"new: {new.path}, {new.environment.get('time', '')}")
     for (name, one), (_, two) in zip(_circumstances(old), _circumstances(new)):
         if one != two:
-            yield _said(f"{name} differs: {_short(one)} and {_short(two)}", "yellow")
+            yield from said(f"{name} differs: {_short(one)} and {_short(two)}", "yellow")
     for record, other in ((old, new), (new, old)):
         alone = sum(key not in other.entries for key in record.entries)
         if alone:
-            yield _said(f"only in {record.path}: {alone} of {len(record.entries)} results")
-    yield _said("ratio is old / new of the medians: above 1, the new one is faster")
-    yield _said("")
-    width = max(9, *(len(pair.key.candidate) for pair in compared))
-    kind = max(10, *(len(pair.key.collective) for pair in compared))
-    yield _said(f"{'collective':{kind}} {'ranks':>6} {'size':>11} {'candidate':{width}} "
-                f"{'old p50(us)':>12} {'new p50(us)':>12} {'ratio':>7}")
-    for pair in compared:
-        yield _line(pair, kind, width, tolerance)
-    yield _said("")
+            yield from said(f"only in {record.path}: {alone} of {len(record.entries)} results")
+    yield from said("medians; ratio is old / new: above 1, the new one is faster")
+    judged = {pair.key for pair in comparable(old, new, compared, tolerance)}
+    for name, group in groupby(compared, lambda pair: pair.key.collective):
+        yield from _table(name, list(group), judged, tolerance, width, full)
+    yield from said("")
     for candidate in dict.fromkeys(pair.key.candidate for pair in compared):
         mine = [pair.ratio for pair in compared if pair.key.candidate == candidate]
         mean = exp(sum(map(log, mine)) / len(mine))
-        yield _said(f"geometric mean of the ratio, {candidate}: {mean:.2f} ({len(mine)})")
-    worse = sum(pair.regressed(tolerance) for pair in compared)
-    yield _said(f"regressions beyond {100 * tolerance:g} %: {worse} of {len(compared)}",
-                "bold red" if worse else "")
+        yield from said(f"geometric mean of the ratio, {candidate}: {mean:.2f} ({len(mine)})")
+    yield from _verdict(compared, judged, old, new, tolerance, said)
+
+
+def _verdict(compared: list[ComparedCase], judged: set[Key], old: Record, new: Record,
+             tolerance: float, said: Callable[..., Iterator[Text]]) -> Iterator[Text]:
+    worse = sum(pair.regressed(tolerance) for pair in compared if pair.key in judged)
+    left = len(compared) - len(judged)
+    if left:
+        most = max(native_moves(compared).values())
+        yield from said(f"not comparable: {left} of {len(compared)} results, since native itself "
+                        f"moved by up to {most:.1f}x between the two runs; measure both again on "
+                        "an idle machine, in turns", "bold yellow")
+    if judged:
+        yield from said(f"regressions beyond {100 * tolerance:g} %: {worse} of {len(judged)}",
+                        "bold red" if worse else "")
+
+
+def _table(name: str, pairs: list[ComparedCase], judged: set[Key], tolerance: float, width: int,
+           full: bool) -> Iterator[Text]:
+    """One collective: a line a size and candidate; what is the same in all stands above."""
+    keys = [pair.key for pair in pairs]
+    same = {field: {getattr(key, field) for key in keys}
+            for field in ("ranks", "dtype", "op", "root", "in_place")}
+    words = [name]
+    words += [count_text(keys[0].ranks, "rank")] if len(same["ranks"]) == 1 else []
+    words += [str(value) for field in ("dtype", "op")
+              if len(same[field]) == 1 and (value := same[field].copy().pop())]
+    yield from _said("")
+    yield from _said(", ".join(words), "bold")
+    varying = [field for field in same if len(same[field]) > 1]
+    rows = [[size_text(pair.key.nbytes) if pair.key.nbytes else "-",
+             *(str(getattr(pair.key, field)) for field in varying), pair.key.candidate,
+             time_text(pair.old.seconds, 3), time_text(pair.new.seconds, 3), f"{pair.ratio:.2f}",
+             _word(pair, judged, tolerance)] for pair in pairs]
+    table = FittedTable(
+        [Header("size"), *(Header(field) for field in varying), Header("candidate", right=False),
+         Header("old"), Header("new"), Header("ratio"), Header("verdict", right=False)],
+        rows, width, full)
+    yield Text(table.head, "bold")
+    for pair, row in zip(pairs, rows):
+        text = Text(table.line(row))
+        if pair.key in judged:
+            text.stylize("red" if pair.regressed(tolerance) else
+                         "green" if pair.ratio > 1 + tolerance else "")
+        yield text
+
+
+def _word(pair: ComparedCase, judged: set[Key], tolerance: float) -> str:
+    if pair.new.wrong:
+        return f"WRONG: {pair.new.wrong} elements"
+    if pair.key not in judged:
+        return "native moved"
+    return "regression" if pair.regressed(tolerance) else (
+        "faster" if pair.ratio > 1 + tolerance else "")
 
 
 def _circumstances(record: Record) -> Iterator[tuple[str, Any]]:
@@ -94,21 +177,10 @@ def _circumstances(record: Record) -> Iterator[tuple[str, Any]]:
         yield name, record.settings.get(name, before)
 
 
-def _line(pair: ComparedCase, kind: int, width: int, tolerance: float) -> Text:
-    key, worse = pair.key, pair.regressed(tolerance)
-    line = Text(f"  {key.collective:{kind}} {key.ranks:6} {key.nbytes:11} {key.candidate:{width}} "
-                f"{pair.old.seconds * 1e6:12.2f} {pair.new.seconds * 1e6:12.2f} ")
-    line.append(f"{pair.ratio:7.2f}", "red" if worse else
-                "green" if pair.ratio > 1 + tolerance else "")
-    if pair.new.wrong:
-        line.append(f"  WRONG: {pair.new.wrong} elements", "bold red")
-    elif worse:
-        line.append("  regression", "red")
-    return line
-
-
-def _said(line: str, style: str = "") -> Text:
-    return Text(f"# {line}".rstrip(), style or "dim")
+def _said(line: str, style: str = "", width: int = WIDTH) -> Iterator[Text]:
+    for part in wrap(line, width - 2, subsequent_indent="  ", break_long_words=False,
+                     break_on_hyphens=False) or [""]:
+        yield Text(f"# {part}".rstrip(), style or "dim")
 
 
 def _short(value: Any) -> str:

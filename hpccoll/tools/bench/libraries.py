@@ -23,11 +23,9 @@ from typing import Any, NamedTuple
 
 from hpccoll.config import NATIVE
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.explain.plotting import new_figure
-from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
+from hpccoll.explain.plotting import FEW, SOFT, dress, new_figure, ratio_axis, save, size_axis
 from hpccoll.tools.bench import records
 from hpccoll.tools.bench.records import Record
-from hpccoll.units import size_text
 
 #: What Open MPI needs where there are more ranks than cores; the user's own words win.
 CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -189,7 +187,7 @@ def draw(measured: Sequence[Record], path: Path) -> None:
         _panel(panel, sheet, colours)
     figure.tight_layout()
     # The legends stand beside the panels.
-    figure.savefig(path, dpi=130, facecolor="white", bbox_inches="tight")
+    save(figure, path, dpi=130, bbox_inches="tight")
 
 
 def _panel(panel: Any, sheet: RatioSheet, colours: Mapping[str, str]) -> None:
@@ -202,19 +200,13 @@ def _panel(panel: Any, sheet: RatioSheet, colours: Mapping[str, str]) -> None:
             panel.plot(*zip(*line), label=": ".join(column), color=colours[column[0]],
                        linestyle=dashes, linewidth=1.7, marker="o", markersize=3)
     panel.axhline(1, color=SOFT, linewidth=1.4, zorder=1)
-    panel.set_xscale("log", base=2)
-    panel.set_yscale("log", base=2)
-    panel.yaxis.set_major_formatter("{x:.3g}\N{MULTIPLICATION SIGN}")
-    panel.set_title(f"{sheet.collective}, {sheet.ranks} ranks: native time / time", loc="left",
-                    fontsize=11, color=INK)
-    panel.set_xlabel("bytes", color=INK)
+    dress(panel, f"{sheet.collective}, {sheet.ranks} ranks: native time / time")
+    values = [row[c] for n, row in sheet.rows.items() if n for c in row] or [1.0]
+    ratio_axis(panel, min(0.8, min(values) / 1.1), max(1.25, max(values) * 1.1))
     sizes = sorted(filter(None, sheet.rows))
-    panel.set_xticks(sizes[::-(-len(sizes) // LABELS)], minor=False)
-    panel.xaxis.set_major_formatter(lambda nbytes, position: size_text(int(nbytes)))
-    panel.set_xticks([], minor=True)
-    panel.grid(axis="y", color=FAINT, linewidth=0.8)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.03))
+    if sizes:
+        size_axis(panel, sizes)
+    panel.legend(fontsize=9, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.03))
 
 
 def _mean(values: Iterator[float]) -> float:

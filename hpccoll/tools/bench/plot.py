@@ -6,23 +6,36 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpccoll.config import NATIVE
-from hpccoll.explain.plotting import new_figure
-from hpccoll.explain.space_time import FAINT, FEW, INK, SOFT
+from hpccoll.explain.plotting import (
+    FAINT,
+    FEW,
+    HEAD,
+    INK,
+    LABEL,
+    SOFT,
+    TICK,
+    dress,
+    new_figure,
+    ratio_axis,
+    save,
+    size_axis,
+)
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import ratios
+from hpccoll.tools.bench import verdict
 from hpccoll.tools.bench.report import Group
-from hpccoll.units import short_size_text
+from hpccoll.units import count_text
 
 #: Colours above and below a ratio of 1.
 BETTER, WORSE = "#e8f4ea", "#fbecea"
 #: Marks and dashes, changed when the colours are used up.
 MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
+#: With more lines than this, shades would cover each other.
+SHADED = 4
 #: Inches of one panel, of what stands above and below, and of a line of the legend.
 WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
 #: Left margin, as a part of the whole; columns of the legend.
 LEFT, COLUMNS = 0.07, 6
-#: Labels that fit on the size axis.
-LABELS = 16
 
 
 def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> None:
@@ -44,45 +57,53 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
         _ratio_panel(left, name, row, styles)
         _bandwidth_panel(right, name, row, styles)
     figure.text(LEFT, 1 - 0.36 / height, _title(list(rows), groups, environment), color=INK,
-                fontsize=15, fontweight="bold", va="center")
+                fontsize=HEAD, fontweight="bold", va="center")
     hosts = len(environment["hosts"])
-    figure.text(LEFT, 1 - 0.66 / height, f"medians over iterations, {hosts} host"
-                f"{'s' * (hosts != 1)}, {environment['cpu']}, {environment['cores']} cores; "
+    figure.text(LEFT, 1 - 0.66 / height, "medians; shaded: the middle parts of the run; "
+                f"{count_text(hosts, 'host')}, {environment['cpu']}, {environment['cores']} cores; "
                 f"mpi4py {environment['mpi4py']}, hpccoll {environment['hpccoll']}",
-                color=SOFT, fontsize=9.5, va="center")
+                color=SOFT, fontsize=TICK, va="center")
     lines = {line.get_label(): line for panel in panels.flat for line in panel.get_lines()
              if line.get_label() in styles}
     figure.legend([lines[label] for label in styles], list(styles), loc="upper left",
                   bbox_to_anchor=(LEFT, 1 - (ABOVE - 0.07) / height), ncols=COLUMNS,
                   frameon=False, fontsize=10, handlelength=1.8, columnspacing=1.6,
                   borderaxespad=0, borderpad=0, labelcolor=INK)
-    figure.savefig(path, dpi=150, facecolor="white")
+    save(figure, path)
 
 
 def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
                  styles: Mapping[str, dict]) -> None:
     """Native time over candidate's time; the native line is at 1."""
     series: dict[str, list[tuple[int, float]]] = {}
+    spreads: dict[str, list[tuple[int, float, float]]] = {}
     for group in row:
         for label, ratio in ratios(group).items():
             series.setdefault(label, []).append((group[0].nbytes, ratio))
+        for result in group:
+            beside = verdict.compared(group, result)
+            if beside is not None:
+                spreads.setdefault(result.candidate, []).append(
+                    (result.nbytes, beside.spread.inner_low, beside.spread.inner_high))
     _dress(panel, row, f"{name}: speed relative to the host MPI")
     points = [ratio for label in series for _, ratio in series[label]] or [1.0]
     low, high = min(0.7, min(points) / 1.15), max(1.45, max(points) * 1.15)
-    panel.set_yscale("log", base=2)
-    panel.set_ylim(low, high)
+    ratio_axis(panel, low, high)
     panel.axhspan(1, high, color=BETTER, zorder=0, linewidth=0)
     panel.axhspan(low, 1, color=WORSE, zorder=0, linewidth=0)
     panel.axhline(1, color=SOFT, linewidth=1.6, zorder=1)
-    panel.yaxis.set_major_formatter(lambda value, position: f"{value:g}\N{MULTIPLICATION SIGN}")
     for label, line in series.items():
         if label != NATIVE:
+            if len(line) > 1 and len(series) <= SHADED:
+                nbytes, lows, highs = zip(*spreads[label])
+                panel.fill_between(nbytes, lows, highs, color=styles[label]["color"], alpha=0.15,
+                                   linewidth=0, zorder=2)
             panel.plot(*zip(*line), label=label, **styles[label])
     panel.text(0.985, 0.96, "faster than native", transform=panel.transAxes, ha="right",
-               va="top", fontsize=9, color="#2e7d43", zorder=1.5)
+               va="top", fontsize=TICK, color="#2e7d43", zorder=1.5)
     panel.text(0.985, 0.04, "slower than native", transform=panel.transAxes, ha="right",
-               va="bottom", fontsize=9, color="#b0433a", zorder=1.5)
-    panel.set_ylabel("native time / time", color=INK)
+               va="bottom", fontsize=TICK, color="#b0433a", zorder=1.5)
+    panel.set_ylabel("native time / time", color=INK, fontsize=LABEL)
 
 
 def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
@@ -111,22 +132,14 @@ def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
 
 def _dress(panel: Any, row: Sequence[Group], title: str) -> None:
     """Axes common to both panels."""
-    panel.set_title(title, loc="left", fontsize=11, color=INK)
+    dress(panel, title)
     sizes = [group[0].nbytes for group in row]
     if sizes[0]:
-        panel.set_xscale("log", base=2)
-        shown = _spaced(sizes)
-        panel.set_xticks(shown, [short_size_text(nbytes) for nbytes in shown])
-        panel.set_xticks([], minor=True)
-        panel.set_xlabel("bytes", color=INK)
+        size_axis(panel, sizes)
     else:
         panel.set_xticks([])
     panel.margins(x=0.03)
     panel.grid(axis="y", which="major", color=FAINT, linewidth=0.8)
-    panel.set_axisbelow(True)
-    panel.tick_params(which="both", colors=SOFT, labelsize=9, length=0)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.spines[["left", "bottom"]].set_color(FAINT)
 
 
 def _style(number: int, label: str) -> dict[str, Any]:
@@ -151,12 +164,3 @@ def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[s
             + f", on {ranks} rank{'s' * (ranks != 1)}: hpccoll and "
             + library_name(environment["mpi"]))
 
-
-def _spaced(sizes: Sequence[int]) -> list[int]:
-    """Sizes whose labels do not run into each other, the last one among them."""
-    least = (sizes[-1] / sizes[0]) ** (1 / LABELS)
-    shown = [sizes[-1]]
-    for nbytes in reversed(sizes):
-        if nbytes * least <= shown[-1]:
-            shown.append(nbytes)
-    return shown[::-1]

@@ -1,21 +1,25 @@
-"""The table: what people read while the benchmark runs.
+"""The tables: what people read while the benchmark runs.
 
-Columns are those of nccl-tests, a line per candidate, grouped by size; comment lines start
-with ``#``. Lines appear as soon as a size is measured. Colours show on terminals only.
+The usual one has a line a size, fits the terminal and ends with a verdict; ``--full`` has a line a
+candidate with the columns of nccl-tests and more. Medians count in both, as in the picture. Comment
+lines start with ``#``. Lines appear as soon as a size is measured. Colours show on terminals only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.text import Text
 
-from hpccoll.config import NATIVE
+from hpccoll.config import AUTO, NATIVE
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
-from hpccoll.tools.bench import regret
+from hpccoll.tools.bench import regret, verdict
+from hpccoll.units import size_text, time_text
 
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
@@ -24,6 +28,8 @@ SLOWER = 0.95
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
            "unregistered": ["not every rank has registered memory: where it has not, buffers "
                             "are ordinary"]}
+#: Characters for the name of an algorithm.
+LONGEST = 18
 #: Hosts and variables named one by one in the header.
 NAMED = 4
 
@@ -60,35 +66,156 @@ class Lines:
         self.console.file.flush()
 
 
-class TableReport(Lines):
-    """The report of ``--format table``.
+class SizeTable(Lines):
+    """The report of ``--format table``: a line a size, and the verdict in words.
 
     Args:
-        console: where to write.
-        full: show minimum, maximum, variation and number of iterations too.
+        console: where to write; its width is that of lines.
         tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
     """
 
-    def __init__(self, console: Console, full: bool = False,
-                 tolerance: float = regret.TOLERANCE):
+    def __init__(self, console: Console, tolerance: float = regret.TOLERANCE):
         super().__init__(console)
-        self.full, self.width, self.tolerance = full, 0, tolerance
+        self.tolerance = tolerance
+        self.environment: Mapping[str, Any] = {}
+        self.refused: dict[str, str] = {}
+        self.labels: Sequence[str] = ()
+        #: The columns of the collective; made when its first size is there.
+        self.table: FittedTable | None = None
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Write the header."""
+        self.environment = environment
+        for line in header(environment):
+            self.comment(line)
+
+    def comment(self, text: str, style: str = "") -> None:
+        """Write a comment that fits the width; a word that does not is not broken."""
+        for line in wrap(text, self.console.width - 2, subsequent_indent="  ",
+                         break_long_words=False, break_on_hyphens=False):
+            self.say(line, style)
+
+    def collective(self, name: str, labels: Sequence[str]) -> None:
+        """Note what may come; the head follows with the first size."""
+        self.labels, self.refused, self.table = labels, {}, None
+
+    def group(self, results: Group, refused: Mapping[str, str]) -> None:
+        """Write the line of one size."""
+        for label, problem in refused.items():
+            if self.refused.get(label) != problem:
+                self.comment(f"{label} is left out: {problem}")
+        self.refused.update(refused)
+        if not results:
+            return
+        if self.table is None:
+            self.table = self.begun(results[0])
+        native = next((r for r in results if r.candidate == NATIVE), None)
+        one = verdict.judged(results) or native
+        pair = verdict.compared(results, one)
+        kind = pair.kind if pair else ""
+        text = Text(self.table.line(self.cells(results, native, one, pair),
+                                    kind == verdict.FASTER))
+        text.stylize({verdict.FASTER: "green", verdict.SLOWER: "red",
+                      verdict.NOISY: "yellow"}.get(kind, ""))
+        self.write(text)
+
+    def begun(self, first: Result) -> FittedTable:
+        """Write the head of a collective: its constants, and the columns."""
+        kind = [first.dtype or "", first.op or "", "in place" * first.in_place,
+                "" if first.root is None else f"root {first.root}"]
+        self.say("")
+        self.say(", ".join([first.collective, *filter(None, kind)]) + "; medians", "bold")
+        named = min(max(map(len, self.labels), default=9), LONGEST)
+        known = NATIVE in self.labels
+        auto = AUTO in self.labels
+        rest = len([label for label in self.labels if label not in (NATIVE, AUTO)]) > (not auto)
+        columns = [Header("size", least=8), Header(self.library, least=9, spare=0 if known else 9),
+                   Header("auto" if auto else "fastest", least=8),
+                   Header("ratio", least=5, spare=0 if known else 9,
+                          meaning=f"time of {self.library} over that time: above 1 it is faster, "
+                                  "and marked * where that is beyond noise"),
+                   Header("from-to", least=9, spare=2 if known else 9,
+                          meaning="the ratio in five parts of the run, lowest and highest"),
+                   Header("ran" if auto else "which", right=False,
+                          least=LONGEST if auto else max(named, 9)),
+                   Header("next best", right=False, least=max(named, 9), spare=0 if rest else 9),
+                   Header("ratio", least=5, spare=0 if rest and known else 9),
+                   Header("limit", least=5, spare=3 if first.limit_seconds else 9,
+                          meaning=self.limit)]
+        kept = [column for column in columns if column.spare != 9]
+        table = FittedTable(kept, width=self.console.width)
+        self.columns = [n for n, column in enumerate(columns) if column.spare != 9]
+        for line in dict.fromkeys(table.legend()):
+            self.comment(line)
+        self.write(Text(table.head, "bold"))
+        return table
+
+    @property
+    def library(self) -> str:
+        """The MPI library's name."""
+        return verdict.library_of(self.environment)
+
+    @property
+    def limit(self) -> str:
+        """What the column says."""
+        rate = (self.environment.get("copy_rate") or 0) / 1e9
+        return (f"share of the copy bandwidth of this node ({rate:.1f} GB/s, just measured); "
+                "1 is as fast as memory")
+
+    def cells(self, results: Group, native: Result | None, one: Result | None,
+              pair: verdict.Comparison | None) -> list[str]:
+        """One size: the candidate that is judged, and the best of the others."""
+        rest = [r for r in results if r is not one and r.candidate != NATIVE and not r.failures]
+        second = min(rest, key=lambda r: r.median, default=None)
+        beside = verdict.compared(results, second)
+        nbytes = results[0].nbytes
+        cells = [size_text(nbytes) if nbytes else "-",
+                 "-" if native is None else time_text(native.median, 3),
+                 "-" if one is None else time_text(one.median, 3),
+                 f"{pair.ratio:.2f}" if pair else "-",
+                 f"{_times(pair.spread.low)}-{_times(pair.spread.high)}" if pair else "-",
+                 "-" if one is None else one.serves if one.candidate == AUTO else one.candidate,
+                 second.candidate if second else "-",
+                 f"{beside.ratio:.2f}" if beside else "-",
+                 f"{one.limit:.2f}" if one is not None and one.limit is not None else "-"]
+        return [cells[n] for n in self.columns]
+
+    def end(self, groups: Sequence[Group], interrupted: bool) -> None:
+        """Write the verdict."""
+        self.say("")
+        failures(self, groups)
+        if interrupted:
+            self.say("interrupted: not everything was measured", "bold red")
+        for line in verdict.sentences(groups, self.environment):
+            self.comment(line, "bold")
+
+
+class TableReport(Lines):
+    """The report of ``--format table --full``: a line a candidate, all columns.
+
+    Args:
+        console: where to write.
+        tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
+    """
+
+    def __init__(self, console: Console, tolerance: float = regret.TOLERANCE):
+        super().__init__(console)
+        self.width, self.tolerance = 0, tolerance
+        self.environment: Mapping[str, Any] = {}
         self.refused: dict[str, str] = {}
 
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Write the header."""
+        self.environment = environment
         for line in header(environment):
             self.say(line)
-        self.say("time is the mean over iterations, each as long as its slowest rank's; "
+        self.say("time is the median over iterations, each as long as its slowest rank's; "
                  "times in us, bandwidths in GB/s")
-        self.say("ratio is native / candidate of the medians (p50): above 1, the candidate is "
-                 "faster than the host MPI")
+        self.say("ratio is native / candidate: above 1, the candidate is faster than the host MPI")
         if environment.get("copy_rate"):
             self.say("limit is the part reached of what memory allows: copies on all ranks at "
                      f"once read and write {environment['copy_rate'] / 1e9:.1f} GB/s")
-        if environment.get("peers"):
-            self.say("peers: " + ", ".join(
-                f"{name} of PyTorch {version}" for name, version in environment["peers"].items()))
+        self.say("(name) at the end of a line: the algorithm that auto ran")
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
         """Write the head of the columns."""
@@ -96,10 +223,10 @@ class TableReport(Lines):
         self.refused = {}
         self.say("")
         self.say(name, "bold")
-        self.say(f"{'size':>11} {'count':>11} {'type':>10} {'redop':>6} {'root':>5} | "
-                 f"{'candidate':{self.width}} {'time(us)':>10} {'algbw':>8} {'busbw':>8} "
-                 f"{'ratio':>7} {'limit':>6} {'#wrong':>7} {'p50':>10} {'p99':>10}"
-                 + (f" {'min':>10} {'max':>10} {'cv%':>6} {'iters':>6}" if self.full else ""))
+        self.say(f"{'size':>9} {'type':>10} {'redop':>6} {'root':>5} | "
+                 f"{'candidate':{self.width}} {'time':>10} {'ratio':>7} {'limit':>6} "
+                 f"{'algbw':>8} {'busbw':>8} {'mean':>10} {'p99':>10} "
+                 f"{'min':>10} {'max':>10} {'cv%':>6} {'iters':>6} {'#wrong':>7}")
 
     def group(self, results: Group, refused: Mapping[str, str]) -> None:
         """Write the lines of one case."""
@@ -114,19 +241,18 @@ class TableReport(Lines):
     def line(self, result: Result, ratio: float | None, first: bool) -> Text:
         """One candidate's line; only the first of a group names the case."""
         root = "-" if result.root is None else result.root
-        where = (f"{result.nbytes:>13} {result.count:>11} {result.dtype or '-':>10} "
-                 f"{result.op or '-':>6} {root:>5}" if first else " " * 49)
-        line = Text(f"{where} | {result.candidate:{self.width}} ")
-        line.append(f"{_us(result.mean)} {result.algorithm_bandwidth(result.mean) / 1e9:8.3f} "
-                    f"{result.bus_bandwidth(result.mean) / 1e9:8.3f} ")
+        where = (f"{size_text(result.nbytes):>11} {result.dtype or '-':>10} "
+                 f"{result.op or '-':>6} {root:>5}" if first else " " * 35)
+        line = Text(f"{where} | {result.candidate:{self.width}} {_us(result.median)} ")
         style = "" if ratio is None else "green" if ratio > 1 else "red" if ratio < SLOWER else ""
         line.append(f"{'-' if ratio is None else f'{ratio:.2f}':>7}", style)
-        line.append(f" {'-' if result.limit is None else f'{result.limit:.2f}':>6}")
+        line.append(f" {'-' if result.limit is None else f'{result.limit:.2f}':>6} ")
+        line.append(f"{_rate(result.algorithm_bandwidth(result.median))} "
+                    f"{_rate(result.bus_bandwidth(result.median))} ")
+        line.append(f"{_us(result.mean)} {_us(result.percentile(99))}")
+        line.append(f" {_us(min(result.seconds))} {_us(max(result.seconds))} "
+                    f"{100 * result.variation:6.1f} {len(result.seconds):6}")
         line.append(f" {result.failures:7}", "bold red" if result.failures else "")
-        line.append(f" {_us(result.median)} {_us(result.percentile(99))}")
-        if self.full:
-            line.append(f" {_us(min(result.seconds))} {_us(max(result.seconds))} "
-                        f"{100 * result.variation:6.1f} {len(result.seconds):6}")
         if result.serves != result.candidate:
             line.append(f"  ({result.serves})", "dim")
         return line
@@ -145,15 +271,23 @@ class TableReport(Lines):
                 self.say(f"geometric mean of the ratio (cases), {name}: {', '.join(means)}")
         for line in regret.lines(groups, self.tolerance):
             self.say(line)
-        failures = [r for group in groups for r in group if r.failures]
-        total = sum(r.failures for r in failures)
-        self.say(f"wrong elements: {total}", "bold red" if total else "")
-        for r in failures:
-            self.say(f"WRONG: {r.collective} {r.candidate} ({r.serves}), {r.nbytes} bytes: "
-                     f"{r.wrong} wrong elements of output, {r.changed} changed ones of input",
-                     "bold red")
+        failures(self, groups)
         if interrupted:
             self.say("interrupted: not everything was measured", "bold red")
+        for line in verdict.sentences(groups, self.environment):
+            self.say(line, "bold")
+
+
+def failures(report: Lines, groups: Sequence[Group]) -> None:
+    """Write how many elements were wrong, and where."""
+    wrong = [r for group in groups for r in group if r.failures]
+    total = sum(r.failures for r in wrong)
+    report.say(f"wrong elements: {total}" + " (every result was checked)" * (not total),
+               "bold red" if total else "")
+    for r in wrong:
+        report.say(f"WRONG: {r.collective} {r.candidate} ({r.serves}), {size_text(r.nbytes)}: "
+                   f"{r.wrong} wrong elements of output, {r.changed} changed ones of input",
+                   "bold red")
 
 
 def header(environment: Mapping[str, Any]) -> list[str]:
@@ -173,6 +307,9 @@ def header(environment: Mapping[str, Any]) -> list[str]:
     ]
     lines += BUFFERS.get(environment.get("buffers", ""), [])
     lines += [f"calls: {environment['calls']}"] if environment.get("calls") else []
+    if environment.get("peers"):
+        lines.append("peers: " + ", ".join(
+            f"{name} of PyTorch {version}" for name, version in environment["peers"].items()))
     lines += [f"{name}={value}" for name, value in environment["variables"].items()]
     if ranks == 1:
         lines.append("1 rank sends nothing; measure more with: mpiexec -n 4 python -m "
@@ -183,3 +320,12 @@ def header(environment: Mapping[str, Any]) -> list[str]:
 def _us(seconds: float) -> str:
     number = seconds * 1e6
     return f"{number:10.{2 if number < 1000 else 1 if number < 100_000 else 0}f}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def _rate(rate: float) -> str:
+    """Bytes per second in GB/s; a dash where that is 0 to three digits."""
+    return f"{rate / 1e9:8.3f}" if rate >= 5e5 else f"{'-':>8}"

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor, log10
 from typing import Any
 
-from hpccoll.explain.plotting import new_figure
-from hpccoll.explain.space_time import FAINT, FEW, GROUND, INK, SOFT
+from hpccoll.explain.plotting import (
+    FAINT,
+    FEW,
+    GROUND,
+    HEAD,
+    INK,
+    LABEL,
+    SOFT,
+    TICK,
+    TITLE,
+    new_figure,
+    save,
+)
 from hpccoll.machine.levels import SWITCH
 from hpccoll.tools.topo.job_map import JobMap
 from hpccoll.tools.topo.links import Links
 from hpccoll.tools.topo.text import name_of
+from hpccoll.units import count_text
 
 #: Inches: width, a row of boxes, what stands above and below, a heat map with its title.
 WIDTH, ROW, ABOVE, BELOW, MAP = 11.0, 0.5, 0.85, 0.25, 5.0
@@ -24,21 +37,35 @@ def draw(machine: JobMap, links: Links | None, title: str, path: str) -> None:
     boxes = rows * ROW
     height = ABOVE + boxes + BELOW + (MAP if links else 0)
     figure = new_figure(WIDTH, height)
-    figure.text(0.05, 1 - 0.32 / height, f"{machine.layout.topology.size} ranks, layout "
-                f"{machine.layout.topology}", color=INK, fontsize=15, fontweight="bold",
-                va="center")
-    figure.text(0.05, 1 - 0.6 / height, title, color=SOFT, fontsize=9.5, va="center")
+    figure.text(0.05, 1 - 0.32 / height, count_text(machine.layout.topology.size, "rank")
+                + f", layout {machine.layout.topology}" * bool(machine.layout.names), color=INK,
+                fontsize=HEAD, fontweight="bold", va="center")
+    figure.text(0.05, 1 - 0.6 / height, title, color=SOFT, fontsize=TICK, va="center")
     _boxes(figure.add_axes((0.05, 1 - (ABOVE + boxes) / height, 0.9, boxes / height)), machine)
     if links:
         for left, values, unit, name, map in (
                 (0.05, {k: v * 1e6 for k, v in links.latency.items()}, "us", "Latency", "YlOrRd"),
                 (0.54, {k: v / 1e9 for k, v in links.bandwidth.items()}, "GB/s", "Bandwidth",
                  "YlGnBu")):
-            axes = figure.add_axes((left + 0.02, 0.4 / height, 0.36, (MAP - 1.0) / height))
-            bar = figure.add_axes((left + 0.39, 0.4 / height, 0.012, (MAP - 1.0) / height))
+            axes = figure.add_axes((left + 0.02, 0.5 / height, 0.36, (MAP - 1.0) / height))
+            bar = figure.add_axes((left + 0.39, 0.5 / height, 0.012, (MAP - 1.0) / height))
             _heat(axes, bar, machine, links.ranks, values, map)
-            axes.set_title(f"{name} ({unit})", color=INK, fontsize=11, loc="left")
-    figure.savefig(path, dpi=150, facecolor="white")
+            axes.set_title(f"{name} ({unit})", color=INK, fontsize=TITLE, loc="left")
+            axes.set_xlabel("rank", color=SOFT, fontsize=LABEL)
+            axes.set_ylabel("rank", color=SOFT, fontsize=LABEL)
+    save(figure, path)
+
+
+def scale_ticks(low: float, high: float) -> list[float]:
+    """Round numbers on a logarithmic scale; the ends, rounded, where there are none between.
+
+    >>> scale_ticks(1.7, 9.6), scale_ticks(7.1, 7.4)
+    ([2.0, 5.0], [7.1, 7.4])
+    """
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    found = [digit * 10.0 ** power for power in powers for digit in (1, 2, 5)
+             if low <= digit * 10.0 ** power <= high]
+    return found if len(found) > 1 else [float(f"{low:.2g}"), float(f"{high:.2g}")]
 
 
 def _boxes(axes: Any, machine: JobMap) -> None:
@@ -98,8 +125,8 @@ def _heat(axes: Any, bar: Any, machine: JobMap, ranks: Sequence[int],
                     axes.text(j, i, f"{square[i][j]:.3g}", ha="center", va="center", fontsize=9,
                               color="white" if dark else INK)
     shown = range(0, count, max(1, count // 16))
-    axes.set_xticks(list(shown), [str(ranks[n]) for n in shown], fontsize=8, color=SOFT)
-    axes.set_yticks(list(shown), [str(ranks[n]) for n in shown], fontsize=8, color=SOFT)
+    axes.set_xticks(list(shown), [str(ranks[n]) for n in shown], fontsize=TICK, color=SOFT)
+    axes.set_yticks(list(shown), [str(ranks[n]) for n in shown], fontsize=TICK, color=SOFT)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_color(FAINT)
@@ -109,8 +136,8 @@ def _heat(axes: Any, bar: Any, machine: JobMap, ranks: Sequence[int],
                 for line in (axes.axhline, axes.axvline):
                     line(n - 0.5, color="white", linewidth=max(3.0 - depth, 0.8))
     axes.figure.colorbar(image, cax=bar)
-    ticks = [low, (low * high) ** 0.5, high]
-    bar.set_yticks(ticks, [f"{tick:.3g}" for tick in ticks], fontsize=8, color=SOFT)
+    ticks = scale_ticks(low, high)
+    bar.set_yticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=TICK, color=SOFT)
     bar.minorticks_off()
     bar.tick_params(length=0)
     for spine in bar.spines.values():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import NODE, SWITCH
 from hpccoll.tools.topo.job_map import JobMap
@@ -17,6 +17,8 @@ from hpccoll.units import ranks_text
 
 #: Ranks that a group names one by one; beyond, they are a range.
 FEW = 16
+#: Pairs of one level that differ by more than this are not alike.
+UNEVEN = 3.0
 
 
 def tree(machine: JobMap) -> Tree:
@@ -68,13 +70,32 @@ def _processors(mask: tuple[int, ...]) -> str:
     return ranks_text(mask).replace("ranks", "processors").replace("rank", "processor")
 
 
-def table(machine: JobMap, links: Links) -> Table:
-    """Latency and bandwidth of every level, the nearest first."""
-    rows = Table("level", box=SIMPLE_HEAD)
-    for name in ("pairs", "latency (us)", "bandwidth (GB/s)"):
-        rows.add_column(name, justify="right")
+def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
+    """Latency and bandwidth of every level, the nearest first; what pairs differ by, too."""
+    pairs: dict[str, list[tuple[int, int]]] = {}
+    for pair in links.latency:
+        pairs.setdefault(machine.meet(*pair), []).append(pair)
+    rows = []
     levels = sorted(links.levels(machine).items(), key=lambda item: item[1][0])
-    for level, (latency, bandwidth, pairs) in levels:
-        rows.add_row(f"same {level}" if level != "network" else level, str(pairs),
-                     f"{latency * 1e6:.2f}", f"{bandwidth / 1e9:.2f}")
-    return rows
+    for level, (latency, bandwidth, count) in levels:
+        mine = pairs[level]
+        rows.append([f"same {level}" if level != "network" else level, str(count),
+                     f"{latency * 1e6:.2f} us",
+                     _spread([links.latency[pair] * 1e6 for pair in mine]),
+                     f"{bandwidth / 1e9:.2f} GB/s",
+                     _spread([links.bandwidth[pair] / 1e9 for pair in mine])])
+    shown = FittedTable(
+        [Header("level", right=False), Header("pairs"), Header("latency"),
+         Header("from-to", spare=1), Header("bandwidth"), Header("from-to", spare=1)], rows, width)
+    notes = ["medians over pairs of ranks, of 8 B there and back, and of 1 MiB one way"]
+    if any(max(links.latency[pair] for pair in mine) > UNEVEN * min(
+            links.latency[pair] for pair in mine) for mine in pairs.values()):
+        notes.append(f"pairs of one level differ by more than {UNEVEN:g}x: their links do, or "
+                     "something else used these cores meanwhile")
+    return ["", *shown.lines(), *(f"# {part}" for note in notes for part in wrap(
+        note, width - 2, subsequent_indent="  "))]
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return "-" if low == high else f"{low}-{high}"

@@ -18,7 +18,6 @@ walk that table.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
@@ -97,11 +96,9 @@ def parse(wish: str | Scheme) -> Scheme:
 
 
 def _unknown(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
-    valid = list(valid)
-    near = difflib.get_close_matches(word, valid, 1)
-    meant = f"did you mean '{near[0]}'? " if near else ""
-    listed = f"choose from {', '.join(valid)}" if valid else "it has no parameters"
-    return ArgumentError(argument, f"{word!r} is unknown", meant + listed)
+    if valid := list(valid):
+        return ArgumentError.unknown(argument, word, valid)
+    return ArgumentError(argument, f"{word!r} is unknown", "it has no parameters")
 
 
 def _schemes(text: str) -> tuple[Scheme, ...]:

@@ -13,6 +13,7 @@ from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress import parse
 from hpccoll.training.compress.none import NoCompression
 from hpccoll.training.compress.scheme import Scheme
+from hpccoll.units import byte_count
 
 #: What becomes of the arrays of all ranks, and the MPI operator of it; Adasum has none.
 OPS: dict[str, Any] = {"average": MPI.SUM, "sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX,
@@ -46,7 +47,7 @@ class Recipe:
             ArgumentError: it names the array.
         """
         if self.op not in OPS:
-            raise ArgumentError("op", f"{self.op!r} is unknown", f"choose from {', '.join(OPS)}")
+            raise ArgumentError.unknown("op", self.op, OPS)
         whole = dtype.startswith(("int", "uint", "bool"))
         if whole and (self.op in ("average", "adasum") or self.prescale != 1
                       or self.postscale != 1):
@@ -79,12 +80,9 @@ class ExchangeSettings:
         for name, choices in (("order", ORDERS), ("transfer", TRANSFERS),
                               ("missing", ("error", "zeros"))):
             if getattr(self, name) not in choices:
-                raise ArgumentError(name, f"{getattr(self, name)!r} is unknown",
-                                    f"choose from {', '.join(choices)}")
+                raise ArgumentError.unknown(name, getattr(self, name), choices)
         for name in ("bucket_bytes", "first_bucket_bytes", "partition_bytes", "credit_bytes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ArgumentError(name, f"expected a number of bytes, got {value!r}")
+            object.__setattr__(self, name, byte_count(name, getattr(self, name)))
         if self.compress is not None and self.recipe.op not in ("average", "sum"):
             raise ArgumentError("compress", f"no scheme computes the {self.recipe.op} of ranks",
                                 "choose op='average' or 'sum'")

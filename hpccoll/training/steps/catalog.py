@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, did_you_mean
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.steps.architectures import Layer, resnet50, vgg16
 from hpccoll.training.steps.model import StepModel, from_profile, read
@@ -63,8 +63,9 @@ def find(model: str | os.PathLike[str] | Mapping[str, Any] | StepModel, samples:
         if os.path.exists(model):
             raise
         raise ArgumentError("model", f"{os.fspath(model)!r} is neither a file nor known",
-                            f"choose from {', '.join(MODELS)}, or record one with "
-                            "exchange.profile()") from error
+                            f"{did_you_mean(os.fspath(model), MODELS)} choose from "
+                            f"{', '.join(MODELS)}, or record one with "
+                            "exchange.profile()".lstrip()) from error
 
 
 def from_layers(name: str, layers: Iterable[Layer], samples: int, flops: float) -> StepModel:

@@ -23,7 +23,8 @@ def test_command_on_one_rank(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["hpccoll", "bench", "allreduce"])
     ran = bench("allreduce", "-m", "8:64", "-i", "5", "--json", str(tmp_path / "record.json"))
     assert ran.exit_code == 0, ran.output
-    assert "mpiexec -n 4 python -m hpccoll bench allreduce\n" in ran.output
+    assert "mpiexec -n 4 python -m hpccoll bench allreduce" in " ".join(
+        ran.output.replace("#", "").split())
     assert "wrong elements: 0" in ran.output
     record = json.loads((tmp_path / "record.json").read_text())
     assert {r["candidate"] for r in record["results"]} == {"native", "auto", "recursive_doubling"}
@@ -36,7 +37,7 @@ def test_command_in_registered_memory(tmp_path):
     assert ran.exit_code == 0, ran.output
     # One rank has nobody to read its memory.
     assert "# not every rank has registered memory" in ran.output
-    assert "# limit is the part reached" in ran.output
+    assert "# limit: share of the copy bandwidth" in ran.output
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["environment"]["buffers"] == "unregistered"
     assert record["settings"]["registered"]
@@ -96,7 +97,7 @@ def test_wrong_results_are_found(monkeypatch):
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", idle)
     ran = bench("allreduce", "-m", "64:64", "-i", "2", "--algorithm", "native,ring")
     assert ran.exit_code == 1
-    assert "WRONG: allreduce ring (ring), 64 bytes: 32 wrong elements" in ran.output
+    assert "WRONG: allreduce ring (ring), 64 B: 32 wrong elements" in ran.output
     assert "wrong elements: 32" in ran.output
 
 
@@ -134,3 +135,13 @@ def test_bad_environment_is_one_line(monkeypatch):
     ran = bench("bcast")
     assert ran.exit_code == 2
     assert ran.stderr.startswith("hpccoll: bench: HPCCOLL_ALGORITHM")
+
+
+def test_ones_own_algorithm_is_measured_beside_the_usual():
+    torus = str(Path(__file__).resolve().parents[3] / "examples" / "torus.py") + ":TORUS"
+    ones = [word for name in "xyz" for word in ("-p", f"{name}=1")]
+    ran = bench(torus, *ones, "-m", "64:64", "-i", "2", "--format", "csv")
+    assert ran.exit_code == 0, ran.output
+    assert "native" in ran.output and "TORUS:x=1:y=1:z=1" in ran.output
+    for words in ([torus], [torus, "-p", "x=1"], [torus + "X", *ones], ["allreduce", *ones]):
+        assert bench(*words, "-m", "64:64").exit_code == 2

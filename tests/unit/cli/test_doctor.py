@@ -40,3 +40,16 @@ def test_status_says_whether_something_is_wrong(monkeypatch):
     ran = doctor()
     assert ran.exit_code == 1 and "HPCCOLL_TIMEOUT" in ran.stdout
     assert doctor("--ranks", "x").exit_code == 2
+
+
+def test_log_of_a_job_that_failed_before(tmp_path):
+    (tmp_path / "job.out").write_text("x\nAborting. unsupported PMI version PMIx. Aborting.\n")
+    ran = doctor("--log", str(tmp_path / "job.out"))
+    assert ran.exit_code == 1 and "Open MPI's mpiexec" in ran.stdout and "1 error" in ran.stdout
+    record = json.loads(doctor("--log", str(tmp_path / "job.out"), "--json").stdout)
+    assert [each["topic"] for each in record["findings"]] == ["launcher"]
+    (tmp_path / "well.out").write_text("all is well\n")
+    ran = doctor("--log", str(tmp_path / "well.out"))
+    assert ran.exit_code == 0 and "no failure that hpccoll knows of" in ran.stdout
+    ran = doctor("--log", str(tmp_path / "none.out"))
+    assert ran.exit_code == 2 and "--log: cannot read" in ran.stderr

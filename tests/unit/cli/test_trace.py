@@ -1,7 +1,8 @@
-"""The command ``hpccoll trace report``."""
+"""The commands ``hpccoll trace``."""
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ pytest.importorskip("rich")
 from click.testing import CliRunner
 
 from hpccoll.cli import main
+from hpccoll.measure.observed.files import save
+from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
 from hpccoll.training.report import report
 from hpccoll.training.steps.simulation import simulate_step
 from hpccoll.training.trace import StepTimeline
@@ -37,6 +40,43 @@ def test_of_a_folder_the_newest(file):
     simulate_step("vgg16").timeline.save(file.with_name("exchange-0.json"))
     os.utime(file.with_name("exchange-0.json"), (1, 1))
     assert call(file.parent).output == call(file).output
+
+
+def test_other_files_of_the_folder_are_left_alone(file):
+    for name in ("calls-x-rank00000.json", "flight-x-rank00000.json", "timeline.json"):
+        file.with_name(name).write_text("{}")
+    assert call(file.parent).output == call(file).output
+
+
+def test_the_collectives_of_all_ranks(tmp_path):
+    pytest.importorskip("matplotlib")
+    kind = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
+    for rank in range(2):
+        record = CallRecord("WORLD", (0, 1))
+        record.add(record.number_of(kind), 1.0 + rank / 2, 2.0)
+        save(str(tmp_path), RankRecord(rank, "clock", (), 0.0, 3.0, (record,)), "job", 2)
+    words = ["trace", str(tmp_path), "--plot", str(tmp_path / "calls.svg")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "Allreduce" in done.output and "Rank 1 is the slowest" in done.output
+    assert json.loads((tmp_path / "timeline.json").read_text())["otherData"]["ranks"] == 2
+    assert (tmp_path / "calls.svg").stat().st_size > 1000
+    done = CliRunner().invoke(main, ["trace", "calls", str(tmp_path), "--json", "-"])
+    assert json.loads(done.stdout)["rows"][0]["calls"] == 1
+
+
+def test_a_verdict():
+    records = Path(__file__).parents[1] / "tools" / "records" / "away"
+    done = CliRunner().invoke(main, ["trace", "diagnose", str(records)])
+    assert done.exit_code == 0 and "Rank 1 has not come to call 11" in done.output
+    done = CliRunner().invoke(main, ["trace", "diagnose", str(records), "--json", "-"])
+    assert json.loads(done.stdout)["ranks"] == 3
+
+
+@pytest.mark.parametrize("words", [[], ["calls"], ["diagnose"]])
+def test_an_empty_folder_is_one_line(tmp_path, words):
+    done = CliRunner().invoke(main, ["trace", *words, str(tmp_path)])
+    assert done.exit_code == 2 and done.output.count("\n") == 1
 
 
 def test_json_and_picture(file, tmp_path):

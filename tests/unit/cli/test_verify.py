@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_claims_of_the_table_are_proved_too(monkeypatch, claims, problem, size):
 
 def test_results_that_differ_between_ranks_must_be_declared(monkeypatch):
     census = ALGORITHMS["allreduce"]["census"]
-    table(monkeypatch, census=census._replace(exact_only=False))
+    table(monkeypatch, census=replace(census, exact_only=False))
     done = call("verify", "--ranks", "3", "--jobs", "1")
     assert done.exit_code == 1 and "does not say exact_only" in done.stderr
 
@@ -124,8 +125,9 @@ def test_the_sample_covers_roots_and_parameters():
 @pytest.mark.parametrize("words, message", [
     (["--ranks", "0"], "--ranks: cannot read '0'"),
     (["--ranks", "5-2"], "--ranks: cannot read '5-2'"),
-    (["--collective", "reduceall"], "--collective: 'reduceall' is unknown; choose from allreduce"),
-    (["--algorithm", "rig"], "--algorithm: 'rig' is unknown; choose from ring"),
+    (["--collective", "reduceall"],
+     "--collective: 'reduceall' is unknown; did you mean 'reduce' or 'allreduce'?"),
+    (["--algorithm", "rig"], "--algorithm: 'rig' is unknown; did you mean 'ring'"),
     (["--topology", "2x"], "topology: '2x' lacks a number"),
     (["--topology", "2x2", "--algorithm", "pat"], "leave nothing to prove")])
 def test_mistakes_are_one_line_and_status_2(words, message):
@@ -148,8 +150,22 @@ def test_explain_lists_algorithms():
     for words in (["--list", "scan", "linear"], ["--markdown"], ["--list", "scan", "--markdown"]):
         done = call("explain", *words)
         assert done.exit_code == 2 and "write --list, --list COLLECTIVE" in done.stderr
-    done = call("explain", "allreduce")
-    assert done.exit_code == 2 and "name a COLLECTIVE and an ALGORITHM" in done.stderr
+    assert call("explain", "scan").stdout.startswith(as_list("scan"))
+    assert call("explain").stdout.startswith("allreduce") and "reduced over" in call(
+        "explain").stdout
+
+
+def test_explain_says_as_much_as_one_wants():
+    whole, brief, one = (call("explain", "allreduce", "ring", "--size", "8", *words).stdout
+                         for words in ((), ("--brief",), ("--rank", "3", "--nbytes", "1M")))
+    assert len(brief.splitlines()) < 35 < len(whole.splitlines())
+    assert "rank 3" in one and "rank 4\n" not in one and "128 KiB" in one
+    done = call("explain", "allreduce", "ring", "--rank", "8")
+    assert done.exit_code == 2 and "rank: 8 is not a rank of 0..7" in done.stderr
+    done = call("explain", "allreduce", "ring", "--root", "2")
+    assert done.exit_code == 2 and "allreduce has no root" in done.stderr
+    assert call("explain", "bcast", "binomial", "--root", "2").exit_code == 0
+    assert "cannot read '1Q'" in call("explain", "bcast", "binomial", "--nbytes", "1Q").stderr
 
 
 def test_explain_writes_json(tmp_path):
@@ -168,7 +184,7 @@ def test_explain_draws(tmp_path):
 
 
 @pytest.mark.parametrize("words, message", [
-    (["allreduce", "rig"], "algorithm: allreduce has no algorithm 'rig'; choose from ring"),
+    (["allreduce", "rig"], "algorithm: allreduce has no algorithm 'rig'; did you mean 'ring'"),
     (["reduceall", "ring"], "collective: 'reduceall' is unknown"),
     (["allreduce", "ring", "--size", "0"], "size: expected a number of ranks, got 0"),
     (["allreduce", "ring", "--topology", "2x4", "--size", "9"], "describes 8 ranks"),
@@ -177,8 +193,7 @@ def test_explain_draws(tmp_path):
     (["bcast", "knomial", "--param", "root=1"], "--param: root is not a parameter"),
     (["allreduce", "ring", "--param", "k=4"], "k: allreduce ring has no such parameter"),
     (["allreduce", "ring", "--json", "/nowhere/x"], "--json: cannot write '/nowhere/x'"),
-    (["allreduce", "ring", "--draw", "x.xyz"], "ends in no known format"),
-    (["allreduce", "ring", "--size", "65", "--draw", "x.png"], "65 ranks do not fit")])
+    (["allreduce", "ring", "--draw", "x.xyz"], "ends in no known format")])
 def test_explain_says_what_is_wrong(words, message):
     done = call("explain", *words)
     assert done.exit_code == 2

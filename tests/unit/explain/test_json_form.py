@@ -17,7 +17,8 @@ def test_json_reads_back_unchanged_and_complete(collective, algorithm):
     data = as_json(made)
     assert json.loads(json.dumps(data)) == data
     assert list(data) == ["format", "title", "collective", "algorithm", "size", "root", "nblocks",
-                          "params", "topology", "digest", "wanted", "facts", "messages", "programs"]
+                          "uniform", "params", "topology", "digest", "wanted", "facts",
+                          "messages", "programs"]
     for rank, program in enumerate(data["programs"]):
         spans = {s["kind"]: s for steps in program["rounds"] for s in steps}
         assert all(list(s) == ["kind", "peer", "side", "spans", "source"] for s in spans.values())

@@ -7,6 +7,7 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain import draw
+from hpccoll.explain.space_time import painted
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.schedule import Program, at, copy, recv, send
 
@@ -40,15 +41,48 @@ def test_pictures_of_wrong_schedules_are_drawn(tmp_path):
 
 
 def test_pictures_that_cannot_be_drawn(tmp_path):
-    with pytest.raises(ArgumentError, match="65 ranks do not fit"):
-        draw(schedule("allreduce", "recursive_doubling", 65), tmp_path / "x.png")
-    with pytest.raises(ArgumentError, match="rounds do not fit"):
-        draw(schedule("bcast", "circulant", 2, n=1000), tmp_path / "x.png")
+    with pytest.raises(ArgumentError, match="257 ranks do not fit"):
+        draw(schedule("allreduce", "recursive_doubling", 257), tmp_path / "x.png")
     pytest.importorskip("matplotlib")
     with pytest.raises(ArgumentError, match="ends in no known format; choose from .*png"):
         draw(schedule("allreduce", "ring", 2), tmp_path / "x.xyz")
     with pytest.raises(ArgumentError, match="cannot write"):
         draw(schedule("allreduce", "ring", 2), tmp_path / "nowhere" / "x.png")
+
+
+@pytest.mark.parametrize("made", [
+    lambda: schedule("allreduce", "ring", 33), lambda: schedule("bcast", "circulant", 2, n=1000),
+    lambda: schedule("allreduce", "rails", topology="5x8")])
+def test_too_many_messages_to_follow_are_summed_up(tmp_path, made):
+    """A ring of 64 ranks was once a picture of 10 MB."""
+    pytest.importorskip("matplotlib")
+    draw(made(), tmp_path / "x.png", nbytes="1M")
+    assert (tmp_path / "x.png").stat().st_size < 200_000
+    figure = painted(made())
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles[0].startswith("blocks from rank") and "messages in all" in titles[1]
+
+
+def test_nodes_are_named_and_the_title_is_in_words():
+    pytest.importorskip("matplotlib")
+    texts = [text.get_text() for text in
+             painted(schedule("allreduce", "rails", topology="2x4")).axes[0].texts]
+    assert {"node 0", "node 1", "rank 7"} <= set(texts)
+    assert "allreduce by rails, 8 ranks, layout 2x4, 8 blocks" in texts
+    assert "node 0" not in [text.get_text() for text in
+                            painted(schedule("allreduce", "ring", 4)).axes[0].texts]
+
+
+@pytest.mark.parametrize("made", [
+    lambda: schedule("allreduce", "ring", 8), lambda: schedule("allgather", "bruck", 32)])
+def test_letters_can_be_read_in_a_page(made):
+    """No text is smaller than 8 pixels where the picture is 830 pixels wide."""
+    pytest.importorskip("matplotlib")
+    figure = painted(made())
+    pixels = 830 / figure.get_size_inches()[0] / 72
+    small = [text.get_text() for axes in figure.axes for text in axes.texts
+             if text.get_size() * pixels < 8]
+    assert not small
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):

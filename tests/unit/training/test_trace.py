@@ -1,7 +1,6 @@
 """Recorded spans: gathered in one time, written for Perfetto, read back."""
 
 import json
-import threading
 
 import pytest
 
@@ -22,8 +21,6 @@ from hpccoll.training.trace import (
     Traced,
     read,
 )
-
-ask = trace._ask
 
 
 def recorded(rank):
@@ -78,16 +75,6 @@ def test_clocks_that_drift_are_corrected_in_proportion(monkeypatch):
 
     [timeline] = run_ranks(1, gathered)
     assert [span.start for span in timeline.tracks[0]] == [0.0, 55.0, 210.0]
-
-
-def test_one_rank_of_every_other_node_asks_and_all_its_ranks_know(monkeypatch):
-    asked = []
-    monkeypatch.setattr(trace, "_clock",
-                        lambda: "aabb"[int(threading.current_thread().name.split()[-1])])
-    monkeypatch.setattr(trace, "_ask", lambda comm, stamp: asked.append(ask(comm, stamp)) or 7.0)
-    assert run_ranks(4, trace.seconds_ahead) == [0.0, 0.0, 7.0, 7.0]
-    [found] = asked
-    assert abs(found) < 1  # threads of one process read one clock
 
 
 def test_nothing_recorded_is_an_empty_timeline():

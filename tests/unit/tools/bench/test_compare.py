@@ -1,5 +1,8 @@
 """``hpccoll bench --compare``."""
 
+from pathlib import Path
+
+import pytest
 from unit.bench_records import OLD, bench, without_mpi, written
 
 from hpccoll.tools.bench import compare, records
@@ -21,15 +24,49 @@ def test_regressions_are_found(tmp_path):
     ran = bench("--compare", old, new)
     assert ran.exit_code == 1
     row, = [line for line in ran.output.splitlines() if "ring" in line and "geometric" not in line]
-    assert row.split() == ["allreduce", "2", "8", "ring", "10.00", "11.50", "0.87", "regression"]
+    assert row.split() == ["8", "B", "ring", "10", "us", "11.5", "us", "0.87", "regression"]
+    assert "# allreduce, 2 ranks, float32, sum\n" in ran.output
     assert "geometric mean of the ratio, chain: 2.00 (1)" in ran.output
     assert "library differs: MPICH 5.0.2 and MPICH 6" in ran.output
     assert "1 of 5 results" in ran.output
     assert bench("--compare", old, new, "--tolerance", "16").exit_code == 0
     assert bench("--compare", old, new, "bcast").exit_code == 0
     assert bench("--compare", old, new, "barrier").exit_code == 2
-    rows = [line for line in ran.output.splitlines() if not line.startswith("#")]
-    assert len({line.index(".") for line in rows}) == 1
+
+
+def test_where_native_moved_nothing_is_compared(tmp_path):
+    """Two runs of one program, the second on a busy machine: native itself is 4.9 times slower.
+
+    Fails where native is a candidate like others: that was once 'regressions: 4 of 4', or none.
+    """
+    old = written(tmp_path / "a.json", OLD)
+    new = written(tmp_path / "b.json", {
+        key: median * (4.9 if key[:2] == ("allreduce", 8) else 1) for key, median in OLD.items()})
+    ran = bench("--compare", old, new)
+    assert ran.exit_code == 0, ran.output
+    assert "native itself moved by up to 4.9x" in ran.output
+    assert "regressions beyond 10 %: 0 of 2" in ran.output
+    assert ran.output.count("native moved") == 2 and "regression\n" not in ran.output
+    all_moved = written(tmp_path / "c.json", {key: 3 * median for key, median in OLD.items()})
+    ran = bench("--compare", old, all_moved)
+    assert ran.exit_code == 3 and "regressions" not in ran.output
+    # A wrong result is one, however busy the machine.
+    wrong = written(tmp_path / "d.json", {key: 3 * median for key, median in OLD.items()}, wrong=1)
+    assert bench("--compare", old, wrong).exit_code == 1
+    # Another library is another native.
+    other = written(tmp_path / "e.json", {key: 3 * median for key, median in OLD.items()},
+                    library="MPICH 6")
+    assert bench("--compare", old, other).exit_code == 1
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_fits(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    path = str(Path(__file__).parents[4] / "docs/data/others/mpich-2.json")
+    ran = bench("--compare", path, path)
+    assert ran.exit_code == 0, ran.output
+    assert max(map(len, ran.output.splitlines())) <= width
+    assert "MiB" in ran.output and "67108864" not in ran.output
 
 
 def test_exactly_the_tolerance_is_no_regression():

@@ -90,7 +90,7 @@ def test_points_that_were_missed_are_named():
             "not at allreduce, 8 bytes: auto (ring) takes 2.00 times as long as native"]
     assert regret.lines(groups, 0.1) == said
     output, record = io.StringIO(), io.StringIO()
-    written(report.TableReport(Console(file=output)), groups)
+    written(report.TableReport(Console(file=output, width=200)), groups)
     assert all(f"# {line}\n" in output.getvalue() for line in said)
     written(formats.Json(lambda: nullcontext(record), {}, 1.5), groups)
     assert json.loads(record.getvalue())["auto"] == {

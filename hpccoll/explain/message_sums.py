@@ -1,0 +1,85 @@
+"""A schedule too large to follow message by message: who sends how much to whom, and when.
+
+Left, a square for every sender and receiver, darker where more blocks go; right, the blocks of each
+round, all ranks together, and how many messages carry them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpccoll.explain.plotting import (
+    FAINT,
+    FEW,
+    HEAD,
+    INK,
+    LABEL,
+    SOFT,
+    TICK,
+    dress,
+    new_figure,
+)
+from hpccoll.explain.replay import Timeline
+from hpccoll.explain.text import WANTS, per_rank, title_of
+from hpccoll.ir.schedule import Schedule
+from hpccoll.units import count_text, size_text
+
+#: Inches.
+WIDTH, HEIGHT = 11.0, 5.4
+
+
+def summed(schedule: Schedule, line: Timeline, nbytes: int | None = None) -> Any:
+    """A figure of the sums.
+
+    Args:
+        schedule, line: what to draw, and its messages.
+        nbytes: bytes of a rank's vector, or of all its blocks together.
+    """
+    figure = new_figure(WIDTH, HEIGHT)
+    wants = WANTS[schedule.collective.name].format(root=schedule.root)
+    if nbytes is not None and schedule.collective.payload != "none":
+        wants += f"; 1 block = {size_text(nbytes / per_rank(schedule))}"
+    figure.text(0.06, 0.95, title_of(schedule), size=HEAD, weight="bold", color=INK, va="center")
+    figure.text(0.06, 0.895, wants, size=LABEL, color=SOFT, va="center")
+    square, over_time = (figure.add_axes(place) for place in (
+        (0.07, 0.11, 0.36, 0.68), (0.57, 0.11, 0.41, 0.68)))
+    _square(square, schedule, line)
+    _rounds(over_time, line)
+    return figure
+
+
+def _square(panel: Any, schedule: Schedule, line: Timeline) -> None:
+    """Blocks from every rank to every rank; ranks of a group stand together."""
+    size = schedule.size
+    place = schedule.topology.positions if schedule.topology else range(size)
+    sent = [[0.0] * size for _ in range(size)]
+    for message in line.messages:
+        sent[place[message.sender]][place[message.receiver]] += max(len(message.values), 1)
+    shown = [[value or float("nan") for value in row] for row in sent]
+    image = panel.imshow(shown, cmap="viridis_r", interpolation="nearest", vmin=0)
+    dress(panel, "blocks from rank (down) to rank (across)")
+    panel.spines[["top", "right"]].set_visible(True)
+    panel.spines[["top", "right"]].set_color(FAINT)
+    groups = schedule.topology.groups() if schedule.topology else ()
+    for group in groups[1:] if len(groups) > 1 else ():
+        for across in (panel.axhline, panel.axvline):
+            across(place[group[0]] - 0.5, color=FAINT, linewidth=1)
+    bar = panel.figure.colorbar(image, ax=panel, fraction=0.046, pad=0.03)
+    bar.ax.tick_params(colors=SOFT, labelsize=TICK, length=0)
+    bar.outline.set_visible(False)
+
+
+def _rounds(panel: Any, line: Timeline) -> None:
+    """Blocks of every round."""
+    blocks, messages = [0] * line.rounds, [0] * line.rounds
+    for message in line.messages:
+        blocks[message.round - 1] += max(len(message.values), 1)
+        messages[message.round - 1] += 1
+    dress(panel, f"blocks in each of {count_text(line.rounds, 'round')}, "
+                 f"{sum(messages):,} messages in all")
+    panel.bar(range(1, line.rounds + 1), blocks, width=0.9 if line.rounds < 100 else 1.0,
+              color=FEW[0])
+    panel.grid(axis="y", color=FAINT, linewidth=0.8)
+    panel.set_xlabel("round", color=INK, fontsize=LABEL)
+    panel.yaxis.get_major_locator().set_params(integer=True)
+    panel.xaxis.get_major_locator().set_params(integer=True)

@@ -1,0 +1,73 @@
+"""Noise: what a machine that others use too does to times, and when it is too much.
+
+Candidates take turns, so the same part of each one's series was measured at the same time. Where
+the parts of a run tell different ratios, the machine did something else meanwhile, and the ratio is
+no result. The middle parts count, so that one bad moment condemns nothing. The bounds come from our
+own records (docs/notebook): on a quiet machine the middle parts differ by 1.2 at the median point,
+and no true ratio was above 23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy
+
+from hpccoll.config import NATIVE
+from hpccoll.measure.results import Result
+
+#: Parts of a run, one after the other; below so many iterations each is one.
+PARTS = 5
+#: Factor between the middle parts' ratios, from which on a point is too noisy to compare.
+NOISY = 1.6
+#: A ratio that no algorithm reaches, and one that is not believed where native times moved too.
+ABSURD, DOUBTFUL, MOVED = 25.0, 10.0, 3.0
+
+
+class Spread(NamedTuple):
+    """A ratio in the parts of a run: the lowest and the highest, and those of the middle parts."""
+
+    low: float
+    high: float
+    inner_low: float
+    inner_high: float
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the parts disagree too much for the ratio to be a result."""
+        return self.inner_high > NOISY * self.inner_low
+
+
+def parts(seconds: Sequence[float]) -> list[float]:
+    """Medians of the parts of a series, one after the other."""
+    if not len(seconds):
+        return []
+    pieces = numpy.array_split(numpy.asarray(seconds, float), min(PARTS, len(seconds)))
+    return [float(numpy.median(piece)) for piece in pieces]
+
+
+def spread(native: Sequence[float], other: Sequence[float]) -> Spread:
+    """How the ratio of two series that were measured in turns differs between the parts."""
+    values = sorted(a / b for a, b in zip(parts(native), parts(other)) if b) or [1.0]
+    inner = values[1:-1] if len(values) > 2 else values
+    return Spread(values[0], values[-1], inner[0], inner[-1])
+
+
+def moved(seconds: Sequence[float]) -> float:
+    """By which factor the middle parts of a series differ."""
+    values = sorted(parts(seconds))
+    inner = values[1:-1] if len(values) > 2 else values
+    return inner[-1] / inner[0] if inner and inner[0] else 1.0
+
+
+def absurd(results: Sequence[Result]) -> float:
+    """The ratio of native to the best candidate of a case, if it cannot be believed; else 0."""
+    native = next((r for r in results if r.candidate == NATIVE), None)
+    others = [r.trimmed for r in results if r.candidate != NATIVE and r.trimmed > 0]
+    if native is None or not others:
+        return 0.0
+    ratio = native.trimmed / min(others)
+    if ratio > ABSURD or ratio > DOUBTFUL and moved(native.seconds) > MOVED:
+        return ratio
+    return 0.0

@@ -1,0 +1,158 @@
+"""The verdict of a benchmark: one sentence a collective, and what it is worth.
+
+Medians over iterations count, as in the table and the picture. A size is *faster* or *slower* where
+the median ratio and all middle parts of the run say so, *too noisy* where these disagree by much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from math import exp, log
+from typing import Any, NamedTuple
+
+from hpccoll.config import AUTO, NATIVE
+from hpccoll.machine.identity import library_name
+from hpccoll.measure.noise import Spread, absurd, spread
+from hpccoll.measure.results import Result
+from hpccoll.units import count_text, size_text
+
+#: A ratio this near to 1 is equal.
+EQUAL = 0.05
+#: The part of the sizes from which on rough ratios are said to be so.
+ROUGH = 0.25
+#: With more stretches of sizes than this, a sentence counts instead of naming them.
+STRETCHES = 4
+FASTER, SAME, SLOWER, NOISY = "faster", "equal", "slower", "noisy"
+
+
+class Comparison(NamedTuple):
+    """One candidate beside native at one size."""
+
+    nbytes: int
+    ratio: float
+    spread: Spread
+    absurd: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What may be said of it."""
+        low, high = self.spread.inner_low, self.spread.inner_high
+        if self.absurd or self.spread.noisy and low <= 1 + EQUAL and high >= 1 - EQUAL:
+            return NOISY
+        if self.ratio > 1 + EQUAL and low > 1:
+            return FASTER
+        return SLOWER if self.ratio < 1 - EQUAL and high < 1 else SAME
+
+
+def judged(group: Sequence[Result]) -> Result | None:
+    """Whom the verdict is about: auto, or else the fastest candidate that is not native."""
+    others = [r for r in group if r.candidate != NATIVE and not r.failures]
+    auto = next((r for r in others if r.candidate == AUTO), None)
+    return auto or min(others, key=lambda r: r.median, default=None)
+
+
+def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
+    """One candidate beside native; ``None`` where one of them is missing."""
+    native = next((r for r in group if r.candidate == NATIVE), None)
+    if native is None or one is None or not one.median or not native.median:
+        return None
+    return Comparison(one.nbytes, native.median / one.median, spread(native.seconds, one.seconds),
+                      absurd([native, one]) > 0)
+
+
+def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]) -> list[str]:
+    """What was found, in plain words: a sentence a collective, and one about noise."""
+    if environment["ranks"] == 1:
+        return ["one rank sends nothing: these times compare how calls begin, not how they move "
+                "data"]
+    by_name: dict[str, list[Sequence[Result]]] = {}
+    for group in groups:
+        if group:
+            by_name.setdefault(group[0].collective, []).append(group)
+    told, every = [], []
+    for name, mine in by_name.items():
+        chosen = [judged(group) for group in mine]
+        pairs = [pair for group, one in zip(mine, chosen)
+                 if (pair := compared(group, one)) is not None]
+        every += pairs
+        if pairs:
+            who = AUTO if any(r and r.candidate == AUTO for r in chosen) else "the best candidate"
+            told.append(f"{name}: {sentence(pairs, who, library_of(environment))}")
+    told += noise(every)
+    sharing = crowded(environment)
+    return told + ([sharing] if sharing else [])
+
+
+def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
+    """``auto was 1.6x as fast as MPICH at 1 MiB and above, equal up to 4 KiB``."""
+    stretches = [(kind, list(group)) for kind, group in groupby(pairs, lambda pair: pair.kind)]
+    where = [_where(pairs, group) for _, group in stretches]
+    if len(stretches) > STRETCHES:
+        parts = []
+        for kind in (FASTER, SAME, SLOWER, NOISY):
+            group = [pair for pair in pairs if pair.kind == kind]
+            if group:
+                parts.append((kind, group, f"at {len(group)} of {len(pairs)} sizes"))
+    else:
+        order = (FASTER, SAME, SLOWER, NOISY)
+        parts = sorted(((kind, group, place) for (kind, group), place in zip(stretches, where)),
+                       key=lambda part: order.index(part[0]))
+    words, named = [], False
+    for kind, group, place in parts:
+        if kind in (FASTER, SLOWER):
+            told = f"{_times(group)} as fast" + f" as {library}" * (not named)
+            named = True
+        elif kind == SAME:
+            told = "equal" + f" to {library}" * (not named)
+            named = True
+        else:
+            told = "too noisy to compare"
+        words.append(f"{told} {place}".rstrip())
+    return f"{who} was {', '.join(words)}"
+
+
+def noise(pairs: Sequence[Comparison]) -> list[str]:
+    """That numbers are not to be trusted, where they are not, and what to do."""
+    noisy = [pair for pair in pairs if pair.kind == NOISY]
+    rough = noisy or [pair for pair in pairs if pair.spread.noisy]
+    if not noisy and len(rough) <= ROUGH * len(pairs):
+        return []
+    most = max(pair.spread.high / pair.spread.low for pair in rough)
+    beyond = max((pair.ratio for pair in noisy if pair.absurd), default=0.0)
+    told = (f"too noisy to compare at {len(noisy)}" if noisy else
+            f"which is faster is sure, how much is not, at {len(rough)}")
+    return [f"{told} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
+            f"to {most:.1f}x" + f", and {beyond:.0f}x is no algorithm's" * bool(beyond)
+            + "; something else used these cores. Run again when they are idle, or longer: "
+            "--seconds 1 --sweeps 6"]
+
+
+def crowded(environment: Mapping[str, Any]) -> str:
+    """That ranks take turns, where a host has more of them than cores."""
+    most = max(environment["hosts"].values(), default=0)
+    if not environment.get("cores") or most <= environment["cores"]:
+        return ""
+    return (f"{most} ranks share {count_text(environment['cores'], 'core')} and take turns: on a "
+            "core each, times are shorter and ratios others")
+
+
+def library_of(environment: Mapping[str, Any]) -> str:
+    """The MPI library without its version: the name of a column."""
+    return library_name(environment["mpi"]).rpartition(" ")[0] or "native"
+
+
+def _times(group: Sequence[Comparison]) -> str:
+    mean = exp(sum(log(pair.ratio) for pair in group) / len(group))
+    return f"{mean:.1f}x" if mean >= 1.095 else f"{mean:.2f}x"
+
+
+def _where(pairs: Sequence[Comparison], group: Sequence[Comparison]) -> str:
+    """Which sizes, as short as possible."""
+    first, last = group[0] is pairs[0], group[-1] is pairs[-1]
+    low, high = size_text(group[0].nbytes), size_text(group[-1].nbytes)
+    if first and last:
+        return "at all sizes" if len(pairs) > 1 else f"at {low}" * bool(group[0].nbytes)
+    if len(group) == 1:
+        return f"at {low}"
+    return f"up to {high}" if first else f"at {low} and above" if last else f"from {low} to {high}"

@@ -1,0 +1,133 @@
+"""What a tuning found, for people: which algorithm is fastest over which sizes, and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from math import exp, log
+from textwrap import wrap
+from typing import NamedTuple
+
+from hpccoll.config import NATIVE
+from hpccoll.explain.columns import WIDTH, FittedTable, Header
+from hpccoll.machine.identity import library_name
+from hpccoll.tune.loading import Tuned
+from hpccoll.tune.table import Curves, Fingerprint
+from hpccoll.units import count_text, size_text, time_text
+
+#: Points that a busy machine spoilt and that are named one by one.
+NAMED = 6
+
+
+class FastestPoint(NamedTuple):
+    """One size of one kind of call: what is fastest, and how native does."""
+
+    kind: str
+    nbytes: int
+    label: str
+    seconds: float
+    native: float | None
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as native."""
+        return self.native / self.seconds if self.native else 0.0
+
+
+def fastest(curves: Curves, tuned: Tuned) -> list[FastestPoint]:
+    """The fastest of every size, as later jobs choose it."""
+    points = []
+    for (collective, commutes), curve in curves.items():
+        for nbytes, times in curve:
+            ranking = tuned.ranking(collective, commutes, nbytes)
+            if not ranking:  # no time of native's, which a probe's must have
+                continue
+            best, seconds, predicted = ranking[0]
+            native = next((t for c, t in times.items() if c.name == NATIVE), None)
+            points.append(FastestPoint(collective if commutes else f"{collective}, ordered", nbytes,
+                                       best.label + " (predicted)" * predicted, seconds, native))
+    return points
+
+
+def lines(machine: Fingerprint, points: Sequence[FastestPoint],
+          doubtful: Sequence[tuple[str, int, float]], width: int = WIDTH,
+          full: bool = False) -> list[str]:
+    """The table; sizes with the same fastest candidate share a line, unless ``full``."""
+    library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
+    told = _said(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
+                 f"{machine.topology}", width)
+    rows: list[list[str]] = []
+    marked: list[int] = []
+    for (_, label), same in groupby(
+            points, lambda p: (p.kind, (p.label, p.nbytes) if full else p.label)):
+        group = list(same)
+        name = label[0] if isinstance(label, tuple) else label
+        marked += [len(rows)] if name != NATIVE else []
+        rows.append([group[0].kind, _sizes(group), name, _range(_time, [
+            p.seconds for p in group]), _range(_time, [
+                p.native for p in group if p.native]), _range("{:.2f}".format, [
+                    p.ratio for p in group if p.ratio and name != NATIVE])])
+    last = ""
+    for row in rows:
+        row[0], last = ("" if row[0] == last else row[0]), row[0]
+    table = FittedTable([Header("collective", right=False), Header("sizes"),
+                         Header("fastest", right=False), Header("time"),
+                         Header(library, spare=1),
+                         Header("ratio", meaning=f"time of {library} over that of the fastest")],
+                        rows, width, full)
+    told += table.lines(marked) if rows else []
+    for line in (*table.legend(), "* an algorithm of hpccoll's", table.left_out(),
+                 *_verdict(points, library), *_spoilt(doubtful)):
+        told += _said(line, width)
+    return told
+
+
+def _verdict(points: Sequence[FastestPoint], library: str) -> list[str]:
+    ours = [p for p in points if p.label != NATIVE and p.ratio]
+    if not points:
+        return []
+    if not ours:
+        return [f"{library} is fastest at all {len(points)} points"]
+    if len(ours) == len(points):
+        where, rest = f"all {len(points)} points", ""
+    else:
+        where, rest = f"{len(ours)} of {len(points)} points", f"; {library} at the others"
+    mean = exp(sum(log(p.ratio) for p in ours) / len(ours))
+    return [f"an algorithm of hpccoll's is fastest at {where}, {mean:.1f}x as fast as {library} "
+            f"there{rest}"]
+
+
+def _spoilt(doubtful: Sequence[tuple[str, int, float]]) -> list[str]:
+    """What a busy machine did, and what to do about it."""
+    if not doubtful:
+        return []
+    named = ", ".join(f"{name} {size_text(nbytes)} ({ratio:.0f}x)"
+                      for name, nbytes, ratio in doubtful[:NAMED])
+    more = f" and {len(doubtful) - NAMED} more" if len(doubtful) > NAMED else ""
+    return [f"not saved: {count_text(len(doubtful), 'point')} that something else on these cores "
+            f"spoilt, {named}{more}; ratios of such times are no result. Run it again when "
+            "the machine is idle"]
+
+
+def _time(seconds: float) -> str:
+    return time_text(seconds, 3)
+
+
+def _sizes(group: Sequence[FastestPoint]) -> str:
+    low, high = group[0].nbytes, group[-1].nbytes
+    return (size_text(low) if low == high else f"{size_text(low)} - {size_text(high)}"
+            ) if high else "-"
+
+
+def _range(text: Callable[[float], str], values: Sequence[float]) -> str:
+    """Lowest and highest, or the only one."""
+    if not values:
+        return "-"
+    low, high = text(min(values)), text(max(values))
+    return low if low == high else f"{low} - {high}"
+
+
+def _said(line: str, width: int) -> list[str]:
+    return [f"# {part}" for part in wrap(line, width - 2, subsequent_indent="  ",
+                                         break_long_words=False, break_on_hyphens=False)]
+

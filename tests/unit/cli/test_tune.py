@@ -1,0 +1,45 @@
+"""``hpccoll tune`` and algorithms of one's own: which are measured, shown, and noted."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from hpccoll.cli import tune
+from hpccoll.cli.options import asked
+from hpccoll.errors import ArgumentError
+from hpccoll.measure.survey import Survey
+from hpccoll.measure.survey_plan import SurveyPlan
+from hpccoll.tune.table import Candidate, Fingerprint, read
+
+TORUS = str(Path(__file__).resolve().parents[3] / "examples" / "torus.py") + ":TORUS"
+MACHINE = Fingerprint("MPI 1", "host", 4, "4", False)
+
+
+def test_ones_own_are_planned_for_their_collective():
+    plan = tune._with(SurveyPlan(), (asked(f"{TORUS}:x=2"),), {"y": 2, "z": 1}, 4, False)
+    assert plan.collectives == ("allreduce",)
+    assert plan.brought == {"allreduce": (Candidate(TORUS, (("x", 2), ("y", 2), ("z", 1))),)}
+    assert tune._with(SurveyPlan(), (), {}, 4, False) == SurveyPlan()
+
+
+@pytest.mark.parametrize("words, params, message", [
+    ((TORUS,), {}, "needs x, y, z"), ((TORUS,), {"x": 2, "y": 2, "z": 2}, "does not serve 4"),
+    (("ring",), {}, "no algorithm of your own"), ((), {"x": 2}, "means nothing without")])
+def test_mistakes_are_found_before_anything_is_measured(words, params, message):
+    with pytest.raises(ArgumentError, match=message):
+        tune._with(SurveyPlan(), tuple(map(asked, words)), params, 4, False)
+
+
+def test_ones_own_are_shown_but_not_noted(tmp_path):
+    """A table is data: a job that reads it runs no code that it names."""
+    path, own = tmp_path / "table.json", Candidate(TORUS, (("x", 4),))
+    times = {Candidate("native"): 3e-6, Candidate("ring"): 2e-6, own: 4e-6}
+    outcome = Survey(MACHINE, {("allreduce", True): ((64, times),)}, {}, False)
+    shown = tune._add(str(path), MACHINE, outcome, False)
+    assert shown[("allreduce", True)][0][1][own] == 4e-6
+    assert "torus" not in path.read_text() and set(read(path)[MACHINE]) == {("allreduce", True)}
+    line, = tune._own(shown)
+    assert "4.00 us, 2.00 times the fastest; measured, not noted" in line

@@ -1,0 +1,81 @@
+"""Algorithms of one's own on the command line: ``verify``, ``explain``, ``simulate``."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from click.testing import CliRunner
+
+from hpccoll.cli import main
+
+ROOT = Path(__file__).resolve().parents[3]
+TORUS = str(ROOT / "examples" / "torus.py") + ":TORUS"
+CUBE = "-p", "x=2", "-p", "y=2", "-p", "z=2"
+
+
+def call(*words):
+    return CliRunner().invoke(main, list(words))
+
+
+def test_verify_proves_what_fits():
+    done = call("verify", TORUS, "--size", "1-12", *CUBE, "--jobs", "1")
+    assert done.exit_code == 0 and "1 schedules proved" in done.output, done.output
+    done = call("verify", TORUS.replace("TORUS", "torus"), "--size", "8", *CUBE, "--collective",
+                "allreduce", "--jobs", "1")
+    assert done.exit_code == 1 and "does not exist: this rank has 1 slots" in done.stderr
+
+
+def test_verify_finds_a_slip(tmp_path):
+    """Leaving the last round out is refused; without ``[:-1]`` this test fails."""
+    (tmp_path / "slip.py").write_text(
+        "from hpccoll import Algorithm\n"
+        "from hpccoll.algorithms.flat import ring\n"
+        "SLIP = Algorithm(lambda rank, size: ring.allgather(rank, size)._replace(\n"
+        "    rounds=ring.allgather(rank, size).rounds[:-1]), 'allgather', rank_order=True)\n")
+    done = call("verify", f"{tmp_path}/slip.py:SLIP", "--size", "4", "--jobs", "1")
+    assert done.exit_code == 1 and "not proved: allgather SLIP size=4" in done.stderr
+
+
+def test_explain_and_draw_beside(tmp_path):
+    done = call("explain", TORUS, "--size", "8", *CUBE)
+    assert done.exit_code == 0 and done.output.startswith("allreduce torus size=8 nblocks=16 x=2")
+    assert call("explain", "allreduce", f"{TORUS}:x=2:y=2", "--size", "8", "-p",
+                "z=2").output == done.output
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "both.svg"
+    done = call("explain", TORUS, "--size", "8", *CUBE, "--beside", "ring", "--beside",
+                "rabenseifner", "--draw", str(path))
+    assert done.exit_code == 0, done.output
+    assert all(name in path.read_text() for name in ("torus", "ring", "rabenseifner"))
+
+
+def test_simulate_compares():
+    done = call("simulate", TORUS, "--size", "8", *CUBE, "--algorithm", "ring,knomial")
+    assert done.exit_code == 2 and "no algorithm 'knomial'" in done.stderr
+    done = call("simulate", TORUS, "--size", "8", *CUBE)
+    assert done.exit_code == 0 and "6 rounds" in done.output
+    done = call("simulate", "allreduce", "--nodes", "2", "--ppn", "4", "--algorithm",
+                f"{TORUS}:x=4:y=2:z=1,ring")
+    assert done.exit_code == 0 and "torus:x=4:y=2:z=1" in done.output and "ring" in done.output
+
+
+@pytest.mark.parametrize("words, message", [
+    (("verify", TORUS, "--size", "8"), "needs x, y, z"),
+    (("verify", TORUS, "--size", "6", *CUBE), "serves none of them: size: torus does not serve 6"),
+    (("verify", "-p", "x=2"), "--param: means nothing without FILE.py:NAME"),
+    (("verify", "ring", "--size", "6"), "which one ring is for is missing"),
+    (("verify", TORUS.replace("TORUS", "torus"), *CUBE), "is a bare builder"),
+    (("explain", TORUS, "--size", "8", *CUBE, "--beside", "ring"), "nothing without --draw"),
+    (("explain", f"{TORUS}:x=2", "--size", "8", *CUBE), "--param: x is given twice"),
+    (("explain", "allredcue", "ring"), "did you mean 'allreduce'"),
+    (("explain", "nowhere.py:x"), "there is no file 'nowhere.py'"),
+    (("simulate", TORUS, "--size", "8", "--topology", "2x4", *CUBE), "does not go with --topology"),
+    (("simulate", "allreduce", "-p", "k=2"), "means nothing without FILE.py:NAME"),
+    (("verify", "--algorithm", "rabensefner"), "did you mean 'rabenseifner'")])
+def test_mistakes_are_one_line(words, message):
+    done = call(*words)
+    assert done.exit_code == 2 and message in done.stderr, done.output
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,82 @@
+"""What is said at the end of a benchmark, and when nothing may be said."""
+
+import pytest
+
+pytest.importorskip("rich")
+
+from unit.bench_results import ENVIRONMENT, result
+
+from hpccoll.tools.bench import verdict
+
+STEADY = [4.0] * 10
+
+
+def groups(*ratios, serves="ring", start=8):
+    """A size for every ratio of native's time to auto's, steadily measured."""
+    return [[result("native", STEADY, nbytes=start << 2 * n),
+             result("auto", [4 / ratio] * 10, nbytes=start << 2 * n, serves=serves)]
+            for n, ratio in enumerate(ratios)]
+
+
+def told(*ratios):
+    return verdict.sentences(groups(*ratios), {**ENVIRONMENT, "hosts": {"a": 2}})[0]
+
+
+@pytest.mark.parametrize("ratios, words", [
+    ((1.6, 1.6), "allreduce: auto was 1.6x as fast as MPICH at all sizes"),
+    ((1.0, 1.02, 2.0), "allreduce: auto was 2.0x as fast as MPICH at 128 B, equal up to 32 B"),
+    ((0.8,), "allreduce: auto was 0.80x as fast as MPICH at 8 B"),
+    ((1, 2, 0.5, 1), "allreduce: auto was 2.0x as fast as MPICH at 32 B, equal at 8 B, equal at "
+                     "512 B, 0.50x as fast at 128 B"),
+    ((1, 2, 1, 2, 1, 2), "allreduce: auto was 2.0x as fast as MPICH at 3 of 6 sizes, equal at 3 of "
+                         "6 sizes")])
+def test_a_sentence(ratios, words):
+    assert told(*ratios) == words
+
+
+def test_the_best_candidate_is_meant_where_there_is_no_auto():
+    mine = [[result("native", STEADY), result("ring", [2] * 10), result("pat", [3] * 10)]]
+    said = verdict.sentences(mine, ENVIRONMENT)
+    assert said[0] == "allreduce: the best candidate was 2.0x as fast as MPICH at 1 KiB"
+
+
+def test_parts_that_disagree_are_no_result():
+    """Fails where noise is not looked for: the medians alone say 2.5x."""
+    wild = [1, 1, 10, 10, 1, 1, 10, 10, 4, 4]
+    mine = [[result("native", wild), result("auto", STEADY, serves="ring")]]
+    said = verdict.sentences(mine, ENVIRONMENT)
+    assert said[0].startswith("allreduce: auto was too noisy to compare")
+    assert "too noisy to compare at 1 of 1 size" in said[1] and "Run again" in said[1]
+
+
+def test_a_ratio_that_no_algorithm_reaches_is_no_result():
+    mine = [[result("native", [877] * 10, nbytes=8),
+             result("auto", [9.4] * 10, nbytes=8, serves="ring")]]
+    said = verdict.sentences(mine, ENVIRONMENT)
+    assert "too noisy to compare" in said[0] and "93x is no algorithm's" in said[1]
+
+
+def test_sure_but_rough():
+    """Always faster, but nobody knows how much."""
+    wild = [8, 8, 30, 30, 8, 8, 30, 30, 12, 12]
+    said = verdict.sentences([[result("native", wild), result("auto", STEADY, serves="ring")]],
+                             ENVIRONMENT)
+    assert "as fast as MPICH" in said[0]
+    assert said[1].startswith("which is faster is sure, how much is not, at 1 of 1 size")
+
+
+def test_ranks_that_share_cores():
+    crowded = {**ENVIRONMENT, "hosts": {"a": 4}}
+    assert verdict.sentences(groups(1.6), crowded)[-1].startswith(
+        "4 ranks share 2 cores and take turns")
+    assert len(verdict.sentences(groups(1.6), {**ENVIRONMENT, "hosts": {"a": 2, "b": 2}})) == 1
+
+
+def test_one_rank_has_no_verdict():
+    said = verdict.sentences(groups(0.67), {**ENVIRONMENT, "ranks": 1})
+    assert len(said) == 1 and "one rank sends nothing" in said[0]
+
+
+def test_nothing_to_compare():
+    assert verdict.sentences([[result("ring", [1])]], ENVIRONMENT) == []
+    assert verdict.sentences([], ENVIRONMENT) == []
