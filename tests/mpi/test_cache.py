@@ -290,7 +290,7 @@ def test_small_calls_that_are_not_alike_take_the_long_way(theirs):
     theirs.Allreduce(MPI.IN_PLACE, two)
     assert (two == size).all()
     two[...] = 1
-    theirs.Allreduce(two, two)  # in place
+    theirs.Allreduce(MPI.IN_PLACE, two)
     assert (two == size).all()
     theirs.Allreduce(numpy.full(2, theirs.rank, "f4"), two, MPI.MAX)
     assert (two == size - 1).all()
@@ -302,6 +302,7 @@ def test_small_calls_that_are_not_alike_take_the_long_way(theirs):
     many = numpy.ones(2 * size, "f4")
     for wrong in (lambda: theirs.Allreduce(three, two), lambda: theirs.Allreduce(other, two),
                   lambda: theirs.Allreduce(two, other), lambda: theirs.Allreduce(two, two[:]),
+                  lambda: theirs.Allreduce(two, two),
                   lambda: theirs.Allreduce(two, numpy.ones(2, "f4"), MPI.BAND),
                   lambda: theirs.Bcast(two, size), lambda: theirs.Bcast(two, -1),
                   lambda: theirs.Reduce(two, numpy.ones(2, "f4"), root=size),

@@ -1,16 +1,22 @@
 """Calibration on real ranks: every rank gets the same machine, and it can be simulated on."""
 
 import json
+import math
+
+import pytest
 
 import hpccoll
+from hpccoll.errors import NoisyMachineError
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator.machine_model import machine_as_data, machine_from_text
+from hpccoll.tools import calibrate as calibration
 from hpccoll.tools.calibrate import _crossings, calibrate
 
 
-def test_a_measured_machine(world):
+def test_a_measured_machine(world, monkeypatch):
     if world.size < 2:
         return
+    monkeypatch.setattr(calibration, "BUSY", math.inf)  # however busy this one is
     machine = calibrate(world, "here")
     assert len({repr(m) for m in world.allgather(machine)}) == 1
     assert 1 <= len(machine.levels) <= world.layout.depth
@@ -28,3 +34,17 @@ def test_pairs_that_are_measured():
     assert list(_crossings(Topology.parse("5"))) == [(0, [(0, 1), (2, 3)])]
     assert list(_crossings(Topology.parse("1x3"))) == [(1, [(0, 1)])]
     assert list(_crossings(Topology.parse("1,3"))) == [(0, [(0, 1)]), (1, [(1, 2)])]
+
+
+def test_a_busy_machine_is_not_written_down(world, monkeypatch):
+    """Made busy: on every rank, every batch counts as one that something else disturbed."""
+    if world.size < 2:
+        return
+    monkeypatch.setattr(calibration, "BUSY", 0.0)
+    with pytest.raises(NoisyMachineError, match="something else uses these cores.*run it again"):
+        calibrate(world, "here")
+
+
+def test_what_counts_as_busy():
+    assert calibration.disturbed(calibration.BUSY / 2) == ""
+    assert "differ by 40x" in calibration.disturbed(40.0)

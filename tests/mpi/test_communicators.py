@@ -223,6 +223,40 @@ def test_wrappers_must_agree_on_the_layout(world):
     comm.Free()
 
 
+def test_a_communicator_says_what_it_is(world):
+    comm = hpccoll.Comm(world.Dup())
+    comm.Set_name("mine")
+    assert repr(comm).startswith(f"<hpccoll.Comm 'mine': rank {world.rank} of {world.size}, layout")
+    assert comm.layout and f"layout {comm.layout}" in repr(comm)
+    cart = comm.Create_cart([comm.size])
+    assert repr(cart).startswith("<hpccoll.Cart")
+    cart.Free()
+    comm.Free()
+    assert repr(comm) == str(comm) == "<hpccoll.Comm: null, or freed>"
+    assert "null" in repr(hpccoll.Comm(MPI.COMM_NULL))
+
+
+def test_what_is_chosen_for_good(world):
+    comm = hpccoll.Comm(world.Dup())
+    comm.choose(allreduce="ring", segment_bytes="64K")
+    assert comm.explain("allreduce", 8).splitlines()[0].endswith("ring (comm.using)") or (
+        comm.size == 1)
+    with comm.using(allreduce="native"):
+        assert "native" in comm.explain("allreduce", 8).splitlines()[0]
+    assert comm._wishes["allreduce"].algorithm == "ring"
+    comm.choose(allreduce="auto")
+    assert "comm.using" not in comm.explain("allreduce", 8)
+    with pytest.raises(ArgumentError, match="did you mean 'ring'"):
+        comm.choose(allreduce="rign")
+    comm.Free()
+
+
+def test_explain_is_short_unless_asked_for_detail(world):
+    brief, detail = (world.explain("allreduce", "1M", detail=d) for d in (False, True))
+    assert len(brief.splitlines()) < 12 and "detail=True" in brief
+    assert "may it serve" in detail and max(map(len, brief.splitlines())) <= 140
+
+
 def test_explain_and_layout(world):
     text = world.explain("allreduce", 4 << 20)
     assert "allreduce" in text and "ring" in text and "native" in text

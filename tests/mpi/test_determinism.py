@@ -159,5 +159,5 @@ def test_what_cannot_be_kept_is_refused():
 
 
 def test_classes_are_checked():
-    with pytest.raises(ArgumentError, match="'runs' is unknown; choose from none, run, size, lay"):
+    with pytest.raises(ArgumentError, match="'runs' is unknown; did you mean 'run'?"):
         hpccoll.Comm(WORLD, determinism="runs")

@@ -37,6 +37,7 @@ def probes(monkeypatch):
         return measure(*args, **given)
 
     monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey, "absurd", lambda _: 0.0)  # however busy the machine is
     short = survey_plan.PROBE._replace(
         collectives=("allreduce", "bcast"), sizes=(64, 1024), seconds=2.0, most=3)
     monkeypatch.setattr(survey_plan, "PROBE", short)

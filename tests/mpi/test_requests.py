@@ -292,7 +292,7 @@ def test_calls_alone_move_on_what_is_left_to_them(world):
 
 
 def test_unknown_ways_to_make_progress_are_refused(world, monkeypatch):
-    with pytest.raises(ArgumentError, match="'threads' is unknown; choose from thread, calls"):
+    with pytest.raises(ArgumentError, match="'threads' is unknown; .*choose from thread, calls"):
         hpccoll.Comm(world, progress="threads")
     monkeypatch.setenv("HPCCOLL_PROGRESS", "calls")
     assert hpccoll.Comm(world)._config.progress == "calls"

@@ -1,5 +1,7 @@
 """A survey of all candidates: what is tried, repeated, left out, and when it ends."""
 
+from dataclasses import replace
+
 import pytest
 from mpi4py import MPI
 
@@ -104,7 +106,7 @@ def test_a_survey_ends_when_its_time_is_spent():
 
 @alone
 def test_candidates_that_are_wrong_are_left_out(monkeypatch):
-    broken = ALGORITHMS["allreduce"]["ring"]._replace(build=lambda rank, size: Program(()))
+    broken = replace(ALGORITHMS["allreduce"]["ring"], build=lambda rank, size: Program(()))
     monkeypatch.setitem(ALGORITHMS["allreduce"], "ring", broken)
     monkeypatch.setattr(survey, "LONGEST", 0.01)
     outcome = measured(survey_plan.SurveyPlan(("allreduce",), (64,), 20.0, False))

@@ -176,6 +176,7 @@ def tune(*words):
 @alone
 def test_the_command_measures_writes_and_shows(monkeypatch, path):
     monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey, "absurd", lambda _: 0.0)  # however busy the machine is
 
     def run(collectives):
         ran = tune("--quick", "--collective", collectives, "-m", "64:1K", "--seconds", "60",
