@@ -2,10 +2,9 @@
 
     mpirun --with-ft ulfm -n 4 python examples/survive.py --kill 2@25
 
-Every rank owns a band of rows of a tridiagonal matrix. Every ten iterations all ranks keep the
-whole solution so far. When a rank dies, the others make a communicator without it, deal the rows
-out anew, and start again from the newest solution that all of them have. ``--kill`` kills one rank
-in one iteration. Needs ULFM: Open MPI 5, started as above. Without it, an ordinary solver.
+Every rank owns some rows of a tridiagonal matrix. Every ten iterations all keep the solution so
+far. When a rank dies, the others make a communicator without it, deal the rows out anew, and start
+again from the newest solution that all have. Needs ULFM: Open MPI 5. Else an ordinary solver.
 """
 import os
 import signal
@@ -31,13 +30,12 @@ def conjugate_gradients(comm, source, saved):
     counts = [N // comm.size + (r < N % comm.size) for r in range(comm.size)]
     first, end = sum(counts[:comm.rank]), sum(counts[:comm.rank + 1])
     start = comm.allreduce(max(saved), op=MPI.MIN)
-    whole = saved[start].copy()
+    u, whole = saved[start][first:end].copy(), saved[start].copy()
 
     def image(part):
         comm.Allgatherv(part, [whole, counts])
         return matrix_times(part, whole[first - 1] if first else 0, whole[end] if end < N else 0)
 
-    u = saved[start][first:end].copy()
     residual = source[first:end] - image(u)
     direction, norm = residual.copy(), comm.allreduce(float(residual @ residual))
     for iteration in range(start, 10 * N):
@@ -77,5 +75,5 @@ if comm.rank == 0:
     print(f"{comm.size} ranks: {iterations} iterations, error {error:.1e}", flush=True)
 if not error < 1e-9:
     sys.exit("the solution is wrong")
-if comm.size < MPI.COMM_WORLD.size:  # MPI_Finalize of Open MPI 5.0 may wait for the dead
-    os._exit(0)
+if comm.size < MPI.COMM_WORLD.size:
+    os._exit(0)  # MPI_Finalize of Open MPI 5.0 may wait for the dead

@@ -1,6 +1,7 @@
 """The shipped job scripts on a real Slurm cluster, and what goes wrong in real jobs."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 import slurm as module
 from mpi4py import MPI
 from slurm import Slurm
+
+from hpccoll.tools.doctor.leftovers import leftovers, remove
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -27,6 +30,7 @@ several_nodes = pytest.mark.skipif(not MPICH, reason="Slurm starts Open MPI on o
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes of two processors, and of two devices that are none."""
+    remove(leftovers(now=math.inf))  # doctor would warn of what earlier tests have left
     with Slurm(gpus=2) as made:
         yield made
 

@@ -1,6 +1,18 @@
 """Tests here start jobs of their own and let something go wrong in them."""
 
+import math
 import sys
 from pathlib import Path
 
+import pytest
+
+from hpccoll.tools.doctor.leftovers import leftovers, remove
+
 sys.path.append(str(Path(__file__).resolve().parent))  # jobs.py is used by a program too
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tidied():
+    """Remove what the MPI library has left of the ranks that were killed."""
+    yield
+    remove(leftovers(now=math.inf))
