@@ -19,7 +19,16 @@ from hpccoll.calls.call import Call, lacks_mpi_type
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.memory import is_staged
 from hpccoll.calls.native import NativeOnly, native_form
-from hpccoll.comm.cache import IN_PLACE, CallCache, Location, Signature, address, plain, usable
+from hpccoll.comm.cache import (
+    IN_PLACE,
+    CallCache,
+    Location,
+    Signature,
+    address,
+    parts_of,
+    plain,
+    usable,
+)
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.methods import Method
 from hpccoll.comm.recognition import note
@@ -71,6 +80,15 @@ class Base(MPI.Intracomm):
     _numbers: Any = None
 
     # -- calls like an earlier one -----------------------------------------------------------
+    def _call(self, method: Method, *args: Any) -> Any:
+        """Serve a call: by who served one like it, or the long way."""
+        try:
+            parts = parts_of(method, args)
+        except (TypeError, ValueError):
+            return self._serve(method, args)  # where arguments are checked
+        serve = self._lookup(method, *parts)
+        return None if serve is None else serve(self, *args)
+
     def _lookup(self, method: Method, sendbuf: Any, recvbuf: Any, extra: Hashable
                 ) -> Callable[..., Any] | None:
         """Serve a call like an earlier one at once, or tell what is to serve it.

@@ -17,7 +17,7 @@ from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.facts import facts_of
 from hpccoll.calls.memory import is_staged, staged
 from hpccoll.comm.base import Base, native_arguments
-from hpccoll.comm.cache import Location, Signature, counted
+from hpccoll.comm.cache import Location, Signature
 from hpccoll.comm.methods import (
     ALLGATHER,
     ALLGATHERV,
@@ -39,7 +39,6 @@ from hpccoll.comm.methods import (
     Method,
 )
 from hpccoll.comm.recognition import recognised
-from hpccoll.comm.small_calls import MAKERS
 from hpccoll.comm.sums import is_served, sum_call
 from hpccoll.config import ANY_P
 from hpccoll.runtime.choice import Choice
@@ -48,15 +47,15 @@ from hpccoll.runtime.description import describe_native
 from hpccoll.runtime.executor import drive
 from hpccoll.runtime.logger import served_by
 from hpccoll.runtime.planner import plan_for, prepare
-from hpccoll.tune.choose import native_below, trial_of
+from hpccoll.tune.choose import trial_of
 from hpccoll.tune.online import Trial
 
 
 class Blocking(Base):
     """The 17 blocking collectives.
 
-    Each is served by what :meth:`Base._lookup` knows of calls like it, or else by
-    :meth:`_serve_blocking`. Six look for small calls first (:mod:`hpccoll.comm.small_calls`).
+    Each is served by who served a call like it, found in machine code
+    (:mod:`hpccoll.comm.recognition`) or by :meth:`Base._call`, or else by :meth:`_serve_blocking`.
     """
 
     @recognised
@@ -71,142 +70,84 @@ class Blocking(Base):
     @recognised
     def Bcast(self, buf: BufSpec, root: int = 0) -> None:
         """Send the root's buffer to every rank."""
-        small = self._cache.small_bcast
-        if small is not None and small(self, buf, root):
-            return
-        serve = (self._lookup(BCAST, None, buf, root)
-                 if type(root) is int else BCAST.serve)
-        if serve is not None:
-            serve(self, buf, root)
+        self._call(BCAST, buf, root)
 
     @recognised
     def Reduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
                root: int = 0) -> None:
         """Combine every rank's buffer at the root."""
-        small = self._cache.small_reduce
-        if small is not None and small(self, sendbuf, recvbuf, op, root):
-            return
-        serve = (self._lookup(REDUCE, sendbuf, recvbuf, (id(op), root))
-                 if type(root) is int else REDUCE.serve)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, op, root)
+        self._call(REDUCE, sendbuf, recvbuf, op, root)
 
     @recognised
     def Allreduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer on every rank."""
-        small = self._cache.small_allreduce
-        if small is not None and small(self, sendbuf, recvbuf, op):
-            return
-        serve = self._lookup(ALLREDUCE, sendbuf, recvbuf, id(op))
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, op)
+        self._call(ALLREDUCE, sendbuf, recvbuf, op)
 
     @recognised
     def Scan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of ranks 0 to this one."""
-        serve = self._lookup(SCAN, sendbuf, recvbuf, id(op))
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, op)
+        self._call(SCAN, sendbuf, recvbuf, op)
 
     @recognised
     def Exscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM) -> None:
         """Combine the buffers of the ranks before this one; rank 0 gets nothing."""
-        serve = self._lookup(EXSCAN, sendbuf, recvbuf, id(op))
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, op)
+        self._call(EXSCAN, sendbuf, recvbuf, op)
 
     @recognised
     def Reduce_scatter_block(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
                              op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give each rank one of p equal blocks."""
-        small = self._cache.small_reduce_scatter_block
-        if small is not None and small(self, sendbuf, recvbuf, op):
-            return
-        serve = self._lookup(REDUCE_SCATTER_BLOCK, sendbuf, recvbuf, id(op))
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, op)
+        self._call(REDUCE_SCATTER_BLOCK, sendbuf, recvbuf, op)
 
     @recognised
     def Reduce_scatter(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
                        recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM) -> None:
         """Combine every rank's buffer and give rank i a block of ``recvcounts[i]`` elements."""
-        extra = counted(recvcounts, op)
-        serve = (self._lookup(REDUCE_SCATTER, sendbuf, recvbuf, extra)
-                 if extra is not None else REDUCE_SCATTER.serve)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, recvcounts, op)
+        self._call(REDUCE_SCATTER, sendbuf, recvbuf, recvcounts, op)
 
     @recognised
     def Allgather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB) -> None:
         """Collect one equal block from every rank on every rank."""
-        small = self._cache.small_allgather
-        if small is not None and small(self, sendbuf, recvbuf):
-            return
-        serve = self._lookup(ALLGATHER, sendbuf, recvbuf, None)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf)
+        self._call(ALLGATHER, sendbuf, recvbuf)
 
     @recognised
     def Allgatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV) -> None:
         """Collect one block of any size from every rank on every rank."""
-        serve = self._lookup(ALLGATHERV, sendbuf, recvbuf, None)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf)
+        self._call(ALLGATHERV, sendbuf, recvbuf)
 
     @recognised
     def Gather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0) -> None:
         """Collect one equal block from every rank at the root."""
-        serve = (self._lookup(GATHER, sendbuf, recvbuf, root)
-                 if type(root) is int else GATHER.serve)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, root)
+        self._call(GATHER, sendbuf, recvbuf, root)
 
     @recognised
     def Gatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0) -> None:
         """Collect one block of any size from every rank at the root."""
-        serve = (self._lookup(GATHERV, sendbuf, recvbuf, root)
-                 if type(root) is int else GATHERV.serve)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, root)
+        self._call(GATHERV, sendbuf, recvbuf, root)
 
     @recognised
     def Scatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
         """Deal the root's buffer out in equal blocks."""
-        serve = (self._lookup(SCATTER, sendbuf, recvbuf, root)
-                 if type(root) is int else SCATTER.serve)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, root)
+        self._call(SCATTER, sendbuf, recvbuf, root)
 
     @recognised
     def Scatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0) -> None:
         """Deal the root's buffer out in blocks of any size."""
-        serve = (self._lookup(SCATTERV, sendbuf, recvbuf, root)
-                 if type(root) is int else SCATTERV.serve)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf, root)
+        self._call(SCATTERV, sendbuf, recvbuf, root)
 
     @recognised
     def Alltoall(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB) -> None:
         """Send one equal block from every rank to every rank."""
-        small = self._cache.small_alltoall
-        if small is not None and small(self, sendbuf, recvbuf):
-            return
-        serve = self._lookup(ALLTOALL, sendbuf, recvbuf, None)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf)
+        self._call(ALLTOALL, sendbuf, recvbuf)
 
     @recognised
     def Alltoallv(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV) -> None:
         """Send one block of any size from every rank to every rank."""
-        serve = self._lookup(ALLTOALLV, sendbuf, recvbuf, None)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf)
+        self._call(ALLTOALLV, sendbuf, recvbuf)
 
     def Alltoallw(self, sendbuf: BufSpecW | InPlace, recvbuf: BufSpecW) -> None:
         """Send one block of any size and type from every rank to every rank."""
-        serve = self._lookup(ALLTOALLW, sendbuf, recvbuf, None)
-        if serve is not None:
-            serve(self, sendbuf, recvbuf)
+        self._call(ALLTOALLW, sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
@@ -236,9 +177,8 @@ class Blocking(Base):
             native = self._guarded(method, call)
             # With checksums another call may be ours, which looks the same here.
             remembers = self._remembers and not self._config.checksums
-            if remembers and not self._note(method, args, native) and (
-                    self._cache.store(method, args, native) is not None):
-                self._learn_threshold(method, call)
+            if remembers and not self._note(method, args, native):
+                self._cache.store(method, args, native)
             _call_native(self, method, native_arguments(call, args), native)
         else:
             self._run(method, args, call, choice)
@@ -270,20 +210,6 @@ class Blocking(Base):
             context.seen.keep(location, True)
         if call.sink is not None and call.sink.store is not None:
             call.sink.store()
-
-    def _learn_threshold(self, method: Method, call: Call) -> None:
-        """Record the size below which calls like this one are always native.
-
-        It follows from what every rank knows, so below it all ranks choose native, whichever
-        path they take.
-        """
-        one = call.sink or call.source
-        if method.name not in MAKERS or one is None or one.dtype is None:
-            return
-        end = native_below(call.collective, self._conditions(method),
-                           self._known_place())
-        self._cache.learn_threshold(method.name, self._guarded(method, None), end, one.dtype,
-                                    call.op, self.Get_size(), self.Get_rank())
 
     def _try(self, trial: Trial, method: Method, args: tuple[Any, ...]) -> None:
         """Make the call for the candidate whose turn it is, as if somebody had asked for it."""

@@ -6,7 +6,6 @@ same path: where the MPI library served before, it serves again; what hpccoll pr
 re-run if the arrays are at the same addresses. If not, this rank takes the slow path, which ends
 at the same plan; other ranks are unaffected.
 
-    small calls ----> native                    by bytes             (small_calls)
     repeats --------> execution                 by id of the output  (same arrays, surely)
     signatures -----> native | Signature        by sizes and types
     (Signature, addresses) --> execution        kept by the context
@@ -20,7 +19,6 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import numpy
 from mpi4py import MPI
 from numpy import ndarray
 
@@ -28,11 +26,10 @@ from hpccoll.calls.facts import COUNTS_AT_ROOT, CallFacts
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls
-from hpccoll.comm.small_calls import MAKERS, Small
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.executor import Execution
 
-address, IN_PLACE = MPI.Get_address, MPI.IN_PLACE
+address, IN_PLACE, Op = MPI.Get_address, MPI.IN_PLACE, MPI.Op
 #: Signatures remembered, before all are forgotten: sizes may be new in every call.
 MOST_SIGNATURES = 2048
 #: Whether a call has the arrays of an earlier one: ``same(sendbuf, recvbuf)``.
@@ -62,8 +59,6 @@ class CallCache(dict[Hashable, Any]):
             known, so that a call of another kind goes the long way.
         seen: what recognises them.
         choices: of calls that are resolved every time, by method and facts.
-        small_bcast, ...: what serves calls recognised by their bytes; ``None`` until the
-            threshold of the method is known.
     """
 
     def __init__(self) -> None:
@@ -73,12 +68,6 @@ class CallCache(dict[Hashable, Any]):
         self.choices: dict[tuple[Method, CallFacts], Choice] = {}
         self.observed: dict[Hashable, int] = {}
         self.seen: Any = None
-        self.small_bcast: Small | None = None
-        self.small_reduce: Small | None = None
-        self.small_allreduce: Small | None = None
-        self.small_reduce_scatter_block: Small | None = None
-        self.small_allgather: Small | None = None
-        self.small_alltoall: Small | None = None
 
     def clear(self) -> None:
         """Forget everything."""
@@ -88,25 +77,6 @@ class CallCache(dict[Hashable, Any]):
         self.repeats.clear()
         self.choices.clear()
         self.observed.clear()
-        for method in MAKERS:
-            setattr(self, f"small_{method}", None)
-
-    def learn_threshold(self, method: str, native: Callable[..., Any], end: int,
-                        dtype: numpy.dtype[Any], op: MPI.Op | None, size: int, rank: int) -> None:
-        """Calls of a method below so many bytes are native, whatever their type and operator.
-
-        Only this type and this operator have been checked, so only such calls are recognised
-        by their bytes.
-
-        Args:
-            method: one of :data:`hpccoll.comm.small_calls.MAKERS`.
-            native: the MPI library's, as it is to be called.
-            end: bytes of the larger buffer; exclusive.
-            dtype, op: of a checked call.
-            size, rank: of its communicator.
-        """
-        if end > 1:  # there is more than calls of nothing
-            setattr(self, f"small_{method}", MAKERS[method](native, end, dtype, op, size, rank))
 
     def remember(self, method: Method, facts: CallFacts, choice: Choice) -> None:
         """Note what was chosen; the same facts under the same wishes give the same choice."""
@@ -149,36 +119,29 @@ class CallCache(dict[Hashable, Any]):
 
 
 def parts_of(method: Method, args: tuple[Any, ...]) -> tuple[Any, Any, Hashable]:
-    """Input, output, and what else a call's signature depends on, as :meth:`Base._lookup` gets it.
+    """Input, output, and what else a call's signature depends on.
 
     Raises:
-        TypeError: what else it depends on is not hashable.
+        TypeError: what else it depends on is no operator, number or list of numbers.
     """
     if method.name == "bcast":
-        return None, args[0], args[1]
+        return None, args[0], _value(args[1])
+    if len(args) == 3:  # the usual ones; on the way of every call that is not recognised
+        return args[0], args[1], _value(args[2])
     sendbuf, recvbuf, *others = args
-    extra = tuple(map(_value, others))
-    return sendbuf, recvbuf, extra[0] if len(extra) == 1 else extra or None
+    return sendbuf, recvbuf, tuple(map(_value, others)) or None
 
 
 def _value(argument: Any) -> Hashable:
-    if isinstance(argument, MPI.Op):
+    if type(argument) is Op:
+        return id(argument)
+    if type(argument) is int:
+        return argument
+    if isinstance(argument, Op):  # of a class derived from it
         return id(argument)
     if hasattr(argument, "__index__"):
         return operator.index(argument)
     return tuple(map(int, argument))
-
-
-def counted(counts: Any, op: MPI.Op) -> tuple[Hashable, ...] | None:
-    """What a reduce-scatter's signature depends on; ``None`` for counts not understood here."""
-    if type(counts) not in (list, tuple):
-        return None
-    extra = tuple(counts), id(op)
-    try:
-        hash(extra)
-    except TypeError:
-        return None
-    return extra
 
 
 def plain(sendbuf: Any, recvbuf: Any, extra: Hashable

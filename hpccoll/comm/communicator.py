@@ -122,10 +122,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
         start_logging(self._config.log)
         self._cache = CallCache()
         self._caches = {(): self._cache}
-        compiled = executor(self._config) == config.COMPILED
-        known = (compiled and self._config.contract != config.ALWAYS
-                 and not self._config.check)
-        self._calls = self._cache.calls if known else None
+        executor(self._config)  # one that was not built is an error now
+        self._calls = self._cache.calls if self._remembers else None
         if not null:
             self._lifetime = Lifetime.of(self)
         if layout is not None:

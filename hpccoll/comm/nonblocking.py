@@ -20,7 +20,6 @@ from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import is_loaded
 from hpccoll.comm.base import Base, native_arguments, refuse_staged
-from hpccoll.comm.cache import counted
 from hpccoll.comm.methods import (
     IALLGATHER,
     IALLGATHERV,
@@ -61,109 +60,92 @@ class Nonblocking(Base):
     @recognised
     def Ibcast(self, buf: BufSpec, root: int = 0) -> MPI.Request:
         """Begin to send the root's buffer to every rank."""
-        serve = type(root) is int and self._lookup(IBCAST, None, buf, root)
-        return (serve or IBCAST.serve)(self, buf, root)
+        return self._call(IBCAST, buf, root)
 
     @recognised
     def Ireduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec | None, op: MPI.Op = MPI.SUM,
                 root: int = 0) -> MPI.Request:
         """Begin to combine every rank's buffer at the root."""
-        serve = type(root) is int and self._lookup(IREDUCE, sendbuf, recvbuf, (id(op), root))
-        return (serve or IREDUCE.serve)(self, sendbuf, recvbuf, op, root)
+        return self._call(IREDUCE, sendbuf, recvbuf, op, root)
 
     @recognised
     def Iallreduce(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
                   ) -> MPI.Request:
         """Begin to combine every rank's buffer on every rank."""
-        serve = self._lookup(IALLREDUCE, sendbuf, recvbuf, id(op))
-        return (serve or IALLREDUCE.serve)(self, sendbuf, recvbuf, op)
+        return self._call(IALLREDUCE, sendbuf, recvbuf, op)
 
     @recognised
     def Iscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
              ) -> MPI.Request:
         """Begin to combine the buffers of ranks 0 to this one."""
-        serve = self._lookup(ISCAN, sendbuf, recvbuf, id(op))
-        return (serve or ISCAN.serve)(self, sendbuf, recvbuf, op)
+        return self._call(ISCAN, sendbuf, recvbuf, op)
 
     @recognised
     def Iexscan(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec, op: MPI.Op = MPI.SUM
                ) -> MPI.Request:
         """Begin to combine the buffers of the ranks before this one."""
-        serve = self._lookup(IEXSCAN, sendbuf, recvbuf, id(op))
-        return (serve or IEXSCAN.serve)(self, sendbuf, recvbuf, op)
+        return self._call(IEXSCAN, sendbuf, recvbuf, op)
 
     @recognised
     def Ireduce_scatter_block(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpec | BufSpecB,
                               op: MPI.Op = MPI.SUM) -> MPI.Request:
         """Begin to combine every rank's buffer, one of p equal blocks to each rank."""
-        serve = self._lookup(IREDUCE_SCATTER_BLOCK, sendbuf, recvbuf, id(op))
-        return (serve or IREDUCE_SCATTER_BLOCK.serve)(self, sendbuf, recvbuf, op)
+        return self._call(IREDUCE_SCATTER_BLOCK, sendbuf, recvbuf, op)
 
     @recognised
     def Ireduce_scatter(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpec,
                         recvcounts: Sequence[int] | None = None, op: MPI.Op = MPI.SUM
                        ) -> MPI.Request:
         """Begin to combine every rank's buffer, ``recvcounts[i]`` elements to rank i."""
-        extra = counted(recvcounts, op)
-        serve = extra is not None and self._lookup(IREDUCE_SCATTER, sendbuf, recvbuf, extra)
-        return (serve or IREDUCE_SCATTER.serve)(self, sendbuf, recvbuf, recvcounts, op)
+        return self._call(IREDUCE_SCATTER, sendbuf, recvbuf, recvcounts, op)
 
     @recognised
     def Iallgather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB) -> MPI.Request:
         """Begin to collect one equal block from every rank on every rank."""
-        serve = self._lookup(IALLGATHER, sendbuf, recvbuf, None)
-        return (serve or IALLGATHER.serve)(self, sendbuf, recvbuf)
+        return self._call(IALLGATHER, sendbuf, recvbuf)
 
     @recognised
     def Iallgatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV) -> MPI.Request:
         """Begin to collect one block of any size from every rank on every rank."""
-        serve = self._lookup(IALLGATHERV, sendbuf, recvbuf, None)
-        return (serve or IALLGATHERV.serve)(self, sendbuf, recvbuf)
+        return self._call(IALLGATHERV, sendbuf, recvbuf)
 
     @recognised
     def Igather(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecB | None, root: int = 0
                ) -> MPI.Request:
         """Begin to collect one equal block from every rank at the root."""
-        serve = type(root) is int and self._lookup(IGATHER, sendbuf, recvbuf, root)
-        return (serve or IGATHER.serve)(self, sendbuf, recvbuf, root)
+        return self._call(IGATHER, sendbuf, recvbuf, root)
 
     @recognised
     def Igatherv(self, sendbuf: BufSpec | InPlace, recvbuf: BufSpecV | None, root: int = 0
                 ) -> MPI.Request:
         """Begin to collect one block of any size from every rank at the root."""
-        serve = type(root) is int and self._lookup(IGATHERV, sendbuf, recvbuf, root)
-        return (serve or IGATHERV.serve)(self, sendbuf, recvbuf, root)
+        return self._call(IGATHERV, sendbuf, recvbuf, root)
 
     @recognised
     def Iscatter(self, sendbuf: BufSpecB | None, recvbuf: BufSpec | InPlace, root: int = 0
                 ) -> MPI.Request:
         """Begin to deal the root's buffer out in equal blocks."""
-        serve = type(root) is int and self._lookup(ISCATTER, sendbuf, recvbuf, root)
-        return (serve or ISCATTER.serve)(self, sendbuf, recvbuf, root)
+        return self._call(ISCATTER, sendbuf, recvbuf, root)
 
     @recognised
     def Iscatterv(self, sendbuf: BufSpecV | None, recvbuf: BufSpec | InPlace, root: int = 0
                  ) -> MPI.Request:
         """Begin to deal the root's buffer out in blocks of any size."""
-        serve = type(root) is int and self._lookup(ISCATTERV, sendbuf, recvbuf, root)
-        return (serve or ISCATTERV.serve)(self, sendbuf, recvbuf, root)
+        return self._call(ISCATTERV, sendbuf, recvbuf, root)
 
     @recognised
     def Ialltoall(self, sendbuf: BufSpecB | InPlace, recvbuf: BufSpecB) -> MPI.Request:
         """Begin to send one equal block from every rank to every rank."""
-        serve = self._lookup(IALLTOALL, sendbuf, recvbuf, None)
-        return (serve or IALLTOALL.serve)(self, sendbuf, recvbuf)
+        return self._call(IALLTOALL, sendbuf, recvbuf)
 
     @recognised
     def Ialltoallv(self, sendbuf: BufSpecV | InPlace, recvbuf: BufSpecV) -> MPI.Request:
         """Begin to send one block of any size from every rank to every rank."""
-        serve = self._lookup(IALLTOALLV, sendbuf, recvbuf, None)
-        return (serve or IALLTOALLV.serve)(self, sendbuf, recvbuf)
+        return self._call(IALLTOALLV, sendbuf, recvbuf)
 
     def Ialltoallw(self, sendbuf: BufSpecW | InPlace, recvbuf: BufSpecW) -> MPI.Request:
         """Begin to send one block of any size and type from every rank to every rank."""
-        serve = self._lookup(IALLTOALLW, sendbuf, recvbuf, None)
-        return (serve or IALLTOALLW.serve)(self, sendbuf, recvbuf)
+        return self._call(IALLTOALLW, sendbuf, recvbuf)
 
     # -- how they are served -----------------------------------------------------------------
     def _begin(self, method: Method, args: tuple[Any, ...]) -> MPI.Request:

@@ -12,14 +12,10 @@ talking. The sources of a choice, in order of precedence (:func:`sources`):
 4. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
 5. The rules of :mod:`hpccoll.tune.rules`.
 6. The MPI library; or, where a promise or the type excludes it, the reproducible algorithm.
-
-Each source says two things: its choice for a call, and below how many bytes it surely says native.
-So :func:`choose` and :func:`native_below` cannot contradict each other.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -43,9 +39,6 @@ from hpccoll.tune.pruning import plausible
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING, RULES, Rule, is_ruled, vendor
 from hpccoll.tune.table import Candidate
 from hpccoll.units import time_text
-
-#: More bytes than any call has.
-EVERY = sys.maxsize
 
 
 class Conditions(NamedTuple):
@@ -101,20 +94,6 @@ def decide(facts: CallFacts, conditions: Conditions, place: Place | None) -> Cho
     return choose(facts, conditions, place) or fallback(facts, conditions)
 
 
-def native_below(collective: str, conditions: Conditions, place: Place | None) -> int:
-    """Bytes below which :func:`choose` surely says native, whatever the operator and the type.
-
-    Of a blocking call; where the place is not known, rules for all places count.
-    """
-    if conditions.determinism != NONE:
-        return 0  # the operator decides
-    for source in sources(conditions, place):
-        end = source.native_below(collective)
-        if end is not None:
-            return end
-    return EVERY
-
-
 def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
     """The choice where no source has one."""
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
@@ -148,10 +127,6 @@ class Source(Protocol):
 
     def choice(self, facts: CallFacts) -> Choice | None:
         """What it chooses for a call; ``None`` where it has nothing to say."""
-
-    def native_below(self, collective: str) -> int | None:
-        """Bytes below which it says native for all calls; ``None`` where it says nothing of any."""
-
 
 def sources(conditions: Conditions, place: Place | None) -> Iterator[Source]:
     """Where choices come from, in order of precedence."""
@@ -189,9 +164,6 @@ class _Wish:
         raise ArgumentError("algorithm", f"{name} cannot serve this {method}: {problem}",
                             f"choose {_able(facts, self.conditions)}")
 
-    def native_below(self, collective: str) -> int | None:
-        return EVERY if self.wish.is_native else 0
-
 
 class _Unasked:
     """Calls that must not wait, and that nobody asked hpccoll to serve."""
@@ -203,9 +175,6 @@ class _Unasked:
         if self.conditions.size > 1 and excludes_native(self.conditions.determinism, facts):
             return None
         return Choice(NATIVE, reason="nobody asked for another algorithm")
-
-    def native_below(self, collective: str) -> int | None:
-        return EVERY
 
 
 class _Alone:
@@ -219,9 +188,6 @@ class _Alone:
             return None
         return Choice(NATIVE, reason="one rank" if self.conditions.size == 1
                       else "not all ranks know the size")
-
-    def native_below(self, collective: str) -> int | None:
-        return EVERY if self.conditions.size == 1 else None
 
 
 class _Trials:
@@ -244,9 +210,6 @@ class _Trials:
             f"online: {time_text(trial.seconds[trial.verdict], 3)}, the best of "
             f"{len(trial.candidates)}"))
 
-    def native_below(self, collective: str) -> int | None:
-        return 0
-
 
 class _Times:
     """Times that were measured, or are expected by those of a probe."""
@@ -263,9 +226,6 @@ class _Times:
             if _suits(choice, facts, self.conditions):
                 return choice
         return None
-
-    def native_below(self, collective: str) -> int | None:
-        return self.tuned.native_below(collective)
 
 
 class _Rules:
@@ -293,14 +253,6 @@ class _Rules:
                 choice = Choice(rule.algorithm, {}, rule.segment_bytes, f"rule: {rule}")
                 if _suits(choice, facts, self.conditions):
                     yield rule, choice
-
-    def native_below(self, collective: str) -> int | None:
-        size = self.conditions.size
-        starts = [(rule, max(rule.nbytes[0], rule.block * size)) for rule in RULES
-                  if self.conditions.form in rule.forms
-                  and (self.place is None or rule.fits_in(self.place))]
-        return min((start for rule, start in starts
-                    if rule.fits(collective, start, size, vendor())), default=EVERY)
 
 
 def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | None:

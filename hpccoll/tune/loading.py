@@ -23,7 +23,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import Context
 from hpccoll.tune.cost_model import Model, calibrated
 from hpccoll.tune.online import Trial
-from hpccoll.tune.ranking import Ranking, expected, measured, native_below
+from hpccoll.tune.ranking import Ranking, expected, measured
 from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 
 #: Rankings kept; beyond, all are forgotten and made again.
@@ -75,16 +75,6 @@ class Tuned:
                 self._rankings.clear()
             self._rankings[key] = ranking
         return ranking
-
-    def native_below(self, collective: str) -> int | None:
-        """Bytes below which native is the fastest by measured times, whatever the operator.
-
-        ``None`` where nothing was measured; 0 where there is only a probe.
-        """
-        curves = [curve for kind, curve in self.curves.items() if kind[0] == collective]
-        if not curves:
-            return 0 if (collective, True) in self.probed else None
-        return min(map(native_below, curves))
 
     def model(self, collective: str, size: int, topology: Topology | None) -> Model | None:
         """What the times of a collective say of those that were not measured."""

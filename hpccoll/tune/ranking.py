@@ -12,7 +12,6 @@ Only the four basic operations, which every processor rounds alike, so every ran
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -50,22 +49,6 @@ def measured(curve: Curve, nbytes: int) -> Ranking:
     """The measured candidates for so many bytes, fastest first."""
     return tuple(sorted((Timed(c, seconds) for c, seconds in times_at(curve, nbytes).items()),
                         key=_weighed))
-
-
-def native_below(curve: Curve) -> int:
-    """Bytes below which native is the fastest, and not nearly level with another candidate.
-
-    What is fastest at two neighbouring sizes is so between them, since times are taken to be linear
-    there: so it is enough to look at the sizes measured.
-    """
-    end = 0
-    for nbytes, times in curve:
-        first, *others = sorted((Timed(c, seconds) for c, seconds in times.items()), key=_weighed)
-        if first.candidate.name != NATIVE or others and (
-                _weighed(first) > LEVEL * _weighed(others[0])):
-            return end
-        end = nbytes + 1
-    return sys.maxsize
 
 
 def expected(curve: Curve, model: Model | None, collective: str, nbytes: int,

@@ -276,8 +276,9 @@ def every_small(comm, dtype, turn):
 def test_small_calls_take_the_short_way(theirs, monkeypatch):
     for turn in range(3):
         every_small(theirs, "f4", turn)  # with every root
-    monkeypatch.setattr(type(theirs), "_lookup", None)
     monkeypatch.setattr(type(theirs), "_serve", None)
+    if theirs._calls is not None:
+        monkeypatch.setattr(type(theirs), "_call", None)
     for turn in range(3):
         every_small(theirs, "f4", turn)
     monkeypatch.undo()
@@ -330,7 +331,7 @@ def test_small_calls_end_with_the_communicator(world):
         with comm.using(allreduce="native"):
             comm.Allreduce(numpy.ones(2), numpy.empty(2))
     with second.using(allreduce="native"):
-        assert second._cache.small_allreduce is not None or len(second._calls) == 1
+        assert second._cache or len(second._calls) == 1
         first.Free()
         with pytest.raises(CommunicatorError):
             second.Allreduce(numpy.ones(2), numpy.empty(2))

@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.comm import cache as caches
-from hpccoll.comm.cache import CallCache, Signature, counted, key_of, parts_of
+from hpccoll.comm.cache import CallCache, Signature, key_of, parts_of
 from hpccoll.comm.methods import ALLREDUCE, BARRIER, BCAST, GATHERV, REDUCE, REDUCE_SCATTER
 from hpccoll.runtime.choice import Choice
 
@@ -20,8 +20,12 @@ def test_parts_are_what_lookups_get():
     sendbuf, recvbuf, extra = parts_of(REDUCE, (A, B, MPI.SUM, 3))
     assert sendbuf is A and recvbuf is B and extra == (id(MPI.SUM), 3)
     assert parts_of(ALLREDUCE, (A, B, MPI.MAX))[2] == id(MPI.MAX)
-    counts = [2, numpy.int64(1)]
-    assert parts_of(REDUCE_SCATTER, (A, B, counts, MPI.SUM))[2] == counted(counts, MPI.SUM)
+    assert parts_of(BCAST, (A, numpy.int64(2)))[2] == 2
+    extra = parts_of(REDUCE_SCATTER, (A, B, [2, numpy.int64(1)], MPI.SUM))[2]
+    assert extra == ((2, 1), id(MPI.SUM))
+    for wrong in (None, "SUM", 1.5):
+        with pytest.raises((TypeError, ValueError)):  # for those who check arguments
+            parts_of(ALLREDUCE, (A, B, wrong))
 
 
 def test_what_cannot_repeat_has_no_key():
@@ -50,15 +54,8 @@ def test_choices_are_known_until_there_are_too_many(monkeypatch):
 def test_everything_is_forgotten():
     cache = CallCache()
     cache.remember(ALLREDUCE, CallFacts("allreduce", "allreduce", 8), Choice("ring"))
-    cache.learn_threshold("allreduce", print, 100, A.dtype, MPI.SUM, 2, 0)
     assert cache.store(ALLREDUCE, (A, B, MPI.SUM), Signature()) is not None
-    assert cache and cache.choices and cache.small_allreduce is not None
+    assert cache and cache.choices
     cache.clear()
-    assert not cache and not cache.choices and cache.small_allreduce is None
+    assert not cache and not cache.choices
 
-
-@pytest.mark.parametrize("end", [0, 1])
-def test_a_threshold_below_every_call_is_none(end):
-    cache = CallCache()
-    cache.learn_threshold("bcast", print, end, A.dtype, None, 2, 0)
-    assert cache.small_bcast is None

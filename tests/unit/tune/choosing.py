@@ -35,11 +35,6 @@ def objection(choice, call, size):
     return choosing.objection(choice, facts_of(call), size)
 
 
-def native_below(collective, size, wish, tuned, determinism, place):
-    return choosing.native_below(
-        collective, Conditions(size, wish, tuned=tuned, determinism=determinism), place)
-
-
 def describe(collective, nbytes, size, wish, from_environment, topology, tuned=None,
              determinism="none", place=None, detail=False):
     return describe_under(collective, nbytes, Conditions(

@@ -1,25 +1,18 @@
 """Choices: wishes that win, wishes that cannot, and measured times."""
 
-import itertools
-from random import Random
 
 import numpy
 import pytest
 from mpi4py import MPI
 from unit.tune.choosing import (
     HERE,
-    KINDS,
     LARGE,
-    NATIVE,
-    RING,
     SIZE,
     SMALL,
     allreduce,
     asks_for_the_place,
     describe,
-    native_below,
     objection,
-    probed,
     tuned,
 )
 from unit.tune.choosing import choose as choose_anywhere
@@ -28,11 +21,8 @@ from hpccoll.algorithms import schedule
 from hpccoll.calls import resolve
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime.choice import Choice
-from hpccoll.tune.choose import EVERY
 from hpccoll.tune.loading import Tuned
-from hpccoll.tune.ranking import TIE
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT, Place
-from hpccoll.tune.table import Candidate
 
 
 def choose(call, size, wanted, from_environment, tuned=None, **more):
@@ -170,56 +160,6 @@ def test_rules_decide_where_nothing_was_measured(left_only):
     assert chosen.is_native  # an operator of the user
     assert choose(allreduce(), SIZE, None, True, Tuned()).reason.startswith("rule")
     assert choose(allreduce(), 1, None, True, tuned(ring=1)).is_native
-
-
-# -- small calls, which are the library's whatever they are -----------------------------------
-@pytest.mark.parametrize("library", ["MPICH", "Open MPI", "Intel MPI", "another"])
-@pytest.mark.parametrize("collective", KINDS)
-def test_below_its_first_rule_a_collective_is_native(monkeypatch, library, collective):
-    monkeypatch.setattr("hpccoll.tune.choose.vendor", lambda: library)
-    places = [None, *(Place(*bits) for bits in itertools.product((True, False), repeat=5))]
-    for size, place in itertools.product((2, 3, 4, 8), places):
-        end = native_below(collective, size, None, None, "none", place)
-        around = [(end + n) // size for n in (-1, 0, size)] if end < 1 << 22 else []
-        for items in {1, 4, 200, *(1 << n for n in range(16)), *filter(None, around)}:
-            call = KINDS[collective](size, numpy.zeros(items * size, "u1"))
-            for there in places if place is None else [place]:
-                chosen = choose_anywhere(call, size, None, False, place=there)
-                assert chosen.is_native or call.nbytes >= end
-                if call.nbytes == end and place is not None:
-                    assert not chosen.is_native
-
-
-def test_what_is_asked_for_decides_small_calls_too():
-    def below(wish=None, tuned=None, determinism="none", size=SIZE):
-        return native_below("allreduce", size, wish, tuned, determinism, HERE)
-
-    few = below()
-    assert below(Choice("auto")) == below(tuned=Tuned()) == few < EVERY
-    assert below(Choice("native")) == below(size=1) == EVERY
-    assert below(Choice("ring")) == below(determinism="run") == below(tuned=Tuned(online=True)) == 0
-    assert below(tuned=probed(native=0.01)) == 0
-    assert below(tuned=tuned(native=1, ring=2)) == EVERY
-    assert below(tuned=tuned(native=2, ring=1)) == below(tuned=tuned(ring=1)) == 0
-    # Level but for rounding: better not to be sure.
-    assert below(tuned=tuned(native=1, census=TIE)) == 0
-
-
-def test_below_the_first_size_at_which_another_was_measured_faster():
-    random = Random(5)
-    for _ in range(200):
-        sizes = sorted(random.sample(range(1, 4000), 4))
-        curves = {("allreduce", commutes): tuple(
-            (nbytes, {c: random.choice((1.0, 1.5, 2.0, 3.0))
-                      for c in (NATIVE, RING, Candidate("census"))[:random.choice((1, 2, 2, 3))]})
-            for nbytes in sizes) for commutes in (True, False)}
-        table = Tuned(curves)
-        end = native_below("allreduce", SIZE, None, table, "none", None)
-        assert end in (0, EVERY, *(nbytes + 1 for nbytes in sizes))
-        for nbytes in (1, *sizes, *(n + 1 for n in sizes), random.randrange(1, 5000), 10_000):
-            for commutes in (True, False):
-                assert nbytes >= end or (
-                    table.ranking("allreduce", commutes, nbytes)[0].candidate == NATIVE)
 
 
 def test_a_wish_wins_over_measured_times():
