@@ -1,7 +1,7 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
 # make walk    the README's commands, as pasted, in a clone and environments of their own
-# make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet quarter of an hour
+# make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor's tests under AddressSanitizer
 # make docs    the documentation site, in build/site; warnings are errors
@@ -70,10 +70,16 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    $(ALL) -o docs/data/allreduce
 	$(MEASURE) reduce_scatter allgather reduce bcast alltoall -m 8:64M --step 4 --seconds 0.1 \
 	    --sweeps 3 --algorithm native,auto $(ALL) -o docs/data/others
+	$(MEASURE) barrier scan gather scatter -m 8:16K --step 4 --seconds 0.1 --sweeps 3 \
+	    --algorithm native,auto $(ALL) -o docs/data/small
 	$(MEASURE) allreduce -m 64K:64M --step 4 --sweeps 3 --registered --algorithm native,auto \
 	    $(ALL) -o docs/data/registered
-	$(MEASURE) allreduce -m 8:1K --step 2 --sweeps 3 --calls persistent \
-	    --algorithm native,recursive_doubling,allpairs $(ALL) -o docs/data/persistent
+	$(MEASURE) allreduce -m 8:64K --step 2 --sweeps 3 --calls persistent \
+	    --algorithm native,recursive_doubling $(ALL) -o docs/data/persistent
+	$(MEASURE) allreduce -m 8:64K --step 2 --sweeps 3 --calls nonblocking \
+	    --algorithm native,recursive_doubling $(ALL) -o docs/data/nonblocking
+	HPCCOLL_EXECUTOR=python $(MEASURE) allreduce -m 8:128M --step 8 --sweeps 3 \
+	    --algorithm native,auto $(PEERS:%=--matrix %) -o docs/data/python
 	$(MEASURE) allreduce -T float64 -m 8:8000000 --step 10 --sweeps 3 --calls lower-case \
 	    $(ALL) -o docs/data/lower-case
 	$(MEASURE) allreduce -m 8:64M --step 8 --sweeps 3 --peers --algorithm native,auto \
