@@ -100,24 +100,13 @@ class Operation(Underway):
         """Steps of progress so far."""
         return self.steps
 
-    def progress(self) -> bool:
-        """Do what can be done now, unless another thread is at it; tell whether it moved."""
-        if self.over or not self.lock.acquire(blocking=False):
+    def _step(self) -> bool:
+        execution = self.execution
+        if execution is None:
             return False
-        try:
-            execution = self.execution
-            if self.over or execution is None:
-                return False
-            moved = self._advance(execution)
-            self.steps += moved
-            return moved
-        except BaseException as error:
-            self._complete(error)
-            if not isinstance(error, Exception):
-                raise
-            return True
-        finally:
-            self.lock.release()
+        moved = self._advance(execution)
+        self.steps += moved
+        return moved
 
     def _complete(self, error: BaseException | None = None) -> None:
         if error is not None and self.execution is not None:
@@ -193,29 +182,18 @@ class PersistentOperation(Underway):
         # from its last run could end it before it is on the list, and it would stay there.
         self.over = False
 
-    def progress(self) -> bool:
-        """Do what can be done now, unless another thread is at it; tell whether that ended it."""
-        return self._advance(1, self._complete)
+    def _step(self) -> bool:
+        return self._ended(1, self._complete)
 
     def finish(self) -> bool:
         """Wait for the end here, for a moment; tell whether that ended it, unseen by MPI."""
-        return self._advance(self.tries, self._leave)
+        return self._alone(lambda: self._ended(self.tries, self._leave)) and self.error is None
 
-    def _advance(self, tries: int, end: Callable[[], None]) -> bool:
-        if self.over or not self.lock.acquire(False):
+    def _ended(self, tries: int, end: Callable[[], None]) -> bool:
+        if not self.run.advance(tries):
             return False
-        try:
-            if self.over or not self.run.advance(tries):
-                return False
-            end()
-            return True
-        except BaseException as error:
-            self._complete(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            self.lock.release()
-        return False
+        end()
+        return True
 
     def _leave(self) -> None:
         self.over = True

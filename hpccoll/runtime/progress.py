@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +63,27 @@ class Underway(ABC):
     def moves(self) -> int:
         """A number that changes with every step of progress."""
 
-    @abstractmethod
     def progress(self) -> bool:
         """Do what can be done now, unless another thread is at it; tell whether it moved."""
+        return self._alone(self._step)
+
+    def _alone(self, step: Callable[[], bool]) -> bool:
+        """Make a step unless another thread is at one; tell whether it moved. An error ends all."""
+        if self.over or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            return not self.over and step()
+        except BaseException as error:
+            self._complete(error)
+            if not isinstance(error, Exception):
+                raise
+            return True
+        finally:
+            self.lock.release()
+
+    @abstractmethod
+    def _step(self) -> bool:
+        """Do what can be done now; tell whether it moved."""
 
     @abstractmethod
     def _complete(self, error: BaseException | None = None) -> None:

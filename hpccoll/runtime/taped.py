@@ -96,26 +96,15 @@ class TapedOperation(_tape.Taped, Underway):
         """The instruction it has come to."""
         return self.run.at
 
-    def progress(self) -> bool:
-        """Do what can be done now, unless another thread is at it; tell whether it moved."""
-        if self.over or not self.lock.acquire(False):
-            return False
-        try:
+    def _step(self) -> bool:
+        found = self.attempt(0)
+        while found != _tape.DONE and self._fetched(found):
             found = self.attempt(0)
-            while found != _tape.DONE and self._fetched(found):
-                found = self.attempt(0)
-            moved = self.run.at != self.seen
-            self.seen = self.run.at
-            if found == _tape.DONE:
-                self._complete()
-            return moved
-        except BaseException as error:
-            self._complete(error)
-            if not isinstance(error, Exception):
-                raise
-            return True
-        finally:
-            self.lock.release()
+        moved = self.run.at != self.seen
+        self.seen = self.run.at
+        if found == _tape.DONE:
+            self._complete()
+        return bool(moved)
 
     def _fetched(self, found: int) -> bool:
         """Use a message that is not in its cell, as the interpreter would, if there is one."""
