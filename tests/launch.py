@@ -162,14 +162,16 @@ def show(stage: Stage) -> None:
 
 def main(environments: list[Path]) -> int:
     """Run all stages; return 0 if every one of them passed."""
-    failed, count, start = [], 0, time.monotonic()
+    failed, taken, count, start = [], [], 0, time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         for stage in stages(environments, Path(scratch)):
             if stage.logs:
                 stage.logs.mkdir()
             print(f"=== {stage.title}", flush=True)
+            begun = time.monotonic()
             status = run(stage.command, stage.bin)
             count += 1
+            taken.append(f"{time.monotonic() - begun:5.0f} s  {stage.title}")
             if status:
                 show(stage)
                 for name in swept():
@@ -179,6 +181,7 @@ def main(environments: list[Path]) -> int:
                 print(f"=== FAILED {failed[-1]}", flush=True)
     seconds = time.monotonic() - start
     verdict = f"{len(failed)} of {count} stages FAILED" if failed else f"all {count} stages passed"
+    print("=== where the time went", *taken, sep="\n    ")
     print(f"=== hpccoll tests: {verdict} in {seconds:.0f} s", *failed, sep="\n    ")
     return 1 if failed else 0
 
