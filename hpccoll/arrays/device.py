@@ -3,6 +3,10 @@
 CuPy is imported when the first device array is seen. Whether the MPI library can move device
 memory shows when it moves some. A child process tries it, because a library that cannot do it
 crashes instead of saying so.
+
+Work is ordered after the stream that is current where a collective is called - CuPy's, or PyTorch's
+for its tensors - and results are ordered before what the caller queues there afterwards. Threads
+have current streams of their own, so that stream is asked for once and passed on.
 """
 
 from __future__ import annotations
@@ -12,8 +16,11 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy
 
 from hpccoll.errors import BufferArgumentError
 
@@ -63,22 +70,98 @@ def borrow(obj: Any, argument: str, writable: bool
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise BufferArgumentError(argument, "is not contiguous", "pass cupy.ascontiguousarray")
     flat = (array if array.flags.c_contiguous else array.T).reshape(-1)
-    # The producer of the data may still be writing it.
-    cupy.cuda.get_current_stream().synchronize()
+    stream, shared = _stream_of(obj, flat, cupy)
     if mpi_moves_device_memory():
+        stream.synchronize()  # the producer of the data may still be writing it
         return flat, cupy, None
-    host = cupy.asnumpy(flat)
+    memory = cupy.cuda.alloc_pinned_memory(max(flat.nbytes, 1))
+    host = numpy.frombuffer(memory, flat.dtype, flat.size)
+    with flat.device:
+        flat.get(stream=stream, out=host)
 
     def store() -> None:
-        flat[...] = cupy.asarray(host)
-        cupy.cuda.get_current_stream().synchronize()
+        with flat.device:
+            flat.set(host, stream=stream)
+            if shared:
+                _FLYING.keep(stream.record(), host)
+            else:
+                stream.synchronize()
 
-    return host, sys.modules["numpy"], store if writable else None
+    return host, numpy, store if writable else None
 
 
-def synchronizer(namespace: Any) -> Callable[[], None] | None:
-    """What to call before a message is posted, so that device work has finished."""
-    return namespace.cuda.get_current_stream().synchronize if hasattr(namespace, "cuda") else None
+def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
+    """The stream on which the caller works on an object, and whether it reads the results there.
+
+    PyTorch's streams do not wait for the null stream, nor it for them. Whoever has not made a
+    stream of CuPy's current, or brings another library's array, may read results on any stream.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.Tensor):
+        return cupy.cuda.ExternalStream(torch.cuda.current_stream(obj.device).cuda_stream,
+                                        array.device.id), True
+    with array.device:
+        stream = cupy.cuda.get_current_stream()
+    return stream, isinstance(obj, cupy.ndarray) and bool(stream.ptr)
+
+
+class Flying:
+    """Pinned memory that the device still reads; it must not be used for anything else.
+
+    CuPy's pool gives memory out again as soon as nobody holds it, whatever is queued.
+    """
+
+    #: Bytes that may be held; for more, the oldest copy is waited for.
+    LIMIT = 64 << 20
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.copies: list[tuple[Any, numpy.ndarray]] = []
+
+    def keep(self, event: Any, memory: numpy.ndarray) -> None:
+        """Hold memory until an event has happened; let go of what is no longer read."""
+        with self.lock:
+            self.copies = [copy for copy in self.copies if not copy[0].done] + [(event, memory)]
+            held = sum(memory.nbytes for _, memory in self.copies)
+            while held > self.LIMIT:
+                event, memory = self.copies.pop(0)
+                event.synchronize()
+                held -= memory.nbytes
+
+
+_FLYING = Flying()
+
+
+def beside(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+    """An allocator on the device of an array, whatever device is current when it is called."""
+    if not hasattr(namespace, "cuda"):
+        return allocate
+
+    def placed(count: int) -> Any:
+        with array.device:
+            return allocate(count)
+
+    return placed
+
+
+def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | None:
+    """What does local steps, ``(function, operands)``, on the device, and waits for them.
+
+    They run on the stream that is current now, in whatever thread; ``None`` for host memory.
+    """
+    if not hasattr(namespace, "cuda"):
+        return None
+    device = array.device
+    with device:
+        stream = namespace.cuda.get_current_stream()
+
+    def perform(actions: Sequence[Any]) -> None:
+        with device, stream:
+            for function, operands in actions:
+                function(*operands)
+        stream.synchronize()
+
+    return perform
 
 
 @functools.lru_cache(maxsize=1)

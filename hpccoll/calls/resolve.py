@@ -8,12 +8,13 @@ which blocks. What only the native implementation serves raises ``NativeOnly``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import index
 from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.arrays.device import synchronizer
+from hpccoll.arrays.device import beside, performer
 from hpccoll.arrays.kernels import check_op, has_kernel, not_an_operator
 from hpccoll.calls import layouts
 from hpccoll.calls.call import Call
@@ -373,15 +374,17 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 
 def _copied(sink: Buffer) -> Buffer:
     """A copy of the output as the input: an alltoall in place needs its data out of the way."""
-    array = sink.namespace.empty(sink.array.size, "u1")
+    place = beside(sink.array, sink.namespace, partial(sink.namespace.empty, dtype="u1"))
+    array, perform = place(sink.array.size), performer(sink.array, sink.namespace)
 
     def load() -> None:
         if sink.load is not None:
             sink.load(once=True)
-        array[...] = sink.array
-        synchronize = synchronizer(sink.namespace)
-        if synchronize is not None:
-            synchronize()  # the first messages leave without any work before them
+        copy = array.__setitem__, (..., sink.array)
+        if perform is not None:
+            perform([copy])  # the first messages leave without any work before them
+        else:
+            array[...] = sink.array
 
     return sink._replace(array=array, load=load, store=None)
 

@@ -163,9 +163,12 @@ class Persistent(Base):
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             return method.serve_native(self, *native_arguments(call, args), info=info)
-        if not is_loaded(call) and not any(map(is_staged, args)):
+        one = call.sink or call.source
+        if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
+                map(is_staged, args)):
             return self._request(call, choice)
-        # Its input is a copy, which has to be taken again at every start.
+        # Its input is a copy, which has to be taken again at every start, or on a device, whose
+        # work has to be waited for again.
         datatypes: list[MPI.Datatype] = []
         args = tuple(with_own_datatypes(arg, datatypes) for arg in args)
         return self._copying_request(call, choice, partial(self._resolve, method, args), datatypes)
@@ -173,14 +176,12 @@ class Persistent(Base):
     def _request(self, call: Call, choice: Choice) -> Prequest:
         """The request of a call on memory that messages can be sent from and received into."""
         context, threaded = self._private(), self._config.progress == THREAD
-        one = call.sink or call.source
         plan, tag = plan_for(context, call, choice), context.persistent_tag()
         tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
         if tape is not None:
             taped = TapedOperation(context, tape, call, None, threaded)
             return Prequest(context, lambda: (), taped.free, taped)
-        on_host = one is None or one.namespace is numpy
-        execution = prepare(context, call, plan, tag, repeated=on_host, own_scratch=True)
+        execution = prepare(context, call, plan, tag, repeated=True, own_scratch=True)
         if execution.prepare():
             operation = PersistentOperation(context, PreparedRun(execution), call, threaded)
             return Prequest(context, lambda: (), operation.free, operation)

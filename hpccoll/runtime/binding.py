@@ -37,7 +37,7 @@ class Memory(NamedTuple):
         scratch: elements for all segments in flight.
         kernel: reduces; ``None`` where nothing is reduced.
         namespace: the module of the arrays.
-        synchronize: waits for the device, where the namespace works on one.
+        perform: does local steps and waits for them, where the namespace works on a device.
         accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
             takes such memory as operands, and the place for the rounded result as a fourth one.
     """
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
     scratch: Any
     kernel: Kernel | None
     namespace: Any
-    synchronize: Callable[[], None] | None = None
+    perform: Callable[[Sequence[Action]], None] | None = None
     accumulator: Callable[[int], Any] | None = None
 
 
@@ -125,7 +125,7 @@ class Binder:
         """Local steps that can use messages in place, message by message, and the others."""
         senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
         steps_of = (consumers(phase, landing)
-                    if phase.after and self.memory.synchronize is None
+                    if phase.after and self.memory.perform is None
                     and self.endpoint.direct(senders, self.tag) else None)
         if steps_of is None:
             return [()] * len(phase.messages), phase.after
@@ -167,8 +167,8 @@ class Binder:
         if self.memory.namespace is numpy:
             actions = [copying(*operands) if function is numpy.copyto else (function, operands)
                        for function, operands in actions]
-        if actions and self.memory.synchronize:
-            actions.append((self.memory.synchronize, ()))
+        if actions and self.memory.perform:
+            return [(self.memory.perform, (actions,))]
         return actions
 
 

@@ -6,13 +6,14 @@ addresses, and is found again only by the address of an array that is alive now.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.algorithms import schedule as make_schedule
-from hpccoll.arrays.device import synchronizer
+from hpccoll.arrays.device import beside, performer
 from hpccoll.arrays.kernels import accumulator_factory, kernel
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
@@ -142,7 +143,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     if namespace is numpy and not own_scratch:
         scratch = context.scratch(nbytes)
     else:
-        scratch = namespace.empty(nbytes, "u1")
+        scratch = beside(one.array, namespace, partial(namespace.empty, dtype="u1"))(nbytes)
     for buffer in {id(each): each for each in (call.source, call.sink) if each}.values():
         if buffer.load is not None:
             buffer.load()
@@ -152,8 +153,10 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     if call.op is not None and call.datatype is not None:
         reducer = kernel(call.op, dtype, call.datatype, namespace)
         accumulator = accumulator_factory(call.op, dtype, namespace)
-    memory = Memory(arrays, scratch.view(dtype), reducer, namespace, synchronizer(namespace),
-                    accumulator)
+        if accumulator is not None:
+            accumulator = beside(one.array, namespace, accumulator)
+    memory = Memory(arrays, scratch.view(dtype), reducer, namespace,
+                    performer(one.array, namespace), accumulator)
     return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, spins,
                      *watch)
 

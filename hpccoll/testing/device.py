@@ -4,8 +4,9 @@
         x = cupy.asarray(numpy.arange(8.0))
 
 Arrays live in memory that host code cannot reach by accident: they refuse the buffer protocol,
-NumPy functions and mixing with host arrays. Work on them is only queued; it happens when the
-stream is synchronised, so that a message that leaves too early visibly carries old data.
+NumPy functions and mixing with host arrays, and where MPI cannot move them their addresses are none
+of the host's. Work on them is only queued, on the current stream of the thread: see
+:mod:`hpccoll.testing.streams`, so that a message that leaves too early visibly carries old data.
 :class:`Wire` is a transport that, like a CUDA-aware MPI library, reads and writes the memory at
 once, whatever is still queued.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -23,20 +25,10 @@ import numpy
 
 from hpccoll.arrays import device
 from hpccoll.arrays.kernels import UFUNCS
+from hpccoll.testing.streams import CudaError, Device, Event, Machine, Stream
 
-
-class Stream:
-    """Queued work; ``synchronized`` counts the calls that waited for it."""
-
-    def __init__(self) -> None:
-        self.queue: list[Callable[[], Any]] = []
-        self.synchronized = 0
-
-    def synchronize(self) -> None:
-        """Do everything that is queued, in order."""
-        self.synchronized += 1
-        while self.queue:
-            self.queue.pop(0)()
+#: What is added to addresses that the host must not use: no processor has such ones.
+ELSEWHERE = 1 << 62
 
 
 class DeviceArray:
@@ -44,8 +36,8 @@ class DeviceArray:
 
     __array_ufunc__ = None
 
-    def __init__(self, raw: numpy.ndarray, stream: Stream):
-        self.raw, self.stream = raw, stream
+    def __init__(self, raw: numpy.ndarray, machine: Machine, number: int, shift: int = 0):
+        self.raw, self.machine, self.number, self.shift = raw, machine, number, shift
 
     def __array__(self, *args: Any, **kwargs: Any) -> numpy.ndarray:
         raise TypeError("implicit conversion of device memory to a NumPy array")
@@ -55,7 +47,10 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {**self.raw.__array_interface__, "version": 3, "stream": None}
+        described = dict(self.raw.__array_interface__)
+        address, constant = described["data"]
+        return {**described, "data": (address + self.shift, constant), "version": 3,
+                "stream": None}
 
     dtype = property(lambda self: self.raw.dtype)
     shape = property(lambda self: self.raw.shape)
@@ -63,11 +58,12 @@ class DeviceArray:
     nbytes = property(lambda self: self.raw.nbytes)
     itemsize = property(lambda self: self.raw.itemsize)
     flags = property(lambda self: self.raw.flags)
+    device = property(lambda self: Device(self.machine, self.number))
     T = property(lambda self: self.like(self.raw.T))
 
     def like(self, raw: numpy.ndarray) -> DeviceArray:
         """Another view of this memory."""
-        return DeviceArray(raw, self.stream)
+        return DeviceArray(raw, self.machine, self.number, self.shift)
 
     def reshape(self, *shape: int) -> DeviceArray:
         """The same memory in another shape."""
@@ -83,10 +79,24 @@ class DeviceArray:
         copy[...] = self
         return copy
 
-    def set(self, host: numpy.ndarray) -> None:
-        """Copy host memory onto the device, after what is queued."""
-        self.stream.queue.append(lambda: numpy.copyto(self.raw, host))
-        self.stream.synchronize()
+    def set(self, host: numpy.ndarray, stream: Stream | None = None) -> None:
+        """Copy host memory onto the device when its turn comes; other than pinned one at once."""
+        self.machine.called("memcpyAsync")
+        reached, pinned = self.machine.host(host)
+        if not pinned:
+            reached = partial(numpy.copy, numpy.array(host))
+        queue(lambda: numpy.copyto(self.raw, reached()), self, stream=stream)
+
+    def get(self, stream: Stream | None = None, out: numpy.ndarray | None = None,
+            blocking: bool = True) -> numpy.ndarray:
+        """Copy to the host; into pinned memory, without ``blocking``, when its turn comes."""
+        self.machine.called("memcpyAsync")
+        host = numpy.empty_like(self.raw, order="C") if out is None else out
+        reached, pinned = self.machine.host(host)
+        queue(lambda: numpy.copyto(reached(), self.raw), self, stream=stream)
+        if blocking or not pinned:
+            (stream or self.machine.current()).synchronize()
+        return host
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -96,7 +106,23 @@ class DeviceArray:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         source = value if numpy.isscalar(value) else on_device(value)
-        self.stream.queue.append(lambda: self.raw.__setitem__(key, source))
+        others = () if numpy.isscalar(value) else (value,)
+        queue(lambda: self.raw.__setitem__(key, source), self, *others)
+
+
+def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = None) -> None:
+    """Queue work on arrays, on the current stream unless one is named.
+
+    Raises:
+        CudaError: an array, or the thread, is on another device than the stream.
+    """
+    machine = arrays[0].machine
+    stream = stream or machine.current()
+    found = {machine.device, *(array.number for array in arrays)}
+    if found != {stream.device_id}:
+        raise CudaError(f"illegal memory access: a stream of device {stream.device_id}, "
+                        f"the thread or memory on {sorted(found)}")
+    stream.push(run)
 
 
 class DlpackArray:
@@ -123,48 +149,69 @@ def on_device(array: Any) -> numpy.ndarray:
     return array.raw
 
 
-def module() -> ModuleType:
-    """Make a module with the functions of CuPy that hpccoll uses, on a stream of its own."""
-    stream, cupy = Stream(), ModuleType("cupy")
+def module(machine: Machine, shift: int = 0) -> ModuleType:
+    """Make a module with the functions of CuPy that hpccoll uses, on a machine.
+
+    ``shift`` is added to the addresses that others are told.
+    """
+    cupy = ModuleType("cupy")
+
+    def placed(raw: numpy.ndarray) -> DeviceArray:
+        return DeviceArray(raw, machine, machine.device, shift)
 
     def asarray(obj: Any, dtype: Any = None) -> DeviceArray:
         if isinstance(obj, DeviceArray):
             return obj
         if hasattr(obj, "__cuda_array_interface__"):
-            host = SimpleNamespace(__array_interface__=obj.__cuda_array_interface__)
-            return DeviceArray(numpy.asarray(host), stream)
-        return DeviceArray(numpy.array(obj, dtype), stream)
+            told = dict(obj.__cuda_array_interface__)
+            told["data"] = (told["data"][0] - shift, told["data"][1])
+            return placed(numpy.asarray(SimpleNamespace(__array_interface__=told)))
+        return placed(numpy.array(obj, dtype))
 
     def asnumpy(array: DeviceArray) -> numpy.ndarray:
-        stream.synchronize()
-        return on_device(array).copy()
+        on_device(array)
+        with array.device:
+            return array.get()
 
     def ufunc(name: str) -> Callable:
         def apply(left: DeviceArray, right: DeviceArray, out: DeviceArray, **how: Any) -> None:
             operands = on_device(left), on_device(right)
             how["out"] = on_device(out)
-            stream.queue.append(lambda: getattr(numpy, name)(*operands, **how))
+            queue(lambda: getattr(numpy, name)(*operands, **how), left, right, out)
         return apply
 
     def copyto(into: DeviceArray, source: DeviceArray) -> None:
         into[...] = source
 
     def empty(shape: Any, dtype: Any = float) -> DeviceArray:
-        array = DeviceArray(numpy.empty(shape, dtype), stream)
+        array = placed(numpy.empty(shape, dtype))
         array.raw.view(numpy.uint8)[...] = 0xA5
         return array
+
+    def external(ptr: int, device_id: int = -1) -> Stream:
+        known = [ref() for ref in machine.streams]
+        return next((one for one in known if one is not None and one.ptr == ptr),
+                    machine.nulls[machine.device if device_id < 0 else device_id])
 
     vars(cupy).update(
         {name: ufunc(name) for name in UFUNCS.values()}, ndarray=DeviceArray, asarray=asarray,
         asnumpy=asnumpy, copyto=copyto, empty=empty, from_dlpack=lambda obj: obj.__dlpack__(),
-        cuda=SimpleNamespace(get_current_stream=lambda: stream))
+        cuda=SimpleNamespace(
+            get_current_stream=machine.current, alloc_pinned_memory=machine.pin,
+            Device=partial(Device, machine), Event=lambda **how: Event(machine),
+            Stream=lambda **how: Stream(machine, machine.device, **how),
+            ExternalStream=external))
     return cupy
 
 
 @contextmanager
-def installed(cuda_aware: bool) -> Iterator[ModuleType]:
-    """Make ``import cupy`` return a double; ``cuda_aware`` says whether MPI moves its memory."""
-    cupy, before = module(), sys.modules.get("cupy")
+def installed(cuda_aware: bool, machine: Machine | None = None) -> Iterator[ModuleType]:
+    """Make ``import cupy`` return a double; ``cuda_aware`` says whether MPI moves its memory.
+
+    Where it does not, whoever follows an address of device memory is killed by the processor.
+    """
+    cupy = module(machine or Machine(), 0 if cuda_aware else ELSEWHERE)
+    before = sys.modules.get("cupy")
     sys.modules["cupy"] = cupy
     device.is_served.cache_clear()
     try:

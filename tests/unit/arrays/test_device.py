@@ -143,7 +143,7 @@ def test_sums_of_16_bit_floats_are_rounded_alike_in_any_memory(algorithm, type_)
 
 
 def test_a_message_waits_for_the_work_before_it(monkeypatch):
-    monkeypatch.setattr(planner, "synchronizer", lambda namespace: None)
+    monkeypatch.setattr(planner, "performer", lambda array, namespace: None)
     with installed(True) as cupy:
         assert run(cupy, "allreduce", "ring", CALLS["allreduce"][1])
 

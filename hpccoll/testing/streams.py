@@ -1,0 +1,286 @@
+"""A device without a device: streams, events and pinned memory that are as late as they may be.
+
+Nothing that is queued happens before somebody waits for it; then what has to come before it
+happens, and nothing else. With a seed, work that nobody waits for happens now and then, too, in any
+order that streams and events allow. So work is late where nothing orders it, or early, and whoever
+forgot an event, or used pinned memory again too soon, gets wrong data.
+
+The rules are those of CUDA's programming guide: streams of one device are ordered by events, and by
+the null stream where they are not ``non_blocking``; every thread has a current device, and a
+current stream on each; work on a stream reaches the memory of its own device.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+
+
+class CudaError(RuntimeError):
+    """What the device refused, or what a rule forbids."""
+
+
+class Task:
+    """Queued work, and what it comes after."""
+
+    __slots__ = ("after", "done", "run")
+
+    def __init__(self, run: Callable[[], Any], after: Sequence[Task]):
+        self.run, self.after, self.done = run, after, False
+
+
+class Machine:
+    """Devices, what is queued on them, and what is held.
+
+    Args:
+        devices: how many there are.
+        seed: of what happens although nobody waits; ``None`` for nothing.
+
+    Attributes:
+        held: kind of resource -> how many there are; bytes of pinned memory.
+        faults: name of a function -> calls until it fails, once.
+    """
+
+    def __init__(self, devices: int = 1, seed: int | None = None):
+        self.lock, self.here = threading.RLock(), threading.local()
+        self.chance = None if seed is None else random.Random(seed)
+        self.pending: list[Task] = []
+        self.held: Counter[str] = Counter()
+        self.faults: dict[str, int] = {}
+        self.nulls = [Stream(self, device, null=True) for device in range(devices)]
+        self.streams: list[weakref.ref[Stream]] = []
+
+    # -- what happens -----------------------------------------------------------------------
+    def finish(self, task: Task) -> None:
+        """Do a task and, first, what it comes after; nothing else."""
+        with self.lock:
+            waiting = [task]
+            while waiting:
+                top = waiting[-1]
+                before = [other for other in top.after if not other.done]
+                if before and not top.done:
+                    waiting += before
+                    continue
+                waiting.pop()
+                if not top.done:
+                    top.done, top.after = True, ()
+                    self.pending.remove(top)
+                    top.run()
+
+    def pass_time(self) -> None:
+        """Do something that is queued, whether somebody waits for it or not."""
+        with self.lock:
+            if self.pending:
+                self.finish((self.chance or random).choice(self.pending))
+
+    def queue(self, run: Callable[[], Any], after: Sequence[Task]) -> Task:
+        """Queue work behind other work."""
+        with self.lock:
+            task = Task(run, after)
+            self.pending.append(task)
+            if self.chance is not None and self.chance.random() < 0.3:
+                self.pass_time()
+            return task
+
+    def called(self, function: str) -> None:
+        """Fail, if this call of a function shall.
+
+        Raises:
+            CudaError: it shall.
+        """
+        if function in self.faults:
+            self.faults[function] -= 1
+            if self.faults[function] < 0:
+                del self.faults[function]
+                raise CudaError(f"{function}: cudaErrorUnknown")
+
+    # -- where a thread is ------------------------------------------------------------------
+    @property
+    def device(self) -> int:
+        """The current device of this thread."""
+        return getattr(self.here, "device", 0)
+
+    @property
+    def currents(self) -> dict[int, list[Stream]]:
+        """Device -> the streams that this thread has made current, the last one last."""
+        if not hasattr(self.here, "streams"):
+            self.here.streams = defaultdict(list)
+        return self.here.streams
+
+    def current(self) -> Stream:
+        """The current stream of this thread on its current device."""
+        entered = self.currents[self.device]
+        return entered[-1] if entered else self.nulls[self.device]
+
+    # -- pinned memory ----------------------------------------------------------------------
+    def pin(self, nbytes: int) -> Pinned:
+        """Allocate pinned memory."""
+        self.called("alloc_pinned_memory")
+        memory = Pinned(nbytes)
+        memory.machine, memory.nbytes = self, nbytes
+        self.held["pinned"] += nbytes
+        return memory
+
+    def host(self, array: numpy.ndarray) -> tuple[Callable[[], numpy.ndarray], bool]:
+        """How a copy reaches host memory when its turn comes, and whether that is pinned.
+
+        A copy does not keep pinned memory alive, as it does not on a device.
+        """
+        base: Any = array
+        while isinstance(base, numpy.ndarray):
+            base = base.base
+        base = getattr(base, "obj", base)
+        if not isinstance(base, Pinned):
+            return lambda: array, False
+        owner, dtype, shape = weakref.ref(base), array.dtype, array.shape
+        offset = array.ctypes.data - numpy.frombuffer(base, "u1").ctypes.data
+
+        def reached() -> numpy.ndarray:
+            memory = owner()
+            if memory is None:
+                raise CudaError("pinned memory was given back before a copy was done with it")
+            return numpy.frombuffer(memory, dtype, array_size(shape), offset).reshape(shape)
+
+        return reached, True
+
+
+def array_size(shape: Sequence[int]) -> int:
+    """How many elements an array of this shape has."""
+    return int(numpy.prod(shape, dtype=int))
+
+
+class Pinned(bytearray):
+    """Pinned host memory, as ``cupy.cuda.alloc_pinned_memory`` gives it."""
+
+    machine: Machine
+    nbytes = 0
+
+    def __del__(self) -> None:
+        if self.nbytes:
+            self.machine.held["pinned"] -= self.nbytes
+
+
+class Stream:
+    """A queue of work on a device."""
+
+    def __init__(self, machine: Machine, device: int, null: bool = False,
+                 non_blocking: bool = False):
+        self.machine, self.device_id, self.null = machine, device, null
+        self.non_blocking, self.last, self.synchronized = non_blocking, Task(_nothing, ()), 0
+        self.last.done = True
+        if not null:
+            machine.held["streams"] += 1
+            machine.streams.append(weakref.ref(self))
+
+    def __del__(self) -> None:
+        if not self.null:
+            self.machine.held["streams"] -= 1
+
+    @property
+    def ptr(self) -> int:
+        """The number by which other libraries know the stream."""
+        return 0 if self.null else id(self)
+
+    @property
+    def done(self) -> bool:
+        """Whether all is done; time passes while one asks."""
+        self.machine.pass_time()
+        return self.last.done
+
+    def push(self, run: Callable[[], Any], *after: Task) -> None:
+        """Queue work behind this stream's, other tasks, and what the null stream stands for.
+
+        It and the streams that are not ``non_blocking`` wait for each other.
+        """
+        machine = self.machine
+        before = [self.last, *after]
+        if self.null:
+            others = [ref() for ref in machine.streams]
+            before += [one.last for one in others if one is not None and not one.non_blocking
+                       and one.device_id == self.device_id]
+        elif not self.non_blocking:
+            before.append(machine.nulls[self.device_id].last)
+        self.last = machine.queue(run, [task for task in before if not task.done])
+
+    def synchronize(self) -> None:
+        """Wait for all that is queued."""
+        self.machine.called("streamSynchronize")
+        self.synchronized += 1
+        if self.null:
+            self.push(_nothing)  # behind the streams that it waits for
+        self.machine.finish(self.last)
+
+    def record(self, event: Event | None = None) -> Event:
+        """Have an event happen after what is queued."""
+        event = Event(self.machine) if event is None else event
+        self.push(_nothing)
+        event.task = self.last
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """Let what is queued from here on come after an event, as it was last recorded."""
+        self.push(_nothing, *([event.task] if event.task else []))
+
+    def __enter__(self) -> Stream:
+        if self.device_id != self.machine.device:
+            raise CudaError(f"a stream of device {self.device_id} made current "
+                            f"on device {self.machine.device}")
+        self.machine.currents[self.device_id].append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.machine.currents[self.device_id].pop()
+
+
+class Event:
+    """A place in a stream."""
+
+    def __init__(self, machine: Machine):
+        self.machine, self.task = machine, None
+        self.machine.held["events"] += 1
+
+    task: Task | None
+
+    def __del__(self) -> None:
+        self.machine.held["events"] -= 1
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Happen after what is queued on a stream."""
+        (stream or self.machine.current()).record(self)
+
+    def synchronize(self) -> None:
+        """Wait until it has happened."""
+        if self.task is not None:
+            self.machine.finish(self.task)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has happened; time passes while one asks."""
+        self.machine.pass_time()
+        return self.task is None or self.task.done
+
+
+class Device:
+    """A device; current for a thread inside a ``with`` block."""
+
+    def __init__(self, machine: Machine, number: int):
+        self.machine, self.id = machine, number
+        self.left: list[int] = []
+
+    def __enter__(self) -> Device:
+        self.left.append(self.machine.device)
+        self.machine.here.device = self.id
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.machine.here.device = self.left.pop()
+
+
+def _nothing() -> None:
+    """The work of an event."""

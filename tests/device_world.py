@@ -1,0 +1,182 @@
+"""Random collectives on device arrays: ranks in one process, with work on streams before and after.
+
+``python tests/device_world.py CALLS`` makes so many, and prints what each kind came to.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.calls import resolve
+from hpccoll.config import Config
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.topology import Topology
+from hpccoll.runtime import planner
+from hpccoll.runtime.bounded import BoundedDict
+from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.context import DEDICATED
+from hpccoll.testing.device import Wire, installed
+from hpccoll.testing.exact import wrong
+from hpccoll.testing.streams import Machine
+from hpccoll.testing.world import Problem, interleave
+from hpccoll.transport.loopback import Loopback
+
+#: Collective -> algorithm, and how a rank calls it: (size, rank, send, recv) -> a resolved call.
+CALLS = {
+    "bcast": ("binomial", lambda p, r, s, x: resolve.bcast(p, r, x, p // 2)),
+    "reduce": ("binomial", lambda p, r, s, x: resolve.reduce(p, r, s, x, MPI.SUM, p // 2)),
+    "allreduce": ("rabenseifner", lambda p, r, s, x: resolve.allreduce(p, r, s, x, MPI.SUM)),
+    "scan": ("recursive_doubling", lambda p, r, s, x: resolve.scan(p, r, s, x, MPI.SUM)),
+    "exscan": ("census", lambda p, r, s, x: resolve.exscan(p, r, s, x, MPI.SUM)),
+    "reduce_scatter": ("pat",
+                       lambda p, r, s, x: resolve.reduce_scatter_block(p, r, s, x, MPI.SUM)),
+    "allgather": ("bruck", lambda p, r, s, x: resolve.allgather(p, r, s, x)),
+    "gather": ("binomial", lambda p, r, s, x: resolve.gather(p, r, s, x, p // 2)),
+    "scatter": ("binomial", lambda p, r, s, x: resolve.scatter(p, r, s, x, p // 2)),
+    "alltoall": ("bruck", lambda p, r, s, x: resolve.alltoall(p, r, s, x)),
+}
+DTYPES = ["u1", "i4", "i8", "f2", "f4", "f8", "c8"]
+STREAMS = ["null", "blocking", "non_blocking"]
+
+
+class Drawn:
+    """A call: what is called, by how many ranks, on which streams and devices."""
+
+    def __init__(self, seed, **fixed):
+        draw = random.Random(seed)
+        self.seed, self.devices = seed, draw.randint(1, 3)
+        self.machine = Machine(self.devices, draw.choice([None, seed]))
+        self.name, self.size = draw.choice(list(CALLS)), draw.randint(1, 8)
+        self.dtype, self.direct = draw.choice(DTYPES), draw.random() < 0.5
+        self.elsewhere, self.segment_bytes = draw.random() < 0.5, draw.choice([8, 1 << 20])
+        self.stream = draw.choice(STREAMS)
+        vars(self).update(fixed)
+
+    def problem(self):
+        """Inputs and expected results."""
+        collective, blocks = COLLECTIVES[self.name], {"vector": 1, "blocks": self.size,
+                                                      "pairs": self.size ** 2}
+        number = blocks[collective.payload]
+        return Problem(collective, self.size, [12 if number == 1 else 3] * number,
+                       self.size // 2 if collective.rooted else 0, "sum", self.dtype)
+
+
+def context(world, rank, size):
+    """What the engine needs of a communicator."""
+    wire = Wire(world.endpoint(rank))
+    return SimpleNamespace(
+        rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
+        limits=DEDICATED, topology=Topology.parse(str(size)),
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None)
+
+
+class Place:
+    """One rank's device, stream and buffers."""
+
+    def __init__(self, cupy, drawn, rank):
+        self.cupy, self.rank, self.device = cupy, rank, cupy.cuda.Device(rank % drawn.devices)
+        with self.device:
+            self.stream = (drawn.machine.current() if drawn.stream == "null" else
+                           cupy.cuda.Stream(non_blocking=drawn.stream == "non_blocking"))
+            self.other = cupy.cuda.Stream(non_blocking=True)
+
+    def prepare(self, drawn, posed, world):
+        """Queue what makes the input on another stream, and make the call."""
+        given, wanted = (numpy.concatenate(blocks) if blocks else None
+                         for blocks in (posed.given(self.rank), posed.wanted(self.rank)))
+        self.wanted = wanted
+        algorithm, call = CALLS[drawn.name]
+        with self.device:
+            with self.other:
+                source = None
+                if given is not None:
+                    source = self.cupy.empty(given.size, drawn.dtype)
+                    source[...] = self.cupy.asarray(given)
+                self.stream.wait_event(self.other.record())
+            size = 12 if wanted is None else wanted.size
+            self.sink = (source if drawn.name == "bcast" and source is not None
+                         else self.cupy.empty(size, drawn.dtype))
+            self.source = source
+            with self.stream:
+                self.made = call(drawn.size, self.rank, source, self.sink)
+                mine = context(world, self.rank, drawn.size)
+                plan = planner.plan_for(
+                    mine, self.made, Choice(algorithm, segment_bytes=drawn.segment_bytes))
+                return planner.prepare(mine, self.made, plan)
+
+    def store(self):
+        """What completes the call, in whatever thread sees that it is complete."""
+        if self.made.sink is not None and self.made.sink.store is not None:
+            self.made.sink.store()
+        self.made = None
+
+    def use(self, drawn):
+        """Queue, behind the call, what reads the result, and what destroys it and the input."""
+        # Whoever has made no stream current may read anywhere.
+        with self.device, self.other if drawn.stream == "null" else self.stream:
+            self.read = self.sink.copy()
+            self.sink[...] = 77
+            if self.source is not None:
+                self.source[...] = 78
+
+    def is_wrong(self):
+        """Tell whether what was read is not what was wanted."""
+        return self.wanted is not None and bool(wrong(self.cupy.asnumpy(self.read), self.wanted))
+
+
+def make(drawn, calls=1):
+    """Make a call; return what is wrong. ``calls`` of them share a machine."""
+    found = []
+    with installed(drawn.direct, drawn.machine) as cupy:
+        for _ in range(calls):
+            posed, world = drawn.problem(), Loopback(drawn.size)
+            places = [Place(cupy, drawn, rank) for rank in range(drawn.size)]
+            executions = [place.prepare(drawn, posed, world) for place in places]
+
+            def complete(executions=executions, places=places):
+                try:
+                    interleave(executions, drawn.seed)
+                    for place in places:
+                        place.store()
+                except Exception as error:
+                    found.append(f"{type(error).__name__}: {error}")
+
+            if drawn.elsewhere:
+                thread = threading.Thread(target=complete)
+                thread.start()
+                thread.join()
+            else:
+                complete()
+            if found:
+                break
+            for place in places:
+                place.use(drawn)
+            for place in places:
+                # asnumpy would wait for the null stream and, with it, for blocking ones.
+                (place.other if drawn.stream == "null" else place.stream).synchronize()
+            found += [f"rank {place.rank}: result" for place in places if place.is_wrong()]
+    return found
+
+
+def main(calls):
+    """Make random calls and say what they came to."""
+    right: Counter = Counter()
+    for seed in range(calls):
+        drawn = Drawn(seed)
+        found = make(drawn)
+        if found:
+            raise SystemExit(f"seed {seed}: {drawn.name} of {drawn.size} ranks: {found}")
+        right["direct" if drawn.direct else "staged", drawn.name] += 1
+    for (way, name), number in sorted(right.items()):
+        print(f"{way:7} {name:15} {number:6} exact")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

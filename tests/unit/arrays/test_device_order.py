@@ -1,0 +1,193 @@
+"""Orders of streams, events and pinned memory: random calls, and whether broken ones are caught."""
+
+import gc
+import sys
+from types import SimpleNamespace
+
+import numpy
+import pytest
+from device_world import CALLS, DTYPES, Drawn, make
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.arrays import device
+from hpccoll.runtime import planner
+from hpccoll.testing.device import DeviceArray, installed
+from hpccoll.testing.streams import CudaError, Machine, Stream
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_collective_on_any_number_of_ranks_and_any_type(name, direct):
+    for size in range(1, 9):
+        dtype = DTYPES[(size + len(name)) % len(DTYPES)]
+        assert not make(Drawn(size, name=name, size=size, dtype=dtype, direct=direct))
+
+
+def test_random_calls():
+    for seed in range(100):
+        assert not make(Drawn(seed)), seed
+
+
+# -- what breaks it ------------------------------------------------------------------------------
+def without_waiting(obj, array, cupy):
+    """A stream of CuPy's that is not the caller's."""
+    with array.device:
+        return cupy.cuda.Stream(non_blocking=True), True
+
+
+def on_the_threads_stream(array, namespace):
+    """Kernels on whatever stream, and device, the thread that runs them has."""
+    stream = namespace.cuda.get_current_stream() if hasattr(namespace, "cuda") else None
+
+    def perform(actions):
+        for function, operands in actions:
+            function(*operands)
+        stream.synchronize()
+
+    return perform if stream else None
+
+
+def not_waiting_for_kernels(array, namespace):
+    """Kernels that are queued, and messages that do not wait for them."""
+    perform = PERFORMER(array, namespace)
+
+    def queue(actions):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Stream, "synchronize", lambda stream: None)
+            perform(actions)
+
+    return perform and queue
+
+
+GET, SET, PERFORMER, STREAM_OF = (DeviceArray.get, DeviceArray.set, device.performer,
+                                  device._stream_of)
+
+#: What is broken: where, what is there instead, and a call that it breaks.
+BREAKS = {
+    "the producer's stream is not waited for":
+        (device, "_stream_of", without_waiting, {"direct": True}),
+    "another stream than the caller's copies": (device, "_stream_of", without_waiting, {}),
+    "the host reads before the copy is complete":
+        (DeviceArray, "get", lambda a, **how: GET(a, **how, blocking=False), {}),
+    "pinned memory is given back before its event":
+        (device.Flying, "keep", lambda *copy: None, {}),
+    "results are copied on another stream":
+        (DeviceArray, "set", lambda a, host, stream: SET(
+            a, host, Stream(a.machine, a.number, non_blocking=True)), {}),
+    "results that any stream may read are not waited for":
+        (device, "_stream_of", lambda *what: (STREAM_OF(*what)[0], True), {"stream": "null"}),
+    "kernels run on the thread's own stream":
+        (planner, "performer", on_the_threads_stream, {"direct": True, "elsewhere": True}),
+    "messages do not wait for kernels":
+        (planner, "performer", not_waiting_for_kernels, {"direct": True}),
+    "scratch memory lies on the current device":
+        (planner, "beside", lambda array, namespace, allocate: allocate,
+         {"direct": True, "elsewhere": False, "devices": 2}),
+}
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_broken_variant_is_caught(what, monkeypatch):
+    where, name, instead, fixed = BREAKS[what]
+    drawn = {"name": "allreduce", "size": 4, "dtype": "f4", "direct": False, "elsewhere": False,
+             "stream": "non_blocking", "devices": 1, "segment_bytes": 8, **fixed}
+
+    def found():
+        try:
+            return make(Drawn(1, **drawn, machine=Machine(drawn["devices"])))
+        except CudaError as error:
+            return str(error)
+
+    assert not found()
+    monkeypatch.setattr(where, name, instead)
+    assert found()
+
+
+def test_an_address_of_device_memory_is_none_of_the_hosts():
+    with installed(False) as cupy:
+        address = cupy.empty(3).__cuda_array_interface__["data"][0]
+    assert address >> 47  # what no process of this processor can have
+
+
+# -- requests, other libraries, faults, leaks ----------------------------------------------------
+@pytest.mark.parametrize("cuda_aware", [True, False])
+def test_every_start_waits_for_what_was_queued_before_it(cuda_aware):
+    comm = hpccoll.Comm(MPI.COMM_SELF)
+    with installed(cuda_aware) as cupy, comm.using(allreduce="ring"):
+        source, sink = cupy.empty(6), cupy.empty(6)
+        request = comm.Allreduce_init(source, sink)
+        for number in range(3):
+            source[...] = cupy.asarray(numpy.full(6, number))
+            request.Start()
+            request.Wait()
+            assert list(cupy.asnumpy(sink)) == [number] * 6
+        request.Free()
+
+
+def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
+    machine = Machine()
+    with installed(False, machine) as cupy:
+        stream = cupy.cuda.Stream(non_blocking=True)
+
+        class Tensor:
+            device = "cuda:0"
+
+            def __init__(self, array):
+                self.array = array
+                self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+        current = SimpleNamespace(cuda_stream=stream.ptr)
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(
+            Tensor=Tensor, cuda=SimpleNamespace(current_stream=lambda device: current)))
+        with stream:
+            array = cupy.empty(4)
+            array[...] = cupy.asarray(numpy.arange(4.0))
+        host, _, store = device.borrow(Tensor(array), "b", True)
+        assert list(host) == [0, 1, 2, 3]
+        host += 1
+        waits = stream.synchronized
+        store()
+        assert stream.synchronized == waits  # the host does not wait, the stream does
+        with stream:
+            after = array.copy()
+        stream.synchronize()
+        assert list(after.raw) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("function", ["alloc_pinned_memory", "memcpyAsync", "streamSynchronize"])
+def test_a_fault_is_told_and_leaves_nothing(function):
+    comm, machine = hpccoll.Comm(MPI.COMM_SELF), Machine()
+    with installed(False, machine) as cupy, comm.using(allreduce="ring"):
+        source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+        machine.faults[function] = 0
+        with pytest.raises((CudaError, hpccoll.HpccollError), match="cudaErrorUnknown"):
+            comm.Allreduce(source, sink)
+        comm.Allreduce(source, sink)
+        assert list(cupy.asnumpy(sink)) == list(range(6))
+    gc.collect()
+    assert not +machine.held
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])
+def test_nothing_leaks(direct):
+    drawn = Drawn(3, direct=direct, name="allreduce", size=2, stream="non_blocking")
+    assert not make(drawn, 100)
+    gc.collect()
+    while drawn.machine.pending:
+        drawn.machine.pass_time()
+    device._FLYING.keep(SimpleNamespace(done=True), numpy.empty(0))
+    gc.collect()
+    assert not +drawn.machine.held, drawn.machine.held
+
+
+def test_memory_that_copies_still_read_is_bounded(monkeypatch):
+    machine, flying = Machine(), device.Flying()
+    monkeypatch.setattr(device.Flying, "LIMIT", 100)
+    stream, held = Stream(machine, 0), []
+    for _ in range(10):
+        stream.push(lambda: None)
+        held.append(stream.record())
+        flying.keep(held[-1], numpy.empty(40, "u1"))
+        assert sum(memory.nbytes for _, memory in flying.copies) <= 100
+    assert held[0].task.done and not held[-1].task.done
