@@ -4,6 +4,7 @@
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor's tests under AddressSanitizer
+# make broken  breaks the build in many places, and says which breaks no test notices; half an hour
 # make docs    the documentation site, in build/site; warnings are errors
 # make man     manual pages of the commands, in build/man
 # make develop an environment to work on hpccoll in, .venv-dev
@@ -16,7 +17,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test walk lint sanitize figures docs man develop clean
+.PHONY: help bench test walk lint sanitize broken figures docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -50,6 +51,9 @@ sanitize: .venv-mpich/installed
 	cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
 	    PYTHONPATH=. $(CURDIR)/.venv-mpich/bin/python -m pytest -q -p no:cacheprovider \
 	    tests/unit/runtime/test_compiled.py tests/unit/arrays/test_half.py
+
+broken: .venv-mpich/installed
+	.venv-mpich/bin/python tests/broken.py .venv-mpich
 
 # Every line is one run of the benchmark on all the libraries, its records, table and picture in a
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
