@@ -174,12 +174,13 @@ def main(environments: list[Path], results: Path | None = None) -> int:
         environments: to run them in.
         results: a folder for how each test ended, as files of pytest's.
     """
-    failed, count, start = [], 0, time.monotonic()
+    failed, taken, count, start = [], [], 0, time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         for stage in stages(environments, Path(scratch)):
             if stage.logs:
                 stage.logs.mkdir()
             print(f"=== {stage.title}", flush=True)
+            begun = time.monotonic()
             told = scratch_results(stage, Path(scratch))
             status = run([*stage.command, *([] if stage.logs else [f"--junitxml={told}"])],
                          stage.bin)
@@ -187,6 +188,7 @@ def main(environments: list[Path], results: Path | None = None) -> int:
                 results.mkdir(parents=True, exist_ok=True)
                 shutil.copy(told, results / f"{count}.xml")
             count += 1
+            taken.append(f"{time.monotonic() - begun:5.0f} s  {stage.title}")
             if status:
                 show(stage)
                 for name in swept():
@@ -196,6 +198,7 @@ def main(environments: list[Path], results: Path | None = None) -> int:
                 print(f"=== FAILED {failed[-1]}", flush=True)
     seconds = time.monotonic() - start
     verdict = f"{len(failed)} of {count} stages FAILED" if failed else f"all {count} stages passed"
+    print("=== where the time went", *taken, sep="\n    ")
     print(f"=== hpccoll tests: {verdict} in {seconds:.0f} s", *failed, sep="\n    ")
     return 1 if failed else 0
 

@@ -23,6 +23,7 @@ from hpccoll.algorithms.outside import is_reference, split
 from hpccoll.cli.options import (
     PERCENT,
     SECONDS,
+    OneOf,
     Together,
     addressed,
     buffer_sizes,
@@ -98,8 +99,7 @@ SECTIONS = {
 @click.option("--root", type=int, default=0, show_default=True, help="Root of rooted collectives.")
 @click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE.")
 @click.option("--uneven", is_flag=True, help="Blocks of 1:2:3 where the collective takes them.")
-@click.option("--calls", type=click.Choice(["blocking", "nonblocking", "persistent",
-                                         "lower-case"]),
+@click.option("--calls", type=OneOf(["blocking", "nonblocking", "persistent", "lower-case"]),
               default="blocking", show_default=True,
               help="Form of the calls: blocking, nonblocking (Iallreduce; the call and its wait "
                    "are timed), persistent (Allreduce_init; start and wait are), or mpi4py's "
@@ -124,7 +124,7 @@ SECTIONS = {
 @click.option("--segment-bytes", metavar="BYTES",
               help="Bytes of a block that travel as one message, for named algorithms.")
 @click.option("--topology", metavar="LAYOUT", help="Layout to pretend, such as 2x4.")
-@click.option("--format", "form", type=click.Choice(["table", "osu", "csv", "json"]),
+@click.option("--format", "form", type=OneOf(["table", "osu", "csv", "json"]),
               default="table", show_default=True, help="Form of the output.")
 @click.option("-f", "--full", is_flag=True, help="A line a candidate, and all columns.")
 @click.option("-c", "--validate", is_flag=True,

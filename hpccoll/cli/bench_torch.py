@@ -14,7 +14,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from hpccoll.cli.options import check_outputs, opened
+from hpccoll.cli.options import OneOf, check_outputs, opened
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -32,7 +32,7 @@ SCHEMA = "hpccoll-torch-1"
 
 
 @click.command("bench torch", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--only", type=click.Choice(["calls", "steps"]), help="Leave the others out.")
+@click.option("--only", type=OneOf(["calls", "steps"]), help="Leave the others out.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write a record of all times, in seconds; - is standard output.")
 def command(only: str | None, json_path: str | None) -> None:

@@ -27,6 +27,16 @@ class Finite(click.FloatRange):
                                                          ctx)
 
 
+class OneOf(click.Choice):
+    """One of a few words; what was likely meant is named."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value not in self.choices:
+            problem = str(ArgumentError.unknown("", value, self.choices))
+            self.fail(problem.removeprefix(": "), param, ctx)
+        return super().convert(value, param, ctx)
+
+
 #: A time to spend, and a tolerance.
 SECONDS, PERCENT = Finite(min=0, min_open=True), Finite(min=0)
 #: Bytes of buffers to measure, where an option leaves an end out, and the most that one may have.

@@ -23,6 +23,7 @@ MPICH, OPEN_MPI, INTEL = "MPICH", "Open MPI", "Intel MPI"
 FORMS = BLOCKING, NONBLOCKING, PERSISTENT = "{}", "i{}", "{}_init"
 #: Libraries that most rules were measured with; of others little is known.
 MEASURED = (MPICH, OPEN_MPI)
+THREE = (*MEASURED, INTEL)
 
 
 @cache
@@ -109,9 +110,9 @@ def _swift_pair(collective: str, algorithm: str, end: int,
 
 
 def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
-                 vendors: tuple[str, ...] = MEASURED) -> Rule:
+                 vendors: tuple[str, ...] = MEASURED, least_ranks: int = 0) -> Rule:
     """Up to four ranks that share processors, and the compiled executor."""
-    return _crowd(collective, algorithm, least, end, vendors)._replace(
+    return _crowd(collective, algorithm, least, end, vendors, least_ranks)._replace(
         compiled=True, forms=(BLOCKING,))
 
 
@@ -173,6 +174,48 @@ def is_ruled(facts: CallFacts) -> bool:
     return facts.operator != USER and (facts.nbytes or 0) >= PAIRS.get(vendor(), PAIRS_ELSEWHERE)
 
 
+#: Few turns decide: every rank waits for a processor before it can send or take. So what sends all
+#: at once is best while messages are short, and what balances the work when they are long.
+SWIFT_CROWD = (
+    _swift_crowd("barrier", "recursive_doubling", 0, 0),
+    _swift_crowd("allreduce", "recursive_multiplying", 1, KIB + 1, THREE, least_ranks=4),
+    _swift_crowd("allreduce", "recursive_doubling", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("allreduce", "allpairs", 16 * KIB + 1, 512 * KIB),
+    _swift_crowd("allreduce", "allpairs", 16 * KIB + 1, 3 * MIB, (INTEL,)),
+    _swift_crowd("reduce_scatter", "linear", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("reduce_scatter", "linear", 16 * KIB + 1, 64 * KIB + 1),
+    _swift_crowd("reduce_scatter", "circulant", 16 * KIB + 1, 64 * KIB + 1, (INTEL,)),
+    _swift_crowd("reduce_scatter", "pairwise", 64 * KIB + 1, MIB),
+    _swift_crowd("reduce_scatter", "pairwise", 64 * KIB + 1, 3 * MIB, (INTEL,)),
+    _swift_crowd("allgather", "linear", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("allgather", "neighbor_exchange", 16 * KIB + 1, 3 * MIB // 2, least_ranks=4),
+    _swift_crowd("allgather", "circulant", 16 * KIB + 1, 512 * KIB),
+    _swift_crowd("allgather", "recursive_doubling", 16 * KIB + 1, 192 * KIB, (INTEL,)),
+    _swift_crowd("reduce", "linear", 1, 768 * KIB, THREE),
+    _swift_crowd("reduce", "double_tree", 768 * KIB, 3 * MIB // 2),
+    _swift_crowd("reduce", "circulant", 3 * MIB // 2, 0, THREE),
+    _swift_crowd("bcast", "bine", 1, 384 * KIB, (MPICH,), least_ranks=4),
+    _swift_crowd("bcast", "knomial", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("bcast", "knomial", 16 * KIB + 1, 384 * KIB, (OPEN_MPI,), least_ranks=4),
+    _swift_crowd("bcast", "scatter_allgather", 384 * KIB, 3 * MIB // 2, least_ranks=4),
+    _swift_crowd("bcast", "linear", 3 * MIB // 2, 0, (OPEN_MPI,), least_ranks=4),
+    _swift_crowd("alltoall", "linear", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("alltoall", "linear", 16 * KIB + 1, 128 * KIB + 1),
+    _swift_crowd("alltoall", "pairwise", 128 * KIB + 1, 3 * MIB, least_ranks=4),
+    _swift_crowd("gather", "linear", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("gather", "linear", 16 * KIB + 1, 3 * MIB, (OPEN_MPI,), least_ranks=4),
+    _swift_crowd("scatter", "linear", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("scatter", "linear", 16 * KIB + 1, 96 * KIB, (OPEN_MPI,), least_ranks=4),
+    _swift_crowd("scatter", "linear", 16 * KIB + 1, 768 * KIB, (INTEL,), least_ranks=4),
+    _swift_crowd("scatter", "linear", 384 * KIB, 5 * MIB // 2, (OPEN_MPI,), least_ranks=4),
+    _swift_crowd("scan", "census", 1, 16 * KIB + 1, THREE),
+    _swift_crowd("scan", "linear", 16 * KIB + 1),
+    _swift_crowd("exscan", "census", 1, 32 * KIB + 1, THREE),
+    _swift_crowd("exscan", "census", 32 * KIB + 1, 192 * KIB),
+    *(_swift_crowd(collective, algorithm, *sizes, (INTEL,))
+      for collective in ("scan", "exscan")
+      for algorithm, sizes in (("census", (16 * KIB + 1, MIB)), ("linear", (MIB, 0)))),
+)
 #: Requests of ranks that share processors; with Open MPI the library is faster at the smallest.
 CROWDED_REQUESTS = (
     _begun_crowd("barrier", "recursive_doubling", 0),
@@ -210,20 +253,13 @@ RULES = (
     _swift_pair("scatter", "linear", 512 * KIB + 1),
     _swift_pair("scan", "linear", 256 * KIB + 1),
     _swift_pair("exscan", "recursive_doubling", 64 * KIB + 1),
-    _swift_crowd("barrier", "recursive_doubling", 0, 0),
-    _swift_crowd("allreduce", "recursive_doubling"),
-    _swift_crowd("reduce_scatter", "circulant"),
-    _swift_crowd("reduce", "binomial"),
-    _swift_crowd("bcast", "binomial", 1, 512, (MPICH,)),
-    _swift_crowd("bcast", "binomial", 512, 16 * KIB + 1),
-    _swift_crowd("allgather", "recursive_doubling"),
-    _swift_crowd("alltoall", "linear"),
-    _swift_crowd("gather", "linear", 1, 16 * KIB + 1),
-    _swift_crowd("scatter", "linear", 1, 16 * KIB + 1),
-    _swift_crowd("scan", "linear", 1, 512, (MPICH,)),
-    _swift_crowd("scan", "linear", 512),
-    _swift_crowd("exscan", "census", 1, 512, (MPICH,)),
-    _swift_crowd("exscan", "census", 512, 32 * KIB + 1),
+    *(_swift_pair(collective, algorithm, end + 1, (INTEL,)) for collective, algorithm, end in (
+        ("allreduce", "recursive_doubling", 4 * KIB), ("reduce_scatter", "pairwise", 8 * KIB),
+        ("reduce", "binomial", 4 * KIB), ("bcast", "binomial", 4 * KIB),
+        ("allgather", "recursive_doubling", 4 * KIB), ("alltoall", "pairwise", 8 * KIB),
+        ("gather", "linear", 8 * KIB), ("scatter", "linear", 8 * KIB),
+        ("scan", "recursive_doubling", 4 * KIB), ("exscan", "recursive_doubling", 4 * KIB))),
+    *SWIFT_CROWD,
     *(_begun_pair(collective, algorithm) for collective, algorithm in (
         ("barrier", "recursive_doubling"), ("allreduce", "recursive_doubling"),
         ("reduce_scatter", "pairwise"), ("reduce", "binomial"), ("bcast", "binomial"),

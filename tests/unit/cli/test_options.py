@@ -8,7 +8,7 @@ pytest.importorskip("rich")
 import click
 
 from hpccoll.cli import bench
-from hpccoll.cli.options import Together, buffer_sizes, check_together, names, parameters
+from hpccoll.cli.options import OneOf, Together, buffer_sizes, check_together, names, parameters
 from hpccoll.errors import ArgumentError
 
 
@@ -65,3 +65,10 @@ def test_rules_speak_of_options_that_there_are():
     known = {spelling for option in bench.command.params for spelling in option.opts}
     for rule in bench.TOGETHER:
         assert {rule.option, *rule.excludes, *([rule.needs] if rule.needs else [])} <= known
+
+
+def test_a_word_that_is_nearly_right_is_named():
+    kinds = OneOf(["blocking", "nonblocking"])
+    assert kinds.convert("blocking", None, None) == "blocking"
+    with pytest.raises(click.UsageError, match="'blokcing' is unknown; did you mean 'blocking'"):
+        kinds.convert("blokcing", None, None)
