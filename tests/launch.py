@@ -186,7 +186,7 @@ def main(environments: list[Path], results: Path | None = None) -> int:
                          stage.bin)
             if results and told.exists():
                 results.mkdir(parents=True, exist_ok=True)
-                shutil.copy(told, results / f"{count}.xml")
+                shutil.move(told, results / f"{count}.xml")
             count += 1
             taken.append(f"{time.monotonic() - begun:5.0f} s  {stage.title}")
             if status:
