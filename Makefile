@@ -70,25 +70,25 @@ HOSTS_4 = $(MPICH)/python tests/cluster/hosts.py --nodes 4 --ranks 1 --rate 1gbi
 SCHEMES = exchange,exchange:bf16,exchange:powersgd,exchange:onebit
 
 figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
-	$(MEASURE) allreduce -m 8:128M --step 2 --seconds 0.2 --sweeps 3 --algorithm native,auto \
+	$(MEASURE) allreduce -m 8:128M --step 2 --seconds 0.1 --sweeps 3 --algorithm native,auto \
 	    $(ALL) -o docs/data/allreduce
 	$(MEASURE) reduce_scatter allgather reduce bcast alltoall -m 8:64M --step 4 --seconds 0.1 \
 	    --sweeps 3 --algorithm native,auto $(ALL) -o docs/data/others
 	$(MEASURE) barrier scan gather scatter -m 8:16K --step 4 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,auto $(ALL) -o docs/data/small
-	$(MEASURE) allreduce -m 64K:64M --step 4 --sweeps 3 --registered --algorithm native,auto \
+	$(MEASURE) allreduce -m 64K:64M --step 4 --seconds 0.1 --sweeps 3 --registered --algorithm native,auto \
 	    $(ALL) -o docs/data/registered
-	$(MEASURE) allreduce -m 8:64K --step 2 --sweeps 3 --calls persistent \
+	$(MEASURE) allreduce -m 8:64K --step 2 --seconds 0.1 --sweeps 3 --calls persistent \
 	    --algorithm native,recursive_doubling $(ALL) -o docs/data/persistent
-	$(MEASURE) allreduce -m 8:64K --step 2 --sweeps 3 --calls nonblocking \
+	$(MEASURE) allreduce -m 8:64K --step 2 --seconds 0.1 --sweeps 3 --calls nonblocking \
 	    --algorithm native,recursive_doubling $(ALL) -o docs/data/nonblocking
-	HPCCOLL_EXECUTOR=python $(MEASURE) allreduce -m 8:128M --step 8 --sweeps 3 \
+	HPCCOLL_EXECUTOR=python $(MEASURE) allreduce -m 8:128M --step 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,auto $(PEERS:%=--matrix %) -o docs/data/python
-	$(MEASURE) allreduce -T float64 -m 8:8000000 --step 10 --sweeps 3 --calls lower-case \
+	$(MEASURE) allreduce -T float64 -m 8:8000000 --step 10 --seconds 0.1 --sweeps 3 --calls lower-case \
 	    $(ALL) -o docs/data/lower-case
-	$(MEASURE) allreduce -m 8:64M --step 8 --sweeps 3 --peers --algorithm native,auto \
+	$(MEASURE) allreduce -m 8:64M --step 8 --seconds 0.1 --sweeps 3 --peers --algorithm native,auto \
 	    $(PEERS:%=--matrix %) -o docs/data/peers
-	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --sweeps 3 \
+	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
 	@mkdir -p docs/data/torch docs/data/steps
 	$(RANKS_2) torch --json docs/data/torch/mpich-2.json
