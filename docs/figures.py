@@ -147,14 +147,17 @@ def allreduce() -> Iterator[str]:
 
 
 def worst_and_best() -> Iterator[str]:
-    """Of every collective the least and the largest ratio, and where."""
+    """Of every collective the least and the largest ratio."""
     rows = []
-    for collective in ("allreduce", "reduce_scatter", "reduce", "bcast", "allgather", "alltoall"):
-        folder = "allreduce" if collective == "allreduce" else "others"
+    for collective, folder in (
+            ("allreduce", "allreduce"), *((name, "others") for name in (
+                "reduce_scatter", "reduce", "bcast", "allgather", "alltoall")),
+            *((name, "small") for name in ("scan", "gather", "scatter", "barrier"))):
         cells = []
         for run in runs():
             chosen = sorted(select(folder, run, "auto", collective), key=lambda p: p.ratio)
-            cells.append(" to ".join(number(p.ratio) for p in (chosen[0], chosen[-1])))
+            cells.append(" to ".join(dict.fromkeys(
+                number(p.ratio) for p in (chosen[0], chosen[-1]))))
         rows.append([collective, *cells])
     yield from table(["collective", *heads()], rows)
 
@@ -170,24 +173,11 @@ def registered() -> Iterator[str]:
         [size(n)] + [cell(run, n) for run in runs()] for n in sizes))
 
 
-def small() -> Iterator[str]:
-    """Of every other collective of at most 16 KiB the least and the largest ratio."""
-    rows = []
-    for collective, folder in (("barrier", "small"), ("scan", "small"), ("gather", "small"),
-                               ("scatter", "small")):
-        cells = []
-        for run in runs():
-            ratios = sorted(p.ratio for p in select(folder, run, "auto", collective))
-            cells.append(" to ".join(map(number, dict.fromkeys((ratios[0], ratios[-1])))))
-        rows.append([collective, *cells])
-    yield from table(["collective", *heads()], rows)
-
-
 def executors() -> Iterator[str]:
     """Allreduce by size with either executor."""
     names = {"allreduce": "compiled", "python": "Python"}
     columns = [(folder, run) for run in runs(("mpich", "openmpi")) for folder in names]
-    sizes = [8 << 3 * n for n in range(9)]
+    sizes = [8, 4 * KIB, 256 * KIB, 16 * MIB, 128 * MIB]
     yield from table(["bytes", *(
         f"{LIBRARIES[run.partition('-')[0]]}, {run.partition('-')[2]} ranks, {names[folder]}"
         for folder, run in columns)], (
@@ -372,7 +362,7 @@ def training_arrays() -> Iterator[str]:
 
 BLOCKS: dict[str, Callable[[], Iterator[str]]] = {
     "machine": machine, "summary": summary, "allreduce": allreduce,
-    "worst-and-best": worst_and_best, "small": small, "executors": executors,
+    "worst-and-best": worst_and_best, "executors": executors,
     "registered": registered, "forms": forms,
     "training-summary": training_summary, "training-calls": training_calls,
     "training-steps": training_steps, "training-arrays": training_arrays, "goals": goals}

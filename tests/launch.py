@@ -16,6 +16,7 @@ hard time limit on top. Needs nothing but the standard library.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -56,7 +57,8 @@ PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
 PARALLEL = ("-n", "auto", "--maxprocesses", "8")
 #: What every rank starts, with a directory as $0: it keeps the ranks' outputs and files apart.
 RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ "$rank" = 0 ] || exec >"$0/rank$rank" 2>&1; '
-        'exec "$@" --basetemp="$0/tmp$rank"')
+        'exec "$@" --basetemp="$0/tmp$rank" '
+        '--junitxml="$0/results$rank.xml"')
 
 
 class Stage(NamedTuple):
@@ -153,6 +155,11 @@ def swept() -> list[str]:
     return [file.name for file in left]
 
 
+def scratch_results(stage: Stage, scratch: Path) -> Path:
+    """Where pytest says how the tests of a stage ended; rank 0's, where there are ranks."""
+    return (stage.logs / "results0.xml") if stage.logs else scratch / "results.xml"
+
+
 def show(stage: Stage) -> None:
     """Print the end of what the ranks behind rank 0 wrote."""
     for log in sorted(stage.logs.glob("rank*")) if stage.logs else ():
@@ -160,8 +167,13 @@ def show(stage: Stage) -> None:
         print(f"--- {stage.title}, {log.name}", *lines[-150:], sep="\n", flush=True)
 
 
-def main(environments: list[Path]) -> int:
-    """Run all stages; return 0 if every one of them passed."""
+def main(environments: list[Path], results: Path | None = None) -> int:
+    """Run all stages; return 0 if every one of them passed.
+
+    Args:
+        environments: to run them in.
+        results: a folder for how each test ended, as files of pytest's.
+    """
     failed, taken, count, start = [], [], 0, time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         for stage in stages(environments, Path(scratch)):
@@ -169,7 +181,12 @@ def main(environments: list[Path]) -> int:
                 stage.logs.mkdir()
             print(f"=== {stage.title}", flush=True)
             begun = time.monotonic()
-            status = run(stage.command, stage.bin)
+            told = scratch_results(stage, Path(scratch))
+            status = run([*stage.command, *([] if stage.logs else [f"--junitxml={told}"])],
+                         stage.bin)
+            if results and told.exists():
+                results.mkdir(parents=True, exist_ok=True)
+                shutil.move(told, results / f"{count}.xml")
             count += 1
             taken.append(f"{time.monotonic() - begun:5.0f} s  {stage.title}")
             if status:
@@ -188,4 +205,8 @@ def main(environments: list[Path]) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks are ended too
-    sys.exit(main([Path(name).resolve() for name in sys.argv[1:]]))
+    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    words.add_argument("--results", type=Path, help="a folder for how each test ended")
+    words.add_argument("environments", type=lambda name: Path(name).resolve(), nargs="+")
+    options = words.parse_args()
+    sys.exit(main(options.environments, options.results))

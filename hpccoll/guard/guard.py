@@ -342,10 +342,12 @@ class Guard:
             contract = met(records[self.rank], self.rank, error.peer, self.context.size)
         if contract is not None:
             return contract
-        if isinstance(error, PeerLost) or not isinstance(error, BrokenCommunicatorError):
+        # Where a rank has given up, the library may fail to get what that rank's memory held.
+        if isinstance(error, PeerLost) or not isinstance(
+                error, (BrokenCommunicatorError, MPI.Exception)):
             return error
         origins = [(rank, record.story) for rank, record in sorted(records.items())
-                   if record.story and not record.story["heard"]]
+                   if record.story and not record.story["heard"] and rank != self.rank]
         # Who saw that a rank is gone knows more than who only waited in vain.
         origins.sort(key=lambda origin: not origin[1]["lost"])
         if not origins:

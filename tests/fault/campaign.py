@@ -1,14 +1,16 @@
 """Kill and stop ranks in many jobs, and print how long the others took to say so.
 
-    python tests/fault/campaign.py [--ranks 2,3,4,8] [--times 1] [--fault kill]
+    python tests/fault/campaign.py [--ranks 2,3,4,8] [--times 1] [--fault kill] [-o FILE.json]
 
 runs every place of the fault - first, middle, last rank; before, during and after calls; ours and
-the MPI library's - for each number of ranks, and prints one table.
+the MPI library's - for each number of ranks, and prints one table. With ``-o`` it writes what each
+rank said and when; ``docs/promises.py`` makes the table of docs/reliability.md of such files.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from collections.abc import Iterator
@@ -53,9 +55,11 @@ def main() -> int:
     parser.add_argument("--ranks", default="2,3,4,8", help="numbers of ranks")
     parser.add_argument("--times", type=int, default=1, help="jobs of each kind")
     parser.add_argument("--fault", help="kill or stop; both if omitted")
+    parser.add_argument("-o", "--output", type=Path, help="a file for what each rank said")
     options = parser.parse_args()
     bin = Path(sys.executable).parent
     library, wrong = jobs.library(bin), 0
+    said: list[dict[str, Any]] = []
     print("| library | fault | calls | jobs | errors | right | median s | worst s |")
     print("|---|---|---|---|---|---|---|---|")
     for row in ROWS:
@@ -70,8 +74,13 @@ def main() -> int:
                     good = told and row.soonest <= one.seconds < row.latest
                     right += good
                     seconds.append(one.seconds)
+                    said.append({"library": library, "ranks": size, **case, "timeout": TIMEOUT,
+                                 "rank": rank, "kind": one.kind, "right": good,
+                                 "seconds": round(one.seconds, 3)})
                     if not good:
                         print(f"{size} ranks, {case}, rank {rank}: {one}", file=sys.stderr)
+        if options.output:
+            options.output.write_text(json.dumps(said, indent=0) + "\n", encoding="utf-8")
         wrong += len(seconds) - right
         print(f"| {library} | {row.fault} | {row.served} | {count} | {len(seconds)} | {right} | "
               f"{statistics.median(seconds):.2f} | {max(seconds):.2f} |", flush=True)

@@ -1,7 +1,7 @@
 """Programs that end in ways they should not: nobody hangs, nothing is left, the rest is told.
 
-To see them fail: with shared memory that keeps its name until the interpreter ends (files are
-left), progress that reports nothing at the end, no hooks of forks (the child goes on).
+``tests/broken.py`` shows them fail without hooks of forks, without reports at the end, and with
+what the library says in place of who gave up. With memory that keeps its name files are left.
 """
 
 import os
@@ -124,6 +124,30 @@ while True:
         ended = job(program, 2, then=kill, seconds=20)
         assert ended.output.count("ready") == 2, ended.output
     assert ours() <= before
+
+
+@pytest.mark.parametrize("shared", ["yes", "no"])
+def test_a_rank_that_leaves_takes_its_memory_along(shared):
+    """The others may read it by then: they are told who gave up, not what the library saw."""
+    ended = job("""
+x, y = numpy.ones(300_000), numpy.zeros(300_000)
+with comm.using(**OURS):
+    comm.Allreduce(x, y)
+    if rank == 0:
+        threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            comm.Allreduce(x, y)
+        except KeyboardInterrupt:
+            say("left")
+    else:
+        time.sleep(1.5)
+        try:
+            comm.Allreduce(x, y)
+        except hpccoll.HpccollError as error:
+            say("told", error)
+""", 2, HPCCOLL_SHARED_MEMORY=shared)
+    assert "0 left" in ended.output and ended.seconds < 20, ended.output
+    assert re.search("1 told .*rank 0", ended.output), ended.output
 
 
 @pytest.mark.parametrize("executor", ["compiled", "python"])

@@ -1,6 +1,7 @@
 """Threads: each on a communicator of its own; a second one on the same communicator is refused.
 
-To see them fail: without the entrance two threads on one communicator take each other's messages.
+``tests/broken.py`` shows them fail: without the entrance two threads on one communicator take each
+other's messages.
 """
 
 import sys

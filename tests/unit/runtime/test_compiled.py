@@ -293,6 +293,23 @@ def test_what_is_recognised():
     assert len(served) == 5
 
 
+def test_calls_with_other_vectors_are_other_calls():
+    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                  (max, 0))
+    one, x, y, served = Owner(), numpy.ones(4), numpy.ones(4), []
+    assert one._calls.store(3, "sron", ([x, (1, 2), (0, 2), float], y, max, 0),
+                            lambda *args: served.append(args))
+    for counts, displs in ((1, 2), (0, 2)), ([1, 2], numpy.array([0, 2])):
+        one.fast([x, counts, displs, float], y)
+    assert len(served) == 2 and not one.slow
+    for counts, displs in (((2, 1), (0, 2)), ((1, 2), (0, 1)), ((1, 2), (1, 2)), ((1, 1), (0, 2)),
+                           ((1, 2, 0), (0, 2, 0)), ((1, 2), None), ((1,), (0,))):
+        before = len(one.slow)
+        one.fast([x, counts, displs, float], y)
+        assert len(one.slow) == before + 1, (counts, displs)
+    assert len(served) == 2
+
+
 def test_calls_of_many_sizes():
     calls, target = _tape.Calls(), [].append
     for count in range(3000):

@@ -1,0 +1,282 @@
+"""Break the build on purpose, one place at a time, and see the tests fail.
+
+    python tests/broken.py [-k WORD] ENVIRONMENT
+
+A test that cannot fail proves nothing. Each line of ``BREAKS`` names an edit of the sources and
+tests that must notice it. The tree is copied; in the copy the tests pass first, then the edit is
+made, C is built where it is C, and all tests of the line must fail, or not come to an end. With
+several ranks the first test that fails ends the job, so those lines name one test. Prints a line
+for each break; the status says whether all were noticed. ``make broken`` runs it on MPICH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import launch
+
+#: What is copied, and what is not.
+PARTS = ("hpccoll", "tests", "docs", "examples", "setup.py", "setup.cfg", "pyproject.toml",
+         "README.md", "CHANGELOG.md", "mkdocs.yml", "Makefile")
+#: Seconds until tests that hang are taken to have failed.
+LIMIT = 100.0
+NOTICED, UNNOTICED, WRONG = "noticed", "NOT NOTICED", "CANNOT BE TRIED"
+
+
+class Break(NamedTuple):
+    """Something that is broken, and the tests that must fail then.
+
+    Attributes:
+        what: in words.
+        edits: file, text that stands there once, and what stands there instead.
+        tests: words for pytest.
+        ranks: that the tests run on; 0 where they need no launcher.
+    """
+
+    what: str
+    edits: tuple[tuple[str, str, str], ...]
+    tests: str
+    ranks: int = 0
+
+
+STAMPS = "hpccoll/runtime/description.py"
+TOLD = '"\\0".join(told)'
+GUARD, BOARD = "hpccoll/guard/guard.py", "hpccoll/guard/board.py"
+CALLS = "hpccoll/runtime/_recognition.c"
+FAULTS, ENDINGS = "tests/fault/test_faults.py", "tests/fault/test_endings.py"
+CONTRACT, BROKEN = "tests/mpi/test_contract.py", "tests/mpi/test_broken.py"
+
+
+def no_field(field: str, way: str) -> Break:
+    """A field is left out of the stamps of calls."""
+    return Break(f"stamps without the {field}",
+                 ((STAMPS, TOLD, f'"\\0".join(told._replace({field}=""))'),),
+                 f"{CONTRACT} -k test_every_rank_learns.*{way}".replace(".*", " and "), 3)
+
+
+BREAKS = (
+    # Ranks that disagree.
+    no_field("dtype", "dtype-allreduce-allreduce-compiled"),
+    no_field("operator", "operator-allreduce-allreduce-compiled"),
+    no_field("count", "count-allreduce-allreduce-compiled"),
+    no_field("root", "root-bcast-bcast-compiled"),
+    no_field("algorithm", "algorithm-allreduce-allreduce-compiled"),
+    no_field("collective", "collective-scan-exscan-compiled"),
+    Break("types of what only moves are not told",
+          ((STAMPS, "kind = 0 if one.operator else KINDS.get(one.dtype, 0)", "kind = 0"),),
+          f"{CONTRACT} -k test_every_rank_learns and dtype-bcast-bcast-compiled", 3),
+    Break("no call sites",
+          (("hpccoll/guard/sites.py", "_site(sys._current_frames().get(thread) if thread "
+            "else sys._getframe(1))", '""'),), f"{CONTRACT} -k halves", 2),
+    Break("calls that the others have made are not looked up",
+          ((GUARD, "if self.logs.disagree():", "if False:"),),
+          f"{CONTRACT} -k test_every_rank_learns and collective", 3),
+    Break("the first rank is right, whoever the others are",
+          (("hpccoll/errors/contract.py", "(-len(group.ranks), group.ranks))", "group.ranks)"),),
+          "tests/unit/guard/test_verdict.py -k minority_is_named"),
+    Break("always compares nothing",
+          ((GUARD, "            if not same:\n", "            if False:\n"),),
+          f"{CONTRACT} -k always and operator-native", 2),
+    # After a call has failed.
+    Break("broken communicators serve calls",
+          ((GUARD, "        raise self._again()", "        return  # type: ignore"),),
+          f"{BROKEN} -k every_later_call", 2),
+    Break("late ranks do not learn that the others gave up",
+          ((GUARD, "if self.logs.rung(in_turn):", "if False:"),),
+          f"{BROKEN} -k late_rank and large", 2),
+    Break("the library's words are passed on where a rank has left",
+          ((GUARD, "error, (BrokenCommunicatorError, MPI.Exception)):",
+            "error, BrokenCommunicatorError):"),), f"{ENDINGS} -k takes_its_memory and no"),
+    # Ranks that are killed, stopped, or gone.
+    Break("the board finds nobody", ((BOARD, "if at_once or now - self.looked >= BETWEEN:",
+                                      "if False:"),),
+          f"{FAULTS} -k test_a_killed_rank[ or leaves_early"),
+    Break("nothing is watched", (("hpccoll/guard/watcher.py", "self.watched.add(one)", "return"),),
+          f"{FAULTS} -k (test_a_killed_rank_in_calls or test_one_rank_in_the_library) and not "
+          "compared"),
+    Break("stopped ranks are dead",
+          (("hpccoll/machine/processes.py", '"T": STOPPED', '"T": DEAD'),),
+          f"{FAULTS} -k test_a_stopped_rank or goes_on"),
+    Break("nobody sees who is in a call of the library's",
+          (("hpccoll/guard/natives.py", "return noted(function, self.log, stamp, "
+            "self.guard.refused, partial(self._failed, name))", "return function"),),
+          f"{FAULTS} -k test_one_rank_in_the_library"),
+    # Threads, forks, the end.
+    Break("two calls may enter", (("hpccoll/runtime/_tape.h", "if (entrance->holder)", "if (0)"),),
+          "tests/mpi/test_threads.py -k test_two_threads_on_one and ours", 2),
+    Break("forks go unnoticed", (("hpccoll/comm/lifetime.py",
+                                  "os.register_at_fork(after_in_child=cls.forked)", "pass"),),
+          f"{ENDINGS} -k forked"),
+    Break("nothing is told at the end", (("hpccoll/comm/lifetime.py",
+                                          "atexit.register(PROGRESS.report)", "pass"),),
+          f"{ENDINGS} -k exit_with_work"),
+    Break("what is freed is kept",
+          (("hpccoll/runtime/context.py", "            self.comm.Free()\n",
+            "            self.comm.Free()\n            sys.__dict__.setdefault('kept', []).append("
+            "self)\n"), ("hpccoll/runtime/context.py", "import weakref\n",
+                         "import sys\nimport weakref\n")),
+          "tests/mpi/test_many.py -k thousands", 2),
+    Break("flight records keep no calls",
+          (("hpccoll/runtime/log.py", "        return found\n\n    def record",
+            "        return []\n\n    def record"),), "tests/mpi/test_flight.py -k on_request", 2),
+    # Numbers.
+    Break("checksums are not compared",
+          (("hpccoll/transport/checked.py", "if (found, expected) == (number, actual):",
+            "if True:"),),
+          "tests/unit/testing/test_havoc.py -k every_bit or one_bit"),
+    Break("the census finds nobody",
+          (("hpccoll/guard/census.py", "    if told:", "    if False:"),),
+          "tests/mpi/test_numbers.py -k census", 2),
+    Break("all results are equal", (("hpccoll/guard/census.py", "if len(set(records)) == 1:",
+                                     "if True:"),),
+          "tests/mpi/test_numbers.py -k equality", 2),
+    Break("bfloat16 is rounded away from even",
+          (("hpccoll/arrays/_half.c", "bits + 0x7fff + (bits >> 16 & 1)", "bits + 0x8000"),),
+          "tests/unit/arrays/test_half.py -k machine_code_rounds_bfloat16"),
+    Break("chains of 16-bit numbers are rounded at each step",
+          (("hpccoll/runtime/_tape.c", "form & LEFT_WIDE ? held : operands[0]", "operands[0]"),),
+          "tests/mpi/test_half.py -k test_a_chain", 3),
+    # Calls that are taken for others, choices, proofs.
+    Break("calls with other displacements are alike",
+          ((CALLS, " && same_vector(&one->displs, &other->displs)", ""),),
+          "tests/unit/runtime/test_compiled.py -k other_vectors"),
+    Break("calls with other counts are alike",
+          ((CALLS, "&& same_vector(&one->counts, &other->counts) && same_vector(&one->displs",
+            "&& same_vector(&one->displs"), (CALLS, "i < vector->length - 1 && i < HASHED", "0")),
+          "tests/unit/runtime/test_compiled.py -k other_vectors"),
+    Break("rules speak of what they do not know",
+          (("hpccoll/tune/rules.py", "if not facts.reduces_by_calls:", "if True:"),),
+          "tests/unit/tune/test_choose.py -k pairs_are_left or test_an_operator"),
+    Break("messages may meet in memory", (("hpccoll/proof/memory_rules.py",
+                                           "if plain and len(used) > 1:", "if False:"),),
+          "tests/unit/proof/test_slots.py -k race_that_packing or race_in_place"),
+    Break("colours are not split again", (("hpccoll/simulator/colouring.py",
+                                           "dirty.update(peers[rank])", "pass"),),
+          "tests/unit/simulator/test_colouring.py -k change_nothing and 13x2 and (scan or bcast-)"),
+)
+
+
+def copied(tree: Path) -> None:
+    """Copy what tests need, compiled extensions included."""
+    for part in PARTS:
+        source = launch.ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy2(source, tree / part)
+
+
+def build(tree: Path, bin: Path) -> None:
+    """Build the extensions of a tree where it lies."""
+    subprocess.run([bin / "python", "setup.py", "-q", "build_ext", "--inplace", "--force"],
+                   cwd=tree, check=True, capture_output=True)
+
+
+def outcome(one: Break, tree: Path, bin: Path) -> str:
+    """What pytest printed; ``hangs`` where it did not come to its end."""
+    path, _, word = one.tests.partition(" -k ")
+    command = [str(bin / "python"), *(["-m", "mpi4py"] if one.ranks else []), *launch.PYTEST,
+               *(["-x", "--with-mpi", "--timeout-method=thread"] if one.ranks else []), "-rf",
+               path, "-k", word]
+    logs = tree / "logs"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir()
+    if one.ranks:
+        command = [str(launch.mpiexec(bin)), "-n", str(one.ranks), "sh", "-c", launch.RANK,
+                   str(logs), *command]
+    environment = {**launch.settings(bin), "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'tests'}"}
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, cwd=tree, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=output, stderr=output)
+        try:
+            process.wait(LIMIT)
+            end = ""
+        except subprocess.TimeoutExpired:
+            end = "\nhangs\n"
+            process.terminate()  # mpiexec takes its ranks along
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        output.seek(0)
+        others = "".join(log.read_text(errors="replace") for log in sorted(logs.glob("rank*")))
+        return others + output.read().decode(errors="replace") + end
+
+
+def failed(text: str) -> bool:
+    """Tell whether tests failed, and none passed beside them where each was run."""
+    if text.endswith("\nhangs\n") or "*** rank" in text or "Timeout" in text:
+        return True
+    return re.search(r"\b\d+ failed", text) is not None and not re.search(r"\b\d+ passed", text)
+
+
+def passed(text: str) -> bool:
+    """Tell whether some tests ran, and all of them passed."""
+    return re.search(r"\b\d+ passed", text) is not None and "failed" not in text and (
+        not text.endswith("\nhangs\n"))
+
+
+def tried(one: Break, tree: Path, bin: Path, good: dict[tuple[str, int], bool]) -> tuple[str, str]:
+    """Break a tree, run the tests, mend it; what came of it, and what was printed."""
+    key = one.tests, one.ranks
+    if key not in good:
+        text = outcome(one, tree, bin)
+        good[key] = passed(text)
+        if not good[key]:
+            return WRONG, f"the tests do not pass without the break\n{text}"
+    compiled = any(file.endswith((".c", ".h")) for file, *_ in one.edits)
+    before = {file: (tree / file).read_text(encoding="utf-8") for file, *_ in one.edits}
+    try:
+        for file, text, instead in one.edits:
+            now = (tree / file).read_text(encoding="utf-8")
+            if now.count(text) != 1:
+                return WRONG, f"{file} has {now.count(text)} times {text!r}"
+            (tree / file).write_text(now.replace(text, instead), encoding="utf-8")
+        if compiled:
+            build(tree, bin)
+        text = outcome(one, tree, bin)
+    finally:
+        for file, text_before in before.items():
+            (tree / file).write_text(text_before, encoding="utf-8")
+        if compiled:
+            build(tree, bin)
+    return (NOTICED if failed(text) else UNNOTICED), text
+
+
+def main() -> int:
+    """Try the breaks; the status says whether each was noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("environment", type=Path, help="a virtual environment with one MPI")
+    parser.add_argument("-k", default="", metavar="WORD", help="only breaks with it in their words")
+    options = parser.parse_args()
+    bin = options.environment.absolute() / "bin"
+    chosen = [one for one in BREAKS if options.k in one.what]
+    good: dict[tuple[str, int], bool] = {}
+    missed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch)
+        copied(tree)
+        for one in chosen:
+            start = time.monotonic()
+            verdict, text = tried(one, tree, bin, good)
+            print(f"{verdict:<15} {time.monotonic() - start:4.0f} s  {one.what}: {one.tests}",
+                  flush=True)
+            if verdict != NOTICED:
+                missed += 1
+                print("    " + "\n    ".join(text.splitlines()[-25:]), flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} breaks noticed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
