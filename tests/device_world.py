@@ -24,7 +24,7 @@ from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import DEDICATED
 from hpccoll.testing.device import Wire, installed
 from hpccoll.testing.exact import wrong
-from hpccoll.testing.streams import Machine
+from hpccoll.testing.streams import Devices
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback
 
@@ -52,11 +52,11 @@ class Drawn:
     def __init__(self, seed, **fixed):
         draw = random.Random(seed)
         self.seed, self.devices = seed, draw.randint(1, 3)
-        self.machine = Machine(self.devices, draw.choice([None, seed]))
+        self.machine = Devices(self.devices, draw.choice([None, seed]))
         self.name, self.size = draw.choice(list(CALLS)), draw.randint(1, 8)
         self.dtype, self.direct = draw.choice(DTYPES), draw.random() < 0.5
         self.elsewhere, self.segment_bytes = draw.random() < 0.5, draw.choice([8, 1 << 20])
-        self.stream = draw.choice(STREAMS)
+        self.stream, self.away = draw.choice(STREAMS), draw.random() < 0.3
         vars(self).update(fixed)
 
     def problem(self):
@@ -104,7 +104,9 @@ class Place:
             self.sink = (source if drawn.name == "bcast" and source is not None
                          else self.cupy.empty(size, drawn.dtype))
             self.source = source
-            with self.stream:
+            # The current device is a thread's; arrays of another one are no mistake.
+            here = (self.device.id + drawn.away) % drawn.devices
+            with self.stream, self.cupy.cuda.Device(here):
                 self.made = call(drawn.size, self.rank, source, self.sink)
                 mine = context(world, self.rank, drawn.size)
                 plan = planner.plan_for(
@@ -156,6 +158,7 @@ def make(drawn, calls=1):
                 complete()
             if found:
                 break
+            executions.clear()  # whoever keeps memory for a copy has to do it himself
             for place in places:
                 place.use(drawn)
             for place in places:

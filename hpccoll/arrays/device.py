@@ -77,7 +77,11 @@ def borrow(obj: Any, argument: str, writable: bool
     memory = cupy.cuda.alloc_pinned_memory(max(flat.nbytes, 1))
     host = numpy.frombuffer(memory, flat.dtype, flat.size)
     with flat.device:
-        flat.get(stream=stream, out=host)
+        try:
+            flat.get(stream=stream, out=host)
+        except BaseException:
+            _FLYING.keep(stream.record(), host)  # the copy may still be queued
+            raise
 
     def store() -> None:
         with flat.device:

@@ -77,11 +77,10 @@ def agree(comm: Any, work: Callable[[], Any]) -> Any:
     Raises:
         HpccollError: with what the first such rank said.
     """
-    value, problem = None, ""
     try:
-        value = work()
+        value, problem = work(), ""
     except HpccollError as error:
-        problem = str(error)
+        value, problem = None, str(error)
     problem = next(filter(None, comm.allgather(problem)), "")
     if problem:
         raise HpccollError(problem)

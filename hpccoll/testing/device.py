@@ -25,7 +25,7 @@ import numpy
 
 from hpccoll.arrays import device
 from hpccoll.arrays.kernels import UFUNCS
-from hpccoll.testing.streams import CudaError, Device, Event, Machine, Stream
+from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
 
 #: What is added to addresses that the host must not use: no processor has such ones.
 ELSEWHERE = 1 << 62
@@ -36,7 +36,7 @@ class DeviceArray:
 
     __array_ufunc__ = None
 
-    def __init__(self, raw: numpy.ndarray, machine: Machine, number: int, shift: int = 0):
+    def __init__(self, raw: numpy.ndarray, machine: Devices, number: int, shift: int = 0):
         self.raw, self.machine, self.number, self.shift = raw, machine, number, shift
 
     def __array__(self, *args: Any, **kwargs: Any) -> numpy.ndarray:
@@ -149,7 +149,7 @@ def on_device(array: Any) -> numpy.ndarray:
     return array.raw
 
 
-def module(machine: Machine, shift: int = 0) -> ModuleType:
+def module(machine: Devices, shift: int = 0) -> ModuleType:
     """Make a module with the functions of CuPy that hpccoll uses, on a machine.
 
     ``shift`` is added to the addresses that others are told.
@@ -205,12 +205,12 @@ def module(machine: Machine, shift: int = 0) -> ModuleType:
 
 
 @contextmanager
-def installed(cuda_aware: bool, machine: Machine | None = None) -> Iterator[ModuleType]:
+def installed(cuda_aware: bool, machine: Devices | None = None) -> Iterator[ModuleType]:
     """Make ``import cupy`` return a double; ``cuda_aware`` says whether MPI moves its memory.
 
     Where it does not, whoever follows an address of device memory is killed by the processor.
     """
-    cupy = module(machine or Machine(), 0 if cuda_aware else ELSEWHERE)
+    cupy = module(machine or Devices(), 0 if cuda_aware else ELSEWHERE)
     before = sys.modules.get("cupy")
     sys.modules["cupy"] = cupy
     device.is_served.cache_clear()

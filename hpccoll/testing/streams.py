@@ -35,7 +35,7 @@ class Task:
         self.run, self.after, self.done = run, after, False
 
 
-class Machine:
+class Devices:
     """Devices, what is queued on them, and what is held.
 
     Args:
@@ -74,10 +74,16 @@ class Machine:
                     top.run()
 
     def pass_time(self) -> None:
-        """Do something that is queued, whether somebody waits for it or not."""
+        """Do something that is queued although nobody waits for it; nothing without a seed."""
         with self.lock:
-            if self.pending:
-                self.finish((self.chance or random).choice(self.pending))
+            if self.pending and self.chance is not None:
+                self.finish(self.chance.choice(self.pending))
+
+    def finish_all(self) -> None:
+        """Do all that is queued."""
+        with self.lock:
+            while self.pending:
+                self.finish(self.pending[-1])
 
     def queue(self, run: Callable[[], Any], after: Sequence[Task]) -> Task:
         """Queue work behind other work."""
@@ -158,7 +164,7 @@ def array_size(shape: Sequence[int]) -> int:
 class Pinned(bytearray):
     """Pinned host memory, as ``cupy.cuda.alloc_pinned_memory`` gives it."""
 
-    machine: Machine
+    machine: Devices
     nbytes = 0
 
     def __del__(self) -> None:
@@ -169,7 +175,7 @@ class Pinned(bytearray):
 class Stream:
     """A queue of work on a device."""
 
-    def __init__(self, machine: Machine, device: int, null: bool = False,
+    def __init__(self, machine: Devices, device: int, null: bool = False,
                  non_blocking: bool = False):
         self.machine, self.device_id, self.null = machine, device, null
         self.non_blocking, self.last, self.synchronized = non_blocking, Task(_nothing, ()), 0
@@ -241,7 +247,7 @@ class Stream:
 class Event:
     """A place in a stream."""
 
-    def __init__(self, machine: Machine):
+    def __init__(self, machine: Devices):
         self.machine, self.task = machine, None
         self.machine.held["events"] += 1
 
@@ -269,7 +275,7 @@ class Event:
 class Device:
     """A device; current for a thread inside a ``with`` block."""
 
-    def __init__(self, machine: Machine, number: int):
+    def __init__(self, machine: Devices, number: int):
         self.machine, self.id = machine, number
         self.left: list[int] = []
 

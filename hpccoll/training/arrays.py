@@ -72,8 +72,7 @@ def _is_shared(array: Any, view: numpy.ndarray) -> bool:
 
 def writable(view: Any) -> bool:
     """Tell whether results may be written into an array; CuPy's always may."""
-    flags = getattr(view, "flags", None)
-    return bool(getattr(flags, "writeable", True))
+    return bool(getattr(getattr(view, "flags", None), "writeable", True))
 
 
 def on_device(view: Any) -> bool:

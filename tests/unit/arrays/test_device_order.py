@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from itertools import product
 from types import SimpleNamespace
 
 import numpy
@@ -13,14 +14,29 @@ import hpccoll
 from hpccoll.arrays import device
 from hpccoll.runtime import planner
 from hpccoll.testing.device import DeviceArray, installed
-from hpccoll.testing.streams import CudaError, Machine, Stream
+from hpccoll.testing.streams import CudaError, Devices, Stream
+
+
+@pytest.fixture(autouse=True)
+def flying(monkeypatch):
+    """Memory that copies of this test still read, and none of another one's."""
+    monkeypatch.setattr(device, "_FLYING", device.Flying())
+    return device._FLYING
+
+
+def held(machine, flying):
+    """What is left when all is done and nobody reads it any more."""
+    machine.finish_all()
+    flying.keep(SimpleNamespace(done=True), numpy.empty(0))
+    flying.keep(SimpleNamespace(done=True), numpy.empty(0))
+    gc.collect()
+    return +machine.held
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("name", CALLS)
 def test_every_collective_on_any_number_of_ranks_and_any_type(name, direct):
-    for size in range(1, 9):
-        dtype = DTYPES[(size + len(name)) % len(DTYPES)]
+    for size, dtype in product(range(1, 9), DTYPES):
         assert not make(Drawn(size, name=name, size=size, dtype=dtype, direct=direct))
 
 
@@ -66,7 +82,7 @@ GET, SET, PERFORMER, STREAM_OF = (DeviceArray.get, DeviceArray.set, device.perfo
 #: What is broken: where, what is there instead, and a call that it breaks.
 BREAKS = {
     "the producer's stream is not waited for":
-        (device, "_stream_of", without_waiting, {"direct": True}),
+        (device, "_stream_of", without_waiting, {"direct": True, "name": "bcast"}),
     "another stream than the caller's copies": (device, "_stream_of", without_waiting, {}),
     "the host reads before the copy is complete":
         (DeviceArray, "get", lambda a, **how: GET(a, **how, blocking=False), {}),
@@ -83,7 +99,7 @@ BREAKS = {
         (planner, "performer", not_waiting_for_kernels, {"direct": True}),
     "scratch memory lies on the current device":
         (planner, "beside", lambda array, namespace, allocate: allocate,
-         {"direct": True, "elsewhere": False, "devices": 2}),
+         {"direct": True, "away": True, "devices": 2}),
 }
 
 
@@ -91,11 +107,11 @@ BREAKS = {
 def test_a_broken_variant_is_caught(what, monkeypatch):
     where, name, instead, fixed = BREAKS[what]
     drawn = {"name": "allreduce", "size": 4, "dtype": "f4", "direct": False, "elsewhere": False,
-             "stream": "non_blocking", "devices": 1, "segment_bytes": 8, **fixed}
+             "away": False, "stream": "non_blocking", "devices": 1, "segment_bytes": 8, **fixed}
 
     def found():
         try:
-            return make(Drawn(1, **drawn, machine=Machine(drawn["devices"])))
+            return make(Drawn(1, **drawn, machine=Devices(drawn["devices"])))
         except CudaError as error:
             return str(error)
 
@@ -126,7 +142,7 @@ def test_every_start_waits_for_what_was_queued_before_it(cuda_aware):
 
 
 def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
-    machine = Machine()
+    machine = Devices()
     with installed(False, machine) as cupy:
         stream = cupy.cuda.Stream(non_blocking=True)
 
@@ -156,8 +172,8 @@ def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
 
 
 @pytest.mark.parametrize("function", ["alloc_pinned_memory", "memcpyAsync", "streamSynchronize"])
-def test_a_fault_is_told_and_leaves_nothing(function):
-    comm, machine = hpccoll.Comm(MPI.COMM_SELF), Machine()
+def test_a_fault_is_told_and_leaves_nothing(function, flying):
+    comm, machine = hpccoll.Comm(MPI.COMM_SELF), Devices()
     with installed(False, machine) as cupy, comm.using(allreduce="ring"):
         source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
         machine.faults[function] = 0
@@ -165,29 +181,24 @@ def test_a_fault_is_told_and_leaves_nothing(function):
             comm.Allreduce(source, sink)
         comm.Allreduce(source, sink)
         assert list(cupy.asnumpy(sink)) == list(range(6))
-    gc.collect()
-    assert not +machine.held
+        del source, sink
+    assert not held(machine, flying)
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])
-def test_nothing_leaks(direct):
+def test_nothing_leaks(direct, flying):
     drawn = Drawn(3, direct=direct, name="allreduce", size=2, stream="non_blocking")
     assert not make(drawn, 100)
-    gc.collect()
-    while drawn.machine.pending:
-        drawn.machine.pass_time()
-    device._FLYING.keep(SimpleNamespace(done=True), numpy.empty(0))
-    gc.collect()
-    assert not +drawn.machine.held, drawn.machine.held
+    assert not held(drawn.machine, flying)
 
 
 def test_memory_that_copies_still_read_is_bounded(monkeypatch):
-    machine, flying = Machine(), device.Flying()
+    machine, flying = Devices(), device.Flying()
     monkeypatch.setattr(device.Flying, "LIMIT", 100)
-    stream, held = Stream(machine, 0), []
+    stream, events = Stream(machine, 0), []
     for _ in range(10):
         stream.push(lambda: None)
-        held.append(stream.record())
-        flying.keep(held[-1], numpy.empty(40, "u1"))
+        events.append(stream.record())
+        flying.keep(events[-1], numpy.empty(40, "u1"))
         assert sum(memory.nbytes for _, memory in flying.copies) <= 100
-    assert held[0].task.done and not held[-1].task.done
+    assert events[0].task.done and not events[-1].task.done
