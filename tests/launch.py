@@ -50,8 +50,8 @@ TESTS = {
 #: A sample for the interpreter, where most of the others run compiled.
 INTERPRETED = tuple(f"tests/mpi/test_{name}.py" for name in (
     "upper_case", "sequences", "registered"))
-#: Limit of a stage in seconds, and the status of a command that reached its limit.
-LIMIT, TIMED_OUT = 900, 124
+#: Limit of a stage in seconds, twice what the longest takes; the status of who reached it.
+LIMIT, TIMED_OUT = 1500, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
 #: What needs no launcher runs in a process per core.
 PARALLEL = ("-n", "auto", "--maxprocesses", "8")
