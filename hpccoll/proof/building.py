@@ -53,7 +53,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.end = float("inf")
+        self.end, self.raised = float("inf"), False
         self.lock, self.over = threading.Lock(), threading.Event()
         self.watcher = threading.Thread(target=self._wait, daemon=True)
 
@@ -66,7 +66,8 @@ class _Watch:
             with self.lock:
                 if not self.over.is_set() and time.monotonic() >= self.end:
                     self.end += 1.0  # once more, if that does not end it
-                    _raise_in(self.thread, _TooLate)
+                    self.raised = True
+                    _raise_in(self.thread)
 
     def __enter__(self) -> _Watch:
         self.watcher.start()
@@ -76,11 +77,25 @@ class _Watch:
                  trace: TracebackType | None) -> None:
         with self.lock:
             self.over.set()
-            _raise_in(self.thread, None)  # one that was raised too late for the builder
         self.watcher.join()
+        if self.raised:
+            self._receive()
+
+    def _receive(self) -> None:
+        """Take what may have been raised too late for the builder.
+
+        One more is raised and caught: it takes the other's place. To take an exception back with a
+        null pointer is what CPython offers for that, but 3.11 then believes for ever that one is
+        on its way: every call and loop of the process becomes slower, and a profiler hangs.
+        """
+        try:
+            _raise_in(self.thread)
+            while True:  # it comes between two steps
+                pass
+        except _TooLate:
+            pass
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in another thread at its next step of Python code, or take it back."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(kind) if kind else None)
+def _raise_in(thread: int) -> None:
+    """Raise :class:`_TooLate` in a thread at its next step of Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TooLate))

@@ -1,6 +1,8 @@
 """Building: programs of builders that may not return."""
 
 import itertools
+import subprocess
+import sys
 import time
 
 import pytest
@@ -53,6 +55,22 @@ def test_a_builder_that_catches_everything_is_told_again(monkeypatch):
 
     assert programs_of(schedule("allreduce", build, 1)) == [alone(0, 1)]
     assert len(caught) == 2
+
+
+def test_the_process_is_as_before_afterwards():
+    """An exception taken back by a null pointer hangs every profiler of CPython 3.11 for ever."""
+    subprocess.run([sys.executable, "-c", """
+import cProfile, itertools
+from hpccoll.algorithms import schedule
+from hpccoll.errors import ProofError
+from hpccoll.proof import building
+from hpccoll.proof.verifier import verify
+building.MOST_SECONDS = 0.1
+try:
+    verify(schedule("allreduce", lambda rank, size: [0 for _ in itertools.count() if False], 1))
+except ProofError:
+    cProfile.run("sum(range(1000))")
+"""], check=True, timeout=30, stdout=subprocess.DEVNULL)
 
 
 def test_each_rank_has_its_own_time(monkeypatch):
