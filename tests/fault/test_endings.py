@@ -65,15 +65,18 @@ say("went on")
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_users_operator_that_raises_ends_the_job_as_with_mpi4py(size):
+def test_a_users_operator_that_raises_ends_the_job_as_with_mpi4py(size, tmp_path):
+    """mpi4py calls MPI_Abort. Under MPICH the ranks go on for a moment after it, with mpi4py alone
+    as well, so that what they still print decides nothing."""
     ended = job(f"""
 def broken(a, b, datatype):
+    open({str(tmp_path / 'called')!r}, "w").close()
     raise ValueError("made for a test")
 with comm.using(**OURS):
     comm.Allreduce(numpy.ones({SIZES[size]}), numpy.zeros({SIZES[size]}), MPI.Op.Create(broken))
-say("went on")
 """, 2)
-    assert ended.status != 0 and ended.output.count("went on") < 2 and ended.seconds < 20
+    assert ended.status != 0 and ended.seconds < 20, ended
+    assert (tmp_path / "called").exists(), ended.output
 
 
 def test_a_function_that_raises_raises_on_all_ranks():
