@@ -4,10 +4,11 @@ An environment is a virtual environment that holds one MPI. There are three kind
 
 * what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
 * ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment (for
-  more than two ranks those tests in which the number of ranks matters);
+  more than two ranks those tests in which the number of ranks matters, and fewer of them where an
+  earlier environment has run them all);
 * ``tests/doc``, ``tests/fault`` and ``tests/cluster``, whose tests launch ranks themselves, in
-  every environment; the last on hosts and Slurm clusters of their own, which takes root and
-  Debian's packages.
+  every environment (in later ones those that do launch); the last on hosts and Slurm clusters of
+  their own, which takes root and Debian's packages.
 
 On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
 first rank that fails aborts its whole job, so that nobody waits for it, and every stage has a
@@ -47,6 +48,12 @@ TESTS = {
         "torch_zero", "torch_zero_cut", "torch_zero_errors", "tune"))),
     4: MORE,
     max(SIZES): BY_SIZE}
+#: What is decided by arithmetic or a framework, and not by the MPI library: in the first one only.
+ONCE = tuple(f"tests/mpi/test_{name}.py" for name in (
+    "averaging", "compress", "jax_training", "torch_accuracy", "torch_zero_cut"))
+#: Of the documentation, what starts ranks; the rest is the same with every MPI library.
+STARTING = tuple(f"tests/doc/test_{name}.py" for name in (
+    "examples", "keras", "pages", "progress", "run", "torch"))
 #: A sample for the interpreter, where most of the others run compiled.
 INTERPRETED = tuple(f"tests/mpi/test_{name}.py" for name in (
     "upper_case", "sequences", "registered"))
@@ -115,6 +122,14 @@ def run(command: list[str], bin: Path, seconds: float = LIMIT, output: IO | None
                 process.wait()
 
 
+def tests_on(size: int, first: bool) -> tuple[str, ...]:
+    """What runs on so many ranks, in the first environment or in a later one."""
+    if not first and size in (1, 3):
+        return MORE
+    chosen = next(tests for most, tests in TESTS.items() if size <= most)
+    return chosen if first else (*chosen, *(f"--ignore={file}" for file in ONCE))
+
+
 def stages(environments: list[Path], scratch: Path) -> list[Stage]:
     """List everything to run, in order."""
     found = []
@@ -129,8 +144,8 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
                 "--ignore=tests/cluster"]))
         for size, executor, tests in (
-                *((size, "", next(tests for most, tests in TESTS.items() if size <= most))
-                  for size in SIZES), (2, "python", INTERPRETED)):
+                *((size, "", tests_on(size, first)) for size in SIZES),
+                (2, "python", INTERPRETED)):
             title = f"{environment.name}, {size} ranks" + f", {executor} executor" * bool(executor)
             logs = scratch / f"{environment.name}-{size}{executor}"
             found.append(Stage(title, bin, [
@@ -140,7 +155,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
                 python, "-m", "mpi4py", *PYTEST, "-x", "-rfE", "--with-mpi",
                 "--timeout-method=thread", *tests], logs))
         found.append(Stage(f"{environment.name}, documentation", bin, [
-            python, *PYTEST, "tests/doc"]))
+            python, *PYTEST, *(["tests/doc"] if first else STARTING)]))
         found.append(Stage(f"{environment.name}, faults", bin, [python, *PYTEST, "tests/fault"]))
         found.append(Stage(f"{environment.name}, several hosts", bin, [
             python, *PYTEST, "tests/cluster"]))

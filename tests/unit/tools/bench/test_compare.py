@@ -28,7 +28,7 @@ def test_regressions_are_found(tmp_path):
     assert "# allreduce, 2 ranks, float32, sum\n" in ran.output
     assert "geometric mean of the ratio, chain: 2.00 (1)" in ran.output
     assert "library differs: MPICH 5.0.2 and MPICH 6" in ran.output
-    assert "1 of 5 results" in ran.output
+    assert "1 of 5 results" in " ".join(ran.output.replace("#", "").split())  # behind a long path
     assert bench("--compare", old, new, "--tolerance", "16").exit_code == 0
     assert bench("--compare", old, new, "bcast").exit_code == 0
     assert bench("--compare", old, new, "barrier").exit_code == 2
