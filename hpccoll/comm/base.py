@@ -41,7 +41,7 @@ from hpccoll.guard.guard import Guard
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.context import Context, context_of
+from hpccoll.runtime.context import Context, Guarding, context_of, existing
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.logger import served_by, tell_communicator, tell_served, tell_table
@@ -290,6 +290,7 @@ class Base(MPI.Intracomm):
                 guard = context.guard = context.service(Guard)
                 guard.told = self._check_alive().end
                 context.entrance = self._check_alive().entrance
+                self._check_alive().forget_calls()  # from now on those of the library are watched
                 tell_communicator(self, context)
             self._context = context
         return self._context
@@ -321,6 +322,21 @@ class Base(MPI.Intracomm):
         """The MPI library's method as it is to be called: noted where calls are compared."""
         guard = self._private().guard if self._guards else None
         return guard.native(method.native, method.name, call) if guard else method.native
+
+    def _begun_by(self, method: Method, call: Call | None) -> Callable[..., MPI.Request]:
+        """The MPI library's nonblocking method as it is to be called."""
+        guard = self._known_guard()
+        if guard is None:
+            return method.native
+        return guard.beginning(method.native, method.name, call)
+
+    def _known_guard(self) -> Guarding | None:
+        """What looks after requests of the MPI library's; ``None`` before a call has made it.
+
+        Beginning a collective must not wait for the other ranks, as making it would.
+        """
+        context = self._context or existing(self)
+        return context.guard if context is not None and self._guards else None
 
     @property
     def _guards(self) -> bool:

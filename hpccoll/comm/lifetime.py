@@ -78,6 +78,10 @@ class Lifetime:
         ``refuse`` raises what it then gets, where the communicator is not gone but of no use.
         """
         self.freed, self.refuse = refuse is None, refuse
+        self.forget_calls()
+
+    def forget_calls(self) -> None:
+        """Make every wrapper forget its calls."""
         for reference in list(self.wrappers.values()):
             comm = reference()
             if comm is not None:

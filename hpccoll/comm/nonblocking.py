@@ -157,9 +157,10 @@ class Nonblocking(Base):
         self._tell(method, call, choice)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
-            if call is not None and not self._note(method, args, method.native):
-                self._cache.store(method, args, method.native)
-            return method.serve_native(self, *native_arguments(call, args))
+            native = self._begun_by(method, call)
+            if call is not None and not self._note(method, args, native):
+                self._cache.store(method, args, native)
+            return method.serve_native(self, *native_arguments(call, args), native=native)
         context, threaded = self._private(), self._config.progress == THREAD
         plan = plan_for(context, call, choice)
         # By what every rank knows: those without a tape take their turn in the lane too.

@@ -162,7 +162,9 @@ class Persistent(Base):
         self._tell(method, call, choice)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
-            return method.serve_native(self, *native_arguments(call, args), info=info)
+            request = method.serve_native(self, *native_arguments(call, args), info=info)
+            guard = self._known_guard()
+            return guard.lasting(request, method.name) if guard else request
         one = call.sink or call.source
         if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
                 map(is_staged, args)):

@@ -29,6 +29,7 @@ from hpccoll.errors import (
     HpccollError,
     PeerLost,
 )
+from hpccoll.guard.begun import BegunCall
 from hpccoll.guard.board import Board, Doing, saying
 from hpccoll.guard.exchange import MessagedLogs, logs_of
 from hpccoll.guard.flight import RECORDER
@@ -114,6 +115,7 @@ class Guard:
         self.asked = 0.0
         self.natives = Natives(self)
         self.native, self.attended = self.natives.method, self.natives.attended
+        self.beginning, self.lasting = self.natives.beginning, self.natives.lasting
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
                                 self.tell)
         context.remote.heard = self.heard
@@ -214,7 +216,8 @@ class Guard:
         self.heard(in_turn=tag < CHANNELS)
         if self.logs.disagree():
             raise ForeignMessage(-1, self.rank)
-        number = self.logs.mine.words[NUMBER]
+        number = (awaited.number if isinstance(awaited, BegunCall) else
+                  self.logs.mine.words[NUMBER])
         blocks = tag < CHANNELS or isinstance(awaited, Meeting)
         lost = self.board.lost(number if blocks else 0, GRACE)
         if lost:
@@ -280,7 +283,7 @@ class Guard:
 
     # -- when a call has failed ---------------------------------------------------------------
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int,
-             site: str = "") -> BaseException:
+             site: str = "", number: int | None = None) -> BaseException:
         """Take note that a call failed here; return what the caller is to get.
 
         Args:
@@ -289,13 +292,15 @@ class Guard:
             description: of the call, where there is one.
             tag: of its messages; 0 for blocking calls.
             site: where in the program; where the caller's is, if omitted.
+            number: of the call; that of the last one begun, if omitted.
         """
         with self.lock:
             if self.failure is not None:
                 return error if self.failure is error else self._again()
             error = self.losses.explain(error, title)
             interrupted = not isinstance(error, Exception)
-            number = 0 if tag else self.logs.mine.words[NUMBER]
+            if number is None:
+                number = 0 if tag else self.logs.mine.words[NUMBER]
             if isinstance(error, ProcessLookupError):
                 time.sleep(DYING)
             lost = self.board.lost(number, 0, at_once=True)

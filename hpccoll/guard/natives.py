@@ -25,6 +25,7 @@ from hpccoll.errors import (
     ForeignMessage,
     HpccollError,
 )
+from hpccoll.guard.begun import BegunCall, bounded, lasting
 from hpccoll.guard.board import AWAY, NATIVE, QUIET, called
 from hpccoll.guard.exchange import MessagedLogs
 from hpccoll.guard.sites import main_site
@@ -58,7 +59,7 @@ class Stay(NamedTuple):
 
 
 class Natives:
-    """The blocking calls that the MPI library runs on one communicator."""
+    """The calls that the MPI library runs on one communicator."""
 
     def __init__(self, guard: Guard):
         self.guard, self.log = guard, guard.logs.mine
@@ -82,10 +83,40 @@ class Natives:
         stamp = self.guard.stamp(describe_native(call, name)) if known else 0
         served = self.kinds.get((native, stamp))
         if served is None:
-            if len(self.kinds) >= MOST_KINDS:
-                self.kinds.clear()
-            served = self.kinds[native, stamp] = self.attended(native, name, stamp)
+            served = self.attended(native, name, stamp)
+            self._keep((native, stamp), served)
         return served
+
+    def _keep(self, key: tuple[Any, int], served: Callable[..., Any]) -> None:
+        if len(self.kinds) >= MOST_KINDS:
+            self.kinds.clear()
+        self.kinds[key] = served
+
+    def beginning(self, native: Callable[..., MPI.Request], name: str, call: Call | None
+                  ) -> Callable[..., MPI.Request]:
+        """A nonblocking method of the MPI library's as it is to be called; as :meth:`method`.
+
+        Its calls are counted with the blocking ones: all ranks begin both in one order. Who waits
+        for its request is told who has not come, and gets an error where it cannot end.
+        """
+        stamp = self.guard.stamp(describe_native(call, name)) if call is not None else 0
+        served = self.kinds.get((native, stamp))
+        if served is None:
+            begin, title = self.attended(native, name, stamp), f"native {name}"
+            guard, words = self.guard, self.log.words
+
+            def served(*args: Any, **options: Any) -> MPI.Request:
+                request = begin(*args, **options)
+                return bounded(request, BegunCall(guard, title, words[NUMBER]))
+            self._keep((native, stamp), served)
+        return served
+
+    def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
+        """A persistent request of the MPI library's, whose waits are bounded.
+
+        It has no number: ranks may start such requests in any order.
+        """
+        return lasting(request, BegunCall(self.guard, f"native {name}", 0))
 
     def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0
                  ) -> Callable[..., Any]:

@@ -97,6 +97,12 @@ class Guarding(Protocol):
     def native(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
         """A blocking method of the MPI library's as it is to be called."""
 
+    def beginning(self, method: Callable[..., Any], name: str, call: Any) -> Callable[..., Any]:
+        """A nonblocking method of the MPI library's as it is to be called."""
+
+    def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
+        """A persistent request of the MPI library's, whose waits are bounded."""
+
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of all ranks as it is to be called, so that it does not hang for ever."""
 

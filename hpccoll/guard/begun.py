@@ -1,0 +1,148 @@
+"""Requests of collectives that the MPI library runs: :class:`NativeRequest`.
+
+``Wait`` and ``Test`` of such a request are bounded as those of hpccoll's own are: they say who is
+missing, and end with an error where a rank is gone or has given up. The library's own ``Wait`` can
+be left by nobody, so it is not called: the request is tested until it is complete.
+
+The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from mpi4py import MPI
+
+from hpccoll.errors import CollectiveTimeout
+from hpccoll.runtime.executor import TRIES
+from hpccoll.runtime.waiting import Meeting, Watch
+
+if TYPE_CHECKING:
+    from hpccoll.guard.guard import Guard
+    _Methods = MPI.Request
+else:
+    _Methods = object  # whatever it is mixed into has them
+
+#: Seconds between two times that who tests hears of the others.
+BETWEEN = 0.1
+
+
+class BegunCall(Meeting):
+    """A collective of the MPI library's that this rank has begun.
+
+    Attributes:
+        number: of the call; 0 for a persistent one, which ranks may start in any order.
+    """
+
+    def __init__(self, guard: Guard, title: str, number: int):
+        super().__init__(guard.context.comm, title)
+        self.guard, self.number = guard, number
+
+    def missing(self) -> tuple[int, ...]:
+        """The ranks that are not known to have begun it."""
+        return tuple(one.rank for one in self.guard.doing() if one.rank != self.rank
+                     and not (self.number and one.begun >= self.number))
+
+    def pending(self) -> tuple[int, tuple[int, ...]]:
+        """No round, and the ranks that have not come."""
+        return 0, self.missing()
+
+
+class Bounded(_Methods):
+    """Completion methods of a request whose waits are bounded."""
+
+    _begun: BegunCall
+    _heard = 0.0
+
+    def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
+        """Wait for the end.
+
+        Raises:
+            CollectiveTimeout: a rank has not come for ``HPCCOLL_TIMEOUT`` seconds.
+            PeerLost, BrokenCommunicatorError, ContractError: it cannot end any more.
+        """
+        test = super().Test
+        for _ in range(TRIES):
+            if test(status):
+                return True
+        return self._judged(self._wait, test, status)
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Tell whether the collective is over.
+
+        Raises:
+            PeerLost, BrokenCommunicatorError, ContractError: it cannot end any more.
+        """
+        if super().Test(status):
+            return True
+        now = time.monotonic()
+        if now - self._heard > BETWEEN:
+            self._heard = now
+            self._judged(self._begun.guard.listen, self._begun)
+        return False
+
+    def wait(self, status: MPI.Status | None = None) -> None:
+        """Wait for the end; there is no object to return."""
+        self.Wait(status)
+
+    def test(self, status: MPI.Status | None = None) -> tuple[bool, None]:
+        """Tell whether the collective is over."""
+        return self.Test(status), None
+
+    def _wait(self, test: Callable[..., bool], status: MPI.Status | None) -> Literal[True]:
+        """Wait until the request is complete; where all ranks have come, for as long as it takes.
+
+        Raises:
+            CollectiveTimeout: some have not.
+        """
+        begun = self._begun
+        context = begun.guard.context
+        watch = Watch(begun, *context.bounds, context.limits.spins)
+        while not test(status):
+            try:
+                watch.idle()
+            except CollectiveTimeout as error:
+                if not error.peers:
+                    watch.moved()
+                    continue
+                raise
+        return True
+
+    def _judged(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function; tell the others if that fails.
+
+        Ctrl-C leaves a wait, and the request as it is: it may be waited for again.
+        """
+        begun = self._begun
+        try:
+            return function(*args)
+        except Exception as error:
+            begun.guard.context.abandoned.append(self)  # the library may still use its memory
+            verdict = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
+            if verdict is not error:
+                raise verdict from error
+            raise
+
+
+class NativeRequest(Bounded, MPI.Request):
+    """A nonblocking collective that the MPI library runs."""
+
+
+class NativePrequest(Bounded, MPI.Prequest):
+    """A persistent collective that the MPI library runs."""
+
+
+def bounded(request: MPI.Request, call: BegunCall) -> NativeRequest:
+    """The request of a nonblocking call, of a class whose waits are bounded."""
+    found = NativeRequest.__new__(NativeRequest, request)
+    found._begun = call
+    return found
+
+
+def lasting(request: MPI.Prequest, call: BegunCall) -> NativePrequest:
+    """The same for a persistent one."""
+    found = NativePrequest.__new__(NativePrequest, request)
+    found._begun = call
+    return found
