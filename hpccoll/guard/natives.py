@@ -29,7 +29,7 @@ from hpccoll.guard.begun import BegunCall, bounded, lasting
 from hpccoll.guard.board import AWAY, NATIVE, QUIET, called
 from hpccoll.guard.exchange import MessagedLogs
 from hpccoll.guard.sites import main_site
-from hpccoll.runtime.description import describe_native
+from hpccoll.runtime.description import Description, describe_native
 from hpccoll.runtime.log import ASKED, INSIDE, NUMBER
 from hpccoll.runtime.noted import noted
 from hpccoll.runtime.waiting import Meeting
@@ -117,6 +117,20 @@ class Natives:
         It has no number: ranks may start such requests in any order.
         """
         return lasting(request, BegunCall(self.guard, f"native {name}", 0))
+
+    def objects(self, native: Callable[..., Any], title: str, root: int = -1
+                ) -> Callable[..., Any]:
+        """A lower-case method of mpi4py's as it is to be called; ``root`` is -1 where it has none.
+
+        Counted and looked after like a blocking one, at every level.
+        """
+        served = self.kinds.get((native, root))
+        if served is None:
+            description = Description(title, root=str(root) if root >= 0 else "")
+            stamp = self.guard.stamp(description) if self.guard.stamps else 0
+            served = self.attended(native, title, stamp)
+            self._keep((native, root), served)
+        return served
 
     def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0
                  ) -> Callable[..., Any]:

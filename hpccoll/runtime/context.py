@@ -103,6 +103,10 @@ class Guarding(Protocol):
     def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
         """A persistent request of the MPI library's, whose waits are bounded."""
 
+    def objects(self, method: Callable[..., Any], title: str, root: int = -1
+                ) -> Callable[..., Any]:
+        """A lower-case method of mpi4py's as it is to be called."""
+
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of all ranks as it is to be called, so that it does not hang for ever."""
 

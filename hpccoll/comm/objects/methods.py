@@ -10,13 +10,14 @@ and ``exscan`` by recursive doubling. On a power of two of ranks, that combines 
 Two things differ from mpi4py. Arrays are not pickled. And an exception in ``op``, or in pickling,
 on one rank is raised on every rank whose result depends on it, where mpi4py leaves them waiting.
 
-The other lower-case methods, and all of them on one rank, are mpi4py's own.
+The other lower-case methods, and all of them on one rank, are mpi4py's own; they are looked after
+like other calls of the MPI library's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from mpi4py import MPI
 
@@ -109,7 +110,39 @@ class Objects(Base):
                 return super().exscan(sendobj, op)
             return exchange.doubling_scan(sendobj, op, inclusive=False)
 
+    def barrier(self) -> None:
+        """Wait until every rank has entered the barrier."""
+        self.Barrier()
+
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
+        """Collect every rank's object at the root; elsewhere the result is ``None``."""
+        return self._attended(MPI.Intracomm.gather, "gather", sendobj, root)
+
+    def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
+        """Deal the root's objects out, one to each rank."""
+        return self._attended(MPI.Intracomm.scatter, "scatter", sendobj, root)
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        """Collect every rank's object on every rank."""
+        return cast("list[Any]", self._attended(MPI.Intracomm.allgather, "allgather", sendobj))
+
+    def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        """Send one object from every rank to every rank."""
+        return cast("list[Any]", self._attended(MPI.Intracomm.alltoall, "alltoall", sendobj))
+
     # -- how they are served -----------------------------------------------------------------
+    def _attended(self, method: Callable[..., Any], name: str, obj: Any, *root: int) -> Any:
+        """Call a method of mpi4py's, which is looked after."""
+        with self._check_usable().entrance:
+            root = tuple(check_root(one, self.Get_size()) for one in root)
+            guard = self._private().guard if self._guards else None
+            if guard is None:
+                return method(self, obj, *root)
+            title = f"{name} of objects"
+            if self._always:
+                self._compare(Description(title, root=str(*root)))
+            return guard.objects(method, title, *root)(self, obj, *root)
+
     def _exchange(self, op: Any, name: str) -> ObjectExchange | None:
         """What sends and combines the objects of a reduction; ``None`` on one rank.
 
@@ -133,7 +166,10 @@ class Objects(Base):
         The root gets a copy, as with mpi4py, unless the object was made for this call (``owned``).
         """
         try:
-            return self._shared(MPI.Intracomm.Bcast, obj, root, owned)
+            guard = self._private().guard if self._guards else None
+            native = MPI.Intracomm.Bcast
+            return self._shared(guard.native(native, "bcast", None) if guard else native,
+                                obj, root, owned)
         except MPI.Exception as error:
             verdict = self._private().fail(error, "bcast of objects")
             if verdict is not error:
