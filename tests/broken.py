@@ -100,6 +100,9 @@ BREAKS = (
     Break("the board finds nobody", ((BOARD, "if at_once or now - self.looked >= BETWEEN:",
                                       "if False:"),),
           f"{FAULTS} -k test_a_killed_rank[ or leaves_early"),
+    Break("a request's wait is the library's",
+          (("hpccoll/guard/begun.py", "test = super().Test", "return super().Wait(status)"),),
+          f"{FAULTS} -k other_forms and nonblocking"),
     Break("nothing is watched", (("hpccoll/guard/watcher.py", "self.watched.add(one)", "return"),),
           f"{FAULTS} -k (test_a_killed_rank_in_calls or test_one_rank_in_the_library) and not "
           "compared"),

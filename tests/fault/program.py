@@ -47,6 +47,20 @@ def compute(seconds):
         numpy.ones(1000).sum()
 
 
+def forms(comm, source, sink):
+    """One allreduce, in each form."""
+    def persistent():
+        request.Start()
+        request.Wait()
+
+    def objects():
+        sink[:] = sum(comm.allgather(1))
+
+    request = comm.Allreduce_init(source, sink) if case.get("form") == "persistent" else None
+    return {"blocking": lambda: comm.Allreduce(source, sink), "persistent": persistent,
+            "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects}
+
+
 def main():
     write("pid", pid=os.getpid())
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup(), contract=case.get("contract"))
@@ -63,6 +77,7 @@ def main():
         for _ in range(20 if when in ("during", "after") else 0):
             comm.Allreduce(source, sink)
             comm.Bcast(sink, 0)
+        call = forms(comm, source, sink)[case.get("form", "blocking")]
         if when == "first":
             comm.layout  # a communicator on which nothing was called
         MPI.COMM_WORLD.Barrier()
@@ -83,7 +98,7 @@ def main():
         for turn in range(case.get("calls", 1_000_000)):
             if case.get("delay") and turn % comm.size == rank:
                 time.sleep(case["delay"])
-            comm.Allreduce(source, sink)
+            call()
             if when == "during" and case.get("bcast"):
                 comm.Bcast(sink, 0)
             assert (sink == comm.size).all()

@@ -6,7 +6,8 @@ Each test starts a job of its own. More of the same, with tables of times: ``cam
 at the deadline only; with ``WATCHER.add`` that adds nothing, jobs in the library's calls hang until
 they are killed here; with ``state_of`` that takes stopped for dead, a stopped rank is named too
 early; with ``Natives.attended`` that returns its function, nobody sees who is in a call of the
-library's, and a rank that differs hangs.
+library's, and a rank that differs hangs; with ``Bounded.Wait`` that calls the library's, who waits
+for a request hangs.
 """
 
 import sys
@@ -51,6 +52,20 @@ def test_a_killed_rank_in_calls_of_the_library(library):
     """The others are ended, and say why: nothing can make the library return."""
     case = {"odd": 1, "fault": "kill", "served": "native"}
     check(jobs.run(BIN, library, 3, case, TIMEOUT), 1, ["Ended"], "was killed", latest=4.0)
+
+
+@pytest.mark.parametrize("form, kind", [
+    ("nonblocking", "PeerLost"), ("persistent", "PeerLost"), ("objects", "Ended")])
+def test_a_killed_rank_in_other_forms_of_the_librarys_calls(library, form, kind):
+    """Who waits for a request gets an error; a call of mpi4py's with objects is a blocking one."""
+    case = {"odd": 1, "fault": "kill", "served": "native", "form": form}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT), 1, [kind], "was killed", latest=4.0)
+
+
+def test_a_stopped_rank_while_others_wait_for_a_request(library):
+    case = {"odd": 1, "fault": "stop", "served": "native", "form": "nonblocking"}
+    found = jobs.run(BIN, library, 3, case, 2.0)
+    check(found, 1, ["CollectiveTimeout", "BrokenCommunicatorError"], "is stopped", 2.0, 6.0)
 
 
 def test_a_rank_killed_before_the_first_call(library):
