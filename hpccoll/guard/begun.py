@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.runtime.executor import TRIES
+from hpccoll.runtime.log import NUMBER
 from hpccoll.runtime.waiting import Meeting, Watch
 
 if TYPE_CHECKING:
@@ -51,9 +52,15 @@ class BegunCall(Meeting):
 
 
 class Bounded(_Methods):
-    """Completion methods of a request whose waits are bounded."""
+    """Completion methods of a request whose waits are bounded.
 
-    _begun: BegunCall
+    Attributes:
+        watched: the guard, and what the call is to be called.
+        number: of the call; see :class:`BegunCall`.
+    """
+
+    watched: tuple[Guard, str]
+    number = 0
     _heard = 0.0
 
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
@@ -64,10 +71,10 @@ class Bounded(_Methods):
             PeerLost, BrokenCommunicatorError, ContractError: it cannot end any more.
         """
         test = super().Test
-        for _ in range(TRIES):
-            if test(status):
-                return True
-        return self._judged(self._wait, test, status)
+        if test(status) or any(test(status) for _ in range(TRIES)):
+            return True
+        begun = self._begun()
+        return self._judged(begun, self._wait, begun, test, status)
 
     def Test(self, status: MPI.Status | None = None) -> bool:
         """Tell whether the collective is over.
@@ -80,7 +87,8 @@ class Bounded(_Methods):
         now = time.monotonic()
         if now - self._heard > BETWEEN:
             self._heard = now
-            self._judged(self._begun.guard.listen, self._begun)
+            begun = self._begun()
+            self._judged(begun, begun.guard.listen, begun)
         return False
 
     def wait(self, status: MPI.Status | None = None) -> None:
@@ -91,13 +99,16 @@ class Bounded(_Methods):
         """Tell whether the collective is over."""
         return self.Test(status), None
 
-    def _wait(self, test: Callable[..., bool], status: MPI.Status | None) -> Literal[True]:
+    def _begun(self) -> BegunCall:
+        return BegunCall(*self.watched, self.number)
+
+    def _wait(self, begun: BegunCall, test: Callable[..., bool], status: MPI.Status | None
+              ) -> Literal[True]:
         """Wait until the request is complete; where all ranks have come, for as long as it takes.
 
         Raises:
             CollectiveTimeout: some have not.
         """
-        begun = self._begun
         context = begun.guard.context
         watch = Watch(begun, *context.bounds, context.limits.spins)
         while not test(status):
@@ -110,12 +121,11 @@ class Bounded(_Methods):
                 raise
         return True
 
-    def _judged(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function; tell the others if that fails.
 
         Ctrl-C leaves a wait, and the request as it is: it may be waited for again.
         """
-        begun = self._begun
         try:
             return function(*args)
         except Exception as error:
@@ -134,15 +144,20 @@ class NativePrequest(Bounded, MPI.Prequest):
     """A persistent collective that the MPI library runs."""
 
 
-def bounded(request: MPI.Request, call: BegunCall) -> NativeRequest:
-    """The request of a nonblocking call, of a class whose waits are bounded."""
-    found = NativeRequest.__new__(NativeRequest, request)
-    found._begun = call
-    return found
+def bounded(begin: Callable[..., MPI.Request], guard: Guard, title: str
+            ) -> Callable[..., NativeRequest]:
+    """What begins a nonblocking collective; waits for its request are bounded."""
+    new, words, watched = MPI.Request.__new__, guard.logs.mine.words, (guard, title)
+
+    def begun(*args: Any, **options: Any) -> NativeRequest:
+        request = new(NativeRequest, begin(*args, **options))
+        request.watched, request.number = watched, words[NUMBER]
+        return request
+    return begun
 
 
-def lasting(request: MPI.Prequest, call: BegunCall) -> NativePrequest:
-    """The same for a persistent one."""
+def lasting(request: MPI.Prequest, guard: Guard, title: str) -> NativePrequest:
+    """A persistent request whose waits are bounded."""
     found = NativePrequest.__new__(NativePrequest, request)
-    found._begun = call
+    found.watched = guard, title
     return found

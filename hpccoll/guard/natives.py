@@ -25,7 +25,7 @@ from hpccoll.errors import (
     ForeignMessage,
     HpccollError,
 )
-from hpccoll.guard.begun import BegunCall, bounded, lasting
+from hpccoll.guard.begun import bounded, lasting
 from hpccoll.guard.board import AWAY, NATIVE, QUIET, called
 from hpccoll.guard.exchange import MessagedLogs
 from hpccoll.guard.sites import main_site
@@ -102,12 +102,7 @@ class Natives:
         stamp = self.guard.stamp(describe_native(call, name)) if call is not None else 0
         served = self.kinds.get((native, stamp))
         if served is None:
-            begin, title = self.attended(native, name, stamp), f"native {name}"
-            guard, words = self.guard, self.log.words
-
-            def served(*args: Any, **options: Any) -> MPI.Request:
-                request = begin(*args, **options)
-                return bounded(request, BegunCall(guard, title, words[NUMBER]))
+            served = bounded(self.attended(native, name, stamp), self.guard, f"native {name}")
             self._keep((native, stamp), served)
         return served
 
@@ -116,7 +111,7 @@ class Natives:
 
         It has no number: ranks may start such requests in any order.
         """
-        return lasting(request, BegunCall(self.guard, f"native {name}", 0))
+        return lasting(request, self.guard, f"native {name}")
 
     def objects(self, native: Callable[..., Any], title: str, root: int = -1
                 ) -> Callable[..., Any]:

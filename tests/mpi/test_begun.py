@@ -173,7 +173,7 @@ def test_requests_are_counted_with_blocking_calls(monkeypatch):
         with comm.using(allreduce="native" if turn % 2 else "recursive_doubling"):
             comm.Allreduce(source, out := numpy.zeros(3))
         assert (out == SIZE * (SIZE + 1) / 2).all()
-    numbers = [request._begun.number for request in requests]
+    numbers = [request.number for request in requests]
     assert numbers == sorted(numbers) and RAW.allgather(numbers) == [numbers] * SIZE
     for request in reversed(requests):
         request.Wait()

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout
-from hpccoll.guard.begun import BegunCall, Bounded
+from hpccoll.guard.begun import Bounded
 from hpccoll.guard.board import AWAY, Doing
 from hpccoll.runtime.executor import Bounds
 
@@ -39,7 +39,7 @@ def waiting(begun, timeout, tests=200_000, failures=None):
                                 bounds=Bounds(timeout, 60.0, None, None)),
         doing=lambda: [Doing(0, AWAY, 7), Doing(1, AWAY, begun)], fail=fail)
     request = Waiting(tests)
-    request._begun = BegunCall(guard, "native allreduce", 7)
+    request.watched, request.number = (guard, "native allreduce"), 7
     return request
 
 
@@ -55,11 +55,11 @@ def test_where_one_has_not_it_is_named(begun):
     request = waiting(begun, 0.01, failures=failures)
     with pytest.raises(CollectiveTimeout, match=r"native allreduce.*waiting for rank\(s\) 1"):
         request.Wait()
-    assert request in request._begun.guard.context.abandoned and failures[0][1] == {"number": 7}
+    assert request in request.watched[0].context.abandoned and failures[0][1] == {"number": 7}
 
 
 def test_a_number_less_call_has_a_deadline():
     request = waiting(9, 0.01)
-    request._begun.number = 0
+    request.number = 0
     with pytest.raises(CollectiveTimeout):
         request.Wait()
