@@ -12,6 +12,7 @@ writes the message from them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 #: Faults of one rank that a message lists; names of a list that are all said beside a likely one.
 MOST_NAMED, MOST_CHOICES = 8, 12
@@ -31,7 +32,23 @@ def did_you_mean(word: str, valid: Iterable[str]) -> str:
 
 
 class HpccollError(Exception):
-    """Base of every exception raised on purpose by hpccoll."""
+    """Base of every exception raised on purpose by hpccoll.
+
+    It can be pickled and copied, so that it comes back whole from another process.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default the constructor would get the message, which it makes of other arguments.
+        return _made_again, (type(self), self.args, vars(self))
+
+
+def _made_again(cls: type[HpccollError], args: tuple[Any, ...], fields: Mapping[str, Any]
+                ) -> HpccollError:
+    # Of two built-in bases only the one with fields of its own may make the object.
+    error = OSError.__new__(cls) if issubclass(cls, OSError) else cls.__new__(cls)
+    error.args = args
+    vars(error).update(fields)
+    return error
 
 
 class ArgumentError(HpccollError, ValueError):

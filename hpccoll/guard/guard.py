@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import NoReturn
 
 from mpi4py import MPI
@@ -380,10 +381,7 @@ class Guard:
                         "a native collective", None, 0)
 
     def _again(self) -> BrokenCommunicatorError:
-        known = self.failure or BrokenCommunicatorError()
-        again = type(known).__new__(type(known), *known.args)
-        vars(again).update(vars(known))
-        return again
+        return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
     def refuse(self) -> NoReturn:
         """Raise what every call gets after one has failed.

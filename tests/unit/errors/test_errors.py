@@ -1,9 +1,13 @@
 """Errors: what they carry, how they read, and which built-in exceptions catch them."""
 
+import copy
 import inspect
+import pickle
 
 import pytest
 
+import hpccoll.errors.contract as contract
+import hpccoll.errors.mpi as mpi
 from hpccoll import errors
 
 
@@ -53,3 +57,51 @@ def test_timeout_names_who_is_waited_for():
     assert "rank(s) 1, 3" in text and "HPCCOLL_TIMEOUT" in text
     assert (error.rank, error.round, error.peers, error.seconds) == (2, 5, (1, 3), 300.0)
     assert "rank(s) nobody" in str(errors.CollectiveTimeout("barrier", 0, 0, (), 1.0))
+
+
+#: What constructors take that do not take a message alone.
+ARGUMENTS = {
+    "ArgumentError": ("count", "is odd", "make it even"), "ArgumentTypeError": ("op", "is none"),
+    "BufferArgumentError": ("recvbuf", "is read-only"), "RootError": ("root", "is no rank"),
+    "OperatorError": ("op", "is none of this type"), "PeerLost": ((1, 2), "killed", "call 7"),
+    "MpiArgumentError": ("sendbuf", "is wrong", 3), "ConcurrentCallError": ("a:1", "b:2", "T"),
+    "ForkedError": (77,), "MpiLibraryError": ("no library", "install one"),
+    "CollectiveTimeout": ("bcast", 1, 2, (0, 3), 5.0, "rank 0 is away"),
+    "ForeignMessage": (1, 0), "TuningError": ("/a/table.json", "is empty"),
+    "NonFiniteError": ("NaN", (3,)), "ExchangeError": ("stopped", ("w",), (1,)),
+    "ExchangeMismatch": ("differ", ("w",), (1,)), "ExchangeStall": ("waits", ("w",), (1,)),
+    "RankFailed": ("failed", (), (1,)), "NonFiniteArray": ("NaN", ("w",), (1,)),
+    "GroupTimeout": ("all_reduce", 3.0), "ShardError": ({1: ["is missing"]}, "bring it"),
+    "FrameworkError": ("jax", "is missing"),
+    "ContractError": ("call 3", (contract.Party((0, 1), {"operator": "sum"}, ("a:1",)),
+                                 contract.Party((2,), {"operator": "max"}, ())))}
+CLASSES = sorted({one for module in (errors, contract, mpi) for one in vars(module).values()
+                  if inspect.isclass(one) and issubclass(one, errors.HpccollError)},
+                 key=lambda one: one.__name__)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_an_error_comes_back_whole(cls):
+    error = cls(*ARGUMENTS.get(cls.__name__, ("a message",)))
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is cls and again is not error
+        assert str(again) == str(error) and again.args == error.args
+        assert vars(again) == vars(error)
+    if isinstance(error, mpi.HasErrorClass):
+        assert pickle.loads(pickle.dumps(error)).Get_error_class() == error.Get_error_class()
+
+
+def test_where_a_schedule_is_wrong_comes_back():
+    error = errors.ProofError("is wrong", schedule="ring", rank=2, round=1, step="send 3")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.rank, again.step) == (str(error), 2, "send 3")
+
+
+def test_an_error_of_a_users_own_class():
+    assert pickle.loads(pickle.dumps(Mine(5))).number == 5
+
+
+class Mine(errors.ArgumentError):
+    def __init__(self, number):
+        self.number = number
+        super().__init__("number", f"{number} is wrong")
