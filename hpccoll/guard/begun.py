@@ -41,14 +41,10 @@ class BegunCall(Meeting):
         super().__init__(guard.context.comm, title)
         self.guard, self.number = guard, number
 
-    def missing(self) -> tuple[int, ...]:
-        """The ranks that are not known to have begun it."""
-        return tuple(one.rank for one in self.guard.doing() if one.rank != self.rank
-                     and not (self.number and one.begun >= self.number))
-
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """No round, and the ranks that have not come."""
-        return 0, self.missing()
+        """No round, and the ranks that are not known to have begun it."""
+        return 0, tuple(one.rank for one in self.guard.doing() if one.rank != self.rank
+                        and not (self.number and one.begun >= self.number))
 
 
 class Bounded(_Methods):
@@ -61,7 +57,7 @@ class Bounded(_Methods):
 
     watched: tuple[Guard, str]
     number = 0
-    _heard = 0.0
+    _heard, _failed = 0.0, False
 
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
         """Wait for the end.
@@ -71,8 +67,9 @@ class Bounded(_Methods):
             PeerLost, BrokenCommunicatorError, ContractError: it cannot end any more.
         """
         test = super().Test
-        if test(status) or any(test(status) for _ in range(TRIES)):
-            return True
+        for _ in range(TRIES):
+            if test(status):
+                return True
         begun = self._begun()
         return self._judged(begun, self._wait, begun, test, status)
 
@@ -115,10 +112,9 @@ class Bounded(_Methods):
             try:
                 watch.idle()
             except CollectiveTimeout as error:
-                if not error.peers:
-                    watch.moved()
-                    continue
-                raise
+                if error.peers:
+                    raise
+                watch.moved()
         return True
 
     def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:
@@ -129,7 +125,9 @@ class Bounded(_Methods):
         try:
             return function(*args)
         except Exception as error:
-            begun.guard.context.abandoned.append(self)  # the library may still use its memory
+            if not self._failed:
+                self._failed = True
+                begun.guard.context.abandoned.append(self)  # the library may still use its memory
             verdict = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
             if verdict is not error:
                 raise verdict from error

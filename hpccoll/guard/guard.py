@@ -224,7 +224,8 @@ class Guard:
         lost = self.board.lost(number if blocks else 0, GRACE)
         if lost:
             raise self.loss(lost, awaited.title)
-        self._say(awaited, number)
+        # By the last call that has begun: who waits for a request of an earlier one waits in it.
+        self._say(awaited, self.logs.mine.words[NUMBER])
         if isinstance(awaited, (Execution, PreparedRun)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)

@@ -81,16 +81,7 @@ class Natives:
             return partial(self._bounded, getattr(MPI.Intracomm, f"I{name}"), name)
         known = call is not None and self.guard.stamps
         stamp = self.guard.stamp(describe_native(call, name)) if known else 0
-        served = self.kinds.get((native, stamp))
-        if served is None:
-            served = self.attended(native, name, stamp)
-            self._keep((native, stamp), served)
-        return served
-
-    def _keep(self, key: tuple[Any, int], served: Callable[..., Any]) -> None:
-        if len(self.kinds) >= MOST_KINDS:
-            self.kinds.clear()
-        self.kinds[key] = served
+        return self._kept(native, stamp, lambda: self.attended(native, name, stamp))
 
     def beginning(self, native: Callable[..., MPI.Request], name: str, call: Call | None
                   ) -> Callable[..., MPI.Request]:
@@ -100,10 +91,17 @@ class Natives:
         for its request is told who has not come, and gets an error where it cannot end.
         """
         stamp = self.guard.stamp(describe_native(call, name)) if call is not None else 0
+        return self._kept(native, stamp, lambda: bounded(
+            self.attended(native, name, stamp), self.guard, f"native {name}"))
+
+    def _kept(self, native: Callable[..., Any], stamp: int, make: Callable[[], Callable[..., Any]]
+              ) -> Callable[..., Any]:
+        """What serves calls of one method with one stamp; made where it is not known."""
         served = self.kinds.get((native, stamp))
         if served is None:
-            served = bounded(self.attended(native, name, stamp), self.guard, f"native {name}")
-            self._keep((native, stamp), served)
+            if len(self.kinds) >= MOST_KINDS:
+                self.kinds.clear()
+            served = self.kinds[native, stamp] = make()
         return served
 
     def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
@@ -113,19 +111,9 @@ class Natives:
         """
         return lasting(request, self.guard, f"native {name}")
 
-    def objects(self, native: Callable[..., Any], title: str, root: int = -1
-                ) -> Callable[..., Any]:
-        """A lower-case method of mpi4py's as it is to be called; ``root`` is -1 where it has none.
-
-        Counted and looked after like a blocking one, at every level.
-        """
-        served = self.kinds.get((native, root))
-        if served is None:
-            description = Description(title, root=str(root) if root >= 0 else "")
-            stamp = self.guard.stamp(description) if self.guard.stamps else 0
-            served = self.attended(native, title, stamp)
-            self._keep((native, root), served)
-        return served
+    def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
+        """A lower-case method of mpi4py's, counted and looked after like a blocking one."""
+        return self.attended(native, description.collective, self.guard.stamp(description))
 
     def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0
                  ) -> Callable[..., Any]:

@@ -103,8 +103,7 @@ class Guarding(Protocol):
     def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
         """A persistent request of the MPI library's, whose waits are bounded."""
 
-    def objects(self, method: Callable[..., Any], title: str, root: int = -1
-                ) -> Callable[..., Any]:
+    def objects(self, method: Callable[..., Any], description: Description) -> Callable[..., Any]:
         """A lower-case method of mpi4py's as it is to be called."""
 
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:

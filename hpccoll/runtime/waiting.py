@@ -127,7 +127,8 @@ class Watch:
             self.warned = True
             told = self.told()
             text = (f"hpccoll: {title} on rank {rank} has waited {elapsed:.0f} s in round "
-                    f"{number} for rank(s) {', '.join(map(str, peers))}{told and '; '}{told}")
+                    f"{number} for rank(s) {', '.join(map(str, peers)) or 'nobody'}"
+                    f"{told and '; '}{told}")
             try:
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
             except RuntimeWarning:  # a filter makes it an error, which would break the communicator

@@ -126,6 +126,51 @@ def test_a_persistent_one_that_is_not_started_is_an_error(monkeypatch):
     assert (sink == SIZE).all()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_others_see_who_waits(monkeypatch, form):
+    """In whichever request it waits: also in one that is not the last that it has begun."""
+    comm = communicator(monkeypatch)
+    sinks = [numpy.zeros(3) for _ in range(2)]
+    if RANK != ODD:
+        requests = [begun(comm, form, numpy.ones(3), sink) for sink in sinks]
+        requests[0].Wait()
+    else:
+        if form == "persistent":
+            with comm.using(**NATIVE):
+                requests = [comm.Allreduce_init(numpy.ones(3), sink) for sink in sinks
+                            if not RAW.Barrier()]
+        end, guard = time.monotonic() + 5, comm._private().guard
+        while time.monotonic() < end:
+            seen = [one.rank for one in guard.doing()
+                    if one.state == "waiting" and "native allreduce" in one.call]
+            if len(seen) == SIZE - 1:
+                break
+        assert seen == list(range(ODD))
+        if form == "persistent":
+            MPI.Prequest.Startall(requests)
+        else:
+            requests = [begun(comm, form, numpy.ones(3), sink) for sink in sinks]
+    MPI.Request.Waitall(requests)
+    assert all((sink == SIZE).all() for sink in sinks)
+    RAW.Barrier()
+
+
+def test_who_fails_again_and_again_keeps_the_request_once(monkeypatch):
+    comm = communicator(monkeypatch, "1")
+    source, sink = numpy.ones(3), numpy.zeros(3)
+    if RANK != ODD:
+        request = begun(comm, "nonblocking", source, sink)
+        for _ in range(3):
+            with pytest.raises((CollectiveTimeout, BrokenCommunicatorError)):
+                request.Wait()
+        assert sum(one is request for one in comm._private().abandoned) == 1
+    RAW.Barrier()
+    if RANK == ODD:
+        MPI.Intracomm.Iallreduce(comm, source, sink).Wait()
+    else:
+        MPI.Request.Wait(request)
+
+
 def test_who_only_tests_hears_of_it(monkeypatch):
     """Testing has no deadline of its own: it does not wait."""
     comm = communicator(monkeypatch, "1")

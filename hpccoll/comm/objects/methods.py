@@ -116,32 +116,48 @@ class Objects(Base):
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Collect every rank's object at the root; elsewhere the result is ``None``."""
-        return self._attended(MPI.Intracomm.gather, "gather", sendobj, root)
+        return self._attended("gather", sendobj, root)
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Deal the root's objects out, one to each rank."""
-        return self._attended(MPI.Intracomm.scatter, "scatter", sendobj, root)
+        return self._attended("scatter", sendobj, root)
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Collect every rank's object on every rank."""
-        return cast("list[Any]", self._attended(MPI.Intracomm.allgather, "allgather", sendobj))
+        return cast("list[Any]", self._attended("allgather", sendobj))
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """Send one object from every rank to every rank."""
-        return cast("list[Any]", self._attended(MPI.Intracomm.alltoall, "alltoall", sendobj))
+        return cast("list[Any]", self._attended("alltoall", sendobj))
 
     # -- how they are served -----------------------------------------------------------------
-    def _attended(self, method: Callable[..., Any], name: str, obj: Any, *root: int) -> Any:
+    def _attended(self, name: str, obj: Any, *root: int) -> Any:
         """Call a method of mpi4py's, which is looked after."""
+        if root and type(root[0]) is not int:
+            root = check_root(root[0], self.Get_size()),
+        served = self._cache.get((name, root))
         with self._check_usable().entrance:
-            root = tuple(check_root(one, self.Get_size()) for one in root)
-            guard = self._private().guard if self._guards else None
-            if guard is None:
-                return method(self, obj, *root)
-            title = f"{name} of objects"
-            if self._always:
-                self._compare(Description(title, root=str(*root)))
-            return guard.objects(method, title, *root)(self, obj, *root)
+            if served is None:
+                served = self._cache[name, root] = self._lower_case(name, root)
+            return served(self, obj, *root)
+
+    def _lower_case(self, name: str, root: tuple[int, ...]) -> Callable[..., Any]:
+        """A method of mpi4py's as it is to be called."""
+        for one in root:
+            check_root(one, self.Get_size())
+        native: Callable[..., Any] = getattr(MPI.Intracomm, name)
+        guard = self._private().guard if self._guards else None
+        if guard is None:
+            return native
+        description = Description(f"{name} of objects", root=str(*root))
+        attended = guard.objects(native, description)
+        if not self._always:
+            return attended
+
+        def compared(*args: Any) -> Any:
+            self._compare(description)
+            return attended(*args)
+        return compared
 
     def _exchange(self, op: Any, name: str) -> ObjectExchange | None:
         """What sends and combines the objects of a reduction; ``None`` on one rank.
