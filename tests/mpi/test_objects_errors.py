@@ -6,6 +6,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import CollectiveTimeout, HpccollError
+from hpccoll.errors.contract import ContractError
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.COMM_WORLD
@@ -128,3 +129,27 @@ def test_waiting_for_a_rank_that_does_not_come_ends(monkeypatch):
         with pytest.raises(CollectiveTimeout, match="allreduce of objects.*rank 0.* 1;"):
             comm.allreduce(1)
     RAW.Barrier()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", ["gather", "scatter"])
+def test_other_roots_are_found_before(name):
+    """Where every call is compared; rank 1 has its own root."""
+    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), contract="always")
+    values = list(range(comm.size))
+    for _ in range(2):  # the second is like the first
+        assert getattr(comm, name)(values) is not None or comm.rank
+    with pytest.raises(ContractError) as caught:
+        getattr(comm, name)(values, int(comm.rank == 1))
+    assert caught.value.field == "root" and caught.value.ranks == ((1,) if comm.size > 2 else ())
+
+
+@pytest.mark.parametrize("root", [-1, "size", 1.5, None])
+def test_a_root_that_is_none_is_no_call(world, root):
+    root = world.size if root == "size" else root
+    for _ in range(2):
+        with pytest.raises(HpccollError, match="root"):
+            world.gather(1, root)
+        with pytest.raises(HpccollError, match="root"):
+            world.scatter([1] * world.size, root)
+    assert world.allgather(world.rank) == list(range(world.size))
