@@ -211,8 +211,9 @@ def test_state_is_put_together_and_cut_anew(stages, dtype):
         step(again, resumed, batch)
     went_on = weights_of(model, optimizer)
     for name, each in weights_of(again, resumed).items():
+        # Stages add in other orders: two roundings of what lies below a half.
         assert torch.allclose(each.float(), went_on[name].float(), rtol=1e-3,
-                              atol=max(1e-6, torch.finfo(dtype).eps)), name
+                              atol=max(1e-6, torch.finfo(dtype).eps / 2)), name
     assert resumed.param_groups[0]["lr"] == 0.01
     # This rank's part alone, back to after the first step.
     optimizer.load_state_dict(own)
@@ -220,8 +221,9 @@ def test_state_is_put_together_and_cut_anew(stages, dtype):
         step(model, optimizer, batch)
     for name, each in weights_of(model, optimizer).items():
         if stages[0] == 3 or dtype == torch.float16:
-            assert torch.allclose(each.float(), went_on[name].float(), rtol=1e-3,
-                              atol=max(1e-6, torch.finfo(dtype).eps)), name
+            # Stages add in other orders: two roundings of what lies below a half.
+        assert torch.allclose(each.float(), went_on[name].float(), rtol=1e-3,
+                              atol=max(1e-6, torch.finfo(dtype).eps / 2)), name
 
 
 def test_clipping_and_loss_scales():
