@@ -12,7 +12,9 @@ An environment is a virtual environment that holds one MPI. There are three kind
 
 On real ranks, rank 0 writes to the screen and the others to files, shown when a stage fails. The
 first rank that fails aborts its whole job, so that nobody waits for it, and every stage has a
-hard time limit on top. Needs nothing but the standard library.
+hard time limit on top. A stage that fails is run once more: where other work shares the machine, a
+rank may come later than a test's deadline allows. The last lines name every test that failed, also
+where the second run passed. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree as xml
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -56,6 +59,8 @@ STARTING = tuple(f"tests/doc/test_{name}.py" for name in (
 #: A sample for the interpreter, where most of the others run compiled.
 INTERPRETED = tuple(f"tests/mpi/test_{name}.py" for name in (
     "upper_case", "sequences", "registered"))
+#: Stands for the folder of a stage in its command.
+LOGS = "{logs}"
 #: Limit of a stage in seconds, twice what the longest takes; the status of who reached it.
 LIMIT, TIMED_OUT = 1500, 124
 PYTEST = ("-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider")
@@ -68,12 +73,12 @@ RANK = ('rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; [ "$rank" = 0 ] || exec >"$0/r
 
 
 class Stage(NamedTuple):
-    """One command of the suite, in one environment; ``logs`` is where its ranks write."""
+    """One command of the suite, in one environment; ``logs`` is where it and its ranks write."""
 
     title: str
     bin: Path
     command: list[str]
-    logs: Path | None = None
+    logs: Path
 
 
 def mpiexec(bin: Path) -> str | None:
@@ -131,33 +136,36 @@ def tests_on(size: int, first: bool) -> tuple[str, ...]:
 
 def stages(environments: list[Path], scratch: Path) -> list[Stage]:
     """List everything to run, in order."""
-    found = []
+    found: list[Stage] = []
+
+    def add(title: str, bin: Path, *command: str) -> None:
+        logs = scratch / f"stage{len(found)}"
+        words = [word.replace(LOGS, str(logs)) for word in command]
+        found.append(Stage(title, bin, words, logs))
+
     for environment in environments:
         bin, first = environment / "bin", environment == environments[0]
         python = str(bin / "python")
+        alone = (python, *PYTEST, f"--junitxml={LOGS}/results0.xml")
         if first:
-            found.append(Stage("no launcher", bin, [
-                python, *PYTEST, *PARALLEL, "--doctest-modules",
+            add("no launcher", bin, *alone, *PARALLEL, "--doctest-modules",
                 # Faces of frameworks that are not installed cannot be imported.
                 "--doctest-ignore-import-errors", "hpccoll", "tests",
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
-                "--ignore=tests/cluster"]))
+                "--ignore=tests/cluster")
         for size, executor, tests in (
                 *((size, "", tests_on(size, first)) for size in SIZES),
                 (2, "python", INTERPRETED)):
             title = f"{environment.name}, {size} ranks" + f", {executor} executor" * bool(executor)
-            logs = scratch / f"{environment.name}-{size}{executor}"
-            found.append(Stage(title, bin, [
-                *(["env", f"HPCCOLL_EXECUTOR={executor}"] if executor else []),
-                str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, str(logs),
+            add(title, bin, *(["env", f"HPCCOLL_EXECUTOR={executor}"] if executor else []),
+                str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, LOGS,
                 # mpi4py's runner aborts the job when pytest returns a failure.
                 python, "-m", "mpi4py", *PYTEST, "-x", "-rfE", "--with-mpi",
-                "--timeout-method=thread", *tests], logs))
-        found.append(Stage(f"{environment.name}, documentation", bin, [
-            python, *PYTEST, *(["tests/doc"] if first else STARTING)]))
-        found.append(Stage(f"{environment.name}, faults", bin, [python, *PYTEST, "tests/fault"]))
-        found.append(Stage(f"{environment.name}, several hosts", bin, [
-            python, *PYTEST, "tests/cluster"]))
+                "--timeout-method=thread", *tests)
+        add(f"{environment.name}, documentation", bin, *alone,
+            *(["tests/doc"] if first else STARTING))
+        add(f"{environment.name}, faults", bin, *alone, "tests/fault")
+        add(f"{environment.name}, several hosts", bin, *alone, "tests/cluster")
     return found
 
 
@@ -169,50 +177,65 @@ def swept() -> list[str]:
     return [file.name for file in left]
 
 
-def scratch_results(stage: Stage, scratch: Path) -> Path:
-    """Where pytest says how the tests of a stage ended; rank 0's, where there are ranks."""
-    return (stage.logs / "results0.xml") if stage.logs else scratch / "results.xml"
-
-
 def show(stage: Stage) -> None:
     """Print the end of what the ranks behind rank 0 wrote."""
-    for log in sorted(stage.logs.glob("rank*")) if stage.logs else ():
+    for log in sorted(stage.logs.glob("rank*")):
         lines = log.read_text(errors="replace").splitlines()
         print(f"--- {stage.title}, {log.name}", *lines[-150:], sep="\n", flush=True)
 
 
+def broken(logs: Path) -> list[str]:
+    """Name the tests that failed, by what pytest left in ``logs``, each once."""
+    return list(dict.fromkeys(
+        f"{case.get('classname')}.{case.get('name')}"
+        for file in sorted(logs.glob("results*.xml")) for case in xml.parse(file).iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None))
+
+
+def attempt(stage: Stage) -> tuple[int, str]:
+    """Run a stage; return its status and, where that is not 0, what failed in it."""
+    shutil.rmtree(stage.logs, ignore_errors=True)
+    stage.logs.mkdir()
+    status = run(stage.command, stage.bin)
+    if not status:
+        return 0, ""
+    show(stage)
+    for name in swept():
+        print(f"--- {stage.title} left {name} in shared memory", flush=True)
+    reason = f"ran longer than {LIMIT} s" if status == TIMED_OUT else f"status {status}"
+    why = ", ".join([f"{stage.title}: {reason}", *broken(stage.logs)])
+    print(f"=== FAILED {why}", flush=True)
+    return status, why
+
+
 def main(environments: list[Path], results: Path | None = None) -> int:
-    """Run all stages; return 0 if every one of them passed.
+    """Run all stages; return 0 if every one of them passed, at the second time at the latest.
 
     Args:
         environments: to run them in.
         results: a folder for how each test ended, as files of pytest's.
     """
-    failed, taken, count, start = [], [], 0, time.monotonic()
+    failed, unsteady, taken, count, start = [], [], [], 0, time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         for stage in stages(environments, Path(scratch)):
-            if stage.logs:
-                stage.logs.mkdir()
             print(f"=== {stage.title}", flush=True)
             begun = time.monotonic()
-            told = scratch_results(stage, Path(scratch))
-            status = run([*stage.command, *([] if stage.logs else [f"--junitxml={told}"])],
-                         stage.bin)
-            if results and told.exists():
+            status, why = attempt(stage)
+            if status == TIMED_OUT:  # the second time would take as long
+                failed.append(why)
+            elif status:
+                print(f"=== {stage.title}, once more", flush=True)
+                (failed if attempt(stage)[0] else unsteady).append(why)
+            if results and (told := stage.logs / "results0.xml").exists():
                 results.mkdir(parents=True, exist_ok=True)
                 shutil.move(told, results / f"{count}.xml")
             count += 1
             taken.append(f"{time.monotonic() - begun:5.0f} s  {stage.title}")
-            if status:
-                show(stage)
-                for name in swept():
-                    print(f"--- {stage.title} left {name} in shared memory", flush=True)
-                reason = f"ran longer than {LIMIT} s" if status == TIMED_OUT else f"status {status}"
-                failed.append(f"{stage.title}: {reason}")
-                print(f"=== FAILED {failed[-1]}", flush=True)
     seconds = time.monotonic() - start
-    verdict = f"{len(failed)} of {count} stages FAILED" if failed else f"all {count} stages passed"
     print("=== where the time went", *taken, sep="\n    ")
+    if unsteady:
+        print("=== failed once and passed the second time", *unsteady, sep="\n    ")
+    verdict = f"{len(failed)} of {count} stages FAILED" if failed else f"all {count} stages passed"
     print(f"=== hpccoll tests: {verdict} in {seconds:.0f} s", *failed, sep="\n    ")
     return 1 if failed else 0
 
