@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpccoll.config import NATIVE
+from hpccoll.config import AUTO, NATIVE
 from hpccoll.explain.plotting import (
     FAINT,
     FEW,
@@ -30,7 +30,7 @@ from hpccoll.units import count_text
 BETTER, WORSE = "#e8f4ea", "#fbecea"
 #: Marks and dashes, changed when the colours are used up.
 MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
-#: With more lines than this, shades would cover each other.
+#: With more lines than this, shades would cover each other: only auto has one.
 SHADED = 4
 #: Inches of one panel, of what stands above and below, and of a line of the legend.
 WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
@@ -53,13 +53,14 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
     figure.subplots_adjust(left=LEFT, right=0.985, top=1 - (above + 0.3) / height,
                            bottom=(BELOW + 0.1) / height, wspace=0.16,
                            hspace=0.75 / (HEIGHT - 0.75))
+    shaded: set[str] = set()
     for (name, row), (left, right) in zip(rows.items(), panels):
-        _ratio_panel(left, name, row, styles)
+        shaded |= _ratio_panel(left, name, row, styles)
         _bandwidth_panel(right, name, row, styles)
     figure.text(LEFT, 1 - 0.36 / height, _title(list(rows), groups, environment), color=INK,
                 fontsize=HEAD, fontweight="bold", va="center")
     hosts = len(environment["hosts"])
-    figure.text(LEFT, 1 - 0.66 / height, "medians; shaded: the middle parts of the run; "
+    figure.text(LEFT, 1 - 0.66 / height, f"medians; {_about_shades(shaded)}"
                 f"{count_text(hosts, 'host')}, {environment['cpu']}, {environment['cores']} cores; "
                 f"mpi4py {environment['mpi4py']}, hpccoll {environment['hpccoll']}",
                 color=SOFT, fontsize=TICK, va="center")
@@ -73,8 +74,9 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
 
 
 def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
-                 styles: Mapping[str, dict]) -> None:
-    """Native time over candidate's time; the native line is at 1."""
+                 styles: Mapping[str, dict]) -> set[str]:
+    """Native time over candidate's time; the native line is at 1. Returns whose lines have shades.
+    """
     series: dict[str, list[tuple[int, float]]] = {}
     spreads: dict[str, list[tuple[int, float, float]]] = {}
     for group in row:
@@ -92,9 +94,11 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
     panel.axhspan(1, high, color=BETTER, zorder=0, linewidth=0)
     panel.axhspan(low, 1, color=WORSE, zorder=0, linewidth=0)
     panel.axhline(1, color=SOFT, linewidth=1.6, zorder=1)
+    shaded = {label for label, line in series.items() if len(line) > 1 and label != NATIVE
+              and (len(series) <= SHADED or label == AUTO)}
     for label, line in series.items():
         if label != NATIVE:
-            if len(line) > 1 and len(series) <= SHADED:
+            if label in shaded:
                 nbytes, lows, highs = zip(*spreads[label])
                 panel.fill_between(nbytes, lows, highs, color=styles[label]["color"], alpha=0.15,
                                    linewidth=0, zorder=2)
@@ -104,6 +108,7 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
     panel.text(0.985, 0.04, "slower than native", transform=panel.transAxes, ha="right",
                va="bottom", fontsize=TICK, color="#b0433a", zorder=1.5)
     panel.set_ylabel("native time / time", color=INK, fontsize=LABEL)
+    return shaded
 
 
 def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
@@ -146,9 +151,17 @@ def _style(number: int, label: str) -> dict[str, Any]:
     if label == NATIVE:
         return {"color": SOFT, "linewidth": 2.2, "marker": "o", "markersize": 3.5, "zorder": 2}
     around = number // len(FEW)
-    return {"color": FEW[number % len(FEW)], "linewidth": 1.8, "markersize": 4.5, "zorder": 3,
+    # Where auto ran an algorithm that is drawn too, its line is the one to see.
+    return {"color": FEW[number % len(FEW)], "linewidth": 1.8, "markersize": 4.5,
+            "zorder": 3.5 if label == AUTO else 3,
             "marker": MARKS[around % len(MARKS)], "linestyle": DASHES[around % len(DASHES)],
             "markeredgecolor": "white", "markeredgewidth": 0.6}
+
+
+def _about_shades(shaded: set[str]) -> str:
+    """What shades are; nothing where there are none."""
+    whose = " of auto" if shaded == {AUTO} else ""
+    return f"shaded: the middle parts of the run{whose}; " if shaded else ""
 
 
 def _title(names: Sequence[str], groups: Sequence[Group], environment: Mapping[str, Any]) -> str:

@@ -1,7 +1,9 @@
 """The verdict of a benchmark: one sentence a collective, and what it is worth.
 
 Medians over iterations count, as in the table and the picture. A size is *faster* or *slower* where
-the median ratio and all middle parts of the run say so, *too noisy* where these disagree by much.
+the median ratio and all middle parts of the run say so, *too noisy* where these disagree by much,
+or where a larger message took a small part of the time. Ratios that differ have no mean: sizes are
+put together where theirs are near each other, and the lowest and the highest are said.
 """
 
 from __future__ import annotations
@@ -23,22 +25,36 @@ EQUAL = 0.05
 ROUGH = 0.25
 #: With more stretches of sizes than this, a sentence counts instead of naming them.
 STRETCHES = 4
+#: Ratios that differ by less have one number, their mean ...
+ALIKE = 1.15
+#: ... and sizes are told apart where that explains this part of what their ratios differ by.
+EXPLAINED = 0.5
+#: A message that takes so many times as long as a larger one was measured beside something else.
+LATE = 10.0
 FASTER, SAME, SLOWER, NOISY = "faster", "equal", "slower", "noisy"
 
 
 class Comparison(NamedTuple):
-    """One candidate beside native at one size."""
+    """One candidate beside native at one size.
+
+    Attributes:
+        native: seconds that native took.
+        late: how many times as long it took as at a larger size.
+    """
 
     nbytes: int
     ratio: float
     spread: Spread
     absurd: bool = False
+    native: float = 0.0
+    late: float = 1.0
 
     @property
     def kind(self) -> str:
         """What may be said of it."""
         low, high = self.spread.inner_low, self.spread.inner_high
-        if self.absurd or self.spread.noisy and low <= 1 + EQUAL and high >= 1 - EQUAL:
+        unsure = self.spread.noisy and low <= 1 + EQUAL and high >= 1 - EQUAL
+        if self.absurd or self.late > LATE or unsure:
             return NOISY
         if self.ratio > 1 + EQUAL and low > 1:
             return FASTER
@@ -58,7 +74,7 @@ def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
     if native is None or one is None or not one.median or not native.median:
         return None
     return Comparison(one.nbytes, native.median / one.median, spread(native.seconds, one.seconds),
-                      absurd([native, one]) > 0)
+                      absurd([native, one]) > 0, native.median)
 
 
 def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]) -> list[str]:
@@ -73,8 +89,8 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     told, every = [], []
     for name, mine in by_name.items():
         chosen = [judged(group) for group in mine]
-        pairs = [pair for group, one in zip(mine, chosen)
-                 if (pair := compared(group, one)) is not None]
+        pairs = overtaken([pair for group, one in zip(mine, chosen)
+                           if (pair := compared(group, one)) is not None])
         every += pairs
         if pairs:
             who = AUTO if any(r and r.candidate == AUTO for r in chosen) else "the best candidate"
@@ -84,20 +100,38 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     return told + ([sharing] if sharing else [])
 
 
+def overtaken(pairs: Sequence[Comparison]) -> list[Comparison]:
+    """The same, each with how much longer it took than a larger message."""
+    return [pair._replace(late=max([1.0, *(pair.native / other.native for other in pairs
+                                           if other.nbytes > pair.nbytes)])) for pair in pairs]
+
+
+def apart(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
+    """Small and large sizes of one kind, where their ratios differ; else all of them together."""
+    def differ(some: Sequence[Comparison]) -> float:
+        logs = [log(pair.ratio) for pair in some]
+        return sum((value - sum(logs) / len(logs)) ** 2 for value in logs)
+
+    low, high = _bounds(group)
+    if group[0].kind not in (FASTER, SLOWER) or high < ALIKE * low:
+        return [group]
+    cuts = [[group[:n], group[n:]] for n in range(1, len(group))]
+    best = min(cuts, key=lambda cut: sum(map(differ, cut)), default=[group])
+    return best if sum(map(differ, best)) < (1 - EXPLAINED) * differ(group) else [group]
+
+
 def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
     """``auto was 1.6x as fast as MPICH at 1 MiB and above, equal up to 4 KiB``."""
-    stretches = [(kind, list(group)) for kind, group in groupby(pairs, lambda pair: pair.kind)]
-    where = [_where(pairs, group) for _, group in stretches]
-    if len(stretches) > STRETCHES:
-        parts = []
-        for kind in (FASTER, SAME, SLOWER, NOISY):
-            group = [pair for pair in pairs if pair.kind == kind]
-            if group:
-                parts.append((kind, group, f"at {len(group)} of {len(pairs)} sizes"))
-    else:
-        order = (FASTER, SAME, SLOWER, NOISY)
-        parts = sorted(((kind, group, place) for (kind, group), place in zip(stretches, where)),
-                       key=lambda part: order.index(part[0]))
+    order = (FASTER, SAME, SLOWER, NOISY)
+    whole = [(kind, list(group)) for kind, group in groupby(pairs, lambda pair: pair.kind)]
+    cut = [(kind, part) for kind, group in whole for part in apart(group)]
+    stretches = cut if len(cut) <= STRETCHES else whole
+    parts = [(kind, group, _where(pairs, group)) for kind, group in stretches]
+    if len(parts) > STRETCHES:
+        of_kind = {kind: [pair for pair in pairs if pair.kind == kind] for kind in order}
+        parts = [(kind, group, f"at {len(group)} of {len(pairs)} sizes")
+                 for kind, group in of_kind.items() if group]
+    parts.sort(key=lambda part: order.index(part[0]))
     words, named = [], False
     for kind, group, place in parts:
         if kind in (FASTER, SLOWER):
@@ -119,11 +153,14 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
     if not noisy and len(rough) <= ROUGH * len(pairs):
         return []
     most = max(pair.spread.high / pair.spread.low for pair in rough)
+    latest = max(rough, key=lambda pair: pair.late)
     beyond = max((pair.ratio for pair in noisy if pair.absurd), default=0.0)
     told = (f"too noisy to compare at {len(noisy)}" if noisy else
             f"which is faster is sure, how much is not, at {len(rough)}")
     return [f"{told} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
             f"to {most:.1f}x" + f", and {beyond:.0f}x is no algorithm's" * bool(beyond)
+            + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as more bytes"
+            * (latest.late > LATE)
             + "; something else used these cores. Run again when they are idle, or longer: "
             "--seconds 1 --sweeps 6"]
 
@@ -142,9 +179,17 @@ def library_of(environment: Mapping[str, Any]) -> str:
     return library_name(environment["mpi"]).rpartition(" ")[0] or "native"
 
 
+def _bounds(group: Sequence[Comparison]) -> tuple[float, float]:
+    return min(pair.ratio for pair in group), max(pair.ratio for pair in group)
+
+
 def _times(group: Sequence[Comparison]) -> str:
-    mean = exp(sum(log(pair.ratio) for pair in group) / len(group))
-    return f"{mean:.1f}x" if mean >= 1.095 else f"{mean:.2f}x"
+    """The mean of ratios that are alike, or the lowest and the highest: ``1.4x to 5.9x``."""
+    low, high = _bounds(group)
+    if high < ALIKE * low:
+        low = high = exp(sum(log(pair.ratio) for pair in group) / len(group))
+    return " to ".join(dict.fromkeys(f"{ratio:.1f}x" if ratio >= 1.095 else f"{ratio:.2f}x"
+                                     for ratio in (low, high)))
 
 
 def _where(pairs: Sequence[Comparison], group: Sequence[Comparison]) -> str:

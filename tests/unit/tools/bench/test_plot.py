@@ -19,3 +19,20 @@ def test_picture(tmp_path):
         plotting.check(str(tmp_path / name))
         plot.draw(drawn, ENVIRONMENT, str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 5000
+
+
+@pytest.mark.parametrize("names, sizes, said", [
+    (("native", "ring"), 2, "shaded: the middle parts of the run; "),
+    (("native", "auto", "ring", "rails", "pat"), 2, "shaded: the middle parts of the run of auto"),
+    (("native", "ring", "rails", "pat", "rabenseifner"), 2, None),
+    (("native", "ring"), 1, None)])
+def test_shades_are_named_where_there_are_some(tmp_path, monkeypatch, names, sizes, said):
+    pytest.importorskip("matplotlib")
+    groups = [[result(name, [4, 5, 6, 7, 8, 9], nbytes=8 << n) for name in names]
+              for n in range(sizes)]
+    drawn = []
+    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
+    plot.draw(groups, ENVIRONMENT, str(tmp_path / "one.png"))
+    texts = " ".join(text.get_text() for text in drawn[0].texts)
+    assert said in texts if said else "shaded" not in texts
+    assert bool(said) == any(panel.collections for panel in drawn[0].axes)

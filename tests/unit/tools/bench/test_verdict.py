@@ -28,6 +28,9 @@ def told(*ratios):
     ((0.8,), "allreduce: auto was 0.80x as fast as MPICH at 8 B"),
     ((1, 2, 0.5, 1), "allreduce: auto was 2.0x as fast as MPICH at 32 B, equal at 8 B, equal at "
                      "512 B, 0.50x as fast at 128 B"),
+    ((3.0, 3.1, 2.9, 1.3, 1.3), "allreduce: auto was 3.0x as fast as MPICH up to 128 B, 1.3x as "
+                                "fast at 512 B and above"),
+    ((1.3, 2.9, 1.4, 3.0), "allreduce: auto was 1.3x to 3.0x as fast as MPICH at all sizes"),
     ((1, 2, 1, 2, 1, 2), "allreduce: auto was 2.0x as fast as MPICH at 3 of 6 sizes, equal at 3 of "
                          "6 sizes")])
 def test_a_sentence(ratios, words):
@@ -54,6 +57,15 @@ def test_a_ratio_that_no_algorithm_reaches_is_no_result():
              result("auto", [9.4] * 10, nbytes=8, serves="ring")]]
     said = verdict.sentences(mine, ENVIRONMENT)
     assert "too noisy to compare" in said[0] and "93x is no algorithm's" in said[1]
+
+
+def test_a_message_that_took_much_longer_than_a_larger_one_is_no_result():
+    """Both were late, so the ratio of their times looks like any other."""
+    mine = groups(3, 3, 3, 3)
+    mine[1] = [r._replace(seconds=tuple(150 * one for one in r.seconds)) for r in mine[1]]
+    said = verdict.sentences(mine, ENVIRONMENT)
+    assert "too noisy to compare at 32 B" in said[0]
+    assert "32 B took 150 times as long as more bytes" in said[1]
 
 
 def test_sure_but_rough():
