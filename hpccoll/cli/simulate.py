@@ -74,7 +74,7 @@ class SimulationCase(NamedTuple):
 SECTIONS = {
     "What is simulated": ("nodes", "ppn", "topology", "ranks", "sizes", "step", "wanted",
                           "params", "root", "segment_bytes", "itemsize", "no_fold"),
-    "On which machine": ("machine", "listed", "calibrate"),
+    "On which machine": ("machine", "shape", "listed", "calibrate"),
     "What is shown and written": ("full", "json_path", "plot_path", "against"),
 }
 
@@ -94,6 +94,9 @@ SECTIONS = {
               help="Factor between sizes of a range.")
 @click.option("--machine", default="hdr", show_default=True, metavar="NAME|FILE",
               help="A machine that comes along (see --machines), or a file.")
+@click.option("--shape", metavar="KIND:EXTENTS",
+              help="Shape of the network between nodes instead of the machine's: torus:4x4x4, "
+                   "mesh:8x8, fat_tree:8x4:up=1x4:routing=spread, dragonfly:9x4x2.")
 @click.option("--algorithm", "wanted", multiple=True, metavar="NAMES",
               help="Algorithms to compare, such as ring,rails or knomial:k=8, or all.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -119,7 +122,7 @@ SECTIONS = {
 @click.option("--calibrate", metavar="FILE",
               help="Measure this job's machine into a machine file; under mpiexec.")
 @click.pass_context
-def command(context, collective, nodes, ppn, topology, sizes, step, machine, wanted, params,
+def command(context, collective, nodes, ppn, topology, sizes, step, machine, shape, wanted, params,
             ranks, root, segment_bytes, itemsize, no_fold, json_path, plot_path, full, listed,
             against, calibrate):
     """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
@@ -155,7 +158,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, wan
     if params and own is None:
         raise ArgumentError("--param", "means nothing without FILE.py:NAME",
                             "write parameters of others behind their names: knomial:k=8")
-    known = catalog.find(machine)
+    known = catalog.shaped(catalog.find(machine), shape)
     if ranks is not None:
         if topology is not None:
             raise ArgumentError("--size", "does not go with --topology", "which has a size")

@@ -1,8 +1,9 @@
 """Simulation: how long a schedule takes on a machine that is described, not there.
 
 ``simulate`` times the same schedules that are proved and run, for any number of ranks. A
-``machine_model`` comes from the ``catalog`` or a file; ``workload`` and ``network`` say what ranks
-do and what their messages share; ``symmetry`` and ``colouring`` find ranks that do the same;
+``machine_model`` comes from the ``catalog`` or a file, and may have one of the ``shapes``;
+``workload``, ``network`` and ``routes`` say what ranks do and what their messages share;
+``symmetry`` and ``colouring`` find ranks that do the same;
 ``effort`` says what it takes; ``event_loop`` lets time pass, at the rates of ``fair_share``;
 ``report`` and ``plot`` show the result, ``validation`` compares it with measurements. Nothing here
 needs MPI or NumPy. A new cost is a field of the machine model, and a term in the event loop.
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from hpccoll.simulator.effort import Told
     from hpccoll.simulator.machine_model import Machine
     from hpccoll.simulator.report import Report
+    from hpccoll.simulator.shapes import Shape
 
 
 def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "hdr",
              topology: str | Topology | None = None, *, itemsize: int = 0,
-             segment_bytes: float | str = 0, fold: bool = True, told: Told | None = None) -> Report:
+             segment_bytes: float | str = 0, fold: bool = True, told: Told | None = None,
+             shape: str | Shape | None = None) -> Report:
     """Time a schedule on a machine.
 
     Args:
@@ -41,6 +44,8 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         fold: ``False`` times every rank on its own.
         told: called with a stage, the part of it that is done, and a line for people; see
             :mod:`hpccoll.simulator.effort`.
+        shape: of the machine's network, in place of its own: ``"torus:4x4x4"``, or one of
+            :mod:`hpccoll.simulator.shapes`.
 
     Raises:
         ArgumentError: a size, machine or topology that cannot be used, or more messages than
@@ -48,11 +53,12 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         ScheduleError: the schedule deadlocks, messages do not match, or a builder returned what
             is no program.
     """
-    from hpccoll.simulator.catalog import find
+    from hpccoll.simulator.catalog import find, shaped
     from hpccoll.simulator.effort import silent
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.network import NetworkPaths
     from hpccoll.simulator.report import report
+    from hpccoll.simulator.routes import Routes
     from hpccoll.simulator.symmetry import Folding, find_symmetry
     from hpccoll.simulator.workload import Workload
 
@@ -62,13 +68,14 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     if topology is None:
         topology = schedule.topology or Topology(schedule.size)
     layout = NetworkPaths(Topology.parse(topology, schedule.size))
-    known = find(machine)
+    known = shaped(find(machine), shape)
     nbytes = 0 if schedule.collective.payload == "none" else _bytes("nbytes", nbytes)
     segment_bytes = _bytes("segment_bytes", segment_bytes)
 
     def timed(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        folding = find_symmetry(work, layout, told or silent) if fold else Folding(None)
+        folds = fold and Routes(known, layout).by_groups
+        folding = find_symmetry(work, layout, told or silent) if folds else Folding(None)
         timing = report(schedule, known, layout, folding, nbytes, work.segments,
                         run(work, known, layout, folding, told or silent))
         if not math.isfinite(timing.seconds):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib import resources
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from hpccoll.simulator.machine_model import Machine, machine_from_text
+from hpccoll.simulator.shapes import Shape, shape_from_text
 
 SUFFIX = ".json"
 
@@ -39,6 +41,18 @@ def find(machine: str | os.PathLike | Machine) -> Machine:
                             f"{did_you_mean(name, names())} give a file, or one of "
                             f"{', '.join(names())}".strip()) from error
     return machine_from_text(text, name)
+
+
+def shaped(machine: Machine, shape: str | Shape | None) -> Machine:
+    """The machine with another shape of its network; as it is without one.
+
+    Raises:
+        ArgumentError: text that is no shape.
+    """
+    if shape is None:
+        return machine
+    return replace(machine, shape=shape_from_text(shape, "shape") if isinstance(shape, str)
+                   else shape)
 
 
 def _folder():

@@ -23,13 +23,15 @@ from hpccoll.errors import ScheduleError
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import NetworkPaths, Resource, binding, route
+from hpccoll.simulator.network import PORTS, NetworkPaths, Resource
+from hpccoll.simulator.routes import Routes, Uses
 from hpccoll.simulator.symmetry import ComparedPrograms, Folding
 from hpccoll.simulator.traffic import (
     ClassLink,
     CompiledRound,
     Done,
     Flow,
+    Met,
     PipelineSlot,
     SimulationRun,
     Usage,
@@ -63,6 +65,7 @@ class _Engine:
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths,
                  folding: Folding):
         self.work, self.machine, self.layout = work, machine, layout
+        self.routes = Routes(machine, layout)
         symmetry = self.symmetry = folding.symmetry
         self.ranks = tuple(symmetry.representatives() if symmetry else range(layout.size))
         self.number = {rank: index for index, rank in enumerate(self.ranks)}
@@ -108,7 +111,8 @@ class _Engine:
         machine = self.machine
         return {kind: [CompiledRound([(m.sends, channel(m.sends, m.peer), m.nbytes)
                                       for m in r.messages],
-                                     r.reduced * machine.gamma + r.copied * machine.copy)
+                                     r.reduced * machine.gamma + r.copied * machine.copy,
+                                     r.reduced)
                        for r in rounds]
                 for kind, rounds in zip(kinds, made)}
 
@@ -119,29 +123,31 @@ class _Engine:
 
     def channel(self, key: Hashable, sender: tuple, receiver: tuple) -> ClassLink:
         """The channel between two paths: one for all images of the pair, which have one key."""
-        symmetry = self.symmetry
         if key not in self.channels:
-            way = route(self.machine, sender, receiver)
-            meets, uses = [], []
-            for resource, weight in way.uses:
-                if symmetry and resource.kind not in ("send", "recv"):
-                    weight *= symmetry.sharing(resource, sender, receiver)
-                if not weight:
-                    continue
-                index, holds = self.resource(resource)
-                meets.append((index, weight))
-                if holds:
-                    uses.append((index, weight))
-            self.channels[key] = ClassLink(way, uses, meets)
+            way = self.routes.between(sender, receiver)
+            self.channels[key] = ClassLink(way, [self.met_on(uses, sender, receiver)
+                                                 for uses in way.ways])
         return self.channels[key]
+
+    def met_on(self, uses: Uses, sender: tuple, receiver: tuple) -> Met:
+        """What a message meets on a way, each resource once, with all images of the message."""
+        symmetry, held = self.symmetry, set()
+        weights: dict[int, float] = {}
+        for resource, weight in uses:
+            if symmetry and resource.kind not in PORTS:
+                weight *= symmetry.sharing(resource, sender, receiver)
+            if weight:
+                index, holds = self.resource(self.routes.shared(resource))
+                weights[index] = weights.get(index, 0.0) + weight
+                held |= {index} if holds else set()
+        return Met([(i, weights[i]) for i in weights if i in held], list(weights.items()))
 
     def resource(self, resource: Resource) -> tuple[int, bool]:
         """Index of a resource, or of the one that stands for it, and whether it ever binds."""
         if self.symmetry:
             resource = resource._replace(path=self.symmetry.classed(resource.path))
         if resource not in self.known:
-            self.known[resource] = len(self.resources), binding(self.machine, self.layout,
-                                                                resource)
+            self.known[resource] = len(self.resources), self.routes.binding(resource)
             self.resources.append(resource)
             self.capacity.append(resource.capacity)
             self.carried.append(0.0)
@@ -240,7 +246,7 @@ class _Engine:
 
     def begin(self, flow: Flow) -> None:
         """The first byte is through: the message takes its share, once those before it are done."""
-        if not flow.left or not flow.channel.uses:
+        if not flow.left or not flow.met.uses:
             self.arrive(flow)
             return
         flow.channel.line.append(flow)
@@ -250,7 +256,9 @@ class _Engine:
     def enter(self, flow: Flow) -> None:
         """A message takes its share of what it uses."""
         flow.since = self.now
-        uses, alone = flow.channel.uses, True
+        if len(flow.channel.ways) > 1:
+            flow.met = min(flow.channel.ways, key=self.crowded)
+        uses, alone = flow.met.uses, True
         for index, _ in uses:
             alone = alone and not self.flowing[index]
             self.flowing[index][flow] = None
@@ -258,6 +266,12 @@ class _Engine:
             self.flows_at(flow, min(self.capacity[i] / w for i, w in uses))
         else:
             self.dirty.update(index for index, _ in uses)
+
+    def crowded(self, way: Met) -> tuple[float, float]:
+        """Seconds per byte of one more message on a way's fullest resource, and on all."""
+        waits = [(len(self.flowing[index]) + 1) * weight / self.capacity[index]
+                 for index, weight in way.uses]
+        return max(waits), sum(waits)
 
     def flows_at(self, flow: Flow, rate: float) -> None:
         flow.rate = rate
@@ -269,7 +283,7 @@ class _Engine:
         if version != flow.version:
             return
         flow.version += 1
-        for index, _ in flow.channel.uses:
+        for index, _ in flow.met.uses:
             del self.flowing[index][flow]
             if self.flowing[index]:
                 self.dirty.add(index)
@@ -289,11 +303,11 @@ class _Engine:
             for flow in self.flowing[unseen.pop()]:
                 if flow not in flows:
                     flows[flow] = None
-                    new = [index for index, _ in flow.channel.uses if index not in seen]
+                    new = [index for index, _ in flow.met.uses if index not in seen]
                     seen.update(new)
                     unseen += new
         self.dirty.clear()
-        rates = fair_rates([flow.channel.uses for flow in flows], self.capacity)
+        rates = fair_rates([flow.met.uses for flow in flows], self.capacity)
         for flow, rate in zip(flows, rates):
             if math.isclose(rate, flow.rate, rel_tol=1e-14):
                 continue
@@ -303,7 +317,7 @@ class _Engine:
 
     def arrive(self, flow: Flow) -> None:
         """A message is complete on both sides."""
-        for index, weight in flow.channel.meets:
+        for index, weight in flow.met.meets:
             self.carried[index] += weight * flow.nbytes
         for thread, _ in flow.ends:
             self.release(thread.rank)
@@ -354,6 +368,10 @@ class _Engine:
             self.busy[rank] += self.now - self.since[rank]
 
     def outcome(self) -> SimulationRun:
+        reduced = sum(many * sum(r.reduced for segment in range(self.work.segments)
+                                 for r in made[self.work.kind(segment)])
+                      for many, made in zip(self.multiple, self.programs))
         return SimulationRun(max((t.log[-1].ended for t in self.threads if t.log), default=0.0),
                    self.ranks, self.threads, self.busy, self.level_bytes,
-                   [Usage(r, c) for r, c in zip(self.resources, self.carried)], self.messages)
+                   [Usage(r, c) for r, c in zip(self.resources, self.carried)], self.messages,
+                   reduced, self.machine.shape)

@@ -7,8 +7,14 @@ takes ``alpha + (nbytes + header) * beta`` of that level. What it shares with ot
 * **ports** - a rank sends one message at the full rate of its level, or several at parts of it;
   the same for receiving, separately;
 * **links** - a group of a level (a node of the network) hangs on one full-duplex link: all that
-  its ranks send out of it share ``link`` bytes per second, and all that comes in as well;
-* **buses** - all messages of a level inside one surrounding group share ``bus`` bytes per second.
+  its ranks send out of it share ``link`` bytes per second, and all that comes in as well. With
+  ``rails`` it hangs on several such links, and its ranks are dealt out among them in order;
+* **buses** - all messages of a level inside one surrounding group share ``bus`` bytes per second;
+* **the shape** - between groups of the outermost level, messages take hops over the links of a
+  network (:mod:`~hpccoll.simulator.shapes`), beside all this.
+
+Ports and links work both ways at once, each way at the full rate; with ``duplex`` "half", both
+ways share it.
 
 Reducing takes ``gamma`` seconds per byte of the result, on the rank's own processor. Posting a
 message takes that processor ``overhead`` seconds, on either side. The ``header`` of a message is
@@ -26,12 +32,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpccoll.errors import ArgumentError
+from hpccoll.simulator import fields
+from hpccoll.simulator.shapes import DUPLEX, Link, Shape, shape_as_data, shape_from_data
 
 #: Fields of a machine file, and of one of its levels; those that must be there, and the rest.
 REQUIRED, OPTIONAL = ("name", "levels", "reduce_bytes_per_second"), (
-    "copy_bytes_per_second", "description", "sources")
+    "copy_bytes_per_second", "description", "sources", "duplex", "shape", "idle_watts",
+    "reduce_joules_per_byte")
 LEVEL_REQUIRED, LEVEL_OPTIONAL = ("name", "alpha_seconds", "bytes_per_second"), (
-    "link_bytes_per_second", "bus_bytes_per_second", "overhead_seconds", "header_bytes")
+    "link_bytes_per_second", "bus_bytes_per_second", "overhead_seconds", "header_bytes", "rails",
+    "duplex", "joules_per_byte")
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,9 @@ class Level:
         bus: bytes per second of all messages of this level in one surrounding group.
         overhead: seconds a processor needs to post one message, sent or received.
         header: bytes that a message counts as on its way, beyond its own.
+        rails: links, each of ``link`` bytes per second, that a group hangs on; a rank uses one.
+        duplex: ``half`` if what leaves a group and what enters it share its link.
+        energy: joules per byte of a message of this level.
     """
 
     name: str
@@ -55,13 +68,23 @@ class Level:
     bus: float = math.inf
     overhead: float = 0.0
     header: float = 0.0
+    rails: int = 1
+    duplex: str = "full"
+    energy: float = 0.0
 
     def __post_init__(self):
         for what in ("alpha", "beta", "overhead"):
-            _cost(f"{what} of level {self.name!r}", getattr(self, what))
-        _cost(f"header of level {self.name!r}", self.header, "bytes")
+            fields.cost(f"{what} of level {self.name!r}", getattr(self, what))
+        fields.cost(f"header of level {self.name!r}", self.header, "bytes")
         for what in ("link", "bus"):
-            _rate(f"{what} of level {self.name!r}", getattr(self, what))
+            fields.rate(f"{what} of level {self.name!r}", getattr(self, what))
+        rails = fields.whole(f"rails of level {self.name!r}", self.rails)
+        object.__setattr__(self, "rails", rails)
+        if rails > 1 and math.isinf(self.link):
+            raise ArgumentError("machine", f"level {self.name!r} has {rails} rails and no rate",
+                                "give the link's rate, which each of them has")
+        fields.choice(f"duplex of level {self.name!r}", self.duplex, DUPLEX)
+        fields.cost(f"energy of level {self.name!r}", self.energy, "joules")
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,10 @@ class Machine:
         gamma: seconds per byte reduced.
         copy: seconds per byte copied, beside copies of the input, which are never carried out.
         description, sources: for people.
+        duplex: ``half`` if a rank's port serves sending and receiving together.
+        shape: of the network between groups of the outermost level, where that matters.
+        idle: watts of a rank's part of the machine while nothing happens.
+        reduce_energy: joules per byte reduced.
     """
 
     name: str
@@ -85,6 +112,10 @@ class Machine:
     copy: float = 0.0
     description: str = field(default="", compare=False)
     sources: tuple[str, ...] = field(default=(), compare=False)
+    duplex: str = "full"
+    shape: Shape | None = None
+    idle: float = 0.0
+    reduce_energy: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "levels", tuple(self.levels))
@@ -94,12 +125,33 @@ class Machine:
         if len(set(names)) < len(names):
             raise ArgumentError("machine", f"{self.name!r} has two levels of one name",
                                 f"its levels are {', '.join(names)}")
-        _cost(f"gamma of machine {self.name!r}", self.gamma)
-        _cost(f"copy of machine {self.name!r}", self.copy)
+        fields.cost(f"gamma of machine {self.name!r}", self.gamma)
+        fields.cost(f"copy of machine {self.name!r}", self.copy)
+        fields.choice(f"duplex of machine {self.name!r}", self.duplex, DUPLEX)
+        fields.cost(f"idle of machine {self.name!r}", self.idle, "watts")
+        fields.cost(f"reduce_energy of machine {self.name!r}", self.reduce_energy, "joules")
+        if self.shape is not None:
+            if not isinstance(self.shape, Shape):
+                raise ArgumentError("machine", f"shape of {self.name!r}: expected a Shape, got "
+                                               f"{self.shape!r}")
+            if not self.shape.bytes_per_second and not self.levels[0].beta:
+                raise ArgumentError("machine", f"shape of {self.name!r} has no bytes_per_second, "
+                                               f"and level {names[0]!r} no rate to take instead")
 
     def level(self, depth: int) -> Level:
         """The level of messages whose ends part at a depth of the layout."""
         return self.levels[min(depth, len(self.levels) - 1)]
+
+    def link_rate(self, link: Link) -> float:
+        """Bytes per second of a link of the shape."""
+        assert self.shape is not None
+        return self.shape.capacity(link, 1 / self.levels[0].beta if self.levels[0].beta else 0.0)
+
+    @property
+    def counts_energy(self) -> bool:
+        """Whether the machine says what anything takes."""
+        return bool(self.idle or self.reduce_energy or any(level.energy for level in self.levels)
+                    or self.shape is not None and self.shape.joules_per_byte)
 
 
 def machine_from_text(text: str, file: str) -> Machine:
@@ -119,12 +171,12 @@ def machine_from_text(text: str, file: str) -> Machine:
     try:
         # No number of a machine must be whole, and a float of any length can be read.
         data = json.loads(text, parse_int=float, parse_constant=refuse,
-                          object_pairs_hook=_once(file))
+                          object_pairs_hook=fields.once(file))
     except json.JSONDecodeError as error:
         raise ArgumentError("machine", f"{file}: not JSON: {error}") from error
     except RecursionError:
         raise ArgumentError("machine", f"{file}: nested too deep") from None
-    _fields(data, "the file", REQUIRED, OPTIONAL, file)
+    fields.check(data, "the file", REQUIRED, OPTIONAL, file)
     if not isinstance(data["levels"], list) or not data["levels"]:
         raise ArgumentError("machine", f"{file}: levels: expected a list of at least one level, "
                                        f"got {data['levels']!r}")
@@ -132,11 +184,15 @@ def machine_from_text(text: str, file: str) -> Machine:
     if not isinstance(sources, list) or not all(isinstance(s, str) for s in sources):
         raise ArgumentError("machine", f"{file}: sources: expected a list of texts")
     return Machine(
-        _text(data, "name", file), tuple(_level(level, number, file)
-                                         for number, level in enumerate(data["levels"])),
-        1 / _number(data, "reduce_bytes_per_second", "", file),
-        1 / _number(data, "copy_bytes_per_second", "", file, math.inf),
-        _text(data, "description", file, ""), tuple(sources))
+        fields.text(data, "name", file),
+        tuple(_level(level, number, file) for number, level in enumerate(data["levels"])),
+        1 / fields.number(data, "reduce_bytes_per_second", "", file),
+        1 / fields.number(data, "copy_bytes_per_second", "", file, math.inf),
+        fields.text(data, "description", file, ""), tuple(sources),
+        _duplex(data, "", file),
+        None if "shape" not in data else shape_from_data(data["shape"], file),
+        fields.number(data, "idle_watts", "", file, 0.0, least=0),
+        fields.number(data, "reduce_joules_per_byte", "", file, 0.0, least=0))
 
 
 def machine_as_data(machine: Machine) -> dict[str, Any]:
@@ -158,81 +214,38 @@ def machine_as_data(machine: Machine) -> dict[str, Any]:
         data |= {f"{what}_bytes_per_second": getattr(level, what) for what in ("link", "bus")
                  if math.isfinite(getattr(level, what))}
         data |= {"overhead_seconds": level.overhead} if level.overhead else {}
-        data |= {"header_bytes": level.header} if level.header else {}
+        data |= {name: value for name, value, usual in (
+            ("header_bytes", level.header, 0), ("rails", level.rails, 1),
+            ("duplex", level.duplex, "full"), ("joules_per_byte", level.energy, 0))
+            if value != usual}
         levels.append(data)
     data = {"name": machine.name, "description": machine.description,
             "sources": list(machine.sources),
             "reduce_bytes_per_second": rate("gamma", machine.gamma), "levels": levels}
-    return data | ({"copy_bytes_per_second": 1 / machine.copy} if machine.copy else {})
+    return data | {name: value for name, value in (
+        ("copy_bytes_per_second", machine.copy and 1 / machine.copy),
+        ("duplex", machine.duplex if machine.duplex != "full" else None),
+        ("shape", machine.shape and shape_as_data(machine.shape)),
+        ("idle_watts", machine.idle), ("reduce_joules_per_byte", machine.reduce_energy)) if value}
 
 
 def _level(data: Any, number: int, file: str) -> Level:
     where = f"levels[{number}]"
-    _fields(data, where, LEVEL_REQUIRED, LEVEL_OPTIONAL, file)
+    fields.check(data, where, LEVEL_REQUIRED, LEVEL_OPTIONAL, file)
     where += "."
     return Level(
-        _text(data, "name", file, where=where),
-        _number(data, "alpha_seconds", where, file, least=0),
-        1 / _number(data, "bytes_per_second", where, file),
-        _number(data, "link_bytes_per_second", where, file, math.inf),
-        _number(data, "bus_bytes_per_second", where, file, math.inf),
-        _number(data, "overhead_seconds", where, file, 0.0, least=0),
-        _number(data, "header_bytes", where, file, 0.0, least=0))
+        fields.text(data, "name", file, where=where),
+        fields.number(data, "alpha_seconds", where, file, least=0),
+        1 / fields.number(data, "bytes_per_second", where, file),
+        fields.number(data, "link_bytes_per_second", where, file, math.inf),
+        fields.number(data, "bus_bytes_per_second", where, file, math.inf),
+        fields.number(data, "overhead_seconds", where, file, 0.0, least=0),
+        fields.number(data, "header_bytes", where, file, 0.0, least=0),
+        fields.whole(f"{file}: {where}rails", data.get("rails", 1)),
+        _duplex(data, where, file),
+        fields.number(data, "joules_per_byte", where, file, 0.0, least=0))
 
 
-def _once(file: str):
-    """A hook for :func:`json.loads` that refuses a field given twice."""
-    def as_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        for index, (key, _) in enumerate(pairs):
-            if key in dict(pairs[:index]):
-                raise ArgumentError("machine", f"{file}: {key} is given twice")
-        return dict(pairs)
-    return as_mapping
-
-
-def _fields(data: Any, where: str, required: tuple, optional: tuple, file: str) -> None:
-    if not isinstance(data, Mapping):
-        raise ArgumentError("machine", f"{file}: {where}: expected an object with the fields "
-                                       f"{', '.join(required)}, got {data!r}")
-    for name in required:
-        if name not in data:
-            raise ArgumentError("machine", f"{file}: {where} lacks the field {name}")
-    for name in data:
-        if name not in required + optional:
-            raise ArgumentError("machine", f"{file}: {where} has an unknown field {name}",
-                                f"known are {', '.join(required + optional)}")
-
-
-def _text(data: Mapping, name: str, file: str, default: str | None = None,
-          where: str = "") -> str:
-    value = data.get(name, default)
-    if not isinstance(value, str) or not value and default is None:
-        raise ArgumentError("machine", f"{file}: {where}{name}: expected a text, got {value!r}")
-    return value
-
-
-def _number(data: Mapping, name: str, where: str, file: str, default: float | None = None,
-            least: float | None = None) -> float:
-    """A number of the file: positive, or at least ``least``."""
-    if name not in data and default is not None:
-        return default
-    value = data[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ArgumentError("machine", f"{file}: {where}{name}: expected a number, got {value!r}")
-    if value < 0 or least is None and value == 0:
-        raise ArgumentError("machine", f"{file}: {where}{name}: must be "
-                            + ("positive" if least is None else "0 or more")
-                            + f", got {value:g}")
-    return float(value)
-
-
-def _cost(what: str, value: float, unit: str = "seconds") -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ArgumentError("machine", f"{what}: expected a finite number of {unit}, 0 or more, "
-                                       f"got {value!r}")
-
-
-def _rate(what: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ArgumentError("machine", f"{what}: expected a positive number of bytes per second, "
-                                       f"got {value!r}")
+def _duplex(data: Mapping, where: str, file: str) -> str:
+    fields.choice(f"{file}: {where}duplex", data.get("duplex", "full"), DUPLEX)
+    return data.get("duplex", "full")

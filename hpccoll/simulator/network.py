@@ -1,4 +1,4 @@
-"""Where ranks are in a layout, what lies between two of them, and what they share on the way.
+"""Where ranks are in a layout, and what messages between them share.
 
 A rank's place is the path to it through the tree of groups: for rank 13 of ``4x2x8`` it is
 (0, 1, 5). Two ranks part at the first index in which their paths differ; the message between them
@@ -7,26 +7,27 @@ leaves every group on the sender's path from there on, and enters every group on
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from hpccoll.ir.topology import Group, Topology
-from hpccoll.simulator.machine_model import Level, Machine
 
 #: Kinds of resources. A port has one second per second; a link or bus has bytes per second.
 SEND_PORT, RECV_PORT, LINK_OUT, LINK_IN, BUS = "send", "recv", "out", "in", "bus"
+#: A port and a link that both ways share, and a link of the network's shape.
+PORT, LINK, SHAPE_LINK = "port", "link", "hop"
+PORTS = SEND_PORT, RECV_PORT, PORT
 
 
 class Resource(NamedTuple):
     """Something that messages share.
 
     Attributes:
-        kind: a port of a rank, the link of a group out or in, or a bus.
+        kind: a port of a rank, the link of a group out or in, a bus, or a link of the shape.
         level: name of the level it belongs to; empty for ports.
-        path: the rank's or the group's.
+        path: the rank's or the group's; the link's of a shape.
         capacity: bytes per second; 1 for ports, whose messages need ``beta`` seconds per byte.
     """
 
@@ -74,6 +75,21 @@ class NetworkPaths:
             tree = tree[index]
         return self._measure(tree)
 
+    def within(self, path: Sequence[int], depth: int) -> int:
+        """Index of a rank among all ranks of the group around it that is so deep."""
+        tree, index = self.topology.tree, 0
+        for level, digit in enumerate(path):
+            here = digit if isinstance(tree, int) else self.starts[id(tree)][digit]
+            index += here if level >= depth else 0
+            tree = tree if isinstance(tree, int) else tree[digit]
+        return index
+
+    @property
+    def nodes(self) -> int:
+        """Groups of the outermost level, or ranks where there are none."""
+        tree = self.topology.tree
+        return tree if isinstance(tree, int) else len(tree)
+
     def radices(self) -> tuple[int, ...] | None:
         """Number of groups in a group, level by level.
 
@@ -89,48 +105,3 @@ class NetworkPaths:
             numbers.append(len(tree))
             tree = first
         return (*numbers, tree)
-
-
-class Route(NamedTuple):
-    """What a message between two ranks meets.
-
-    Attributes:
-        depth: of the layout at which the two part.
-        level: the machine's, for that depth.
-        uses: the resources on the way, and how much of each one byte needs: seconds for ports,
-            bytes for links and buses.
-    """
-
-    depth: int
-    level: Level
-    uses: tuple[tuple[Resource, float], ...]
-
-
-def route(machine: Machine, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Route:
-    """Find the way between two ranks, given their paths."""
-    depth = next((d for d, (a, b) in enumerate(zip(sender, receiver)) if a != b),
-                 min(len(sender), len(receiver)) - 1)
-    level = machine.level(depth)
-    uses = [(Resource(SEND_PORT, "", sender, 1.0), level.beta),
-            (Resource(RECV_PORT, "", receiver, 1.0), level.beta)]
-    for kind, path in ((LINK_OUT, sender), (LINK_IN, receiver)):
-        for d in range(depth, min(len(path), len(machine.levels))):
-            link = machine.levels[d].link
-            if math.isfinite(link):
-                uses.append((Resource(kind, machine.levels[d].name, path[:d + 1], link), 1.0))
-    if math.isfinite(level.bus):
-        # Below the machine's levels, all messages are of its innermost, and on the bus of that.
-        around = sender[:min(depth, len(machine.levels) - 1)]
-        uses.append((Resource(BUS, level.name, around, level.bus), 1.0))
-    return Route(depth, level, tuple(uses))
-
-
-def binding(machine: Machine, layout: NetworkPaths, resource: Resource) -> bool:
-    """Tell whether a resource can hold messages up: ports always, links unless wide enough.
-
-    The ports of the ranks in a group bound what can go through its link.
-    """
-    if resource.kind not in (LINK_OUT, LINK_IN):
-        return True
-    fastest = min(machine.level(d).beta for d in range(len(resource.path)))
-    return not fastest or layout.ranks(resource.path) / fastest > resource.capacity * (1 + 1e-12)

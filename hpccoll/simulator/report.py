@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from operator import mul
 from typing import Any, NamedTuple
 
 from hpccoll.ir.schedule import Schedule
+from hpccoll.simulator.loads import (
+    LinkUse,
+    Load,
+    energy,
+    link_uses,
+    links_text,
+    loads,
+)
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import NetworkPaths, Resource
+from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import SimulationRun
 from hpccoll.units import size_text, time_text
@@ -55,17 +63,6 @@ class Cost(NamedTuple):
     sharing: float
 
 
-class Load(NamedTuple):
-    """How much of the time a link, bus or port was used, and by how many bytes."""
-
-    name: str
-    kind: str
-    level: str
-    nbytes: float
-    utilisation: float
-    alike: int
-
-
 class Idle(NamedTuple):
     """Seconds in which ranks neither move messages nor compute."""
 
@@ -92,6 +89,8 @@ class Report:
         messages: number of messages, all ranks together.
         idle: over all ranks.
         idle_seconds: of each representative.
+        links: links of the machine's shape that were used, the busiest first.
+        energy: joules by what took them, all ranks together; empty where the machine says nothing.
     """
 
     schedule: Schedule
@@ -109,6 +108,8 @@ class Report:
     messages: int
     idle: Idle
     idle_seconds: dict[int, float]
+    links: tuple[LinkUse, ...] = ()
+    energy: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "\n".join(summary(self)) + "\n"
@@ -147,6 +148,8 @@ class Report:
             "level_bytes": self.level_bytes, "messages": self.messages,
             "idle": self.idle._asdict(),
             "idle_seconds": {str(rank): idle for rank, idle in self.idle_seconds.items()},
+            "links": [{**use._asdict(), "link": list(use.link)} for use in self.links],
+            "energy_joules": self.energy,
         }
 
 
@@ -160,9 +163,10 @@ def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: 
     return Report(
         schedule, machine, str(layout.topology), nbytes, segments, run.seconds,
         folding.describe(layout.size), tuple(_costs(hops)), sum(hop.local for hop in hops), hops,
-        tuple(_loads(run, folding)), _by_level(run, machine), run.messages,
+        tuple(loads(run, folding)), _by_level(run, machine), run.messages,
         Idle(min(idle), sum(map(mul, idle, images)) / sum(images), idle[most], run.ranks[most]),
-        dict(zip(run.ranks, idle)))
+        dict(zip(run.ranks, idle)), tuple(link_uses(run, folding)),
+        energy(run, machine, layout.size, folding))
 
 
 def critical_path(run: SimulationRun, machine: Machine) -> Iterator[Hop]:
@@ -208,34 +212,6 @@ def _by_level(run: SimulationRun, machine: Machine) -> dict[str, float]:
     return carried
 
 
-def _loads(run: SimulationRun, folding: Folding) -> Iterator[Load]:
-    """The most used resource of every kind and level, the most used one first."""
-    best: dict[tuple[str, str], tuple[float, Resource, float, int]] = {}
-    for resource, carried in run.usage:
-        used = carried / resource.capacity / run.seconds if run.seconds else 0.0
-        images = 1
-        if folding.symmetry:
-            images = folding.symmetry.copies(resource)
-        key = resource.kind, resource.level
-        if key not in best or used > best[key][0] * (1 + 1e-12):
-            best[key] = used, resource, carried, images
-        elif used >= best[key][0] * (1 - 1e-12):
-            best[key] = (*best[key][:3], best[key][3] + images)
-    for used, resource, carried, images in sorted(best.values(), key=lambda b: -b[0]):
-        port = resource.kind in ("send", "recv")
-        yield Load(_name(resource), "port" if port else "bus" if resource.kind == "bus" else
-                   f"{resource.level} link", resource.level, 0.0 if port else carried, used, images)
-
-
-def _name(resource: Resource) -> str:
-    where = ".".join(map(str, resource.path))
-    return {"send": f"send port of rank {where}", "recv": f"receive port of rank {where}",
-            "out": f"{resource.level} link out of group {where}",
-            "in": f"{resource.level} link into group {where}",
-            "bus": f"{resource.level} bus" + (f" in group {where}" if where else "")
-            }[resource.kind]
-
-
 def parts(result: Report) -> dict[str, float]:
     """Seconds of the critical path by what they were spent on, those that are not 0."""
     spent = {what: sum(getattr(cost, what) for cost in result.critical)
@@ -264,6 +240,8 @@ def lines(result: Report) -> Iterator[str]:
     yield result.schedule.title
     yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
            f"{result.topology}" + (f", {result.segments} segments" if result.segments > 1 else ""))
+    if result.machine.shape:
+        yield f"  shape: {result.machine.shape.describe()}"
     yield f"  folded: {result.folding}"
     yield f"  time           {time_text(result.seconds)}, simulated"
     if result.nbytes and result.seconds:
@@ -281,9 +259,15 @@ def lines(result: Report) -> Iterator[str]:
         alike = f" and {load.alike - 1:,} others" if load.alike > 1 else ""
         volume = f", {size_text(load.nbytes)}" if load.nbytes else ""
         yield f"    {100 * load.utilisation:5.1f} %  {load.name}{alike}{volume}"
+    if result.machine.shape:
+        yield f"  {links_text(result.machine.shape, result.links)}"
     yield f"  sent by all    {result.messages:,} messages"
     for level, nbytes in result.level_bytes.items():
         yield f"    {level:12} {size_text(nbytes)}"
     yield (f"  idle per rank  least {time_text(result.idle.least)}, mean "
            f"{time_text(result.idle.mean)}, most {time_text(result.idle.most)} "
            f"(rank {result.idle.most_rank})")
+    if result.energy:
+        total = sum(result.energy.values())
+        spent = ", ".join(f"{what} {joules:.3g} J" for what, joules in result.energy.items())
+        yield f"  energy         {total:.4g} J: {spent}"

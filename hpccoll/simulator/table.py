@@ -162,7 +162,9 @@ def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[
              "" if _varies(grouped, 2, layout) or not first.nbytes else
              f"{size_text(first.nbytes)} per rank"]
     note = level_note(first.machine, Topology.parse(first.topology))
+    shape = first.machine.shape
     told = (", ".join([f"{first.schedule.collective.name} on {first.machine.name}",
+                       *([shape.describe()] if shape else []),
                        *filter(None, where)]),
             f"simulated; {rates_of(first.machine)}", f"note: {note}" if note else "")
     return [part for line in told for part in said(line, width)]

@@ -6,23 +6,36 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hpccoll.simulator.network import Resource, Route
+from hpccoll.simulator.network import Resource
+from hpccoll.simulator.routes import Route
+from hpccoll.simulator.shapes import Shape
+
+
+class Met(NamedTuple):
+    """What a message meets on its way, each resource with its use per byte.
+
+    Attributes:
+        uses: what can hold the message up.
+        meets: all of it.
+    """
+
+    uses: list[tuple[int, float]]
+    meets: list[tuple[int, float]]
 
 
 class ClassLink:
     """From one class of ranks to another: what its messages cost, and which sides wait."""
 
-    __slots__ = ("alpha", "beta", "depth", "header", "line", "meets", "overhead", "uses",
-                 "waiting")
+    __slots__ = ("alpha", "beta", "depth", "header", "line", "overhead", "waiting", "ways")
 
-    def __init__(self, way: Route, uses: list[tuple[int, float]],
-                 meets: list[tuple[int, float]]):
-        self.depth, self.alpha, self.overhead = way.depth, way.level.alpha, way.level.overhead
+    def __init__(self, way: Route, ways: list[Met]):
+        self.depth, self.alpha, self.overhead = way.depth, way.alpha, way.level.overhead
         self.header = way.level.header
         #: Seconds per byte of a message that is alone on its way.
-        self.beta = max(weight / resource.capacity for resource, weight in way.uses)
-        #: Resources that can hold a message up, and all, each with its use per byte.
-        self.uses, self.meets = uses, meets
+        self.beta = min(max(weight / resource.capacity for resource, weight in uses)
+                        for uses in way.ways)
+        #: What a message meets, on each of the ways of which it takes one.
+        self.ways = ways
         #: By slot, the sides posted whose other side is not: whether they send, their thread and
         #: its round, and the bytes.
         self.waiting: dict[int, deque[tuple[bool, PipelineSlot, int, float]]] = {}
@@ -33,7 +46,7 @@ class ClassLink:
 class Flow:
     """One message on its way; its ends are the sender's and receiver's threads and rounds."""
 
-    __slots__ = ("channel", "ends", "last", "left", "matched", "nbytes", "rate", "since",
+    __slots__ = ("channel", "ends", "last", "left", "matched", "met", "nbytes", "rate", "since",
                  "version")
 
     def __init__(self, channel: ClassLink,
@@ -43,14 +56,18 @@ class Flow:
         #: Which of its ends was posted last, the sender's (0) or the receiver's (1).
         self.last = last
         self.left = nbytes + channel.header
+        #: On the way that it takes: the first, or another one once its bytes flow.
+        self.met = channel.ways[0]
         self.rate, self.since, self.version = 0.0, matched, 0
 
 
 class CompiledRound(NamedTuple):
-    """A round: its messages (whether they send, the channel, bytes), and seconds of local work."""
+    """A round: its messages (whether they send, the channel, bytes), seconds of local work, and
+    the bytes that it reduces."""
 
     messages: Sequence[tuple[bool, ClassLink, float]]
     seconds: float
+    reduced: float = 0.0
 
 
 class PipelineSlot:
@@ -112,6 +129,8 @@ class SimulationRun(NamedTuple):
         level_bytes: bytes per depth of the layout, of all ranks together.
         usage: of all ports, links and buses that were used.
         messages: number of messages, of all ranks together.
+        reduced: bytes that were reduced, by all ranks together.
+        shape: of the machine, whose links are among those used.
     """
 
     seconds: float
@@ -121,3 +140,5 @@ class SimulationRun(NamedTuple):
     level_bytes: dict[int, float]
     usage: list[Usage]
     messages: int
+    reduced: float
+    shape: Shape | None

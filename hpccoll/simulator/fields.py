@@ -1,0 +1,86 @@
+"""Fields of files that describe machines: read, and refused by name where they cannot be used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from hpccoll.errors import ArgumentError
+
+
+def once(file: str):
+    """A hook for :func:`json.loads` that refuses a field given twice."""
+    def as_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for index, (key, _) in enumerate(pairs):
+            if key in dict(pairs[:index]):
+                raise ArgumentError("machine", f"{file}: {key} is given twice")
+        return dict(pairs)
+    return as_mapping
+
+
+def check(data: Any, where: str, required: tuple, optional: tuple, file: str) -> None:
+    """Refuse what lacks a field, or has one that nobody knows."""
+    if not isinstance(data, Mapping):
+        raise ArgumentError("machine", f"{file}: {where}: expected an object with the fields "
+                                       f"{', '.join(required)}, got {data!r}")
+    for name in required:
+        if name not in data:
+            raise ArgumentError("machine", f"{file}: {where} lacks the field {name}")
+    for name in data:
+        if name not in required + optional:
+            raise ArgumentError("machine", f"{file}: {where} has an unknown field {name}",
+                                f"known are {', '.join(required + optional)}")
+
+
+def text(data: Mapping, name: str, file: str, default: str | None = None,
+          where: str = "") -> str:
+    """A text of the file."""
+    value = data.get(name, default)
+    if not isinstance(value, str) or not value and default is None:
+        raise ArgumentError("machine", f"{file}: {where}{name}: expected a text, got {value!r}")
+    return value
+
+
+def number(data: Mapping, name: str, where: str, file: str, default: float | None = None,
+           least: float | None = None) -> float:
+    """A number of the file: positive, or at least ``least``."""
+    if name not in data and default is not None:
+        return default
+    value = data[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ArgumentError("machine", f"{file}: {where}{name}: expected a number, got {value!r}")
+    if value < 0 or least is None and value == 0:
+        raise ArgumentError("machine", f"{file}: {where}{name}: must be "
+                            + ("positive" if least is None else "0 or more")
+                            + f", got {value:g}")
+    return float(value)
+
+
+def cost(what: str, value: float, unit: str = "seconds") -> None:
+    """Refuse what is no cost."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ArgumentError("machine", f"{what}: expected a finite number of {unit}, 0 or more, "
+                                       f"got {value!r}")
+
+
+def rate(what: str, value: float) -> None:
+    """Refuse what is no rate."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ArgumentError("machine", f"{what}: expected a positive number of bytes per second, "
+                                       f"got {value!r}")
+
+
+def choice(what: str, value: object, known: tuple[str, ...]) -> None:
+    """Refuse what is not among the words that are known."""
+    if value not in known:
+        raise ArgumentError("machine", f"{what}: expected {' or '.join(known)}, got {value!r}")
+
+
+def whole(what: str, value: object, least: int = 1) -> int:
+    """A whole number, which files of floats may hold as one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
+            math.isfinite(value) and value == int(value) and value >= least):
+        raise ArgumentError("machine", f"{what}: expected a whole number of {least} or more, got "
+                                       f"{value!r}")
+    return int(value)

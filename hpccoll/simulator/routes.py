@@ -1,0 +1,128 @@
+"""What lies between two ranks: ports, links of groups, buses, and the links of the shape."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from operator import mul
+from typing import NamedTuple
+
+from hpccoll.errors import ArgumentError
+from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.network import (
+    BUS,
+    LINK,
+    LINK_IN,
+    LINK_OUT,
+    PORT,
+    RECV_PORT,
+    SEND_PORT,
+    SHAPE_LINK,
+    NetworkPaths,
+    Resource,
+)
+
+Uses = tuple[tuple[Resource, float], ...]
+
+
+class Route(NamedTuple):
+    """What a message between two ranks meets.
+
+    Attributes:
+        depth: of the layout at which the two part.
+        level: the machine's, for that depth.
+        alpha: seconds until the first byte arrives.
+        ways: one way or several, of which a message takes one: the resources on it, and how much
+            of each one byte needs: seconds for ports, bytes for links and buses.
+    """
+
+    depth: int
+    level: Level
+    alpha: float
+    ways: tuple[Uses, ...]
+
+
+class Routes:
+    """The ways on a machine between the ranks of a layout.
+
+    Raises:
+        ArgumentError: the machine's shape has no room for so many nodes.
+    """
+
+    def __init__(self, machine: Machine, layout: NetworkPaths):
+        self.machine, self.layout = machine, layout
+        shape = machine.shape
+        if shape is not None and layout.nodes > shape.places:
+            raise ArgumentError("machine", f"{layout.nodes:,} nodes do not fit on the "
+                                f"{shape.places:,} positions of {machine.name}, a "
+                                f"{shape.describe()}", "give it larger extents, or fewer nodes")
+        radices = layout.radices() or ()
+        #: By depth, how deep the groups are that have a rail each; ``None`` where none have.
+        self.rails = {depth: _groups(level.rails, depth, radices)
+                      for depth, level in enumerate(machine.levels) if level.rails > 1}
+        self.half = {level.name for level in machine.levels if level.duplex == "half"}
+
+    @property
+    def by_groups(self) -> bool:
+        """Whether all that is shared belongs to ranks and groups, which folding goes by."""
+        return self.machine.shape is None and None not in self.rails.values()
+
+    def between(self, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Route:
+        """Find what a message may take, given the paths of its ends."""
+        machine = self.machine
+        depth = next((d for d, (a, b) in enumerate(zip(sender, receiver)) if a != b),
+                     min(len(sender), len(receiver)) - 1)
+        level, alpha = machine.level(depth), machine.level(depth).alpha
+        uses = [(Resource(SEND_PORT, "", sender, 1.0), level.beta),
+                (Resource(RECV_PORT, "", receiver, 1.0), level.beta)]
+        for kind, path in ((LINK_OUT, sender), (LINK_IN, receiver)):
+            for d in range(depth, min(len(path), len(machine.levels))):
+                if math.isfinite(machine.levels[d].link):
+                    uses.append((self._link(kind, d, path), 1.0))
+        if math.isfinite(level.bus):
+            # Below the machine's levels, all messages are of its innermost, and on the bus of that.
+            around = sender[:min(depth, len(machine.levels) - 1)]
+            uses.append((Resource(BUS, level.name, around, level.bus), 1.0))
+        shape = machine.shape
+        if shape is None or depth or sender[0] == receiver[0]:
+            return Route(depth, level, alpha, (tuple(uses),))
+        ends = shape.position(sender[0]), shape.position(receiver[0])
+        ways = tuple((*uses, *[(Resource(SHAPE_LINK, shape.kind, link, machine.link_rate(link)), w)
+                               for link, w in way]) for way in shape.routes(*ends))
+        return Route(depth, level, alpha + shape.hop_seconds * shape.hops(*ends), ways)
+
+    def _link(self, kind: str, depth: int, path: tuple[int, ...]) -> Resource:
+        """The link of the group around a rank, or the one of its rails that the rank uses."""
+        level = self.machine.levels[depth]
+        around = path[:depth + 1]
+        if level.rails > 1:
+            below = self.rails[depth]
+            around = path[:below] if below is not None else (
+                *around, self.layout.within(path, depth + 1) * level.rails
+                // self.layout.ranks(around))
+        return Resource(kind, level.name, around, level.link)
+
+    def shared(self, resource: Resource) -> Resource:
+        """The resource that a way really meets: one for both ways where they share it."""
+        if resource.kind in (SEND_PORT, RECV_PORT):
+            return resource._replace(kind=PORT) if self.machine.duplex == "half" else resource
+        if resource.kind in (LINK_OUT, LINK_IN) and resource.level in self.half:
+            return resource._replace(kind=LINK)
+        return resource
+
+    def binding(self, resource: Resource) -> bool:
+        """Tell whether a resource can hold messages up: ports always, links unless wide enough.
+
+        The ports of the ranks in a group bound what can go through its link.
+        """
+        if resource.kind not in (LINK_OUT, LINK_IN) or None in self.rails.values():
+            return True
+        fastest = min(self.machine.level(d).beta for d in range(len(resource.path)))
+        return not fastest or (self.layout.ranks(resource.path) / fastest
+                               > resource.capacity * (1 + 1e-12))
+
+
+def _groups(rails: int, depth: int, radices: tuple[int, ...]) -> int | None:
+    """How deep the groups are of which a group of some depth has as many as rails, if it has."""
+    inner = list(accumulate(radices[depth + 1:], mul, initial=1))
+    return depth + 1 + inner.index(rails) if rails in inner else None
