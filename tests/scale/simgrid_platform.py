@@ -1,15 +1,26 @@
 """A schedule on SimGrid: ``python3 simgrid_platform.py < case.json``, with the system's Python.
 
 Reads rates, the ranks' nodes and every rank's rounds; builds the same platform out of SimGrid's
-links, runs one actor a rank, and prints the seconds until the last one is done. Needs nothing of
-hpccoll: SimGrid's module belongs to a Python that may have nothing else.
+links, or takes SimGrid's own torus or fat tree with its routes, runs one actor a rank, and prints
+the seconds until the last one is done. Needs nothing of hpccoll: SimGrid's module belongs to a
+Python that may have nothing else.
 """
 
 import json
 import sys
 
 import simgrid
-from simgrid import Engine, LinkInRoute, Mailbox, NetZone, this_actor
+from simgrid import (
+    ClusterCallbacks,
+    DragonflyParams,
+    Engine,
+    FatTreeParams,
+    Link,
+    LinkInRoute,
+    Mailbox,
+    NetZone,
+    this_actor,
+)
 
 #: Plain max-min fairness: no TCP window, no return traffic, no weights by latency.
 MODEL = ["network/model:CM02", "network/TCP-gamma:0", "network/crosstraffic:0",
@@ -49,6 +60,33 @@ def platform(case):
     return hosts
 
 
+def shaped(shape):
+    """A host at every position of a torus, a fat tree or a dragonfly of SimGrid's own."""
+    hosts = []
+
+    def host(zone, coordinates, number):
+        made = zone.create_host(f"rank{len(hosts)}", 1e9)
+        hosts.append(made)
+        return made.netpoint, None
+
+    root = NetZone.create_full_zone("root")
+    split = Link.SharingPolicy.SPLITDUPLEX if shape["duplex"] == "full" else (
+        Link.SharingPolicy.SHARED)
+    extents = shape["extents"]
+    rest = (ClusterCallbacks(host, None, None), shape["rate"], shape["hop"], split)
+    if shape["kind"] == "torus":
+        zone = NetZone.create_torus_zone("shape", root, extents, *rest)
+    elif shape["kind"] == "fat_tree":
+        zone = NetZone.create_fatTree_zone("shape", root, FatTreeParams(
+            len(extents), extents, shape["up"], [1] * len(extents)), *rest)
+    else:
+        zone = NetZone.create_dragonfly_zone("shape", root, DragonflyParams(
+            (extents[0], 1), (1, 1), (extents[1], 1), extents[2]), *rest)
+    zone.seal()
+    root.seal()
+    return hosts
+
+
 def actor(rank, rounds, finished):
     """One rank: post the messages of a round, wait for all, compute."""
     for messages, seconds in rounds:
@@ -72,7 +110,7 @@ def main():
     """Run one case."""
     case = json.load(sys.stdin)
     engine = Engine(["simgrid", *(f"--cfg={setting}" for setting in MODEL)])
-    hosts = platform(case)
+    hosts = shaped(case["shape"]) if case.get("shape") else platform(case)
     finished = []
     for rank, host in enumerate(hosts):
         simgrid.Actor.create(f"rank{rank}", host, actor, rank, case["rounds"][rank], finished)

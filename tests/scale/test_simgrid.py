@@ -1,10 +1,13 @@
 """The same schedules on the same platform in SimGrid, a simulator by other people.
 
 Skipped where SimGrid's Python module is absent; on Debian: ``apt-get install python3-simgrid``.
-SimGrid knows no port that serves levels of different rates, so all levels here have one rate.
+SimGrid knows no port that serves levels of different rates, so all levels here have one rate. Its
+tori, fat trees and dragonflies choose routes on their own; ports are out of the way there. Hops take
+no time, because SimGrid gives messages of longer latency a smaller share of a link.
 """
 
 import json
+import math
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +18,7 @@ from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.shapes import shape_from_text
 from hpccoll.simulator.workload import Workload
 
 PLATFORM = Path(__file__).with_name("simgrid_platform.py")
@@ -33,6 +37,13 @@ CASES += [("allgather", "bruck", "3x4"), ("alltoall", "pairwise", "4x4"),
           ("bcast", "scatter_allgather", "3x4"), ("barrier", "dissemination", "3x4")]
 
 
+#: Extents of a torus are odd, as SimGrid goes round another way to a node that lies opposite. Its
+#: dragonfly has a cable from node to router, which here is the node's link.
+SHAPES = ["torus:5x3x3", "torus:3x5:duplex=half", "fat_tree:4x3x2:up=1x2x2",
+          "fat_tree:4x4:up=2x2", "fat_tree:4x3:up=1x2:duplex=half", "dragonfly:4x4x2"]
+SHAPED = [("allreduce", "rabenseifner"), ("alltoall", "linear"), ("bcast", "binomial")]
+
+
 def python():
     """A Python that has SimGrid."""
     for name in ("/usr/bin/python3", shutil.which("python3")):
@@ -41,6 +52,14 @@ def python():
                 timeout=60).returncode:
             return name
     return None
+
+
+def shape_of(machine):
+    """What SimGrid needs to know to make such a shape of its own."""
+    shape = machine.shape
+    return shape and {"kind": shape.kind, "extents": shape.extents,
+                      "up": getattr(shape, "up", ()), "rate": shape.bytes_per_second[0],
+                      "hop": shape.hop_seconds, "duplex": shape.duplex}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +76,7 @@ def simgrid():
             {"alpha": level.alpha, "beta": level.beta,
              "link": level.link if level.link < float("inf") else 0} for level in machine.levels],
             "rounds": [[(r.messages, r.reduced * machine.gamma) for r in work.rounds(rank)]
-                       for rank in range(made.size)]}
+                       for rank in range(made.size)], "shape": shape_of(machine)}
         done = subprocess.run([found, str(PLATFORM)], input=json.dumps(case), text=True,
                               capture_output=True, timeout=100, check=False)
         assert done.returncode == 0, done.stderr
@@ -81,3 +100,26 @@ def test_agreement(simgrid, collective, name, layout, machine, limit):
     print(f"{machine.name} {made.title} on {layout}: {ours:.6g} s, SimGrid {theirs:.6g} s, "
           f"{100 * (ours / theirs - 1):+.3f} %")
     assert ours == pytest.approx(theirs, rel=limit)
+
+
+@pytest.mark.parametrize("text", SHAPES)
+@pytest.mark.parametrize(("collective", "name"), SHAPED)
+def test_shapes(simgrid, collective, name, text):
+    """SimGrid's own routes over its own links."""
+    shape = shape_from_text(f"{text}:bytes_per_second=2e9")
+    link = 2e9 if shape.kind == "dragonfly" else math.inf
+    machine = Machine("m", (Level("network", 0.0, 1e-14, link=link),), 0.0, shape=shape)
+    made = schedule(collective, name, shape.nodes)
+    ours = simulate(made, 480_000 * shape.nodes, machine).seconds
+    theirs = simgrid(made, 480_000 * shape.nodes, machine, str(shape.nodes))
+    print(f"{shape.describe()} {made.title}: {ours:.6g} s, SimGrid {theirs:.6g} s")
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("text", ["torus:5x3x3", "fat_tree:4x3x2:up=1x2x2"])
+def test_hops_take_time(simgrid, text):
+    shape = shape_from_text(f"{text}:bytes_per_second=2e9:hop_seconds=1e-6")
+    machine = Machine("m", (Level("network", 0.0, 1e-14),), 0.0, shape=shape)
+    made = schedule("allreduce", "ring", shape.nodes)
+    assert simulate(made, 480_000, machine).seconds == pytest.approx(
+        simgrid(made, 480_000, machine, str(shape.nodes)), rel=1e-4)
