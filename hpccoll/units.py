@@ -13,6 +13,9 @@ from operator import index
 from hpccoll.errors import ArgumentError
 
 _SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_TIME = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)(s|ms|us|ns|)", re.IGNORECASE | re.ASCII)
+#: Parts of a second, divided by, so that 5us is the number nearest to it.
+_TIMES = {"": 1, "s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _SCALES = ((50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "K"))
 _SHIFTS = {"": 0, **{letter: shift for shift, letter in _SCALES}}
@@ -62,6 +65,25 @@ def byte_count(argument: str, value: object, least: int = 0) -> int:
         raise ArgumentError(argument, f"expected a number of bytes, got {value!r}",
                             "write 65536 or '64K'")
     return number
+
+
+def seconds(option: str, text: str) -> float:
+    """Read a time.
+
+    >>> seconds("--late", "20us"), seconds("--late", "1.5e-3")
+    (2e-05, 0.0015)
+
+    Raises:
+        ArgumentError: text that is no time; negative, infinite.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise ArgumentError(option, f"cannot read {text.strip()!r} as a time",
+                            "write seconds, or a unit: 20us, 1.5ms, 3ns, 2s")
+    value = float(match[1]) / _TIMES[match[2].lower()]
+    if not value < float("inf"):
+        raise ArgumentError(option, f"{text.strip()!r} is for ever")
+    return value
 
 
 def sizes(option: str, text: str, step: int = 4) -> list[int]:

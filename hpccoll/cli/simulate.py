@@ -35,6 +35,7 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
+from hpccoll.simulator.conditions import Conditions, work_after_rounds
 from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, Told
 from hpccoll.simulator.machine_model import machine_as_data
 from hpccoll.simulator.report import Report
@@ -74,6 +75,7 @@ class SimulationCase(NamedTuple):
 SECTIONS = {
     "What is simulated": ("nodes", "ppn", "topology", "ranks", "sizes", "step", "wanted",
                           "params", "root", "segment_bytes", "itemsize", "no_fold"),
+    "What it meets": ("late", "noise", "compute_noise", "compute", "seed", "repeat"),
     "On which machine": ("machine", "shape", "listed", "calibrate"),
     "What is shown and written": ("full", "json_path", "plot_path", "against"),
 }
@@ -108,6 +110,19 @@ SECTIONS = {
               help="Cut blocks into segments of so many bytes, and pipeline them.")
 @click.option("--itemsize", type=click.IntRange(min=1),
               help="Bytes of an element: cut blocks at whole elements. Default: equal parts.")
+@click.option("--late", metavar="DELAYS",
+              help="How late ranks come: uniform:20us, normal:10us:2us, exponential:10us, "
+                   "one:RANK:50us, list:0,5us,20us.")
+@click.option("--noise", metavar="DELAYS",
+              help="What is added to the latency of every message: exponential:2us.")
+@click.option("--compute-noise", metavar="DELAYS",
+              help="What is added to every round of every rank: exponential:2us.")
+@click.option("--compute", metavar="TIME",
+              help="Work of a rank after every round: 5us, or 0.1ns/B of what it received, or "
+                   "5us,0.1ns/B.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all delays.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Simulate so often, with other delays each time, and show the median.")
 @click.option("--no-fold", is_flag=True, help="Time every rank on its own.")
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
@@ -123,7 +138,8 @@ SECTIONS = {
               help="Measure this job's machine into a machine file; under mpiexec.")
 @click.pass_context
 def command(context, collective, nodes, ppn, topology, sizes, step, machine, shape, wanted, params,
-            ranks, root, segment_bytes, itemsize, no_fold, json_path, plot_path, full, listed,
+            ranks, root, segment_bytes, itemsize, late, noise, compute_noise, compute, seed,
+            repeat, no_fold, json_path, plot_path, full, listed,
             against, calibrate):
     """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
 
@@ -159,6 +175,8 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         raise ArgumentError("--param", "means nothing without FILE.py:NAME",
                             "write parameters of others behind their names: knomial:k=8")
     known = catalog.shaped(catalog.find(machine), shape)
+    work = work_after_rounds("--compute", compute) if compute else (0.0, 0.0)
+    conditions = Conditions(late, noise, compute_noise, *work, seed, repeat)
     if ranks is not None:
         if topology is not None:
             raise ArgumentError("--size", "does not go with --topology", "which has a size")
@@ -174,7 +192,8 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
                  topology=layouts[point.nodes] if find(collective, point.algorithm).hierarchical
                  else None, **point.params),
         point.nbytes, known, layouts[point.nodes], itemsize=itemsize or 0,
-        segment_bytes=segment, fold=not no_fold, told=told)) for point in points)
+        segment_bytes=segment, fold=not no_fold, told=told,
+        conditions=conditions)) for point in points)
     reports, stopped = _shown(simulations, len(points))
     if json_path is not None:
         write_text(json_path, json.dumps({

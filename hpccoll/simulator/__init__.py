@@ -3,10 +3,11 @@
 ``simulate`` times the same schedules that are proved and run, for any number of ranks. A
 ``machine_model`` comes from the ``catalog`` or a file, and may have one of the ``shapes``;
 ``workload``, ``network`` and ``routes`` say what ranks do and what their messages share;
-``symmetry`` and ``colouring`` find ranks that do the same;
-``effort`` says what it takes; ``event_loop`` lets time pass, at the rates of ``fair_share``;
-``report`` and ``plot`` show the result, ``validation`` compares it with measurements. Nothing here
-needs MPI or NumPy. A new cost is a field of the machine model, and a term in the event loop.
+``symmetry`` and ``colouring`` find ranks that do the same; ``effort`` says what it takes;
+``event_loop`` lets time pass, at the rates of ``fair_share`` and under ``conditions`` such as
+noise; ``report``, ``loads`` and ``plot`` show the result, ``validation`` compares it with
+measurements. Nothing here needs MPI or NumPy. A new cost is a field of the machine model, and a
+term in the event loop.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.units import size
 
 if TYPE_CHECKING:
+    from hpccoll.simulator.conditions import Conditions
     from hpccoll.simulator.effort import Told
     from hpccoll.simulator.machine_model import Machine
     from hpccoll.simulator.report import Report
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "hdr",
              topology: str | Topology | None = None, *, itemsize: int = 0,
              segment_bytes: float | str = 0, fold: bool = True, told: Told | None = None,
-             shape: str | Shape | None = None) -> Report:
+             shape: str | Shape | None = None, conditions: Conditions | None = None) -> Report:
     """Time a schedule on a machine.
 
     Args:
@@ -46,6 +48,8 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
             :mod:`hpccoll.simulator.effort`.
         shape: of the machine's network, in place of its own: ``"torus:4x4x4"``, or one of
             :mod:`hpccoll.simulator.shapes`.
+        conditions: ranks that come late, noise, and work between rounds; see
+            :class:`hpccoll.simulator.conditions.Conditions`. Repeats give their median.
 
     Raises:
         ArgumentError: a size, machine or topology that cannot be used, or more messages than
@@ -54,12 +58,13 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
             is no program.
     """
     from hpccoll.simulator.catalog import find, shaped
+    from hpccoll.simulator.conditions import USUAL, Conditions
     from hpccoll.simulator.effort import silent
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.network import NetworkPaths
-    from hpccoll.simulator.report import report
+    from hpccoll.simulator.report import median, report
     from hpccoll.simulator.routes import Routes
-    from hpccoll.simulator.symmetry import Folding, find_symmetry
+    from hpccoll.simulator.symmetry import Folding, each_alone, find_symmetry
     from hpccoll.simulator.workload import Workload
 
     if not isinstance(schedule, Schedule):
@@ -72,12 +77,23 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     nbytes = 0 if schedule.collective.payload == "none" else _bytes("nbytes", nbytes)
     segment_bytes = _bytes("segment_bytes", segment_bytes)
 
+    met = USUAL if conditions is None else conditions
+    if not isinstance(met, Conditions):
+        raise ArgumentError("conditions", f"expected Conditions, got {met!r}")
+
     def timed(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        folds = fold and Routes(known, layout).by_groups
-        folding = find_symmetry(work, layout, told or silent) if folds else Folding(None)
-        timing = report(schedule, known, layout, folding, nbytes, work.segments,
-                        run(work, known, layout, folding, told or silent))
+        tell = told or silent
+        if not fold:
+            folding = Folding(None)
+        elif met.alike and Routes(known, layout).by_groups:
+            folding = find_symmetry(work, layout, tell)
+        else:
+            folding = each_alone(work, layout, tell)
+        reports = [report(schedule, known, layout, folding, nbytes, work.segments,
+                          run(work, known, layout, folding, tell, met.turn(number)),
+                          met) for number in range(met.repeat)]
+        timing = median(reports) if met.repeat > 1 else reports[0]
         if not math.isfinite(timing.seconds):
             raise ArgumentError("machine", f"{nbytes:g} bytes take longer on {known.name} than can "
                                 "be counted", "check its rates and latencies")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from hpccoll.errors import ScheduleError
+from hpccoll.simulator.conditions import USUAL, Conditions
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
@@ -44,17 +45,17 @@ from hpccoll.units import time_text
 TOGETHER = 1e-14
 #: Moments after which somebody is told.
 OFTEN = 256
-BEGIN, FINISH, POST, COMPUTED = range(4)
+BEGIN, FINISH, POST, COMPUTED, COME = range(5)
 
 
 def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
-        told: Told = silent) -> SimulationRun:
+        told: Told = silent, conditions: Conditions = USUAL) -> SimulationRun:
     """Time a schedule, and tell how far it is.
 
     Raises:
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
-    engine = _Engine(work, machine, layout, folding)
+    engine = _Engine(work, machine, layout, folding, conditions)
     engine.go(told)
     return engine.outcome()
 
@@ -63,7 +64,8 @@ class _Engine:
     """State of one simulation."""
 
     def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths,
-                 folding: Folding):
+                 folding: Folding, conditions: Conditions):
+        self.drawn = conditions.drawn(layout.size)
         self.work, self.machine, self.layout = work, machine, layout
         self.routes = Routes(machine, layout)
         symmetry = self.symmetry = folding.symmetry
@@ -111,7 +113,8 @@ class _Engine:
         machine = self.machine
         return {kind: [CompiledRound([(m.sends, channel(m.sends, m.peer), m.nbytes)
                                       for m in r.messages],
-                                     r.reduced * machine.gamma + r.copied * machine.copy,
+                                     r.reduced * machine.gamma + r.copied * machine.copy
+                                     + self.drawn.work(r.received),
                                      r.reduced)
                        for r in rounds]
                 for kind, rounds in zip(kinds, made)}
@@ -163,11 +166,17 @@ class _Engine:
         ends = sum(len(r.messages) for made in self.programs for s in range(self.work.segments)
                    for r in made[self.work.kind(s)])
         steps = 0
-        self.ready.extend(self.threads)
+        late = self.drawn.late
+        for thread in self.threads:
+            if late and late[self.ranks[thread.rank]]:
+                self.at(late[self.ranks[thread.rank]], COME, thread)
+            else:
+                self.ready.append(thread)
         self.advance()
         self.share()
         handlers: dict[int, Callable[..., None]] = {
-            BEGIN: self.begin, FINISH: self.finish, POST: self.posted, COMPUTED: self.ended}
+            BEGIN: self.begin, FINISH: self.finish, POST: self.posted, COMPUTED: self.ended,
+            COME: self.ready.append}
         events = self.events
         while events:
             steps += 1
@@ -239,8 +248,9 @@ class _Engine:
         self.met += 1
         self.level_bytes[channel.depth] = (self.level_bytes.get(channel.depth, 0.0)
                                            + nbytes * multiple)
-        if channel.alpha:
-            self.at(self.now + channel.alpha, BEGIN, flow)
+        flow.alpha += self.drawn.message()
+        if flow.alpha:
+            self.at(self.now + flow.alpha, BEGIN, flow)
         else:
             self.begin(flow)
 
@@ -327,7 +337,7 @@ class _Engine:
 
     def computes(self, thread: PipelineSlot, flow: Flow | None) -> None:
         """All messages of a round are complete: its local work waits for the processor."""
-        seconds = thread.current.seconds if thread.current else 0.0
+        seconds = (thread.current.seconds if thread.current else 0.0) + self.drawn.round()
         arrived = self.now
         if not seconds:
             self.logged(thread, flow, arrived)
@@ -351,7 +361,7 @@ class _Engine:
             channel = flow.channel
             other = receiver if thread is sender else sender
             waited = Waited(last.rank * self.work.depth + last.slot, at, other.rank,
-                            flow.matched, channel.alpha,
+                            flow.matched, flow.alpha,
                             channel.beta * (flow.nbytes + channel.header), flow.nbytes,
                             channel.depth)
         thread.log.append(Done(thread.began, arrived, self.now, waited))
@@ -374,4 +384,4 @@ class _Engine:
         return SimulationRun(max((t.log[-1].ended for t in self.threads if t.log), default=0.0),
                    self.ranks, self.threads, self.busy, self.level_bytes,
                    [Usage(r, c) for r, c in zip(self.resources, self.carried)], self.messages,
-                   reduced, self.machine.shape)
+                   reduced, self.machine.shape, max(self.drawn.late, default=0.0))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from operator import mul
 from typing import Any, NamedTuple
 
 from hpccoll.ir.schedule import Schedule
+from hpccoll.simulator.conditions import USUAL, Conditions
 from hpccoll.simulator.loads import (
     LinkUse,
     Load,
@@ -80,8 +81,8 @@ class Report:
         schedule, machine, topology, nbytes, segments: what was simulated.
         seconds: until the last rank is done.
         folding: how ranks were folded.
-        critical: costs on the critical path, by level; with ``local_seconds`` they add up to
-            ``seconds``.
+        critical: costs on the critical path, by level; with ``local_seconds`` and
+            ``late_seconds`` they add up to ``seconds``.
         local_seconds: reducing and copying on the critical path.
         hops: the critical path, first hop first.
         busiest: what was used most: links, buses and ports.
@@ -91,6 +92,10 @@ class Report:
         idle_seconds: of each representative.
         links: links of the machine's shape that were used, the busiest first.
         energy: joules by what took them, all ranks together; empty where the machine says nothing.
+        late_seconds: by how much the rank came late with which the critical path begins.
+        last_came: seconds until the last rank came.
+        conditions: what the call met, in words.
+        repeats: seconds of all repeats, in order of length; this report is of the median one.
     """
 
     schedule: Schedule
@@ -110,6 +115,10 @@ class Report:
     idle_seconds: dict[int, float]
     links: tuple[LinkUse, ...] = ()
     energy: dict[str, float] = field(default_factory=dict)
+    late_seconds: float = 0.0
+    last_came: float = 0.0
+    conditions: str = ""
+    repeats: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(summary(self)) + "\n"
@@ -149,14 +158,18 @@ class Report:
             "idle": self.idle._asdict(),
             "idle_seconds": {str(rank): idle for rank, idle in self.idle_seconds.items()},
             "links": [{**use._asdict(), "link": list(use.link)} for use in self.links],
-            "energy_joules": self.energy,
+            "energy_joules": self.energy, "late_seconds": self.late_seconds,
+            "last_came": self.last_came, "conditions": self.conditions,
+            "repeats": list(self.repeats),
         }
 
 
 def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: Folding,
-           nbytes: float, segments: int, run: SimulationRun) -> Report:
+           nbytes: float, segments: int, run: SimulationRun,
+           conditions: Conditions = USUAL) -> Report:
     """Read a run."""
-    hops = tuple(reversed(list(critical_path(run, machine))))
+    path, late = critical_path(run, machine)
+    hops = tuple(reversed(path))
     idle = [run.seconds - busy for busy in run.busy]
     images = [folding.symmetry.images(rank) if folding.symmetry else 1 for rank in run.ranks]
     most = max(range(len(idle)), key=idle.__getitem__)
@@ -166,31 +179,45 @@ def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: 
         tuple(loads(run, folding)), _by_level(run, machine), run.messages,
         Idle(min(idle), sum(map(mul, idle, images)) / sum(images), idle[most], run.ranks[most]),
         dict(zip(run.ranks, idle)), tuple(link_uses(run, folding)),
-        energy(run, machine, layout.size, folding))
+        energy(run, machine, layout.size, folding), late, run.last, conditions.describe())
 
 
-def critical_path(run: SimulationRun, machine: Machine) -> Iterator[Hop]:
-    """Go back from the end: through the message that came last, to the end posted last."""
+def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], float]:
+    """Go back from the end: through the message that came last, to the end posted last.
+
+    Returns:
+        The rounds, the last one first, and by how much the rank of the first one came late.
+    """
+    hops: list[Hop] = []
     last = max((t for t in run.threads if t.log), key=lambda t: t.log[-1].ended, default=None)
     if last is None:
-        return
-    thread, number = last, len(last.log) - 1
+        return hops, 0.0
+    thread, number, start = last, len(last.log) - 1, 0.0
     while number >= 0:
         done = thread.log[number]
-        local = done.ended - done.arrived
+        local, start = done.ended - done.arrived, done.began
         if done.waited is None:
-            yield Hop(run.ranks[thread.rank], -1, "", 0.0, 0.0, 0.0, 0.0, 0.0, local)
+            hops.append(Hop(run.ranks[thread.rank], -1, "", 0.0, 0.0, 0.0, 0.0, 0.0, local))
             number -= 1
             continue
         w = done.waited
         poster = run.threads[w.by]
-        began = (poster.log[w.at - 1].ended if w.at else 0.0)
+        start = poster.log[w.at].began
         moving = done.arrived - w.matched - w.alpha
         sharing = _unless_rounding(moving - w.alone, done.arrived)
-        yield Hop(run.ranks[thread.rank], run.ranks[w.peer], machine.level(w.depth).name,
-                  w.nbytes, w.matched - began, w.alpha,
-                  _unless_rounding(moving - sharing, done.arrived), sharing, local)
+        hops.append(Hop(
+            run.ranks[thread.rank], run.ranks[w.peer], machine.level(w.depth).name, w.nbytes,
+            w.matched - start, w.alpha, _unless_rounding(moving - sharing, done.arrived), sharing,
+            local))
         thread, number = poster, w.at - 1
+    return hops, start
+
+
+def median(reports: Sequence[Report]) -> Report:
+    """The report of the median of repeats; the lower one of an even number."""
+    ordered = sorted(reports, key=lambda found: found.seconds)
+    return replace(ordered[(len(ordered) - 1) // 2],
+                   repeats=tuple(found.seconds for found in ordered))
 
 
 def _unless_rounding(difference: float, time: float) -> float:
@@ -216,7 +243,7 @@ def parts(result: Report) -> dict[str, float]:
     """Seconds of the critical path by what they were spent on, those that are not 0."""
     spent = {what: sum(getattr(cost, what) for cost in result.critical)
              for what in ("posting", "latency", "transfer", "sharing")}
-    spent["local work"] = result.local_seconds
+    spent["local work"], spent["coming late"] = result.local_seconds, result.late_seconds
     return {what: seconds for what, seconds in spent.items() if seconds}
 
 
@@ -243,7 +270,14 @@ def lines(result: Report) -> Iterator[str]:
     if result.machine.shape:
         yield f"  shape: {result.machine.shape.describe()}"
     yield f"  folded: {result.folding}"
-    yield f"  time           {time_text(result.seconds)}, simulated"
+    if result.conditions:
+        yield f"  conditions: {result.conditions}"
+    yield f"  time           {time_text(result.seconds)}, simulated" + (
+        f": the median of {len(result.repeats):,} repeats, {time_text(result.repeats[0])} to "
+        f"{time_text(result.repeats[-1])}" if result.repeats else "")
+    if result.last_came:
+        yield (f"  late           the last rank comes after {time_text(result.last_came)}, and all "
+               f"are done {time_text(result.seconds - result.last_came)} later")
     if result.nbytes and result.seconds:
         yield f"  nbytes / time  {result.nbytes / result.seconds / 1e9:.4g} GB/s"
     yield f"  critical path  {len(result.hops):,} rounds"
@@ -254,6 +288,8 @@ def lines(result: Report) -> Iterator[str]:
         yield f"    {cost.level:12} {cost.messages:,} messages: {', '.join(parts) or 'no time'}"
     if result.local_seconds:
         yield f"    {'local work':12} {time_text(result.local_seconds)}"
+    if result.late_seconds:
+        yield f"    {'coming late':12} {time_text(result.late_seconds)}"
     yield "  busiest"
     for load in result.busiest:
         alike = f" and {load.alike - 1:,} others" if load.alike > 1 else ""

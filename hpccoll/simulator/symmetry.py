@@ -159,13 +159,24 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> 
                     expected = effort(work, classes)
                     told(ESTIMATE, expected.seconds, str(expected))
                 return Folding(symmetry, checked, programs)
+    alone = each_alone(work, layout, told)
     if layout.size < MANY:
-        return Folding(None)
-    expected = effort(work, layout.size)
-    effort_check(expected, work.schedule.title)
-    told(ESTIMATE, expected.seconds, str(expected))
+        return alone
     return Folding(colour(work, layout, programs.of, lambda part: told(PROGRAMS, part, "")),
                    programs=programs)
+
+
+def each_alone(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
+    """Every rank stands alone; where they are many, what that takes is said first.
+
+    Raises:
+        ArgumentError: they are too many.
+    """
+    if layout.size >= MANY:
+        expected = effort(work, layout.size)
+        effort_check(expected, work.schedule.title)
+        told(ESTIMATE, expected.seconds, str(expected))
+    return Folding(None)
 
 
 def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:

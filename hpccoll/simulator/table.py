@@ -166,7 +166,10 @@ def _header(grouped: Sequence[SimulatedPoint], layout: str, width: int) -> list[
     told = (", ".join([f"{first.schedule.collective.name} on {first.machine.name}",
                        *([shape.describe()] if shape else []),
                        *filter(None, where)]),
-            f"simulated; {rates_of(first.machine)}", f"note: {note}" if note else "")
+            f"simulated; {rates_of(first.machine)}",
+            first.conditions and first.conditions + (
+                f"; medians of {len(first.repeats):,} repeats" if first.repeats else ""),
+            f"note: {note}" if note else "")
     return [part for line in told for part in said(line, width)]
 
 

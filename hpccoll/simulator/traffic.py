@@ -46,8 +46,8 @@ class ClassLink:
 class Flow:
     """One message on its way; its ends are the sender's and receiver's threads and rounds."""
 
-    __slots__ = ("channel", "ends", "last", "left", "matched", "met", "nbytes", "rate", "since",
-                 "version")
+    __slots__ = ("alpha", "channel", "ends", "last", "left", "matched", "met", "nbytes", "rate",
+                 "since", "version")
 
     def __init__(self, channel: ClassLink,
                  ends: tuple[tuple[PipelineSlot, int], tuple[PipelineSlot, int]],
@@ -55,7 +55,7 @@ class Flow:
         self.channel, self.ends, self.nbytes, self.matched = channel, ends, nbytes, matched
         #: Which of its ends was posted last, the sender's (0) or the receiver's (1).
         self.last = last
-        self.left = nbytes + channel.header
+        self.left, self.alpha = nbytes + channel.header, channel.alpha
         #: On the way that it takes: the first, or another one once its bytes flow.
         self.met = channel.ways[0]
         self.rate, self.since, self.version = 0.0, matched, 0
@@ -131,6 +131,7 @@ class SimulationRun(NamedTuple):
         messages: number of messages, of all ranks together.
         reduced: bytes that were reduced, by all ranks together.
         shape: of the machine, whose links are among those used.
+        last: seconds until the last rank came.
     """
 
     seconds: float
@@ -142,3 +143,4 @@ class SimulationRun(NamedTuple):
     messages: int
     reduced: float
     shape: Shape | None
+    last: float

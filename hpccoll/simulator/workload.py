@@ -42,6 +42,11 @@ class Round(NamedTuple):
     reduced: float
     copied: float
 
+    @property
+    def received(self) -> float:
+        """Bytes that arrive."""
+        return sum(m.nbytes for m in self.messages if not m.sends)
+
 
 class Workload:
     """The rounds of any rank, segment by segment.
