@@ -16,25 +16,25 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from hpccoll.errors import ScheduleError
+from hpccoll.simulator import compiled_loop
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import NetworkPaths, Resource, binding, route
-from hpccoll.simulator.symmetry import ComparedPrograms, Folding
+from hpccoll.simulator.network import NetworkPaths
+from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import (
     ClassLink,
-    CompiledRound,
     Done,
     Flow,
     PipelineSlot,
+    PostedRound,
     SimulationRun,
-    Usage,
     Waited,
 )
+from hpccoll.simulator.wiring import Wiring
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import time_text
 
@@ -52,30 +52,23 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
     Raises:
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
-    engine = _Engine(work, machine, layout, folding)
+    wiring = Wiring(work, machine, layout, folding, told)
+    if compiled_loop.available():
+        return compiled_loop.run(wiring, told)
+    engine = EventLoop(wiring)
     engine.go(told)
     return engine.outcome()
 
 
-class _Engine:
+class EventLoop:
     """State of one simulation."""
 
-    def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths,
-                 folding: Folding):
-        self.work, self.machine, self.layout = work, machine, layout
-        symmetry = self.symmetry = folding.symmetry
-        self.ranks = tuple(symmetry.representatives() if symmetry else range(layout.size))
-        self.number = {rank: index for index, rank in enumerate(self.ranks)}
-        #: Ranks that each stands for.
-        self.multiple = [symmetry.images(rank) if symmetry else 1 for rank in self.ranks]
-        self.resources: list[Resource] = []
-        self.capacity: list[float] = []
-        self.carried: list[float] = []
-        self.known: dict[Resource, tuple[int, bool]] = {}
-        self.channels: dict[Hashable, ClassLink] = {}
-        self.programs = [self.compiled(rank, folding.programs) for rank in self.ranks]
-        self.flowing: list[dict[Flow, None]] = [{} for _ in self.resources]
-        self.dirty: set[int] = set()
+    def __init__(self, wiring: Wiring):
+        self.wiring, self.work, self.ranks = wiring, wiring.work, wiring.ranks
+        self.capacity, self.carried = wiring.capacity, [0.0] * len(wiring.capacity)
+        self.channels = [self.channel(number) for number in range(len(wiring.depths))]
+        self.flowing: list[dict[Flow, None]] = [{} for _ in self.capacity]
+        self.dirty: dict[int, None] = {}
         self.now, self.order = 0.0, 0
         #: When, in which order, the kind of event, and what it is about.
         self.events: list[tuple[float, int, int, tuple[Any, ...]]] = []
@@ -87,65 +80,26 @@ class _Engine:
         #: Messages of all ranks, and of those that are timed.
         self.messages = self.met = 0
         self.threads = [PipelineSlot(rank, slot, self.rounds(rank, slot))
-                        for rank in range(len(self.ranks)) for slot in range(work.depth)]
+                        for rank in range(len(self.ranks)) for slot in range(self.work.depth)]
 
-    # -- programs on channels --------------------------------------------------------------
-    def compiled(self, rank: int, known: ComparedPrograms | None) -> dict[int, list[CompiledRound]]:
-        """A rank's rounds by kind of segment, its messages on channels."""
-        kinds = {self.work.kind(s): s for s in range(self.work.segments)}
-        made = known.of(rank) if known else [self.work.rounds(rank, s) for s in kinds.values()]
-        ends: dict[tuple[bool, int], ClassLink] = {}
-        path = self.layout.path(rank)
+    def channel(self, number: int) -> ClassLink:
+        """A channel, and what waits on it."""
+        wiring = self.wiring
+        held = range(*wiring.first_use[number:number + 2])
+        meets = [(wiring.uses[use], wiring.weights[use]) for use in held]
+        depth = wiring.depths[number]
+        return ClassLink(depth, wiring.machine.level(depth), wiring.betas[number],
+                         [met for met, use in zip(meets, held) if wiring.holds[use]], meets)
 
-        def channel(sends: bool, peer: int) -> ClassLink:
-            if (sends, peer) not in ends:
-                there = self.layout.path(peer)
-                way = (path, there) if sends else (there, path)
-                key = self.symmetry.link(sends, rank, peer) if self.symmetry else way
-                ends[sends, peer] = self.channel(key, *way)
-            return ends[sends, peer]
-
-        machine = self.machine
-        return {kind: [CompiledRound([(m.sends, channel(m.sends, m.peer), m.nbytes)
-                                      for m in r.messages],
-                                     r.reduced * machine.gamma + r.copied * machine.copy)
-                       for r in rounds]
-                for kind, rounds in zip(kinds, made)}
-
-    def rounds(self, rank: int, slot: int) -> Iterator[CompiledRound]:
-        """The rounds of a slot's segments."""
+    def rounds(self, rank: int, slot: int) -> Iterator[PostedRound]:
+        """The rounds of a slot's segments, each made when it is due."""
+        wiring, channels = self.wiring, self.channels
         for segment in range(slot, self.work.segments, self.work.depth):
-            yield from self.programs[rank][self.work.kind(segment)]
-
-    def channel(self, key: Hashable, sender: tuple, receiver: tuple) -> ClassLink:
-        """The channel between two paths: one for all images of the pair, which have one key."""
-        symmetry = self.symmetry
-        if key not in self.channels:
-            way = route(self.machine, sender, receiver)
-            meets, uses = [], []
-            for resource, weight in way.uses:
-                if symmetry and resource.kind not in ("send", "recv"):
-                    weight *= symmetry.sharing(resource, sender, receiver)
-                if not weight:
-                    continue
-                index, holds = self.resource(resource)
-                meets.append((index, weight))
-                if holds:
-                    uses.append((index, weight))
-            self.channels[key] = ClassLink(way, uses, meets)
-        return self.channels[key]
-
-    def resource(self, resource: Resource) -> tuple[int, bool]:
-        """Index of a resource, or of the one that stands for it, and whether it ever binds."""
-        if self.symmetry:
-            resource = resource._replace(path=self.symmetry.classed(resource.path))
-        if resource not in self.known:
-            self.known[resource] = len(self.resources), binding(self.machine, self.layout,
-                                                                resource)
-            self.resources.append(resource)
-            self.capacity.append(resource.capacity)
-            self.carried.append(0.0)
-        return self.known[resource]
+            for number in wiring.rounds(rank, segment):
+                held = wiring.messages(number)
+                yield PostedRound(
+                    [(code & 1, channels[code >> 1], nbytes) for code, nbytes in zip(
+                        wiring.codes[held], wiring.programs.nbytes[held])], wiring.seconds[number])
 
     # -- events ----------------------------------------------------------------------------
     def at(self, time: float, kind: int, *what) -> None:
@@ -153,9 +107,12 @@ class _Engine:
         heapq.heappush(self.events, (time, self.order, kind, what))
 
     def go(self, told: Told) -> None:
-        """Let time pass until nothing happens any more."""
-        ends = sum(len(r.messages) for made in self.programs for s in range(self.work.segments)
-                   for r in made[self.work.kind(s)])
+        """Let time pass until nothing happens any more.
+
+        Raises:
+            ScheduleError: messages that do not meet, or meet with unequal sizes.
+        """
+        ends = self.wiring.ends
         steps = 0
         self.ready.extend(self.threads)
         self.advance()
@@ -177,9 +134,7 @@ class _Engine:
             self.share()
         stuck = next((t for t in self.threads if t.current is not None), None)
         if stuck:
-            raise ScheduleError(
-                f"{self.work.schedule.title}: rank {self.ranks[stuck.rank]} waits for ever in "
-                f"round {len(stuck.log)} for {stuck.pending} message(s); verify() names the step")
+            raise self.wiring.stuck(stuck.rank, len(stuck.log), stuck.pending)
 
     def advance(self) -> None:
         """Start the next round of every thread that is through with one."""
@@ -189,7 +144,7 @@ class _Engine:
             if thread.current is not None:
                 self.start(thread, thread.current)
 
-    def start(self, thread: PipelineSlot, current: CompiledRound) -> None:
+    def start(self, thread: PipelineSlot, current: PostedRound) -> None:
         """Post a round's messages, one after the other where that takes time."""
         messages = current.messages
         thread.began, thread.pending = self.now, len(messages)
@@ -212,7 +167,7 @@ class _Engine:
         self.release(thread.rank)
         self.post(thread, *message)
 
-    def post(self, thread: PipelineSlot, sends: bool, channel: ClassLink, nbytes: float) -> None:
+    def post(self, thread: PipelineSlot, sends: int, channel: ClassLink, nbytes: float) -> None:
         """Post one side of a message; it begins if the other one waits."""
         queue = channel.waiting.setdefault(thread.slot, deque())
         if not queue or queue[0][0] == sends:
@@ -220,15 +175,13 @@ class _Engine:
             return
         _, other, number, theirs = queue.popleft()
         if theirs != nbytes:
-            raise ScheduleError(
-                f"{self.work.schedule.title}: rank {self.ranks[thread.rank]} expects {nbytes:g} "
-                f"bytes in round {len(thread.log)}, but its peer says {theirs:g}")
+            raise self.wiring.unequal(thread.rank, len(thread.log), nbytes, theirs)
         here, there = (thread, len(thread.log)), (other, number)
         flow = Flow(channel, (here, there) if sends else (there, here), nbytes, self.now,
                     0 if sends else 1)
         self.occupy(thread.rank)
         self.occupy(other.rank)
-        multiple = self.multiple[(thread if sends else other).rank]
+        multiple = self.wiring.multiple[(thread if sends else other).rank]
         self.messages += multiple
         self.met += 1
         self.level_bytes[channel.depth] = (self.level_bytes.get(channel.depth, 0.0)
@@ -257,7 +210,7 @@ class _Engine:
         if alone:
             self.flows_at(flow, min(self.capacity[i] / w for i, w in uses))
         else:
-            self.dirty.update(index for index, _ in uses)
+            self.dirty.update(dict.fromkeys(index for index, _ in uses))
 
     def flows_at(self, flow: Flow, rate: float) -> None:
         flow.rate = rate
@@ -272,7 +225,7 @@ class _Engine:
         for index, _ in flow.channel.uses:
             del self.flowing[index][flow]
             if self.flowing[index]:
-                self.dirty.add(index)
+                self.dirty[index] = None
         line = flow.channel.line
         line.popleft()
         if line:
@@ -354,6 +307,6 @@ class _Engine:
             self.busy[rank] += self.now - self.since[rank]
 
     def outcome(self) -> SimulationRun:
-        return SimulationRun(max((t.log[-1].ended for t in self.threads if t.log), default=0.0),
-                   self.ranks, self.threads, self.busy, self.level_bytes,
-                   [Usage(r, c) for r, c in zip(self.resources, self.carried)], self.messages)
+        """What was found."""
+        return self.wiring.outcome(self.threads, self.busy, self.level_bytes, self.carried,
+                                   self.messages)

@@ -91,38 +91,41 @@ class NetworkPaths:
         return (*numbers, tree)
 
 
-class Route(NamedTuple):
-    """What a message between two ranks meets.
-
-    Attributes:
-        depth: of the layout at which the two part.
-        level: the machine's, for that depth.
-        uses: the resources on the way, and how much of each one byte needs: seconds for ports,
-            bytes for links and buses.
-    """
-
-    depth: int
-    level: Level
-    uses: tuple[tuple[Resource, float], ...]
+#: Resources that a message needs, and how much of each one byte takes: seconds of ports, bytes of
+#: links and buses.
+Uses = list[tuple[Resource, float]]
 
 
-def route(machine: Machine, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Route:
-    """Find the way between two ranks, given their paths."""
-    depth = next((d for d, (a, b) in enumerate(zip(sender, receiver)) if a != b),
-                 min(len(sender), len(receiver)) - 1)
+def parting(one: Sequence[int], other: Sequence[int]) -> int:
+    """The depth at which two paths part."""
+    for depth, (a, b) in enumerate(zip(one, other)):
+        if a != b:
+            return depth
+    return min(len(one), len(other)) - 1
+
+
+def leaving(machine: Machine, sender: tuple[int, ...], depth: int) -> Uses:
+    """What a message that leaves the group of a depth needs on its sender's side."""
     level = machine.level(depth)
     uses = [(Resource(SEND_PORT, "", sender, 1.0), level.beta),
-            (Resource(RECV_PORT, "", receiver, 1.0), level.beta)]
-    for kind, path in ((LINK_OUT, sender), (LINK_IN, receiver)):
-        for d in range(depth, min(len(path), len(machine.levels))):
-            link = machine.levels[d].link
-            if math.isfinite(link):
-                uses.append((Resource(kind, machine.levels[d].name, path[:d + 1], link), 1.0))
+            *_links(machine, LINK_OUT, sender, depth)]
     if math.isfinite(level.bus):
         # Below the machine's levels, all messages are of its innermost, and on the bus of that.
         around = sender[:min(depth, len(machine.levels) - 1)]
         uses.append((Resource(BUS, level.name, around, level.bus), 1.0))
-    return Route(depth, level, tuple(uses))
+    return uses
+
+
+def entering(machine: Machine, receiver: tuple[int, ...], depth: int) -> Uses:
+    """What a message from outside the group of a depth needs on its receiver's side."""
+    return [(Resource(RECV_PORT, "", receiver, 1.0), machine.level(depth).beta),
+            *_links(machine, LINK_IN, receiver, depth)]
+
+
+def _links(machine: Machine, kind: str, path: tuple[int, ...], depth: int) -> Uses:
+    return [(Resource(kind, machine.levels[d].name, path[:d + 1], machine.levels[d].link), 1.0)
+            for d in range(depth, min(len(path), len(machine.levels)))
+            if math.isfinite(machine.levels[d].link)]
 
 
 def binding(machine: Machine, layout: NetworkPaths, resource: Resource) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from hpccoll.simulator.network import Resource, Route
+from hpccoll.simulator.machine_model import Level
+from hpccoll.simulator.network import Resource
 
 
 class ClassLink:
@@ -15,12 +16,11 @@ class ClassLink:
     __slots__ = ("alpha", "beta", "depth", "header", "line", "meets", "overhead", "uses",
                  "waiting")
 
-    def __init__(self, way: Route, uses: list[tuple[int, float]],
+    def __init__(self, depth: int, level: Level, beta: float, uses: list[tuple[int, float]],
                  meets: list[tuple[int, float]]):
-        self.depth, self.alpha, self.overhead = way.depth, way.level.alpha, way.level.overhead
-        self.header = way.level.header
+        self.depth, self.alpha, self.overhead = depth, level.alpha, level.overhead
         #: Seconds per byte of a message that is alone on its way.
-        self.beta = max(weight / resource.capacity for resource, weight in way.uses)
+        self.header, self.beta = level.header, beta
         #: Resources that can hold a message up, and all, each with its use per byte.
         self.uses, self.meets = uses, meets
         #: By slot, the sides posted whose other side is not: whether they send, their thread and
@@ -46,11 +46,21 @@ class Flow:
         self.rate, self.since, self.version = 0.0, matched, 0
 
 
-class CompiledRound(NamedTuple):
+class PostedRound(NamedTuple):
     """A round: its messages (whether they send, the channel, bytes), and seconds of local work."""
 
-    messages: Sequence[tuple[bool, ClassLink, float]]
+    messages: Sequence[tuple[int, ClassLink, float]]
     seconds: float
+
+
+class LoggedThread(Protocol):
+    """A slot of a class of ranks, and the rounds that it is through with."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def log(self) -> Sequence[Done]: ...
 
 
 class PipelineSlot:
@@ -58,10 +68,10 @@ class PipelineSlot:
 
     __slots__ = ("began", "current", "log", "pending", "rank", "rounds", "slot")
 
-    def __init__(self, rank: int, slot: int, rounds: Iterator[CompiledRound]):
+    def __init__(self, rank: int, slot: int, rounds: Iterator[PostedRound]):
         self.rank, self.slot, self.rounds = rank, slot, rounds
         #: The round that runs; ``None`` at the end.
-        self.current: CompiledRound | None = CompiledRound((), 0.0)
+        self.current: PostedRound | None = PostedRound((), 0.0)
         self.pending, self.began = 0, 0.0
         self.log: list[Done] = []
 
@@ -115,9 +125,9 @@ class SimulationRun(NamedTuple):
     """
 
     seconds: float
-    ranks: tuple[int, ...]
-    threads: list[PipelineSlot]
-    busy: list[float]
+    ranks: Sequence[int]
+    threads: Sequence[LoggedThread]
+    busy: Sequence[float]
     level_bytes: dict[int, float]
     usage: list[Usage]
     messages: int

@@ -101,6 +101,11 @@ class Workload:
         """A number that is equal for segments of equal rounds."""
         return segment if self.counts else 0
 
+    @property
+    def kinds(self) -> range:
+        """A segment of every kind; its number is that of the kind."""
+        return range(self.segments if self.counts else 1)
+
     def rounds(self, rank: int, segment: int = 0) -> list[Round]:
         """One rank's rounds of one segment; rounds in which nothing is left to do are dropped."""
         program = program_of(self.schedule, rank)
