@@ -6,22 +6,32 @@ All other metadata is in setup.cfg.
 from setuptools import Extension, setup
 
 
+#: The event loop of the simulator: standard library only. Products and sums are not fused, so that
+#: its bits are those of the loop in Python on every processor.
+EVENTS = Extension("hpccoll.simulator._events", ["hpccoll/simulator/_events.c"], optional=True,
+                   extra_compile_args=["-std=c11", "-O3", "-ffp-contract=off",
+                                       "-fvisibility=hidden"])
+
+
 def extensions():
-    """The executor and the kernels for 16-bit floats; none where NumPy's headers are missing."""
+    """The executor and the kernels for 16-bit floats, where NumPy's headers are; the event loop."""
     try:
         import numpy
     except ImportError:
-        return []
+        return [EVENTS]
     kernel = "hpccoll/arrays/_half.h"
-    return [Extension(name, sources, depends=depends, optional=True,
-                      include_dirs=[numpy.get_include(), "hpccoll/arrays"],
-                      extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"])
-            for name, sources, depends in (
-                ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel]),
-                ("hpccoll.runtime._tape",
-                 [f"hpccoll/runtime/_{part}.c" for part in
-                  ("tape", "recognition", "requests", "numbers", "noted", "entrance", "watched")],
-                 ["hpccoll/runtime/_tape.h", kernel]))]
+    with_numpy = [
+        ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel]),
+        ("hpccoll.runtime._tape",
+         [f"hpccoll/runtime/_{part}.c" for part in
+          ("tape", "recognition", "requests", "numbers", "noted", "entrance", "watched")],
+         ["hpccoll/runtime/_tape.h", kernel])]
+    return [EVENTS] + [
+        Extension(name, sources, depends=depends, optional=True,
+                  include_dirs=[numpy.get_include(), "hpccoll/arrays"],
+                  extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"])
+        for name, sources, depends in with_numpy]
+
 
 
 setup(ext_modules=extensions())

@@ -203,7 +203,7 @@ def relabelled(program: Program, order: Sequence[int],
 def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:
     """Make scratch of a work buffer whose slots are sized like the given blocks."""
     moved = renamed(program, {buffer: (TMP, len(program.scratch))})
-    return moved._replace(scratch=(*program.scratch, *keys))
+    return moved._replace(scratch=(*program.scratch, *keys) if program.scratch else keys)
 
 
 def concatenate(*programs: Program) -> Program:
@@ -212,8 +212,9 @@ def concatenate(*programs: Program) -> Program:
     for program in programs:
         apart.append(renamed(program, {TMP: (TMP, base)}) if base else program)
         base += len(program.scratch)
+    held = [p.scratch for p in apart if p.scratch]
     return Program(tuple(chain.from_iterable(p.rounds for p in apart)),
-                   tuple(chain.from_iterable(p.scratch for p in apart)))
+                   held[0] if len(held) == 1 else tuple(chain.from_iterable(held)))
 
 
 def reverse(program: Program, side: str = LEFT) -> Program:

@@ -123,7 +123,11 @@ class _Form:
         if len(keys) > MOST_SLOTS:
             self.fault(f"has {len(keys)} slots of scratch, at most {MOST_SLOTS} are served")
         most = keys_of(self.schedule)
-        for slot, key in enumerate(keys):
+        # A range says all with its ends.
+        ends = range(0, len(keys), max(len(keys) - 1, 1)) if isinstance(keys, range) else range(
+            len(keys))
+        for slot in ends:
+            key = keys[slot]
             if not _is_index(key) or not 0 <= key < most:
                 blocks = f"the blocks are 0 to {most - 1}" if most else "there are no blocks"
                 self.fault(f"tmp[{slot}] is sized like block {key!r}, but {blocks}")

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from hpccoll.simulator.network import LINK_IN, NetworkPaths, Resource
-from hpccoll.simulator.workload import Round, Workload
+from hpccoll.simulator.network import LINK_IN, NetworkPaths, Resource, parting
+from hpccoll.simulator.packed import PackedPrograms
 
 #: Ranks from which on it is worth a look, and the part of them that colours may be.
 MANY, PART = 256, 0.5
 
 Path = tuple[int, ...]
-Programs = Callable[[int], "list[list[Round]]"]
 
 
 class Colouring:
@@ -34,13 +33,13 @@ class Colouring:
 
     Args:
         layout: where the ranks are.
-        codes: for every rank, its messages in order: twice the peer, and 1 if it sends.
+        programs: of every rank.
         colours: of every rank.
     """
 
-    def __init__(self, layout: NetworkPaths, paths: Sequence[Path], codes: Sequence[array],
+    def __init__(self, layout: NetworkPaths, paths: Sequence[Path], programs: PackedPrograms,
                  colours: Sequence[int]):
-        self.layout, self.paths, self.codes, self.colours = layout, paths, codes, colours
+        self.layout, self.paths, self.programs, self.colours = layout, paths, programs, colours
         self.first: dict[int, int] = {}
         for rank, colour in enumerate(colours):
             self.first.setdefault(colour, rank)
@@ -68,8 +67,8 @@ class Colouring:
 
     def link(self, sends: bool, rank: int, peer: int) -> Hashable:
         """What messages between two ranks have in common with those of their images alone."""
-        here = self.colours[rank], self.codes[rank].index(2 * peer + sends)
-        there = self.colours[peer], self.codes[peer].index(2 * rank + (not sends))
+        here = self.colours[rank], self.programs.place(rank, 2 * peer + sends)
+        there = self.colours[peer], self.programs.place(peer, 2 * rank + (not sends))
         return (here, there) if sends else (there, here)
 
     def sharing(self, resource: Resource, sender: Path, receiver: Path) -> int:
@@ -98,73 +97,47 @@ class Colouring:
                 "(by colour, all ranks compared)")
 
 
-def colour(work: Workload, layout: NetworkPaths, programs: Programs | None = None,
-           progress: Callable[[float], None] = lambda part: None) -> Colouring | None:
+def colour(programs: PackedPrograms, layout: NetworkPaths) -> Colouring | None:
     """Colour the ranks; ``None`` where few are alike, or messages do not meet.
 
     Args:
-        work, layout: what to do, and where.
-        programs: gives a rank's rounds of every kind of segment; made here if omitted.
-        progress: told the part of the programs that is made.
+        programs: of all ranks.
+        layout: where they are.
     """
-    kinds = list({work.kind(s): s for s in range(work.segments)}.values())
-    programs = programs or (lambda rank: [work.rounds(rank, s) for s in kinds])
     paths = [layout.path(rank) for rank in range(layout.size)]
-    codes, colours = _start(programs, paths, progress)
-    if codes is None:
+    colours = _start(programs, paths)
+    if colours is None:
         return None
-    refined = _refined(colours, codes, paths)
-    return None if refined is None else Colouring(layout, paths, codes, refined)
+    refined = _refined(colours, programs, paths)
+    return None if refined is None else Colouring(layout, paths, programs, refined)
 
 
-def _start(programs: Programs, paths: Sequence[Path], progress: Callable[[float], None]
-           ) -> tuple[list[array] | None, list[int]]:
-    """The messages of every rank, and colours by what a rank does itself."""
-    codes: list[array] = []
-    own: list[int] = []
-    known: dict[Hashable, int] = {}
-    size = len(paths)
-    for rank in range(size):
-        mine, shape = array("q"), []
-        for segment, rounds in enumerate(programs(rank)):
-            for number, round in enumerate(rounds):
-                mine.extend([2 * m.peer + m.sends for m in round.messages])
-                shape.append((segment, number, round.reduced, round.copied,
-                              *[m.nbytes for m in round.messages]))
-        codes.append(mine)
-        own.append(known.setdefault(tuple(shape), len(known)))
-        if not rank % 1024:
-            progress(rank / size)
+def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
+    """Colours by what a rank does itself, and where its messages stand in its peers' programs."""
+    own: dict[Hashable, int] = {}
     places: dict[Hashable, int] = {}
     colours = []
-    for rank, mine in enumerate(codes):
-        path, seen = paths[rank], {}
-        marks: list[Any] = [own[rank], len(path)]
-        for index, code in enumerate(mine):
+    for rank, path in enumerate(paths):
+        shape = own.setdefault(programs.shape(rank), len(own))
+        seen: dict[int, tuple[int, int, int, int]] = {}
+        marks: list[Any] = [shape, len(path)]
+        for index, code in enumerate(programs.mine(rank)):
             if code not in seen:
                 peer, sends = code >> 1, code & 1
                 try:
-                    there = codes[peer].index(2 * rank + (not sends))
-                except (ValueError, IndexError):
-                    return None, []
-                seen[code] = index, there, sends, _parting(path, paths[peer])
+                    there = programs.place(peer, 2 * rank + (not sends))
+                except (ValueError, LookupError):
+                    return None
+                seen[code] = index, there, sends, parting(path, paths[peer])
             marks.append(seen[code])
         colours.append(places.setdefault(tuple(marks), len(places)))
-    return codes, colours
+    return colours
 
 
-def _parting(one: Path, other: Path) -> int:
-    """The depth at which two paths part."""
-    for depth, (a, b) in enumerate(zip(one, other)):
-        if a != b:
-            return depth
-    return min(len(one), len(other)) - 1
-
-
-def _refined(colours: list[int], codes: Sequence[array], paths: Sequence[Path]
+def _refined(colours: list[int], programs: PackedPrograms, paths: Sequence[Path]
              ) -> list[int] | None:
     """Split colours until ranks of one see the same colours everywhere."""
-    peers = [[code >> 1 for code in mine] for mine in codes]
+    peers = [array("l", [code >> 1 for code in programs.mine(rank)]) for rank in range(len(paths))]
     inside: dict[Path, list[int]] = {}
     for rank, path in enumerate(paths):
         for depth in range(1, len(path)):

@@ -213,6 +213,9 @@ class Drawn:
             self.late = conditions.late.of_ranks(size, Random(f"late {seed}"))
         self.messages, self.rounds = Random(f"noise {seed}"), Random(f"compute {seed}")
         self.noise, self.compute_noise = conditions.noise, conditions.compute_noise
+        #: Whether ranks work after rounds; whether anything is drawn, or somebody late.
+        self.works = bool(conditions.round_seconds or conditions.byte_seconds)
+        self.any = not conditions.alike
 
     def message(self) -> float:
         """Seconds that a message takes longer to arrive."""

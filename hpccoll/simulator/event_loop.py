@@ -16,28 +16,27 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from hpccoll.errors import ScheduleError
+from hpccoll.simulator import compiled_loop
 from hpccoll.simulator.conditions import USUAL, Conditions
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import PORTS, NetworkPaths, Resource
-from hpccoll.simulator.routes import Routes, Uses
-from hpccoll.simulator.symmetry import ComparedPrograms, Folding
+from hpccoll.simulator.network import NetworkPaths
+from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import (
     ClassLink,
-    CompiledRound,
     Done,
     Flow,
     Met,
     PipelineSlot,
+    PostedRound,
     SimulationRun,
-    Usage,
     Waited,
 )
+from hpccoll.simulator.wiring import Wiring
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import time_text
 
@@ -55,32 +54,24 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
     Raises:
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
-    engine = _Engine(work, machine, layout, folding, conditions)
+    wiring = Wiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
+    if compiled_loop.available() and wiring.settled:
+        return compiled_loop.run(wiring, told)
+    engine = EventLoop(wiring)
     engine.go(told)
     return engine.outcome()
 
 
-class _Engine:
+class EventLoop:
     """State of one simulation."""
 
-    def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths,
-                 folding: Folding, conditions: Conditions):
-        self.drawn = conditions.drawn(layout.size)
-        self.work, self.machine, self.layout = work, machine, layout
-        self.routes = Routes(machine, layout)
-        symmetry = self.symmetry = folding.symmetry
-        self.ranks = tuple(symmetry.representatives() if symmetry else range(layout.size))
-        self.number = {rank: index for index, rank in enumerate(self.ranks)}
-        #: Ranks that each stands for.
-        self.multiple = [symmetry.images(rank) if symmetry else 1 for rank in self.ranks]
-        self.resources: list[Resource] = []
-        self.capacity: list[float] = []
-        self.carried: list[float] = []
-        self.known: dict[Resource, tuple[int, bool]] = {}
-        self.channels: dict[Hashable, ClassLink] = {}
-        self.programs = [self.compiled(rank, folding.programs) for rank in self.ranks]
-        self.flowing: list[dict[Flow, None]] = [{} for _ in self.resources]
-        self.dirty: set[int] = set()
+    def __init__(self, wiring: Wiring):
+        self.wiring, self.work, self.ranks = wiring, wiring.work, wiring.ranks
+        self.drawn = wiring.drawn
+        self.capacity, self.carried = wiring.capacity, [0.0] * len(wiring.capacity)
+        self.channels = [self.channel(number) for number in range(len(wiring.depths))]
+        self.flowing: list[dict[Flow, None]] = [{} for _ in self.capacity]
+        self.dirty: dict[int, None] = {}
         self.now, self.order = 0.0, 0
         #: When, in which order, the kind of event, and what it is about.
         self.events: list[tuple[float, int, int, tuple[Any, ...]]] = []
@@ -92,69 +83,29 @@ class _Engine:
         #: Messages of all ranks, and of those that are timed.
         self.messages = self.met = 0
         self.threads = [PipelineSlot(rank, slot, self.rounds(rank, slot))
-                        for rank in range(len(self.ranks)) for slot in range(work.depth)]
+                        for rank in range(len(self.ranks)) for slot in range(self.work.depth)]
 
-    # -- programs on channels --------------------------------------------------------------
-    def compiled(self, rank: int, known: ComparedPrograms | None) -> dict[int, list[CompiledRound]]:
-        """A rank's rounds by kind of segment, its messages on channels."""
-        kinds = {self.work.kind(s): s for s in range(self.work.segments)}
-        made = known.of(rank) if known else [self.work.rounds(rank, s) for s in kinds.values()]
-        ends: dict[tuple[bool, int], ClassLink] = {}
-        path = self.layout.path(rank)
+    def channel(self, number: int) -> ClassLink:
+        """A channel, and what waits on it."""
+        wiring = self.wiring
+        held = slice(*wiring.first_use[number:number + 2])
+        needs = [(wiring.uses[held], wiring.weights[held], wiring.holds[held]),
+                 *wiring.others.get(number, ())]
+        depth = wiring.depths[number]
+        return ClassLink(depth, wiring.machine.level(depth), wiring.alphas[number],
+                         wiring.betas[number],
+                         [Met([(i, w) for i, w, holds in zip(*need) if holds],
+                              list(zip(need[0], need[1]))) for need in needs])
 
-        def channel(sends: bool, peer: int) -> ClassLink:
-            if (sends, peer) not in ends:
-                there = self.layout.path(peer)
-                way = (path, there) if sends else (there, path)
-                key = self.symmetry.link(sends, rank, peer) if self.symmetry else way
-                ends[sends, peer] = self.channel(key, *way)
-            return ends[sends, peer]
-
-        machine = self.machine
-        return {kind: [CompiledRound([(m.sends, channel(m.sends, m.peer), m.nbytes)
-                                      for m in r.messages],
-                                     r.reduced * machine.gamma + r.copied * machine.copy
-                                     + self.drawn.work(r.received),
-                                     r.reduced)
-                       for r in rounds]
-                for kind, rounds in zip(kinds, made)}
-
-    def rounds(self, rank: int, slot: int) -> Iterator[CompiledRound]:
-        """The rounds of a slot's segments."""
+    def rounds(self, rank: int, slot: int) -> Iterator[PostedRound]:
+        """The rounds of a slot's segments, each made when it is due."""
+        wiring, channels = self.wiring, self.channels
         for segment in range(slot, self.work.segments, self.work.depth):
-            yield from self.programs[rank][self.work.kind(segment)]
-
-    def channel(self, key: Hashable, sender: tuple, receiver: tuple) -> ClassLink:
-        """The channel between two paths: one for all images of the pair, which have one key."""
-        if key not in self.channels:
-            way = self.routes.between(sender, receiver)
-            self.channels[key] = ClassLink(way, [self.met_on(uses, sender, receiver)
-                                                 for uses in way.ways])
-        return self.channels[key]
-
-    def met_on(self, uses: Uses, sender: tuple, receiver: tuple) -> Met:
-        """What a message meets on a way, each resource once, with all images of the message."""
-        symmetry, held = self.symmetry, set()
-        weights: dict[int, float] = {}
-        for resource, weight in uses:
-            if symmetry and resource.kind not in PORTS:
-                weight *= symmetry.sharing(resource, sender, receiver)
-            if weight:
-                index, holds = self.resource(self.routes.shared(resource))
-                weights[index] = weights.get(index, 0.0) + weight
-                held |= {index} if holds else set()
-        return Met([(i, weights[i]) for i in weights if i in held], list(weights.items()))
-
-    def resource(self, resource: Resource) -> tuple[int, bool]:
-        """Index of a resource, or of the one that stands for it, and whether it ever binds."""
-        if self.symmetry:
-            resource = resource._replace(path=self.symmetry.classed(resource.path))
-        if resource not in self.known:
-            self.known[resource] = len(self.resources), self.routes.binding(resource)
-            self.resources.append(resource)
-            self.capacity.append(resource.capacity)
-            self.carried.append(0.0)
-        return self.known[resource]
+            for number in wiring.rounds(rank, segment):
+                held = wiring.messages(number)
+                yield PostedRound(
+                    [(code & 1, channels[code >> 1], nbytes) for code, nbytes in zip(
+                        wiring.codes[held], wiring.programs.nbytes[held])], wiring.seconds[number])
 
     # -- events ----------------------------------------------------------------------------
     def at(self, time: float, kind: int, *what) -> None:
@@ -162,9 +113,12 @@ class _Engine:
         heapq.heappush(self.events, (time, self.order, kind, what))
 
     def go(self, told: Told) -> None:
-        """Let time pass until nothing happens any more."""
-        ends = sum(len(r.messages) for made in self.programs for s in range(self.work.segments)
-                   for r in made[self.work.kind(s)])
+        """Let time pass until nothing happens any more.
+
+        Raises:
+            ScheduleError: messages that do not meet, or meet with unequal sizes.
+        """
+        ends = self.wiring.ends
         steps = 0
         late = self.drawn.late
         for thread in self.threads:
@@ -192,9 +146,7 @@ class _Engine:
             self.share()
         stuck = next((t for t in self.threads if t.current is not None), None)
         if stuck:
-            raise ScheduleError(
-                f"{self.work.schedule.title}: rank {self.ranks[stuck.rank]} waits for ever in "
-                f"round {len(stuck.log)} for {stuck.pending} message(s); verify() names the step")
+            raise self.wiring.stuck(stuck.rank, len(stuck.log), stuck.pending)
 
     def advance(self) -> None:
         """Start the next round of every thread that is through with one."""
@@ -204,7 +156,7 @@ class _Engine:
             if thread.current is not None:
                 self.start(thread, thread.current)
 
-    def start(self, thread: PipelineSlot, current: CompiledRound) -> None:
+    def start(self, thread: PipelineSlot, current: PostedRound) -> None:
         """Post a round's messages, one after the other where that takes time."""
         messages = current.messages
         thread.began, thread.pending = self.now, len(messages)
@@ -227,7 +179,7 @@ class _Engine:
         self.release(thread.rank)
         self.post(thread, *message)
 
-    def post(self, thread: PipelineSlot, sends: bool, channel: ClassLink, nbytes: float) -> None:
+    def post(self, thread: PipelineSlot, sends: int, channel: ClassLink, nbytes: float) -> None:
         """Post one side of a message; it begins if the other one waits."""
         queue = channel.waiting.setdefault(thread.slot, deque())
         if not queue or queue[0][0] == sends:
@@ -235,15 +187,13 @@ class _Engine:
             return
         _, other, number, theirs = queue.popleft()
         if theirs != nbytes:
-            raise ScheduleError(
-                f"{self.work.schedule.title}: rank {self.ranks[thread.rank]} expects {nbytes:g} "
-                f"bytes in round {len(thread.log)}, but its peer says {theirs:g}")
+            raise self.wiring.unequal(thread.rank, len(thread.log), nbytes, theirs)
         here, there = (thread, len(thread.log)), (other, number)
         flow = Flow(channel, (here, there) if sends else (there, here), nbytes, self.now,
                     0 if sends else 1)
         self.occupy(thread.rank)
         self.occupy(other.rank)
-        multiple = self.multiple[(thread if sends else other).rank]
+        multiple = self.wiring.multiple[(thread if sends else other).rank]
         self.messages += multiple
         self.met += 1
         self.level_bytes[channel.depth] = (self.level_bytes.get(channel.depth, 0.0)
@@ -275,7 +225,7 @@ class _Engine:
         if alone:
             self.flows_at(flow, min(self.capacity[i] / w for i, w in uses))
         else:
-            self.dirty.update(index for index, _ in uses)
+            self.dirty.update(dict.fromkeys(index for index, _ in uses))
 
     def crowded(self, way: Met) -> tuple[float, float]:
         """Seconds per byte of one more message on a way's fullest resource, and on all."""
@@ -296,7 +246,7 @@ class _Engine:
         for index, _ in flow.met.uses:
             del self.flowing[index][flow]
             if self.flowing[index]:
-                self.dirty.add(index)
+                self.dirty[index] = None
         line = flow.channel.line
         line.popleft()
         if line:
@@ -378,10 +328,6 @@ class _Engine:
             self.busy[rank] += self.now - self.since[rank]
 
     def outcome(self) -> SimulationRun:
-        reduced = sum(many * sum(r.reduced for segment in range(self.work.segments)
-                                 for r in made[self.work.kind(segment)])
-                      for many, made in zip(self.multiple, self.programs))
-        return SimulationRun(max((t.log[-1].ended for t in self.threads if t.log), default=0.0),
-                   self.ranks, self.threads, self.busy, self.level_bytes,
-                   [Usage(r, c) for r, c in zip(self.resources, self.carried)], self.messages,
-                   reduced, self.machine.shape, max(self.drawn.late, default=0.0))
+        """What was found."""
+        return self.wiring.outcome(self.threads, self.busy, self.level_bytes, self.carried,
+                                   self.messages)

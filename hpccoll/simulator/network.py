@@ -37,6 +37,14 @@ class Resource(NamedTuple):
     capacity: float
 
 
+def parting(one: Sequence[int], other: Sequence[int]) -> int:
+    """The depth at which two paths part."""
+    for depth, (a, b) in enumerate(zip(one, other)):
+        if a != b:
+            return depth
+    return min(len(one), len(other)) - 1
+
+
 class NetworkPaths:
     """Paths of the ranks of a topology; costs O(depth) a rank, whatever the number of ranks."""
 

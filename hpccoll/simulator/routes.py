@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
-from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import (
     BUS,
     LINK,
@@ -22,24 +23,25 @@ from hpccoll.simulator.network import (
     Resource,
 )
 
-Uses = tuple[tuple[Resource, float], ...]
+#: Resources that a message needs, and how much of each one byte takes: seconds of ports, bytes of
+#: links and buses.
+Uses: TypeAlias = Sequence[tuple[Resource, float]]
 
 
-class Route(NamedTuple):
-    """What a message between two ranks meets.
+class Across(NamedTuple):
+    """What messages meet between two nodes of a shape.
 
     Attributes:
-        depth: of the layout at which the two part.
-        level: the machine's, for that depth.
-        alpha: seconds until the first byte arrives.
-        ways: one way or several, of which a message takes one: the resources on it, and how much
-            of each one byte needs: seconds for ports, bytes for links and buses.
+        seconds: latency of the hops.
+        ways: one way or several, of which a message takes one: the links on it, and how much of
+            each one byte needs.
     """
 
-    depth: int
-    level: Level
-    alpha: float
+    seconds: float
     ways: tuple[Uses, ...]
+
+
+NOTHING = Across(0.0, ((),))
 
 
 class Routes:
@@ -67,29 +69,36 @@ class Routes:
         """Whether all that is shared belongs to ranks and groups, which folding goes by."""
         return self.machine.shape is None and None not in self.rails.values()
 
-    def between(self, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Route:
-        """Find what a message may take, given the paths of its ends."""
-        machine = self.machine
-        depth = next((d for d, (a, b) in enumerate(zip(sender, receiver)) if a != b),
-                     min(len(sender), len(receiver)) - 1)
-        level, alpha = machine.level(depth), machine.level(depth).alpha
+    def leaving(self, sender: tuple[int, ...], depth: int) -> Uses:
+        """What a message that leaves the group of a depth needs on its sender's side."""
+        level = self.machine.level(depth)
         uses = [(Resource(SEND_PORT, "", sender, 1.0), level.beta),
-                (Resource(RECV_PORT, "", receiver, 1.0), level.beta)]
-        for kind, path in ((LINK_OUT, sender), (LINK_IN, receiver)):
-            for d in range(depth, min(len(path), len(machine.levels))):
-                if math.isfinite(machine.levels[d].link):
-                    uses.append((self._link(kind, d, path), 1.0))
+                *self._links(LINK_OUT, sender, depth)]
         if math.isfinite(level.bus):
             # Below the machine's levels, all messages are of its innermost, and on the bus of that.
-            around = sender[:min(depth, len(machine.levels) - 1)]
+            around = sender[:min(depth, len(self.machine.levels) - 1)]
             uses.append((Resource(BUS, level.name, around, level.bus), 1.0))
-        shape = machine.shape
-        if shape is None or depth or sender[0] == receiver[0]:
-            return Route(depth, level, alpha, (tuple(uses),))
+        return uses
+
+    def entering(self, receiver: tuple[int, ...], depth: int) -> Uses:
+        """What a message from outside the group of a depth needs on its receiver's side."""
+        return [(Resource(RECV_PORT, "", receiver, 1.0), self.machine.level(depth).beta),
+                *self._links(LINK_IN, receiver, depth)]
+
+    def across(self, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Across:
+        """What a message meets on the machine's shape, given the paths of its ends."""
+        shape = self.machine.shape
+        if shape is None or sender[0] == receiver[0]:
+            return NOTHING
         ends = shape.position(sender[0]), shape.position(receiver[0])
-        ways = tuple((*uses, *[(Resource(SHAPE_LINK, shape.kind, link, machine.link_rate(link)), w)
-                               for link, w in way]) for way in shape.routes(*ends))
-        return Route(depth, level, alpha + shape.hop_seconds * shape.hops(*ends), ways)
+        return Across(shape.hop_seconds * shape.hops(*ends), tuple(
+            [(Resource(SHAPE_LINK, shape.kind, link, self.machine.link_rate(link)), part)
+             for link, part in way] for way in shape.routes(*ends)))
+
+    def _links(self, kind: str, path: tuple[int, ...], depth: int) -> Uses:
+        return [(self._link(kind, d, path), 1.0)
+                for d in range(depth, min(len(path), len(self.machine.levels)))
+                if math.isfinite(self.machine.levels[d].link)]
 
     def _link(self, kind: str, depth: int, path: tuple[int, ...]) -> Resource:
         """The link of the group around a rank, or the one of its rails that the rank uses."""

@@ -27,6 +27,7 @@ from hpccoll.simulator.colouring import MANY, Colouring, colour
 from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, silent
 from hpccoll.simulator.effort import check as effort_check
 from hpccoll.simulator.network import NetworkPaths, Resource
+from hpccoll.simulator.packed import PackedPrograms, pack
 from hpccoll.simulator.workload import Round, Workload
 
 #: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample: a
@@ -121,11 +122,13 @@ class Folding(NamedTuple):
         symmetry: a symmetry, or colours; ``None`` where every rank stands alone.
         checked: on how many ranks the symmetry was checked.
         programs: those that were made for that.
+        packed: those of all ranks, where they had to be made.
     """
 
     symmetry: Symmetry | Colouring | None
     checked: int = 0
     programs: ComparedPrograms | None = None
+    packed: PackedPrograms | None = None
 
     def describe(self, size: int) -> str:
         """One line for people."""
@@ -162,8 +165,8 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> 
     alone = each_alone(work, layout, told)
     if layout.size < MANY:
         return alone
-    return Folding(colour(work, layout, programs.of, lambda part: told(PROGRAMS, part, "")),
-                   programs=programs)
+    packed = pack(work, range(layout.size), progress=lambda part: told(PROGRAMS, part, ""))
+    return Folding(colour(packed, layout), packed=packed)
 
 
 def each_alone(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
@@ -230,8 +233,7 @@ class ComparedPrograms:
     def of(self, rank: int) -> list[list[Round]]:
         """The rounds of every kind of segment."""
         if rank not in self.kept:
-            kinds = {self.work.kind(s): s for s in range(self.work.segments)}
-            self.kept[rank] = [self.work.rounds(rank, s) for s in kinds.values()]
+            self.kept[rank] = [self.work.rounds(rank, s) for s in self.work.kinds]
             self.held += self.messages(rank)
             while self.held > KEPT and len(self.kept) > 2:
                 oldest = next(iter(self.kept))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from hpccoll.simulator.machine_model import Level
 from hpccoll.simulator.network import Resource
-from hpccoll.simulator.routes import Route
 from hpccoll.simulator.shapes import Shape
 
 
@@ -28,17 +28,15 @@ class ClassLink:
 
     __slots__ = ("alpha", "beta", "depth", "header", "line", "overhead", "waiting", "ways")
 
-    def __init__(self, way: Route, ways: list[Met]):
-        self.depth, self.alpha, self.overhead = way.depth, way.alpha, way.level.overhead
-        self.header = way.level.header
+    def __init__(self, depth: int, level: Level, alpha: float, beta: float, ways: list[Met]):
+        self.depth, self.alpha, self.overhead = depth, alpha, level.overhead
         #: Seconds per byte of a message that is alone on its way.
-        self.beta = min(max(weight / resource.capacity for resource, weight in uses)
-                        for uses in way.ways)
+        self.header, self.beta = level.header, beta
         #: What a message meets, on each of the ways of which it takes one.
         self.ways = ways
         #: By slot, the sides posted whose other side is not: whether they send, their thread and
         #: its round, and the bytes.
-        self.waiting: dict[int, deque[tuple[bool, PipelineSlot, int, float]]] = {}
+        self.waiting: dict[int, deque[tuple[int, PipelineSlot, int, float]]] = {}
         #: Messages whose bytes flow, or wait to.
         self.line: deque[Flow] = deque()
 
@@ -61,13 +59,21 @@ class Flow:
         self.rate, self.since, self.version = 0.0, matched, 0
 
 
-class CompiledRound(NamedTuple):
-    """A round: its messages (whether they send, the channel, bytes), seconds of local work, and
-    the bytes that it reduces."""
+class PostedRound(NamedTuple):
+    """A round: its messages (whether they send, the channel, bytes), and seconds of local work."""
 
-    messages: Sequence[tuple[bool, ClassLink, float]]
+    messages: Sequence[tuple[int, ClassLink, float]]
     seconds: float
-    reduced: float = 0.0
+
+
+class LoggedThread(Protocol):
+    """A slot of a class of ranks, and the rounds that it is through with."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def log(self) -> Sequence[Done]: ...
 
 
 class PipelineSlot:
@@ -75,10 +81,10 @@ class PipelineSlot:
 
     __slots__ = ("began", "current", "log", "pending", "rank", "rounds", "slot")
 
-    def __init__(self, rank: int, slot: int, rounds: Iterator[CompiledRound]):
+    def __init__(self, rank: int, slot: int, rounds: Iterator[PostedRound]):
         self.rank, self.slot, self.rounds = rank, slot, rounds
         #: The round that runs; ``None`` at the end.
-        self.current: CompiledRound | None = CompiledRound((), 0.0)
+        self.current: PostedRound | None = PostedRound((), 0.0)
         self.pending, self.began = 0, 0.0
         self.log: list[Done] = []
 
@@ -135,9 +141,9 @@ class SimulationRun(NamedTuple):
     """
 
     seconds: float
-    ranks: tuple[int, ...]
-    threads: list[PipelineSlot]
-    busy: list[float]
+    ranks: Sequence[int]
+    threads: Sequence[LoggedThread]
+    busy: Sequence[float]
     level_bytes: dict[int, float]
     usage: list[Usage]
     messages: int

@@ -42,11 +42,6 @@ class Round(NamedTuple):
     reduced: float
     copied: float
 
-    @property
-    def received(self) -> float:
-        """Bytes that arrive."""
-        return sum(m.nbytes for m in self.messages if not m.sends)
-
 
 class Workload:
     """The rounds of any rank, segment by segment.
@@ -105,6 +100,11 @@ class Workload:
     def kind(self, segment: int) -> int:
         """A number that is equal for segments of equal rounds."""
         return segment if self.counts else 0
+
+    @property
+    def kinds(self) -> range:
+        """A segment of every kind; its number is that of the kind."""
+        return range(self.segments if self.counts else 1)
 
     def rounds(self, rank: int, segment: int = 0) -> list[Round]:
         """One rank's rounds of one segment; rounds in which nothing is left to do are dropped."""

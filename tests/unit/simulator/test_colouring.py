@@ -10,6 +10,7 @@ from hpccoll.simulator import simulate, symmetry
 from hpccoll.simulator.colouring import colour
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.network import NetworkPaths
+from hpccoll.simulator.packed import pack
 from hpccoll.simulator.workload import Workload
 
 #: Everything is shared and slow, so that any wrong count shows.
@@ -19,7 +20,8 @@ SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9
 
 
 def coloured(made, layout):
-    return colour(Workload(made, 1000), NetworkPaths(Topology.parse(layout)))
+    return colour(pack(Workload(made, 1000), range(made.size)),
+                  NetworkPaths(Topology.parse(layout)))
 
 
 @pytest.mark.parametrize("layout", ["2x4", "3x2x3", "3,5", "13x2",

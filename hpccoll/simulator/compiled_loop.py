@@ -1,0 +1,140 @@
+"""The event loop in C, where it was compiled: the same events, and the same bits.
+
+Arrays go in (:class:`~hpccoll.simulator.wiring.Wiring`) and come out; what is not asked of the log
+of a rank is never made an object. See :doc:`decision 0076 </decisions/0076-compiled-event-loop>`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import overload
+
+try:
+    from hpccoll.simulator import _events
+except ImportError:  # not compiled
+    _events = None  # type: ignore[assignment]
+
+from hpccoll.simulator.effort import MESSAGES, Told
+from hpccoll.simulator.traffic import Done, SimulationRun, Waited
+from hpccoll.simulator.wiring import Wiring
+from hpccoll.units import time_text
+
+
+def available() -> bool:
+    """Tell whether it was compiled."""
+    return _events is not None
+
+
+def run(wiring: Wiring, told: Told) -> SimulationRun:
+    """Time what is wired.
+
+    Raises:
+        ScheduleError: messages that do not meet, or meet with unequal sizes.
+    """
+    work, programs = wiring.work, wiring.programs
+    kinds = {(0, wiring.machine.level(0).alpha): 0}
+    kind_of = array("i", [kinds.setdefault(key, len(kinds))
+                          for key in zip(wiring.depths, wiring.alphas)])
+    levels = [wiring.machine.level(depth) for depth, _ in kinds]
+    log = _Log(wiring)
+    busy, carried = _zeros("d", len(wiring.ranks)), _zeros("d", len(wiring.capacity))
+    level_bytes, counts = _zeros("d", len(levels)), _zeros("q", 2)
+    inputs = (wiring.capacity, kind_of, wiring.first_use, wiring.uses, wiring.weights,
+              wiring.holds, array("d", [alpha for _, alpha in kinds]),
+              *(array("d", [getattr(level, what) for level in levels])
+                for what in ("overhead", "header")),
+              programs.first_round, wiring.seconds, programs.first_message, wiring.codes,
+              programs.nbytes, array("i", map(work.kind, range(work.segments))), wiring.multiple,
+              log.first)
+    outputs = (*log.columns, log.held, busy, carried, level_bytes, counts)
+    ends = wiring.ends or 1
+
+    def tell(met: int, now: float) -> None:
+        told(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
+
+    fault = _events.run(inputs, outputs, work.depth, tell)
+    if fault is not None:
+        thread, number, *what = fault
+        raise (wiring.stuck if len(what) == 1 else wiring.unequal)(
+            thread // work.depth, number, *what)
+    sent: dict[int, float] = {}
+    for (depth, _), nbytes in zip(kinds, level_bytes):
+        if nbytes or counts[0]:
+            sent[depth] = sent.get(depth, 0.0) + nbytes
+    return wiring.outcome([_Thread(log, thread) for thread in range(len(log.held))], busy, sent,
+                          carried, counts[0])
+
+
+def _zeros(kind: str, number: int) -> array:
+    made = array(kind)
+    return array(kind, bytes(number * made.itemsize))
+
+
+class _Log:
+    """The rounds of all threads, in columns as :class:`~hpccoll.simulator.traffic.Done` has them.
+
+    Attributes:
+        first: where each thread's rounds begin, with an end.
+        held: rounds that each thread is through with.
+        columns: when each began, arrived, ended and its last message was matched; by which
+            thread, in its round ..., with which class of ranks, and the message itself.
+    """
+
+    def __init__(self, wiring: Wiring):
+        self.wiring, work = wiring, wiring.work
+        self.first, rounds = array("q", [0]), 0
+        for rank in range(len(wiring.ranks)):
+            for slot in range(work.depth):
+                rounds += sum(len(wiring.rounds(rank, segment))
+                              for segment in range(slot, work.segments, work.depth))
+                self.first.append(rounds)
+        self.held = _zeros("i", len(self.first) - 1)
+        self.columns = (*(_zeros("d", rounds) for _ in range(4)),
+                        *(_zeros("i", rounds) for _ in range(4)))
+
+    def done(self, place: int) -> Done:
+        """A round, as an object."""
+        began, arrived, ended, matched, by, at, peer, message = (
+            column[place] for column in self.columns)
+        if by < 0:
+            return Done(began, arrived, ended, None)
+        wiring = self.wiring
+        channel, nbytes = wiring.codes[message] >> 1, wiring.programs.nbytes[message]
+        depth = wiring.depths[channel]
+        level = wiring.machine.level(depth)
+        return Done(began, arrived, ended, Waited(
+            by, at, peer, matched, wiring.alphas[channel],
+            wiring.betas[channel] * (nbytes + level.header), nbytes, depth))
+
+
+class _Thread(Sequence[Done]):
+    """The log of one thread; its rounds become objects when they are asked for."""
+
+    __slots__ = ("_log", "number")
+
+    def __init__(self, log: _Log, number: int):
+        self._log, self.number = log, number
+
+    @property
+    def rank(self) -> int:
+        return self.number // self._log.wiring.work.depth
+
+    @property
+    def log(self) -> Sequence[Done]:
+        return self
+
+    def __len__(self) -> int:
+        return self._log.held[self.number]
+
+    @overload
+    def __getitem__(self, index: int) -> Done: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Done]: ...
+
+    def __getitem__(self, index: int | slice) -> Done | list[Done]:
+        places = range(len(self))[index]
+        first = self._log.first[self.number]
+        if isinstance(places, int):
+            return self._log.done(first + places)
+        return [self._log.done(first + place) for place in places]

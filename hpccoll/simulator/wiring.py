@@ -1,0 +1,229 @@
+"""What is posted, and what it shares: programs on channels, all in arrays.
+
+A channel leads from a rank, or class of ranks, to another. What its messages need is half the
+sender's (its port, the links out of its groups, the bus) and half the receiver's, and each half
+depends on nothing else but the depth at which the two part, so halves are found once. On a shape,
+its links come between. Both event loops read from here:
+:mod:`~hpccoll.simulator.event_loop` and its compiled twin.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from hpccoll.errors import ScheduleError
+from hpccoll.simulator.conditions import USUAL, Drawn
+from hpccoll.simulator.effort import PROGRAMS, Told
+from hpccoll.simulator.machine_model import Machine
+from hpccoll.simulator.network import PORTS, NetworkPaths, Resource, parting
+from hpccoll.simulator.packed import pack
+from hpccoll.simulator.routes import Routes, Uses
+from hpccoll.simulator.symmetry import Folding
+from hpccoll.simulator.traffic import LoggedThread, SimulationRun, Usage
+from hpccoll.simulator.workload import Workload
+
+
+class _Part(NamedTuple):
+    """What a message needs on a part of its way: resources, by index; seconds of a byte alone."""
+
+    resources: array[int]
+    weights: array[float]
+    holds: array[int]
+    beta: float
+
+
+class Wiring:
+    """Programs of ranks that are timed, on channels.
+
+    Attributes:
+        ranks: those that are timed, each for its class.
+        multiple: ranks that each stands for.
+        programs: their rounds; ``codes`` has for each of their messages twice the channel, and 1
+            if it is sent; ``seconds`` for each of their rounds the local work.
+        depths, alphas, betas: of each channel, the depth at which its ends part, the latency, and
+            seconds per byte of a message that is alone on its way.
+        first_use: where the uses of each channel begin, with an end: ``uses`` (indices of
+            resources), ``weights`` (of them a byte needs) and ``holds`` (1 if the resource can
+            ever hold a message up).
+        others: uses, weights and holds of the other ways of channels that have several.
+        drawn: what ranks and messages meet by chance.
+        resources, capacity: what is shared.
+    """
+
+    def __init__(self, work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
+                 told: Told, drawn: Drawn | None = None):
+        self.work, self.machine, self.layout = work, machine, layout
+        drawn = self.drawn = drawn or USUAL.drawn(layout.size)
+        self.routes = Routes(machine, layout)
+        symmetry = self.symmetry = folding.symmetry
+        self.ranks = tuple(symmetry.representatives()) if symmetry else range(layout.size)
+        self.multiple = array("q", [symmetry.images(rank) if symmetry else 1
+                                    for rank in self.ranks])
+        self.resources: list[Resource] = []
+        self.capacity = array("d")
+        self.known: dict[Resource, tuple[int, bool]] = {}
+        self.channels: dict[Hashable, int] = {}
+        self.halves: dict[tuple[bool, int, int], _Part] = {}
+        self.depths, self.alphas, self.betas = array("i"), array("d"), array("d")
+        self.first_use, self.uses, self.weights = array("q", [0]), array("i"), array("d")
+        self.holds = array("b")
+        self.others: dict[int, list[tuple[array[int], array[float], array[int]]]] = {}
+        self.paths = {rank: layout.path(rank) for rank in self.ranks}
+        if folding.packed is None:
+            made = folding.programs.of if folding.programs else None
+            self.programs = pack(work, self.ranks, made, lambda part: told(PROGRAMS, part, ""))
+        else:
+            self.programs = folding.packed.chosen(self.ranks) if symmetry else folding.packed
+        self.seconds = array("d", [
+            reduced * machine.gamma + copied * machine.copy
+            for reduced, copied in zip(self.programs.reduced, self.programs.copied)])
+        if drawn.works:
+            self.seconds = array("d", [seconds + drawn.work(self.received(number))
+                                       for number, seconds in enumerate(self.seconds)])
+        self.codes = array("i")
+        for number, rank in enumerate(self.ranks):
+            self.codes.extend([2 * self.channel(bool(code & 1), rank, code >> 1) + (code & 1)
+                               for code in self.programs.mine(number)])
+        del self.channels, self.halves, self.known, self.paths
+
+    def channel(self, sends: bool, rank: int, peer: int) -> int:
+        """The channel between two ranks: one for all images of the pair."""
+        sender, receiver = (rank, peer) if sends else (peer, rank)
+        key: Hashable = (self.symmetry.link(sends, rank, peer) if self.symmetry
+                         else sender * self.layout.size + receiver)
+        number = self.channels.get(key)
+        if number is None:
+            number = self.channels[key] = len(self.depths)
+            self.wire(sender, receiver)
+        return number
+
+    def wire(self, sender: int, receiver: int) -> None:
+        """Add a channel."""
+        ends = self.path(sender), self.path(receiver)
+        depth = parting(*ends)
+        half = self.half(True, sender, depth), self.half(False, receiver, depth)
+        across = self.routes.across(*ends)
+        ways = [_joined(*half, self.part(way, *ends)) if way else _joined(*half)
+                for way in across.ways]
+        if len(ways) > 1:
+            self.others[len(self.depths)] = [way[:3] for way in ways[1:]]
+        self.depths.append(depth)
+        self.alphas.append(self.machine.level(depth).alpha + across.seconds)
+        self.betas.append(min(way.beta for way in ways))
+        self.uses.extend(ways[0].resources)
+        self.weights.extend(ways[0].weights)
+        self.holds.extend(ways[0].holds)
+        self.first_use.append(len(self.uses))
+
+    def path(self, rank: int) -> tuple[int, ...]:
+        """The path of a rank."""
+        if rank not in self.paths:
+            self.paths[rank] = self.layout.path(rank)
+        return self.paths[rank]
+
+    def half(self, sends: bool, rank: int, depth: int) -> _Part:
+        """What messages need on a rank's side, for all images of a message at once."""
+        key = sends, rank, depth
+        if key not in self.halves:
+            path = self.path(rank)
+            needed = (self.routes.leaving if sends else self.routes.entering)(path, depth)
+            self.halves[key] = self.part(needed, path, path)
+        return self.halves[key]
+
+    def part(self, uses: Uses, sender: tuple[int, ...], receiver: tuple[int, ...]) -> _Part:
+        """What a part of a way needs, for all images of a message at once."""
+        found = _Part(array("i"), array("d"), array("b"), 0.0)
+        beta = 0.0
+        for resource, weight in uses:
+            beta = max(beta, weight / resource.capacity)
+            if self.symmetry and resource.kind not in PORTS:
+                weight *= self.symmetry.sharing(resource, sender, receiver)
+            if weight:
+                index, holds = self.resource(self.routes.shared(resource))
+                found.resources.append(index)
+                found.weights.append(weight)
+                found.holds.append(holds)
+        return found._replace(beta=beta)
+
+    def resource(self, resource: Resource) -> tuple[int, bool]:
+        """Index of a resource, or of the one that stands for it, and whether it ever binds."""
+        if self.symmetry:
+            resource = resource._replace(path=self.symmetry.classed(resource.path))
+        if resource not in self.known:
+            self.known[resource] = len(self.resources), self.routes.binding(resource)
+            self.resources.append(resource)
+            self.capacity.append(resource.capacity)
+        return self.known[resource]
+
+    def received(self, number: int) -> float:
+        """Bytes that arrive in a round."""
+        held = slice(*self.programs.first_message[number:number + 2])
+        return sum(nbytes for code, nbytes in zip(self.programs.codes[held],
+                                                  self.programs.nbytes[held]) if not code & 1)
+
+    # -- what event loops ask ----------------------------------------------------------------
+    def rounds(self, rank: int, segment: int) -> range:
+        """Where the rounds of a class of ranks are for a segment."""
+        place = rank * self.programs.kinds + self.work.kind(segment)
+        return range(*self.programs.first_round[place:place + 2])
+
+    def messages(self, number: int) -> slice:
+        """Where the messages of a round are."""
+        return slice(*self.programs.first_message[number:number + 2])
+
+    @property
+    def settled(self) -> bool:
+        """Whether all is known before: no way is chosen on the way, and nothing happens by chance
+        but where the arrays say so."""
+        return not self.others and not self.drawn.any
+
+    @property
+    def ends(self) -> int:
+        """Sends and receives of all segments."""
+        one = len(self.codes)
+        return one if self.programs.kinds > 1 else one * self.work.segments
+
+    def stuck(self, rank: int, number: int, pending: int) -> ScheduleError:
+        """A round that never ends."""
+        return ScheduleError(
+            f"{self.work.schedule.title}: rank {self.ranks[rank]} waits for ever in round "
+            f"{number} for {pending} message(s); verify() names the step")
+
+    def unequal(self, rank: int, number: int, mine: float, theirs: float) -> ScheduleError:
+        """A message whose two ends are of different sizes."""
+        return ScheduleError(
+            f"{self.work.schedule.title}: rank {self.ranks[rank]} expects {mine:g} bytes in round "
+            f"{number}, but its peer says {theirs:g}")
+
+    def outcome(self, threads: Sequence[LoggedThread], busy: Sequence[float],
+                level_bytes: dict[int, float], carried: Sequence[float],
+                messages: int) -> SimulationRun:
+        """What an event loop has found."""
+        reduced = 0.0
+        if self.machine.reduce_energy:
+            reduced = sum(many * sum(self.programs.reduced[held.start:held.stop])
+                          for rank, many in enumerate(self.multiple)
+                          for held in (self.rounds(rank, s) for s in range(self.work.segments)))
+        return SimulationRun(
+            max((t.log[-1].ended for t in threads if t.log), default=0.0), self.ranks, threads,
+            busy, level_bytes, [Usage(r, c) for r, c in zip(self.resources, carried)], messages,
+            reduced, self.machine.shape, max(self.drawn.late, default=0.0))
+
+
+def _joined(*parts: _Part) -> _Part:
+    """Parts of a way as one; what two of them need, which both ways share, stands once."""
+    all_of = _Part(array("i"), array("d"), array("b"), max(part.beta for part in parts))
+    for part in parts:
+        all_of.resources.extend(part.resources)
+        all_of.weights.extend(part.weights)
+        all_of.holds.extend(part.holds)
+    if len(set(all_of.resources)) == len(all_of.resources):
+        return all_of
+    weights: dict[int, float] = {}
+    for index, weight in zip(all_of.resources, all_of.weights):
+        weights[index] = weights.get(index, 0.0) + weight
+    holds = dict(zip(all_of.resources, all_of.holds))
+    return _Part(array("i", weights), array("d", weights.values()), array("b", holds.values()),
+                 all_of.beta)
