@@ -20,6 +20,7 @@ from hpccoll.explain.plotting import (
     time_axis,
 )
 from hpccoll.simulator.report import Report
+from hpccoll.simulator.shapes import Shape
 from hpccoll.simulator.table import LEVEL, rates_of
 from hpccoll.simulator.validation import NEAR, Compared, off, picks
 from hpccoll.units import size_text, time_text
@@ -28,7 +29,7 @@ from hpccoll.units import size_text, time_text
 WIDTH, HEIGHT, ACROSS = 4.9, 3.9, 3
 #: What a critical path is made of, and the colours of it.
 PARTS = {"latency": "#56b4e9", "transfer": "#0072b2", "sharing": "#d55e00", "posting": "#cc79a7",
-         "local work": "#009e73"}
+         "local work": "#009e73", "coming late": "#999999"}
 
 
 def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
@@ -39,8 +40,10 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
     panels = sizes if over_nodes else nodes
     lined = len(nodes) > 1 or len(sizes) > 1
     shown = panels[-ACROSS + 1:] if lined else []
-    figure = new_figure(WIDTH * (len(shown) + 1), HEIGHT + 0.7)
-    axes = figure.subplots(1, len(shown) + 1, squeeze=False)[0]
+    shape = reports[-1][1].machine.shape
+    across = len(shown) + (2 if shape else 1)
+    figure = new_figure(WIDTH * across, HEIGHT + 0.7)
+    axes = figure.subplots(1, across, squeeze=False)[0]
     styles = {label: FEW[number % len(FEW)] for number, label in
               enumerate(dict.fromkeys(_label(report) for _, report in reports))}
     for panel, chosen in zip(axes, shown):
@@ -59,10 +62,14 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
             if any(sizes):
                 size_axis(panel, sorted(filter(None, sizes)), 7)
     last_count, last = reports[-1]
-    _bars(axes[-1], [r for count, r in reports if count == last_count and r.nbytes == last.nbytes],
+    of_last = [r for count, r in reports if count == last_count and r.nbytes == last.nbytes]
+    _bars(axes[len(shown)], of_last,
           f"critical path: {last_count:,} nodes, {size_text(last.nbytes)} per rank")
-    figure.suptitle(f"{last.schedule.collective.name} on {last.machine.name}, simulated",
-                    x=0.02, ha="left", color=INK, fontsize=HEAD, fontweight="bold")
+    if shape:
+        _links(axes[-1], of_last, shape, {label: styles[label] for label in map(_label, of_last)})
+    where = ", ".join([last.machine.name, *([shape.describe()] if shape else [])])
+    figure.suptitle(f"{last.schedule.collective.name} on {where}, simulated", x=0.02, ha="left",
+                    color=INK, fontsize=HEAD, fontweight="bold")
     figure.text(0.02, 0.905, rates_of(last.machine), color=SOFT, fontsize=TICK)
     figure.tight_layout(rect=(0, 0, 1, 0.93), w_pad=0.6)
     save(figure, path, 130)
@@ -138,8 +145,9 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
     dress(panel, title)
     reports = sorted(reports, key=lambda r: -r.seconds)
     parts = [{**{name: sum(getattr(cost, name) for cost in report.critical)
-                 for name in PARTS if name != "local work"},
-              "local work": report.local_seconds} for report in reports]
+                 for name in PARTS if name not in ("local work", "coming late")},
+              "local work": report.local_seconds, "coming late": report.late_seconds}
+             for report in reports]
     start = [0.0] * len(reports)
     for name, colour in PARTS.items():
         widths = [part[name] for part in parts]
@@ -158,3 +166,25 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
     if any(start):
         panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper right")
 
+
+def _links(panel: Any, reports: Sequence[Report], shape: Shape, styles: dict[str, str]) -> None:
+    """How much of the time the links of a shape are used, the busiest link first."""
+    dress(panel, f"{shape.links:,} links of the {shape.kind}, busiest first")
+    for report in reports:
+        reach, used = [0.0], [report.links[0].utilisation if report.links else 0.0]
+        for use in report.links:
+            reach.append(reach[-1] + use.alike / shape.links)
+            used.append(use.utilisation)
+        mean = sum((b - a) * u for a, b, u in zip(reach, reach[1:], used[1:]))
+        panel.plot([*reach, reach[-1], 1.0], [*used, 0.0, 0.0], color=styles[_label(report)],
+                   linewidth=2, drawstyle="steps-pre",
+                   label=f"{_label(report)}: {mean:.0%} on average")
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_formatter(lambda value, position: f"{value:.0%}")
+    panel.set_xlim(0, 1)
+    # Room for the legend above the lines.
+    panel.set_ylim(0, 1.05 + 0.11 * len(reports))
+    panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    panel.set_xlabel("part of all links", color=INK, fontsize=LABEL)
+    panel.set_ylabel("part of the time in use", color=INK, fontsize=LABEL)
+    panel.legend(frameon=False, fontsize=TICK, labelcolor=INK, loc="upper right")

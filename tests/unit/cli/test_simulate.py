@@ -181,3 +181,34 @@ def test_one_that_is_shallower_than_its_machine_is_said_to_be():
     done = call("allreduce", "--nodes", "4", "--ppn", "8", "--machine", "frontier",
                 "--algorithm", "rails")
     assert "note: frontier has the levels" in done.stderr and "simulated" in done.stdout
+
+
+def test_shapes_and_what_a_call_meets(tmp_path):
+    pytest.importorskip("matplotlib")
+    done = call("allreduce", "--nodes", "8", "--algorithm", "ring", "--nbytes", "64K",
+                "--shape", "torus:2x2x2:bytes_per_second=2e9", "--late", "exponential:20us",
+                "--noise", "uniform:1us", "--compute-noise", "normal:1us:0.1us",
+                "--compute", "1us,0.1ns/B", "--seed", "3", "--repeat", "3")
+    assert done.exit_code == 0, done.output
+    for text in ("shape: torus 2x2x2, static routes", "seeds 3 to 5", "torus link",
+                 "the median of 3 repeats", "of 48 used", "coming late"):
+        assert text in done.output
+    done = call("allreduce", "--nodes", "8", "--algorithm", "ring,rabenseifner", "--shape",
+                "fat_tree:4x2:up=1x2", "--late", "one:2:1ms", "--json", str(tmp_path / "j"),
+                "--plot", str(tmp_path / "p.svg"))
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "j").read_text())
+    assert written["machine"]["shape"]["extents"] == [4, 2]
+    assert all(r["last_came"] == 1e-3 and r["links"] for r in written["results"])
+    assert "links of the fat_tree" in (tmp_path / "p.svg").read_text()
+
+
+@pytest.mark.parametrize(("words", "problem"), [
+    (("--shape", "cube:4"), "shape: 'cube:4': shape.kind: expected one of torus"),
+    (("--shape", "torus:3"), "8 nodes do not fit on the 3 positions of hdr"),
+    (("--late", "soon"), "late: cannot read 'soon'"), (("--repeat", "2"), "nothing is drawn"),
+    (("--compute", "5 apples"), "--compute: cannot read '5 apples' as a time"),
+    (("--late", "one:8:1us"), "rank 8 is not among 8 ranks")])
+def test_shapes_and_conditions_that_cannot_be(words, problem):
+    done = call("allreduce", "--nodes", "8", "--algorithm", "ring", *words)
+    assert done.exit_code == 2 and problem in " ".join(done.output.split()), done.output
