@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from hpccoll.ir.topology import Group, Topology
-from hpccoll.simulator.machine_model import Level, Machine
+from hpccoll.simulator.machine_model import Machine
 
 #: Kinds of resources. A port has one second per second; a link or bus has bytes per second.
 SEND_PORT, RECV_PORT, LINK_OUT, LINK_IN, BUS = "send", "recv", "out", "in", "bus"
