@@ -129,7 +129,7 @@ def _start(programs: Programs, paths: Sequence[Path], progress: Callable[[float]
         for segment, rounds in enumerate(programs(rank)):
             for number, round in enumerate(rounds):
                 mine.extend([2 * m.peer + m.sends for m in round.messages])
-                shape.append((segment, number, round.reduced, round.copied,
+                shape.append((segment, number, round.reduced, round.copied, round.waits,
                               *[m.nbytes for m in round.messages]))
         codes.append(mine)
         own.append(known.setdefault(tuple(shape), len(known)))

@@ -1,6 +1,7 @@
 """The event loop: events in time order, exact for any schedule on any machine of the model.
 
-Every rank runs its rounds in order, one at a time; with segments, two at a time, in turn. A
+Every rank runs its rounds in order, one at a time; with segments, two at a time, in turn. Lanes of
+a program go on independently, but for the rounds that theirs wait for. A
 message begins when both ends are posted (rendezvous, as the proof demands), takes ``alpha``, then
 flows at the rate that :mod:`~hpccoll.simulator.fair_share` gives it, recomputed whenever a message
 that shares something with it begins or ends. Messages from one rank to another flow one after the
@@ -16,7 +17,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
+from itertools import chain
 from typing import Any
 
 from hpccoll.errors import ScheduleError
@@ -34,6 +36,7 @@ from hpccoll.simulator.traffic import (
     SimulationRun,
     Usage,
     Waited,
+    in_lanes,
 )
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import time_text
@@ -86,8 +89,10 @@ class _Engine:
         self.level_bytes: dict[int, float] = {}
         #: Messages of all ranks, and of those that are timed.
         self.messages = self.met = 0
-        self.threads = [PipelineSlot(rank, slot, self.rounds(rank, slot))
-                        for rank in range(len(self.ranks)) for slot in range(work.depth)]
+        self.threads: list[PipelineSlot] = []
+        for rank in range(len(self.ranks)):
+            for slot in range(work.depth):
+                self.add(rank, slot)
 
     # -- programs on channels --------------------------------------------------------------
     def compiled(self, rank: int, known: ComparedPrograms | None) -> dict[int, list[CompiledRound]]:
@@ -108,14 +113,23 @@ class _Engine:
         machine = self.machine
         return {kind: [CompiledRound([(m.sends, channel(m.sends, m.peer), m.nbytes)
                                       for m in r.messages],
-                                     r.reduced * machine.gamma + r.copied * machine.copy)
+                                     r.reduced * machine.gamma + r.copied * machine.copy,
+                                     r.waits)
                        for r in rounds]
                 for kind, rounds in zip(kinds, made)}
 
-    def rounds(self, rank: int, slot: int) -> Iterator[CompiledRound]:
-        """The rounds of a slot's segments."""
-        for segment in range(slot, self.work.segments, self.work.depth):
-            yield from self.programs[rank][self.work.kind(segment)]
+    def add(self, rank: int, slot: int) -> None:
+        """Add the threads of a slot: one that runs all its segments, or one for each lane."""
+        held = [self.programs[rank][self.work.kind(segment)]
+                for segment in range(slot, self.work.segments, self.work.depth)]
+        if not held[0] or held[0][0].waits is None:
+            self.threads.append(PipelineSlot(rank, slot, chain.from_iterable(held),
+                                             len(self.threads)))
+            return
+        beside: tuple[list[PipelineSlot], list[PipelineSlot]] = [], []
+        for rounds in in_lanes(held):
+            beside[0].append(PipelineSlot(rank, slot, rounds, len(self.threads), beside))
+            self.threads.append(beside[0][-1])
 
     def channel(self, key: Hashable, sender: tuple, receiver: tuple) -> ClassLink:
         """The channel between two paths: one for all images of the pair, which have one key."""
@@ -175,7 +189,7 @@ class _Engine:
                 if self.ready:
                     self.advance()
             self.share()
-        stuck = next((t for t in self.threads if t.current is not None), None)
+        stuck = next((t for t in self.threads if t.current is not None and not t.held), None)
         if stuck:
             raise ScheduleError(
                 f"{self.work.schedule.title}: rank {self.ranks[stuck.rank]} waits for ever in "
@@ -185,8 +199,9 @@ class _Engine:
         """Start the next round of every thread that is through with one."""
         while self.ready:
             thread = self.ready.popleft()
-            thread.current = next(thread.rounds, None)
-            if thread.current is not None:
+            if not thread.held:
+                thread.current = next(thread.rounds, None)
+            if thread.current is not None and thread.free():
                 self.start(thread, thread.current)
 
     def start(self, thread: PipelineSlot, current: CompiledRound) -> None:
@@ -336,11 +351,14 @@ class _Engine:
             (last, at), (sender, _), (receiver, _) = flow.ends[flow.last], *flow.ends
             channel = flow.channel
             other = receiver if thread is sender else sender
-            waited = Waited(last.rank * self.work.depth + last.slot, at, other.rank,
+            waited = Waited(last.index, at, other.rank,
                             flow.matched, channel.alpha,
                             channel.beta * (flow.nbytes + channel.header), flow.nbytes,
                             channel.depth)
-        thread.log.append(Done(thread.began, arrived, self.now, waited))
+        thread.log.append(Done(thread.began, arrived, self.now, waited, thread.before()))
+        if thread.beside is not None:
+            self.ready.extend(thread.beside[1])
+            thread.beside[1].clear()
 
     # -- busy times ------------------------------------------------------------------------
     def occupy(self, rank: int) -> None:

@@ -12,7 +12,7 @@ from hpccoll.ir.schedule import Schedule
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import NetworkPaths, Resource
 from hpccoll.simulator.symmetry import Folding
-from hpccoll.simulator.traffic import SimulationRun
+from hpccoll.simulator.traffic import PipelineSlot, SimulationRun
 from hpccoll.units import size_text, time_text
 
 #: Hops of the critical path that the JSON form lists one by one.
@@ -176,17 +176,23 @@ def critical_path(run: SimulationRun, machine: Machine) -> Iterator[Hop]:
         local = done.ended - done.arrived
         if done.waited is None:
             yield Hop(run.ranks[thread.rank], -1, "", 0.0, 0.0, 0.0, 0.0, 0.0, local)
-            number -= 1
+            thread, number = _before(run, thread, number)
             continue
         w = done.waited
-        poster = run.threads[w.by]
-        began = (poster.log[w.at - 1].ended if w.at else 0.0)
+        poster, earlier = _before(run, run.threads[w.by], w.at)
+        began = poster.log[earlier].ended if earlier >= 0 else 0.0
         moving = done.arrived - w.matched - w.alpha
         sharing = _unless_rounding(moving - w.alone, done.arrived)
         yield Hop(run.ranks[thread.rank], run.ranks[w.peer], machine.level(w.depth).name,
                   w.nbytes, w.matched - began, w.alpha,
                   _unless_rounding(moving - sharing, done.arrived), sharing, local)
-        thread, number = poster, w.at - 1
+        thread, number = poster, earlier
+
+
+def _before(run: SimulationRun, thread: PipelineSlot, number: int) -> tuple[PipelineSlot, int]:
+    """The round that one waited for last; its number is -1 where there is none."""
+    before = thread.log[number].before
+    return (thread, number - 1) if before is None else (run.threads[before[0]], before[1])
 
 
 def _unless_rounding(difference: float, time: float) -> float:
