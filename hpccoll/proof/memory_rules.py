@@ -17,7 +17,7 @@ from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Segment, shifted
 from hpccoll.ir.order import Waits, pasts
-from hpccoll.ir.schedule import RECV, SEND, Span, Step
+from hpccoll.ir.schedule import COPY, RECV, SEND, Span, Step
 
 #: An element of the input or the output: the buffer and the place in it.
 Cell = tuple[str, int]
@@ -96,6 +96,9 @@ def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots
     for number, steps in enumerate(rounds):
         marks.begin(number)
         for step in steps:
+            if step.kind == COPY and all(slots.areas(here) == slots.areas(there)
+                                         for here, there in zip(step.spans, step.source)):
+                continue  # in place, the input is there already
             writes = step.kind != SEND
             for spans, changed in ((step.spans, writes), (step.source, False)):
                 for span in spans:

@@ -42,7 +42,7 @@ class RoundLike(Protocol):
     def messages(self) -> Sequence[Any]: ...
 
 
-class Progress:
+class RoundsOver:
     """How far the rounds of one rank (those of one segment) have come.
 
     Attributes:
@@ -63,7 +63,7 @@ class Thread:
     """Where one lane of a rank stands in its rounds."""
 
     def __init__(self, place: Place, rounds: Sequence[Any], numbers: Sequence[int],
-                 progress: Progress):
+                 progress: RoundsOver):
         (self.rank, self.segment), self.rounds, self.numbers = place, rounds, numbers
         self.progress, self.index, self.started = progress, 0, False
         self.open: list[Any] = []
@@ -97,7 +97,7 @@ class Rendezvous:
         self.schedule, self.size = schedule, schedule.size
         self.threads: list[Thread] = []
         for place, (rounds, waits) in programs.items():
-            progress = Progress(waits, len(rounds))
+            progress = RoundsOver(waits, len(rounds))
             self.threads += [Thread(place, rounds, numbers, progress) for numbers in
                              (by_lane(waits) if waits else [range(len(rounds))])]
         #: By rank, the ranks (as bits) whose arrival it knows of.
