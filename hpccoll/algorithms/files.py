@@ -59,7 +59,7 @@ def read_json(text: str, name: str) -> Schedule:
 
 def _program(data: Any) -> Program:
     return Program(tuple(tuple(map(_step, steps)) for steps in data["rounds"]),
-                   tuple(data["scratch"]))
+                   tuple(data["scratch"]), tuple(map(tuple, data.get("after", ()))))
 
 
 def _step(data: Any) -> Step:

@@ -4,9 +4,14 @@ A file has, for every GPU (here: rank), threadblocks that run at the same time. 
 one rank that it sends to and one that it receives from, on a channel, and its steps run one after
 the other: ``s`` send, ``r`` receive, ``cpy`` copy, ``re`` reduce, ``nop``, and the fused ``rcs``
 (receive, store and send), ``rrc`` (receive and reduce), ``rrcs``, ``rrs`` (which stores nothing). A
-step may wait for one of another threadblock (``depid``, ``deps``). Here every message gets a level,
-the same on both sides, after all that either side waits for; a rank's rounds are its levels. What
-waits for a send alone may be in its level.
+step may wait for one of another threadblock (``depid``, ``deps``).
+
+Here every message, and every local step, is a round of its own, which waits for what it waits for
+in the file: threadblocks become lanes. Only for the end of a send nobody waits but who writes what
+it sends, because in the file a send ends when its content is stored away. So that the messages
+between two ranks are in the same order on both sides, each gets a level, the same on both, after
+all that either side waits for; rounds are numbered by levels. What waits for a send alone may be in
+its level.
 Source of the format: microsoft/msccl-tools; Cowan et al., "MSCCLang", ASPLOS 2023.
 """
 
@@ -19,7 +24,21 @@ from xml.etree import ElementTree
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, TMP
-from hpccoll.ir.schedule import LEFT, Program, Schedule, Span, Step, copy, recv, reduce, send
+from hpccoll.ir.order import Waits
+from hpccoll.ir.schedule import (
+    LEFT,
+    RECV,
+    SEND,
+    Program,
+    Round,
+    Schedule,
+    Span,
+    Step,
+    copy,
+    recv,
+    reduce,
+    send,
+)
 
 #: MSCCL's names of collectives.
 NAMES = {"allreduce": "allreduce", "allgather": "allgather", "alltoall": "alltoall",
@@ -79,22 +98,17 @@ def read_msccl(text: str, name: str) -> Schedule:
     blocks = [[_threadblock(tb, name) for tb in gpu.iter("tb")] for gpu in gpus]
     place = _places(collective, root.get("inplace") == "1")
     spare = max((_number(gpu, "s_chunks", name) for gpu in gpus), default=0)
-    steps = _levelled(blocks, place, spare, name)
-    keys = _scratch_keys(steps, collective, size)
+    halves = _levelled(blocks, place, spare, name)
+    keys = _scratch_keys(halves, collective, size)
     vector = COLLECTIVES[collective].payload == "vector"
-    before, after = _ends(collective, chunks, root.get("inplace") == "1", spare)
+    before = _start(collective, chunks, root.get("inplace") == "1")
     programs = []
     for rank in range(size):
-        rounds = [before(rank)] if before(rank) else []
-        for level in sorted(steps[rank]):
-            messages, local = steps[rank][level]
-            # Between two ranks messages meet in order: of channels, then of the file.
-            rounds.append((*(step for _, step in sorted(messages, key=lambda m: m[0])), *local))
-        rounds += [after(rank)] if after(rank) else []
-        used = max((span.stop for steps_ in rounds for step in steps_
+        rounds, after = _rounds(halves[rank], before(rank), partial(_shared, collective, rank))
+        used = max((span.stop for steps in rounds for step in steps
                     for span in (*step.spans, *step.source) if span.buffer == TMP), default=0)
-        programs.append(Program(tuple(rounds), tuple(keys.get((rank, slot), slot % max(chunks, 1))
-                                                     for slot in range(used))))
+        scratch = tuple(keys.get((rank, slot), slot % max(chunks, 1)) for slot in range(used))
+        programs.append(Program(rounds, scratch, after))
     return Schedule(COLLECTIVES[collective], root.get("name") or name, size,
                     programs.__getitem__, nblocks=chunks if vector else 1,
                     uniform=not vector)
@@ -155,24 +169,74 @@ def _places(collective: str, in_place: bool) -> Callable[[int, Span], Span]:
     return place
 
 
-def _ends(collective: str, chunks: int, in_place: bool, spare: int
-          ) -> tuple[Callable[[int], tuple[Step, ...]], Callable[[int], tuple[Step, ...]]]:
-    """Steps before and after: what the input in the place of the output takes."""
-    def nothing(rank: int) -> tuple[Step, ...]:
-        return ()
-
+def _start(collective: str, chunks: int, in_place: bool) -> Callable[[int], Round]:
+    """A rank's steps before all others: what the input in the place of the output takes."""
     if not in_place:
-        return nothing, nothing
+        return lambda rank: ()
     if collective == "allreduce":
-        return lambda rank: (copy(Span(OUT, 0, chunks), Span(IN, 0, chunks)),), nothing
+        return lambda rank: (copy(Span(OUT, 0, chunks), Span(IN, 0, chunks)),)
     if collective == "allgather":
-        return lambda rank: (copy(Span(OUT, rank, rank + 1), Span(IN, 0, 1)),), nothing
+        return lambda rank: (copy(Span(OUT, rank, rank + 1), Span(IN, 0, 1)),)
     raise ScheduleError(f"{collective} in place is not read; write it with inplace=0")
 
 
+class LevelledHalf(NamedTuple):
+    """A half with its level, its steps, and what it waits for in the file.
+
+    ``mark`` tells messages from each other, alike on both sides; local steps have none.
+    """
+
+    half: Half
+    level: int
+    mark: tuple[int, int, int, int] | None
+    steps: Round
+    waits: set[Half]
+
+
+def _shared(collective: str, rank: int, span: Span) -> Iterator[tuple[str, int]]:
+    """The slots of a span, and of the input those that are the same memory in place."""
+    for slot in range(span.start, span.stop):
+        yield span.buffer, slot
+        if span.buffer == OUT:
+            same = {"same": range(slot, slot + 1), "own": range(slot - rank, slot - rank + 1),
+                    "front": range(rank + 1)}
+            yield from ((IN, n) for n in same.get(COLLECTIVES[collective].in_place, ()))
+
+
+def _rounds(halves: list[LevelledHalf], start: Round,
+            shared: Callable[[Span], Iterator[tuple[str, int]]]
+            ) -> tuple[tuple[Round, ...], Waits]:
+    """A rank's rounds, one for each half, and what each waits for."""
+    first = 1 if start else 0
+    order = sorted(halves, key=lambda each: (each.level, not each.half[3], each.mark or (),
+                                             each.half))
+    number = {each.half: n for n, each in enumerate(order, first)}
+    after: list[tuple[int, ...]] = [()] * first
+    #: Of each round, what is over before it in the file, as bits; what it waits for here.
+    past: list[int] = [0] * first
+    #: The sends that read a slot since it was written, in place as well.
+    reading: dict[tuple[str, int], list[int]] = {}
+    for each in order:
+        known, wanted = 0, set()
+        for before in (number[half] for half in each.waits):
+            known |= past[before] | 1 << before
+            # Not for the end of a send, but for what the send has waited for.
+            wanted |= set(after[before]) if order[before - first].half[3] else {before}
+        for step in each.steps:
+            for span in step.spans:
+                for slot in shared(span):
+                    if each.half[3]:
+                        reading.setdefault(slot, []).append(number[each.half])
+                    else:
+                        wanted |= {n for n in reading.get(slot, ()) if known >> n & 1}
+        after.append(tuple(sorted(wanted)) or tuple(range(first)))
+        past.append(known)
+    return ((start,) * first + tuple(each.steps for each in order)), tuple(after)
+
+
 def _levelled(blocks: list[list[Threadblock]], place: Callable[[int, Span], Span], spare: int,
-              name: str) -> list[dict[int, tuple[list[tuple[Any, Step]], list[Step]]]]:
-    """Every rank's messages and local steps by level."""
+              name: str) -> list[list[LevelledHalf]]:
+    """Every rank's messages and local steps, with their levels."""
     waits: dict[Half, set[Half]] = {}
     queues: dict[tuple[int, int, int], tuple[list[Half], list[Half]]] = {}
     for rank, threadblocks in enumerate(blocks):
@@ -201,16 +265,12 @@ def _levelled(blocks: list[list[Threadblock]], place: Callable[[int, Span], Span
             pairs[other] = one, (sender, receiver, channel, number)
             pairs[one] = one, (sender, receiver, channel, number)
     level = _levels(waits, pairs, name)
-    found: list[dict[int, tuple[list[tuple[Any, Step]], list[Step]]]] = [{} for _ in blocks]
-    for half in waits:
+    found: list[list[LevelledHalf]] = [[] for _ in blocks]
+    for half, before in waits.items():
         rank, t, n, sends = half
-        tb = blocks[rank][t]
-        here = found[rank].setdefault(level[half], ([], []))
-        for message, written in _written(tb, n, sends, partial(place, rank), spare + t):
-            if message:
-                here[0].append((pairs[half][1], written))
-            else:
-                here[1].append(written)
+        steps = tuple(_written(blocks[rank][t], n, sends, partial(place, rank), spare + t))
+        mark = pairs[half][1] if half in pairs else None
+        found[rank].append(LevelledHalf(half, level[half], mark, steps, before))
     return found
 
 
@@ -251,29 +311,29 @@ def _levels(waits: dict[Half, set[Half]], pairs: dict[Half, tuple[Half, Any]],
 
 
 def _written(tb: Threadblock, n: int, sends: bool, place: Callable[[Span], Span],
-             spare: int) -> Iterator[tuple[bool, Step]]:
-    """The steps of a half, and whether they are messages."""
+             spare: int) -> Iterator[Step]:
+    """The steps of a half."""
     kind, source, into, _ = tb.steps[n]
     receives, reduces, stores, both = KINDS.get(kind, (False,) * 4)
     if kind == "cpy":
-        yield False, copy(place(into), place(source))
+        yield copy(place(into), place(source))
     elif kind == "re":
-        yield False, reduce(place(into), place(source))
+        yield reduce(place(into), place(source))
     elif sends:
         kept = place(source if not receives else into) if stores or not receives else (
             Span(TMP, spare, spare + 1))
-        yield True, send(tb.to, kept)
+        yield send(tb.to, kept)
     elif reduces and stores and place(source) == place(into):
-        yield True, recv(tb.frm, place(into), reduce=LEFT)
+        yield recv(tb.frm, place(into), reduce=LEFT)
     elif receives:
         kept = place(into) if stores else Span(TMP, spare, spare + 1)
-        yield True, recv(tb.frm, kept)
+        yield recv(tb.frm, kept)
         if reduces:
-            yield False, reduce(kept, place(source))
+            yield reduce(kept, place(source))
 
 
-def _scratch_keys(steps: list[dict[int, tuple[list[tuple[Any, Step]], list[Step]]]],
-                  collective: str, size: int) -> dict[tuple[int, int], int]:
+def _scratch_keys(halves: list[list[LevelledHalf]], collective: str, size: int
+                  ) -> dict[tuple[int, int], int]:
     """The block that each slot of scratch holds first, by what is sent and copied there."""
     keys: dict[tuple[int, int], int] = {}
 
@@ -284,18 +344,21 @@ def _scratch_keys(steps: list[dict[int, tuple[list[tuple[Any, Step]], list[Step]
             return rank
         return rank if collective == "reduce_scatter" and buffer == OUT else slot
 
-    for level in range(1 + max((max(found) for found in steps if found), default=-1)):
-        sent = {mark: (rank, step) for rank, found in enumerate(steps)
-                for mark, step in found.get(level, ([], []))[0] if step.kind == "send"}
-        for rank, found in enumerate(steps):
-            messages, local = found.get(level, ([], []))
-            moves = [(rank, step.spans[0], *sent[mark]) for mark, step in messages
-                     if step.kind == "recv"]
-            moves += [(rank, step.spans[0], rank, step._replace(spans=step.source))
-                      for step in local]
-            for _, into, frm, source in moves:
+    levels: dict[int, list[LevelledHalf]] = {}
+    for each in (each for rank in halves for each in rank):
+        levels.setdefault(each.level, []).append(each)
+    for _, held in sorted(levels.items()):
+        sent = {each.mark: (each.half[0], each.steps[0]) for each in held if each.half[3]}
+        for each in held:
+            rank = each.half[0]
+            for step in each.steps:
+                if step.kind == SEND:
+                    continue
+                frm, spans = ((sent[each.mark][0], sent[each.mark][1].spans) if step.kind == RECV
+                              else (rank, step.source))
+                into, source = step.spans[0], spans[0]
                 for offset in range(into.stop - into.start):
-                    held = key(frm, source.spans[0].buffer, source.spans[0].start + offset)
-                    if into.buffer == TMP and held is not None:
-                        keys.setdefault((rank, into.start + offset), held)
+                    block = key(frm, source.buffer, source.start + offset)
+                    if into.buffer == TMP and block is not None:
+                        keys.setdefault((rank, into.start + offset), block)
     return keys

@@ -35,7 +35,8 @@ def as_json(schedule: Schedule) -> dict:
                      for m in line.messages],
         "programs": [{"rank": rank, "scratch": list(program.scratch),
                       "rounds": [[_step(s) for s in steps] for steps in program.rounds],
-                      "finish": finish}
+                      "finish": finish,
+                      **({"after": list(map(list, program.after))} if program.after else {})}
                      for rank, (program, finish) in enumerate(programs)],
     }
 

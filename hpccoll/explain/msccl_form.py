@@ -10,11 +10,13 @@ The format: :mod:`hpccoll.algorithms.msccl`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
+from hpccoll.proof.verifier import verify
 
 #: What MSCCL calls the buffers, and which collectives it has.
 BUFFERS = {IN: "i", OUT: "o", TMP: "s"}
@@ -22,10 +24,11 @@ NAMES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
 
 
 def as_msccl(schedule: Schedule) -> str:
-    """Write a schedule as MSCCL's XML.
+    """Write a schedule as MSCCL's XML; lanes are written as one, which is proved.
 
     Raises:
-        ScheduleError: a collective that MSCCL does not have, or a message without blocks.
+        ScheduleError: a collective that MSCCL does not have, a message without blocks, or rounds of
+            lanes that deadlock one after the other.
     """
     name = schedule.collective.name
     if name not in NAMES:
@@ -35,7 +38,10 @@ def as_msccl(schedule: Schedule) -> str:
         "nchunksperloop": str(schedule.nblocks if schedule.collective.payload == "vector"
                               else schedule.size),
         "ngpus": str(schedule.size), "coll": name, "inplace": "0"})
-    for rank, program in enumerate(schedule.programs()):
+    programs = [program._replace(after=()) for program in schedule.programs()]
+    if any(program.after for program in schedule.programs()):
+        verify(replace(schedule, build=programs.__getitem__, rounds=None))
+    for rank, program in enumerate(programs):
         keys = slot_keys(schedule.collective, rank, schedule.size, schedule.root, schedule.nblocks)
         gpu = ElementTree.SubElement(root, "gpu", {
             "id": str(rank), "i_chunks": str(len(keys.get(IN, ()))),
@@ -75,6 +81,8 @@ class _Writer:
             moved = self.moved(steps)
             after = len(self.main) - 1
             busy: dict[tuple[int, int], None] = {}
+            #: Where each slot was received into last: by which threadblock, in which step of it.
+            arrived: dict[Span, tuple[int, int]] = {}
             for step in steps:
                 if step.kind in (SEND, RECV):
                     ends = (step.peer, -1) if step.kind == SEND else (-1, step.peer)
@@ -84,7 +92,11 @@ class _Writer:
                             here = Span(span.buffer, slot, slot + 1)
                             here = moved.get(here, here) if step.kind == SEND else here
                             kind = "s" if step.kind == SEND else "rrc" if step.side else "r"
-                            self.step(self.block(*ends), kind, here, here, 0, after)
+                            # Threadblocks reduce into one slot one after the other.
+                            waits = arrived.get(here, (0, after)) if kind == "rrc" else (0, after)
+                            self.step(self.block(*ends), kind, here, here, *waits)
+                            if step.kind == RECV:
+                                arrived[here] = self.numbers[ends], len(self.blocks[ends]) - 1
             for ends in busy:
                 self.step(self.main, "nop", None, None, self.numbers[ends],
                           len(self.blocks[ends]) - 1)

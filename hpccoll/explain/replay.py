@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpccoll.errors import ProofError
+from hpccoll.ir.order import by_lane, waits
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
 from hpccoll.proof.cases import cases, lower_all
 from hpccoll.proof.verifier import Proof, prove
@@ -43,10 +44,14 @@ class TimedMessage(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """All messages by round, and the round in which each round of each program ends."""
+    """All messages by round, and the round in which each round of each program ends.
+
+    Of a program without lanes only the rounds that end are there; of one with lanes all are, and
+    ``None`` is for those that never end.
+    """
 
     messages: list[TimedMessage]
-    finish: list[list[int]]
+    finish: list[list[int | None]]
 
     @property
     def rounds(self) -> int:
@@ -76,59 +81,71 @@ def timeline(schedule: Schedule) -> Timeline:
     """Replay a schedule; messages that never meet their partner are left out."""
     ranks = [_Rank(schedule, rank) for rank in range(schedule.size)]
     posted: dict[tuple[int, int], deque] = defaultdict(deque)
-    messages, ready = [], deque(ranks)
+    messages, ready = [], deque(lane for rank in ranks for lane in rank.lanes)
     while ready:
-        rank = ready.popleft()
-        for step, values in rank.start():
+        lane = ready.popleft()
+        rank = lane.rank
+        for step, values in lane.start():
             pair = (rank.number, step.peer) if step.kind == SEND else (step.peer, rank.number)
             queue = posted[pair]
             if not queue or queue[0][1].kind == step.kind:
-                queue.append((rank, step, values))
+                queue.append((lane, step, values))
                 continue
             other, partner, held = queue.popleft()
-            sender, receiver, into = ((rank, other, partner) if step.kind == SEND
-                                      else (other, rank, step))
-            arrival = 1 + max(rank.time, other.time)
+            sender, receiver, into = ((lane, other, partner) if step.kind == SEND
+                                      else (other, lane, step))
+            arrival = 1 + max(lane.time, other.time)
             values = values if step.kind == SEND else held
-            messages.append(TimedMessage(arrival, sender.number, receiver.number, values,
+            messages.append(TimedMessage(arrival, sender.rank.number, receiver.rank.number, values,
                                          into.side))
-            receiver.store(into.spans, values, bool(into.side))
-            ready += [r for r in (rank, other) if r.complete(arrival)]
+            receiver.rank.store(into.spans, values, bool(into.side))
+            ready += [each for each in (lane, other) if each.complete(arrival)]
+        ready += rank.woken()
     return Timeline(sorted(messages, key=lambda m: m[:3]), [r.finish for r in ranks])
 
 
 class _Rank:
-    """Where one rank stands in its program, and what its slots hold."""
+    """What one rank's slots hold, and which of its rounds are over."""
 
     def __init__(self, schedule: Schedule, rank: int):
-        self.number, self.rounds = rank, schedule.program(rank).rounds
-        self.time = self.latest = self.open = 0
-        self.finish: list[int] = []
+        program = schedule.program(rank)
+        self.number, self.rounds, self.waits = rank, program.rounds, waits(program)
+        self.finish: list[int | None] = [None] * len(self.waits)
+        self.lanes = [_Lane(self, numbers) for numbers in
+                      (by_lane(self.waits) if self.waits else [range(len(self.rounds))])]
+        #: Lanes that wait for others, and whether a round has ended since.
+        self.waiting: list[_Lane] = []
+        self.ended = False
         given = schedule.collective.given(rank, schedule.size, schedule.root, schedule.nblocks)
         self.slots: dict[tuple[str, int], Value | None] = {
             (buffer, slot): Value(key, 1 << rank)
             for buffer, keys in given.items() for slot, key in enumerate(keys)}
 
-    def start(self) -> list[tuple[Step, tuple]]:
-        """Finish what has no messages left, then post the next round that has some."""
-        while len(self.finish) < len(self.rounds):
-            steps = self.rounds[len(self.finish)]
-            messages = [] if self.latest > self.time else [s for s in steps if _is_message(s)]
-            if messages:
-                self.open = len(messages)
-                return [(s, self.load(s.spans) if s.kind == SEND else ()) for s in messages]
-            for step in steps:
-                if step.kind not in (SEND, RECV):
-                    self.store(step.spans, self.load(step.source), step.kind != COPY)
-            self.time = self.latest
-            self.finish.append(self.time)
-        return []
+    def begins(self, number: int, lane: _Lane) -> int | None:
+        """When a round begins; ``None`` where it waits for other lanes."""
+        if not self.waits:
+            return lane.latest
+        times = [self.finish[other] for other in self.waits[number]]
+        known = [time for time in times if time is not None]
+        if len(known) < len(times):
+            self.waiting.append(lane)
+            return None
+        return max(known, default=0)
 
-    def complete(self, arrival: int) -> bool:
-        """Count one message as done; tell whether it was the last of its round."""
-        self.open -= 1
-        self.latest = max(self.latest, arrival)
-        return not self.open
+    def ends(self, number: int, time: int) -> None:
+        """A round is over."""
+        if self.waits:
+            self.finish[number] = time
+            self.ended = True
+        else:
+            self.finish.append(time)
+
+    def woken(self) -> list[_Lane]:
+        """Lanes that may go on, since a round has ended."""
+        if not self.ended:
+            return []
+        woken, self.waiting, self.ended = self.waiting, [], False
+        return woken
 
     def load(self, spans: Sequence[Span]) -> tuple[Value | None, ...]:
         return tuple(self.slots.get(slot) for slot in _slots(spans))
@@ -139,6 +156,44 @@ class _Rank:
                 mine = self.slots.get(slot)
                 value = Value(mine.block, mine.ranks | value.ranks) if mine and value else None
             self.slots[slot] = value
+
+
+class _Lane:
+    """Where one lane of a rank stands."""
+
+    def __init__(self, rank: _Rank, numbers: Sequence[int]):
+        self.rank, self.numbers = rank, numbers
+        self.index = self.time = self.latest = self.open = 0
+        self.posted = False
+
+    def start(self) -> list[tuple[Step, tuple]]:
+        """Finish what has no messages left, then post the next round that has some."""
+        rank = self.rank
+        while self.index < len(self.numbers):
+            number = self.numbers[self.index]
+            steps = rank.rounds[number]
+            if not self.posted:
+                begins = rank.begins(number, self)
+                if begins is None:
+                    return []
+                self.time = self.latest = begins
+                messages = [step for step in steps if _is_message(step)]
+                if messages:
+                    self.posted, self.open = True, len(messages)
+                    return [(s, rank.load(s.spans) if s.kind == SEND else ()) for s in messages]
+            self.posted = False
+            for step in steps:
+                if step.kind not in (SEND, RECV):
+                    rank.store(step.spans, rank.load(step.source), step.kind != COPY)
+            rank.ends(number, self.latest)
+            self.index += 1
+        return []
+
+    def complete(self, arrival: int) -> bool:
+        """Count one message as done; tell whether it was the last of its round."""
+        self.open -= 1
+        self.latest = max(self.latest, arrival)
+        return not self.open
 
 
 def _is_message(step: Step) -> bool:

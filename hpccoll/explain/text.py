@@ -16,7 +16,8 @@ from hpccoll.explain.replay import (
     ranks_of,
     timeline,
 )
-from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Schedule, Step
+from hpccoll.ir.order import by_lane, waits
+from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Schedule, Step
 from hpccoll.units import count_text as _count
 from hpccoll.units import ranges_text as _ranges
 from hpccoll.units import size_text
@@ -227,7 +228,10 @@ def _programs(schedule: Schedule, line: Timeline, rank: int | None) -> Iterator[
         yield f"  rank {rank}" + (f", scratch for {_count(len(program.scratch), 'block')}"
                                   if len(program.scratch) else "")
         finish = line.finish[rank]
-        rounds = [_round(steps, *times) for steps, *times
+        if program.after:
+            yield from _lanes(program, finish)
+            continue
+        rounds = [_round(steps, ends, before) for steps, ends, before
                   in zip(program.rounds, finish, [0, *finish]) if steps]
         rounds += ["    never finishes"] * (len(finish) < len(program.rounds))
         if schedule.size > LISTED and len(rounds) > 8 and len(list(chosen)) > 1:
@@ -235,10 +239,23 @@ def _programs(schedule: Schedule, line: Timeline, rank: int | None) -> Iterator[
         yield from rounds
 
 
-def _round(steps: Sequence[Step], finish: int, before: int) -> str:
+def _lanes(program: Program, finish: Sequence[int | None]) -> Iterator[str]:
+    """The lanes of a rank, one after the other, each round with what it waits for elsewhere."""
+    order = waits(program)
+    for lane, numbers in enumerate(by_lane(order)):
+        yield f"   lane {lane}"
+        for number, earlier in zip(numbers, [-1, *numbers]):
+            others = [f"round {other}" for other in order[number] if other != earlier]
+            name = f"round {number}" + f", after {' and '.join(others)}" * bool(others) + ": "
+            yield _round(program.rounds[number], finish[number],
+                         max((finish[other] or 0 for other in order[number]), default=0), name)
+
+
+def _round(steps: Sequence[Step], finish: int | None, before: int | None, name: str = "") -> str:
     """One round of a rank; local ones carry no number."""
-    head = f"    {finish if finish > before else '-':>3}  "
-    return textwrap.fill("; ".join(map(_sentence, steps)), 100,
+    when = "never" if finish is None else str(finish) if finish > (before or 0) else "-"
+    head = f"    {when:>3}  "
+    return textwrap.fill(name + "; ".join(map(_sentence, steps)), 100,
                          initial_indent=head, subsequent_indent=" " * len(head))
 
 

@@ -92,7 +92,9 @@ class Lowered(NamedTuple):
     Scratch from ``landing`` on is space where messages land or are packed: what is there is
     used in the same phase and never again. ``single_block`` has the numbers of the phases whose
     steps reduce one block each: there the local steps are the same for every layout of the blocks.
-    ``rounds`` has the number of the program's round that each phase was made of.
+    ``rounds`` has the number of the program's round that each phase was made of, and ``waits``, for
+    programs with lanes, the phases that each waits for (:func:`hpccoll.ir.order.waits`). Phases
+    that may be under way at once have landing space of their own.
     """
 
     phases: tuple[Phase, ...]
@@ -100,6 +102,7 @@ class Lowered(NamedTuple):
     landing: int
     single_block: frozenset[int] = frozenset()
     rounds: tuple[int, ...] = ()
+    waits: tuple[tuple[int, ...], ...] = ()
 
     def round_of(self, phase: int) -> int:
         """The number of the program's round that a phase was made of."""

@@ -12,6 +12,9 @@ Two things happen on the way:
 * **Empty messages vanish.** A step whose blocks hold no elements is dropped; sender and
   receiver agree because they agree on the sizes. A step written without any span (a
   barrier's token) is always sent.
+
+In a program with lanes copies do not wait, since a lane may read what another one has copied. Each
+lane has landing space of its own.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from hpccoll.ir.extents import (
     packed,
     slices,
 )
+from hpccoll.ir.order import Waits, by_lane, waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Span, Step
 
 
@@ -46,6 +50,9 @@ def lower(program: Program, layout: SlotLayout) -> Lowered:
     phases: list[Phase] = []
     single_block: list[int] = []
     rounds: list[int] = []
+    order = waits(program)
+    if order:
+        return _in_lanes(program, lowering, order)
     for number, steps in enumerate(program.rounds):
         phase = lowering.phase(steps)
         if any(phase):
@@ -62,6 +69,33 @@ def lower(program: Program, layout: SlotLayout) -> Lowered:
                    tuple(rounds))
 
 
+def _in_lanes(program: Program, lowering: _Lowering, order: Waits) -> Lowered:
+    """Lower lane by lane, and number the phases in the order of their rounds."""
+    lowering.remembers = False
+    made: dict[int, Phase] = {}
+    for numbers in by_lane(order):
+        lowering.landing_base = lowering.scratch
+        for number in numbers:
+            made[number] = lowering.phase(program.rounds[number])
+    phases: list[Phase] = []
+    rounds: list[int] = []
+    # Of each round, the phase made of it, or those that it waited for if nothing is left of it.
+    over: list[tuple[int, ...]] = []
+    kept: list[tuple[int, ...]] = []
+    for number, others in enumerate(order):
+        before = tuple(sorted({phase for other in others for phase in over[other]}))
+        if not any(made[number]):
+            over.append(before)
+            continue
+        over.append((len(phases),))
+        phases.append(made[number])
+        rounds.append(number)
+        kept.append(before)
+    # No phase is said to reduce single blocks: chains of lanes would share an accumulator.
+    return Lowered(tuple(phases), lowering.scratch, lowering.base, rounds=tuple(rounds),
+                   waits=tuple(kept))
+
+
 class _Lowering:
     """State of one lowering: where slots are, and which copies are still only remembered."""
 
@@ -69,7 +103,9 @@ class _Lowering:
         self.places = dict(layout.places)
         self.places[TMP] = packed(TMP, [layout.scratch(b) for b in program.scratch])
         self.base = sum(e.count for e in self.places[TMP])
-        self.scratch = self.base
+        self.scratch = self.landing_base = self.base
+        #: Whether copies of the input wait until somebody writes there.
+        self.remembers = True
         self.written = {e.buffer for e in self.places.get(OUT, ())} | {OUT, TMP}
         self.remembered: dict[tuple[str, int], Extent] = {}
 
@@ -103,7 +139,7 @@ class _Lowering:
         before: list[Local] = []
         messages: list[Message] = []
         after: list[Local] = []
-        self.landing = self.base
+        self.landing = self.landing_base
         local = [s for s in steps if s.kind not in (SEND, RECV)]
         self.arriving = {slot for step in steps if step.kind == RECV
                          for span in step.spans if self.place(span) for slot in _slots(span)
@@ -173,7 +209,7 @@ class _Lowering:
         for slot, here, there in zip(_slots(span), into, extents, strict=True):
             if here == there:
                 continue
-            if there.buffer not in self.written:
+            if self.remembers and there.buffer not in self.written:
                 self.remembered[slot] = there
             else:
                 copies.append(Local(here, there))

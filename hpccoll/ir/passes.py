@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, TMP
 from hpccoll.ir.extents import joined
+from hpccoll.ir.order import one_after_another
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
 
 #: Finds the memory of some of the parent's blocks, given their keys.
@@ -100,7 +101,7 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
                     yield step._replace(peer=peer, spans=tuple(joined(spans)))
 
     return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
-                         for steps in program.rounds), tuple(scratch))
+                         for steps in program.rounds), tuple(scratch), program.after)
 
 
 def _memory(keys: Mapping[str, Sequence[int]], blocks: Callable[[int], Sequence[Piece]],
@@ -197,7 +198,8 @@ def relabelled(program: Program, order: Sequence[int],
 
     return Program(tuple(tuple(chain.from_iterable(map(written, steps)))
                          for steps in program.rounds),
-                   tuple(map(key_of, program.scratch)) if key_of else program.scratch)
+                   tuple(map(key_of, program.scratch)) if key_of else program.scratch,
+                   program.after)
 
 
 def allot(program: Program, buffer: str, keys: Sequence[int]) -> Program:
@@ -214,7 +216,8 @@ def concatenate(*programs: Program) -> Program:
         base += len(program.scratch)
     held = [p.scratch for p in apart if p.scratch]
     return Program(tuple(chain.from_iterable(p.rounds for p in apart)),
-                   held[0] if len(held) == 1 else tuple(chain.from_iterable(held)))
+                   held[0] if len(held) == 1 else tuple(chain.from_iterable(held)),
+                   one_after_another(apart))
 
 
 def reverse(program: Program, side: str = LEFT) -> Program:
@@ -226,8 +229,10 @@ def reverse(program: Program, side: str = LEFT) -> Program:
     would count twice.
 
     Raises:
-        ScheduleError: the program reduces, or copies anything but its input.
+        ScheduleError: the program reduces, copies anything but its input, or has lanes.
     """
+    if program.after:
+        raise ScheduleError("a program with lanes cannot be reversed: reverse each of them")
     return program._replace(rounds=tuple(chain.from_iterable(
         _reversed(steps, side) for steps in reversed(program.rounds))))
 

@@ -27,6 +27,11 @@ of the round may name these slots, but a receive-and-reduce that is written afte
 what has arrived. A receive names each slot once. In place, slots of ``in`` and ``out`` are the same
 memory, and all this holds for them as for one. Proofs check it by slot
 (:func:`hpccoll.proof.memory_rules.check_slots`), so that it holds whatever lies side by side.
+
+Rounds follow one another, unless :attr:`Program.after` says what each of them waits for. Those that
+do not wait for each other are under way at once, in any order, and what one of them writes the
+others must not name. Only rounds that send to one rank, or receive from one rank, keep the order in
+which they are written, so that it is clear which message is which.
 """
 
 from __future__ import annotations
@@ -104,10 +109,18 @@ Round: TypeAlias = tuple[Step, ...]
 
 
 class Program(NamedTuple):
-    """One rank's rounds, and the block keys its scratch slots are sized like."""
+    """One rank's rounds, and the block keys its scratch slots are sized like.
+
+    Attributes:
+        rounds: its rounds.
+        scratch: for every slot of scratch, the key of the block that it is as large as.
+        after: for every round, the numbers of earlier ones that must be over before it begins;
+            ``()`` for all: each waits for the one before it. See :func:`hpccoll.ir.order.lanes`.
+    """
 
     rounds: tuple[Round, ...]
     scratch: Sequence[int] = ()
+    after: tuple[tuple[int, ...], ...] = ()
 
 
 def at(buffer: str, start: int, stop: int | None = None) -> Span:
@@ -220,7 +233,8 @@ class Schedule:
             scratch = list(program.scratch)
             yield f"rank {rank}" + (f" scratch={scratch}" if scratch else "")
             for number, steps in enumerate(program.rounds):
-                yield f"  {number}: " + "; ".join(map(str, steps))
+                waits = f" after {list(program.after[number])}" if program.after else ""
+                yield f"  {number}{waits}: " + "; ".join(map(str, steps))
 
     @property
     def digest(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from hpccoll.errors import HpccollError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, IN, TMP, Collective, slot_keys
+from hpccoll.ir.order import Waits
 from hpccoll.ir.schedule import (
     COPY,
     LEFT,
@@ -108,7 +109,22 @@ class _Form:
                 self.check(self.step)
             self.step = None
             rounds.append(held)
-        return Program(tuple(rounds), program.scratch)
+        return Program(tuple(rounds), program.scratch, self.after(program.after, len(rounds)))
+
+    def after(self, after: Any, rounds: int) -> Waits:
+        """What the rounds wait for, as tuples."""
+        self.round = None
+        given = self.sequence(after, "after", MOST_STEPS)
+        if given and len(given) != rounds:
+            self.fault(f"after says what {len(given)} rounds wait for, but there are {rounds}")
+        checked = []
+        for self.round, numbers in enumerate(given):
+            checked.append(tuple(self.sequence(numbers, "what a round waits for", rounds)))
+            for number in checked[-1]:
+                if not _is_index(number) or not 0 <= number < self.round:
+                    self.fault(f"waits for round {number!r}, which is none before it")
+        self.round = None
+        return tuple(checked)
 
     def sequence(self, items: Any, what: str, most: int) -> Sequence[Any]:
         if not isinstance(items, (tuple, list)):

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
 from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
-from hpccoll.ir.schedule import SEND, Schedule
+from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.proof.memory_rules import check_memory
-from hpccoll.proof.rendezvous import Rendezvous
+from hpccoll.proof.rendezvous import Rendezvous, Thread
 from hpccoll.proof.symbols import GARBAGE, Symbol, SymbolTable
 from hpccoll.proof.verdict import Judge, Proof, WantedElement
 
@@ -40,16 +40,15 @@ class _ElementRun(Rendezvous):
 
     def __init__(self, schedule: Schedule, collective: Collective, case: BlockSizes,
                  programs: list[list[Segment]]):
-        super().__init__(schedule, {(rank, number): segment.program.phases
+        super().__init__(schedule, {(rank, number): (segment.program.phases, segment.program.waits)
                                     for rank, held in enumerate(programs)
                                     for number, segment in enumerate(held)})
         self.collective, self.case, self.programs = collective, case, programs
         self.symbols = SymbolTable(self.size, case.size_of, case.keys)
         self.memory = [self.start(rank) for rank in range(self.size)]
 
-    def number_of(self, rank: int, segment: int) -> int:
-        number = super().number_of(rank, segment)
-        return self.programs[rank][segment].program.round_of(number)
+    def number_of(self, thread: Thread) -> int:
+        return self.programs[thread.rank][thread.segment].program.round_of(thread.number)
 
     # -- memory ----------------------------------------------------------------------------
     def start(self, rank: int) -> Memory:
@@ -98,24 +97,32 @@ class _ElementRun(Rendezvous):
         memory[extent.offset:extent.offset + extent.count] = symbols
 
     # -- running ---------------------------------------------------------------------------
-    def begin(self, rank: int, segment: int) -> None:
-        self.forget(rank, segment)
-        self.compute(rank, segment, self.threads[rank, segment].round.before)
+    def begin(self, thread: Thread) -> None:
+        self.forget(thread)
+        self.compute(thread.rank, thread.segment, thread.round.before)
 
-    def end(self, rank: int, segment: int) -> None:
-        self.compute(rank, segment, self.threads[rank, segment].round.after)
+    def end(self, thread: Thread) -> None:
+        self.compute(thread.rank, thread.segment, thread.round.after)
 
-    def move(self, segment: int, source: int, out: Message, sink: int, into: Message) -> None:
+    def move(self, source: Thread, out: Message, sink: Thread, into: Message) -> None:
         if out.extent.count != into.extent.count:
-            raise self.fault(f"meets '{out}' of rank {source}, of another size", sink,
-                             self.number_of(sink, segment), into)
-        self.write(sink, segment, into.extent, self.read(source, segment, out.extent))
+            raise self.fault(f"meets '{out}' of rank {source.rank}, of another size", sink.rank,
+                             self.number_of(sink), into)
+        self.write(sink.rank, sink.segment, into.extent,
+                   self.read(source.rank, source.segment, out.extent))
 
-    def forget(self, rank: int, segment: int) -> None:
+    def forget(self, thread: Thread) -> None:
         """Empty the landing space: a message used in place was never there."""
-        scratch = self.memory[rank][TMP, segment]
-        start = self.programs[rank][segment].program.landing
-        scratch[start:] = [GARBAGE] * (len(scratch) - start)
+        program = self.programs[thread.rank][thread.segment].program
+        scratch = self.memory[thread.rank][TMP, thread.segment]
+        if not program.waits:
+            scratch[program.landing:] = [GARBAGE] * (len(scratch) - program.landing)
+            return
+        # Other lanes may be using theirs.
+        for message in thread.round.messages:
+            buffer, start, count = message.extent
+            if message.kind == RECV and buffer == TMP and start >= program.landing:
+                scratch[start:start + count] = [GARBAGE] * count
 
     def compute(self, rank: int, segment: int, steps: Sequence[Local]) -> None:
         for into, left, right in steps:

@@ -10,13 +10,14 @@ sizes. :func:`check_memory` says the same of lowered ones, by element.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
-from hpccoll.ir.schedule import RECV, SEND, Span, Step
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Segment, shifted
+from hpccoll.ir.order import Waits, pasts
+from hpccoll.ir.schedule import COPY, RECV, SEND, Span, Step
 
 #: An element of the input or the output: the buffer and the place in it.
 Cell = tuple[str, int]
@@ -84,6 +85,68 @@ def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, f
         _check_apart(rank, number, used, fault)
 
 
+def check_lanes(rank: int, rounds: Sequence[Sequence[Step]], waits: Waits, slots: SlotMap,
+                fault: Fault) -> None:
+    """Check that rounds which share memory that one of them writes wait for each other.
+
+    Raises:
+        ProofError: two rounds may be under way at once, and one writes what the other one names.
+    """
+    marks = _Marks(waits)
+    for number, steps in enumerate(rounds):
+        marks.begin(number)
+        for step in steps:
+            if step.kind == COPY and all(slots.areas(here) == slots.areas(there)
+                                         for here, there in zip(step.spans, step.source)):
+                continue  # in place, the input is there already
+            writes = step.kind != SEND
+            for spans, changed in ((step.spans, writes), (step.source, False)):
+                for span in spans:
+                    for buffer, start, stop in slots.areas(span):
+                        other = marks.use(((buffer, slot) for slot in range(start, stop)), changed)
+                        if other is not None:
+                            raise fault(_APART.format(other), rank, number, step)
+
+
+#: What is wrong with a round that meets another one.
+_APART = "uses memory that round {} is using, for which it does not wait"
+
+
+class _Marks:
+    """Of every cell of memory, the round that wrote it last and those that have read it since.
+
+    Rounds come in the order written, in which each stands behind all that it waits for. Who waits
+    for the last round that wrote has waited for those before, or an error was found.
+    """
+
+    def __init__(self, waits: Waits):
+        self.pasts = pasts(waits)
+        self.written: dict[Cell, int] = {}
+        self.read: dict[Cell, list[int]] = {}
+        self.number = self.past = 0
+
+    def begin(self, number: int) -> None:
+        """The round that comes next."""
+        self.number, self.past = number, self.pasts[number] | 1 << number
+
+    def use(self, cells: Iterable[Cell], writes: bool) -> int | None:
+        """Use some cells; return a round that uses one of them and is not waited for."""
+        for cell in cells:
+            last = self.written.get(cell, self.number)
+            if not self.past >> last & 1:
+                return last
+            readers = self.read.setdefault(cell, [])
+            if writes:
+                for reader in readers:
+                    if not self.past >> reader & 1:
+                        return reader
+                readers.clear()
+                self.written[cell] = self.number
+            elif self.number not in readers[-1:]:
+                readers.append(self.number)
+        return None
+
+
 #: What is wrong with a message that meets another one.
 _USED = "uses memory that '{}' of the same round is using"
 
@@ -127,6 +190,8 @@ def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
                 _check_messages(rank, number, phase.messages, fault)
                 for step in (*phase.before, *phase.after):
                     _check_local(rank, number, step, fault)
+            if segment.program.waits:
+                _check_phases(rank, segment.program, fault)
             if len(segments) > 1:
                 touched.append(_touched(segment))
         for i, (reads, writes) in enumerate(touched):
@@ -150,6 +215,23 @@ def _check_local(rank: int, number: int, step: Local, fault: Fault) -> None:
         apart = abs(operand.offset - into.offset)
         if 0 < apart < into.count and operand.buffer == into.buffer:
             raise fault("overwrites a part of what it reads", rank, number, step)
+
+
+def _check_phases(rank: int, program: Lowered, fault: Fault) -> None:
+    """What :func:`check_lanes` says, of phases, landing space included."""
+    marks = _Marks(program.waits)
+    for number, phase in enumerate(program.phases):
+        marks.begin(number)
+        used: list[tuple[Extent, bool, object]] = [
+            (message.extent, message.kind == RECV, message) for message in phase.messages]
+        for step in (*phase.before, *phase.after):
+            used += [(operand, False, step) for operand in step.operands]
+            used.append((step.into, True, step))
+        for (buffer, start, count), writes, what in used:
+            other = marks.use(((buffer, cell) for cell in range(start, start + count)), writes)
+            if other is not None:
+                raise fault(_APART.format(program.round_of(other)), rank,
+                            program.round_of(number), what)
 
 
 def _touched(segment: Segment) -> tuple[set[Cell], set[Cell]]:

@@ -1,5 +1,11 @@
 """Ranks that meet: rounds go on, and messages move, where a send waits for its receive.
 
+Every lane of a rank is a :class:`Thread`, which goes on by itself, but for the rounds of other
+lanes that its rounds wait for. The messages from one rank to another keep the order in which they
+are written, because :func:`hpccoll.ir.order.waits` says so. So nothing depends on which thread goes
+first, and one run stands for all, as long as rounds that do not wait for each other share no
+memory: that is for :mod:`hpccoll.proof.memory_rules` to say.
+
 What a message carries, and what local steps do, is for those who derive from :class:`Rendezvous`:
 :mod:`hpccoll.proof.slots` moves whole blocks of any size, :mod:`hpccoll.proof.elements` the
 elements of lowered programs.
@@ -12,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from hpccoll.errors import ProofError
+from hpccoll.ir.order import Waits, by_lane
 from hpccoll.ir.schedule import SEND, Schedule
 
-#: Where a thread runs: rank and number of the segment.
-ThreadKey = tuple[int, int]
+#: Where rounds run: rank and number of the segment.
+Place = tuple[int, int]
 
 
 class MessageLike(Protocol):
@@ -35,49 +42,82 @@ class RoundLike(Protocol):
     def messages(self) -> Sequence[Any]: ...
 
 
-class Thread:
-    """Where one rank stands in its rounds (those of one segment)."""
+class RoundsOver:
+    """How far the rounds of one rank (those of one segment) have come.
 
-    def __init__(self, rounds: Sequence[Any]):
-        self.rounds, self.number, self.started = rounds, 0, False
+    Attributes:
+        waits: what each of them waits for; ``()`` for one lane.
+        over: which of them are over.
+        times: when each of them was over, in messages that depend on each other.
+        learned: the ranks (as bits) of whose arrival one knows who has waited for it.
+        waiting: lanes that wait for others.
+    """
+
+    def __init__(self, waits: Waits, rounds: int):
+        self.waits, self.over = waits, [False] * rounds
+        self.times, self.learned = [0] * rounds, [0] * rounds
+        self.waiting: list[Thread] = []
+
+
+class Thread:
+    """Where one lane of a rank stands in its rounds."""
+
+    def __init__(self, place: Place, rounds: Sequence[Any], numbers: Sequence[int],
+                 progress: RoundsOver):
+        (self.rank, self.segment), self.rounds, self.numbers = place, rounds, numbers
+        self.progress, self.index, self.started = progress, 0, False
         self.open: list[Any] = []
-        self.knew = self.time = self.finish = 0
+        self.knew = self.knows = self.time = self.finish = 0
+
+    @property
+    def number(self) -> int:
+        """The number of the round it is in, or waits to begin."""
+        return self.numbers[self.index]
 
     @property
     def round(self) -> Any:
-        """The round it is in."""
+        """The round it is in, or waits to begin."""
         return self.rounds[self.number]
 
     @property
     def done(self) -> bool:
         """Whether it has no round left."""
-        return self.number >= len(self.rounds)
+        return self.index >= len(self.numbers)
 
 
 class Rendezvous:
-    """All ranks' threads and message queues."""
+    """All ranks' threads and message queues.
 
-    def __init__(self, schedule: Schedule, threads: Mapping[ThreadKey, Sequence[RoundLike]]):
+    Args:
+        programs: the rounds of every rank and segment, and what each of them waits for.
+    """
+
+    def __init__(self, schedule: Schedule,
+                 programs: Mapping[Place, tuple[Sequence[RoundLike], Waits]]):
         self.schedule, self.size = schedule, schedule.size
-        self.threads = {key: Thread(rounds) for key, rounds in threads.items()}
+        self.threads: list[Thread] = []
+        for place, (rounds, waits) in programs.items():
+            progress = RoundsOver(waits, len(rounds))
+            self.threads += [Thread(place, rounds, numbers, progress) for numbers in
+                             (by_lane(waits) if waits else [range(len(rounds))])]
         #: By rank, the ranks (as bits) whose arrival it knows of.
         self.known = [1 << rank for rank in range(self.size)]
-        self.queues: dict[tuple[int, int, int], deque[tuple[int, Any]]] = {}
+        self.queues: dict[tuple[int, int, int], deque[tuple[Thread, Any]]] = {}
 
     # -- what differs ----------------------------------------------------------------------
-    def begin(self, rank: int, segment: int) -> None:
+    def begin(self, thread: Thread) -> None:
         """A round starts: what comes before its messages."""
 
-    def end(self, rank: int, segment: int) -> None:
+    def end(self, thread: Thread) -> None:
         """All messages of a round are complete: what comes after them."""
 
-    def move(self, segment: int, source: int, out: Any, sink: int, into: Any) -> None:
-        """Carry the content of a send of rank ``source`` to a receive of rank ``sink``."""
+    def move(self, source: Thread, out: Any, sink: Thread, into: Any) -> None:
+        """Carry the content of a send of one thread to a receive of another."""
         raise NotImplementedError
 
-    def number_of(self, rank: int, segment: int) -> int:
+    def number_of(self, thread: Thread) -> int:
         """The number of the round a thread is in, as the schedule counts them."""
-        return self.threads[rank, segment].number
+        return thread.number
 
     def fault(self, problem: str, rank: int | None = None, round: int | None = None,
               step: object = None) -> ProofError:
@@ -94,67 +134,81 @@ class Rendezvous:
         """
         ready = deque(self.threads)
         while ready:
-            ready.extend(self.advance(*ready.popleft()))
-        stuck = [key for key, thread in self.threads.items() if not thread.done]
+            ready.extend(self.advance(ready.popleft()))
+        stuck = [thread for thread in self.threads if not thread.done]
         if stuck:
-            rank, segment = stuck[0]
-            thread = self.threads[rank, segment]
+            thread = next(thread for thread in stuck if thread.started)
             waits = next(m for m in thread.round.messages if m in thread.open)
             raise self.fault(
-                f"deadlock with synchronous sends: ranks {sorted({r for r, _ in stuck})} wait "
-                "for messages that never come", rank, self.number_of(rank, segment), waits)
+                f"deadlock with synchronous sends: ranks {sorted({t.rank for t in stuck})} wait "
+                "for messages that never come", thread.rank, self.number_of(thread), waits)
 
-    def advance(self, rank: int, segment: int) -> list[ThreadKey]:
+    def advance(self, thread: Thread) -> list[Thread]:
         """Start the next round of a thread, match its messages; return threads that can go on."""
-        thread = self.threads[rank, segment]
-        woken: list[ThreadKey] = []
+        woken: list[Thread] = []
+        progress = thread.progress
         if thread.started:
-            self.end(rank, segment)
-            thread.number += 1
+            self.end(thread)
+            if progress.waits:
+                number = thread.number
+                progress.over[number], progress.times[number] = True, thread.finish
+                progress.learned[number] = thread.knows
+                woken, progress.waiting = progress.waiting, []
+            thread.index += 1
             thread.started = False
             thread.time = thread.finish
         if thread.done:
             return woken
+        if progress.waits:
+            before = progress.waits[thread.number]
+            if not all(map(progress.over.__getitem__, before)):
+                progress.waiting.append(thread)
+                return woken
+            thread.time = thread.finish = max(map(progress.times.__getitem__, before), default=0)
+            thread.knows = 1 << thread.rank
+            for number in before:
+                thread.knows |= progress.learned[number]
         thread.started = True
-        self.begin(rank, segment)
+        self.begin(thread)
         messages = thread.round.messages
         thread.open = list(messages)
-        thread.knew = self.known[rank]
+        thread.knew = thread.knows if progress.waits else self.known[thread.rank]
         for message in messages:
-            if not 0 <= message.peer < self.size or message.peer == rank:
-                raise self.fault(f"{message.peer} is not another rank", rank,
-                                 self.number_of(rank, segment), message)
-            woken += self.match(rank, segment, message)
-        return woken if messages else [(rank, segment)]
+            if not 0 <= message.peer < self.size or message.peer == thread.rank:
+                raise self.fault(f"{message.peer} is not another rank", thread.rank,
+                                 self.number_of(thread), message)
+            woken += self.match(thread, message)
+        return woken if messages else [*woken, thread]
 
-    def match(self, rank: int, segment: int, message: MessageLike) -> list[ThreadKey]:
+    def match(self, thread: Thread, message: MessageLike) -> list[Thread]:
         """Post one message; when its partner is waiting, move the data and complete both."""
-        sending = message.kind == SEND
-        pair = (rank, message.peer, segment) if sending else (message.peer, rank, segment)
+        rank, sending = thread.rank, message.kind == SEND
+        pair = ((rank, message.peer, thread.segment) if sending
+                else (message.peer, rank, thread.segment))
         queue = self.queues.setdefault(pair, deque())
         if not queue or queue[0][1].kind == message.kind:
-            queue.append((rank, message))
+            queue.append((thread, message))
             return []
         other, partner = queue.popleft()
-        (source, out), (sink, into) = (((rank, message), (other, partner)) if sending
-                                       else ((other, partner), (rank, message)))
-        sender, receiver = self.threads[source, segment], self.threads[sink, segment]
-        self.move(segment, source, out, sink, into)
-        self.known[sink] |= sender.knew
+        (sender, out), (receiver, into) = (((thread, message), (other, partner)) if sending
+                                           else ((other, partner), (thread, message)))
+        self.move(sender, out, receiver, into)
+        self.known[receiver.rank] |= sender.knew
+        receiver.knows |= sender.knew
         arrival = 1 + max(sender.time, receiver.time)
         woken = []
-        for end, thread, completed in ((source, sender, out), (sink, receiver, into)):
-            thread.open.remove(completed)
-            thread.finish = max(thread.finish, arrival)
-            if not thread.open:
-                woken.append((end, segment))
+        for end, completed in ((sender, out), (receiver, into)):
+            end.open.remove(completed)
+            end.finish = max(end.finish, arrival)
+            if not end.open:
+                woken.append(end)
         return woken
 
     # -- the verdict -----------------------------------------------------------------------
     @property
     def rounds(self) -> int:
         """Longest chain of dependent messages."""
-        return max(thread.finish for thread in self.threads.values())
+        return max(thread.finish for thread in self.threads)
 
     def check_knowledge(self) -> None:
         """Every rank knows that all others have entered the barrier."""

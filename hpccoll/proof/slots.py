@@ -24,10 +24,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
+from hpccoll.ir.order import waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Schedule, Span, Step
 from hpccoll.ir.wellformed import keys_of
-from hpccoll.proof.memory_rules import SlotMap, check_slots
-from hpccoll.proof.rendezvous import Rendezvous
+from hpccoll.proof.memory_rules import SlotMap, check_lanes, check_slots
+from hpccoll.proof.rendezvous import Rendezvous, Thread
 from hpccoll.proof.symbols import GARBAGE, BlockPart, Symbol, SymbolTable, laid, pieces_of
 from hpccoll.proof.verdict import Judge, Proof, WantedElement
 
@@ -155,8 +156,10 @@ class _SlotRun(Rendezvous):
 
     def __init__(self, schedule: Schedule, collective: Collective, programs: Sequence[Program],
                  in_place: bool):
-        super().__init__(schedule, {(rank, 0): [_sorted(steps) for steps in program.rounds]
-                                    for rank, program in enumerate(programs)})
+        orders = [waits(program) for program in programs]
+        super().__init__(schedule, {(rank, 0): ([_sorted(steps) for steps in program.rounds], order)
+                                    for rank, (program, order) in enumerate(zip(programs, orders))})
+        self.programs = programs
         self.collective = collective
         blocks = keys_of(schedule, collective)
         self.symbols = SymbolTable(self.size, lambda key: 1, blocks)
@@ -175,35 +178,36 @@ class _SlotRun(Rendezvous):
             places = SlotMap(memory.where, memory.spoiled)
             for number, steps in enumerate(program.rounds):
                 check_slots(rank, number, steps, places, self.fault)
-        #: What arrived for receives that reduce, until the end of the round.
-        self.landed: dict[tuple[int, int], list[Symbol]] = {}
+            if orders[rank]:
+                check_lanes(rank, program.rounds, orders[rank], places, self.fault)
+        #: What arrived for receives that reduce, by rank, round and place, until the round ends.
+        self.landed: dict[tuple[int, int, int], list[Symbol]] = {}
         #: Whether some blocks lie across the borders of slots.
         self.torn = False
 
     # -- messages --------------------------------------------------------------------------
-    def move(self, segment: int, source: int, out: SlotMessage, sink: int, into: SlotMessage
-             ) -> None:
-        sender, receiver = self.memory[source], self.memory[sink]
+    def move(self, source: Thread, out: SlotMessage, sink: Thread, into: SlotMessage) -> None:
+        sender, receiver = self.memory[source.rank], self.memory[sink.rank]
         symbols = sender.read(out.step.spans)
         given, taken = sender.keys(out.step.spans), receiver.keys(into.step.spans)
         if given != taken:
             if sorted(given) != sorted(taken):
-                raise self.fault(f"meets '{out}' of rank {source}, of another size: "
-                                 f"{_blocks(given)} into {_blocks(taken)}", sink,
-                                 self.threads[sink, 0].number, into)
+                raise self.fault(f"meets '{out}' of rank {source.rank}, of another size: "
+                                 f"{_blocks(given)} into {_blocks(taken)}", sink.rank,
+                                 sink.number, into)
             symbols = laid(taken, pieces_of(given, symbols))
             self.torn = True
         if into.step.side:
-            self.landed[sink, into.place] = symbols
+            self.landed[sink.rank, sink.number, into.place] = symbols
         else:
             receiver.write(into.step.spans, symbols)
 
     # -- local steps -----------------------------------------------------------------------
-    def end(self, rank: int, segment: int) -> None:
-        thread, memory = self.threads[rank, 0], self.memory[rank]
+    def end(self, thread: Thread) -> None:
+        rank, memory = thread.rank, self.memory[thread.rank]
         _, reducing, local = thread.round
         for message in reducing:
-            arrived = self.landed.pop((rank, message.place), [])
+            arrived = self.landed.pop((rank, thread.number, message.place), [])
             self.combine(memory, message.step, arrived)
         for step in local:
             keys, given = memory.keys(step.spans), memory.keys(step.source)
@@ -251,8 +255,8 @@ class _SlotRun(Rendezvous):
                     raise self.fault("output was written that nobody asked for", rank)
         if self.collective.payload == "none":
             self.check_knowledge()
-        sends = [[message for held in self.threads[rank, 0].rounds for message in held.messages
-                  if message.kind == SEND] for rank in range(self.size)]
+        sends = [[message for steps in program.rounds for message in _sorted(steps).messages
+                  if message.kind == SEND] for program in self.programs]
         return Proof(verdict.ordered, verdict.identical, self.rounds,
                      max(sum(stop - start for message in mine
                              for _, start, stop in message.step.spans) for mine in sends),

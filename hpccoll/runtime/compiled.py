@@ -123,7 +123,7 @@ def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool 
 
 def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     buffers = [one for one in (call.source, call.sink) if one is not None]
-    if (len(plan.segments) != 1 or plan.segments[0].shift
+    if (len(plan.segments) != 1 or plan.segments[0].shift or plan.segments[0].program.waits
             or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
         return None
     itemsize = call.dtype.itemsize if buffers else 1

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from hpccoll.ir.order import Waits
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Action, Binder, BoundPhase, Memory
+from hpccoll.runtime.lanes import LaneTrack
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.waiting import Awaited, Watch
 from hpccoll.transport import Endpoint
@@ -61,7 +63,8 @@ class Execution:
         closing: called whenever it has ended well.
 
     Attributes:
-        program: all actions, where there is one segment and it is prepared; else ``None``.
+        program: all actions, where there is one segment of one lane and it is prepared; else
+            ``None``.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
@@ -76,20 +79,22 @@ class Execution:
         self.prepared: dict[int, list[BoundPhase]] = {}
         self.closing = closing
         self.program: list[Action] | None = None
-        self.tracks: list[_Track] = []
+        self.lanes = any(segment.program.waits for segment in plan.segments)
+        self.tracks: list[_Track | LaneTrack] = []
         self.done = True
 
     def start(self) -> None:
         """Begin; the first messages are posted."""
         self.done = False
-        self.tracks = [_Track(index) for index in range(self.plan.depth)]
+        self.tracks = [LaneTrack(index, self.plan.depth, self.side_by_side) if self.lanes
+                       else _Track(index, self) for index in range(self.plan.depth)]
         self.progress()
 
     def progress(self) -> bool:
         """Do what can be done now; tell whether anything moved."""
         moved, busy = False, False
         for track in self.tracks:
-            moved |= track.advance(self)
+            moved |= track.advance()
             busy |= track.phases is not None
         self.done = not busy
         if not busy and self.closing is not None:
@@ -104,11 +109,16 @@ class Execution:
             return self.binder.phases(number, slot)
         if number not in self.prepared:
             self.prepared[number] = list(self.binder.phases(number, slot))
-            if len(self.plan.segments) == 1:
+            if len(self.plan.segments) == 1 and not self.lanes:
                 self.program = [action for phase in self.prepared[number]
                                 for action in phase.actions]
                 self.program += [self.closing] if self.closing is not None else []
         return iter(self.prepared[number])
+
+    def side_by_side(self, number: int, slot: int) -> tuple[list[BoundPhase], Waits] | None:
+        """The phases of a segment with lanes, and what each waits for; ``None`` past the last."""
+        phases = self.phases(number, slot)
+        return None if phases is None else (list(phases), self.plan.segments[number].program.waits)
 
     def prepare(self) -> bool:
         """Prepare the program now, if there is one segment; tell whether it is ready."""
@@ -159,14 +169,15 @@ class _Track:
     run the same ones there in the same order.
     """
 
-    def __init__(self, index: int):
+    def __init__(self, index: int, execution: Execution):
+        self.execution = execution
         self.index, self.segment, self.following = index, index, index
         self.phase: int | None = None
         self.phases: Iterator[BoundPhase] | None = iter(())
         self.actions: Iterator[Action] = iter(())
         self.wait: Action | None = None
 
-    def advance(self, execution: Execution) -> bool:
+    def advance(self) -> bool:
         """Go on until a message is missing; tell whether anything moved."""
         moved = False
         while self.phases is not None:
@@ -183,8 +194,8 @@ class _Track:
                 self.phase, self.actions = phase.number, iter(phase.actions)
                 continue
             self.segment = self.following
-            self.following += execution.plan.depth
-            self.phases, self.phase = execution.phases(self.segment, self.index), None
+            self.following += self.execution.plan.depth
+            self.phases, self.phase = self.execution.phases(self.segment, self.index), None
         return moved
 
 

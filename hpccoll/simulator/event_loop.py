@@ -1,6 +1,7 @@
 """The event loop: events in time order, exact for any schedule on any machine of the model.
 
-Every rank runs its rounds in order, one at a time; with segments, two at a time, in turn. A
+Every rank runs its rounds in order, one at a time; with segments, two at a time, in turn. Lanes of
+a program go on independently, but for the rounds that theirs wait for. A
 message begins when both ends are posted (rendezvous, as the proof demands), takes ``alpha``, then
 flows at the rate that :mod:`~hpccoll.simulator.fair_share` gives it, recomputed whenever a message
 that shares something with it begins or ends. Messages from one rank to another flow one after the
@@ -16,7 +17,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from hpccoll.simulator import compiled_loop
@@ -35,6 +37,7 @@ from hpccoll.simulator.traffic import (
     PostedRound,
     SimulationRun,
     Waited,
+    in_lanes,
 )
 from hpccoll.simulator.wiring import Wiring
 from hpccoll.simulator.workload import Workload
@@ -82,8 +85,10 @@ class EventLoop:
         self.level_bytes: dict[int, float] = {}
         #: Messages of all ranks, and of those that are timed.
         self.messages = self.met = 0
-        self.threads = [PipelineSlot(rank, slot, self.rounds(rank, slot))
-                        for rank in range(len(self.ranks)) for slot in range(self.work.depth)]
+        self.threads: list[PipelineSlot] = []
+        for rank in range(len(self.ranks)):
+            for slot in range(self.work.depth):
+                self.add(rank, slot)
 
     def channel(self, number: int) -> ClassLink:
         """A channel, and what waits on it."""
@@ -97,15 +102,27 @@ class EventLoop:
                          [Met([(i, w) for i, w, holds in zip(*need) if holds],
                               list(zip(need[0], need[1]))) for need in needs])
 
-    def rounds(self, rank: int, slot: int) -> Iterator[PostedRound]:
-        """The rounds of a slot's segments, each made when it is due."""
+    def add(self, rank: int, slot: int) -> None:
+        """Add the threads of a slot: one that runs all its segments, or one for each lane."""
+        segments = [self.wiring.rounds(rank, segment)
+                    for segment in range(slot, self.work.segments, self.work.depth)]
+        if not segments[0] or segments[0][0] not in self.wiring.programs.waits:
+            self.threads.append(PipelineSlot(
+                rank, slot, map(self.round, chain.from_iterable(segments)), len(self.threads)))
+            return
+        beside: tuple[list[PipelineSlot], list[PipelineSlot]] = [], []
+        for rounds in in_lanes([list(map(self.round, numbers)) for numbers in segments]):
+            beside[0].append(PipelineSlot(rank, slot, rounds, len(self.threads), beside))
+            self.threads.append(beside[0][-1])
+
+    def round(self, number: int) -> PostedRound:
+        """A round, made when it is due."""
         wiring, channels = self.wiring, self.channels
-        for segment in range(slot, self.work.segments, self.work.depth):
-            for number in wiring.rounds(rank, segment):
-                held = wiring.messages(number)
-                yield PostedRound(
-                    [(code & 1, channels[code >> 1], nbytes) for code, nbytes in zip(
-                        wiring.codes[held], wiring.programs.nbytes[held])], wiring.seconds[number])
+        held = wiring.messages(number)
+        return PostedRound(
+            [(code & 1, channels[code >> 1], nbytes) for code, nbytes in zip(
+                wiring.codes[held], wiring.programs.nbytes[held])],
+            wiring.seconds[number], wiring.programs.waits.get(number))
 
     # -- events ----------------------------------------------------------------------------
     def at(self, time: float, kind: int, *what) -> None:
@@ -144,7 +161,7 @@ class EventLoop:
                 if self.ready:
                     self.advance()
             self.share()
-        stuck = next((t for t in self.threads if t.current is not None), None)
+        stuck = next((t for t in self.threads if t.current is not None and not t.held), None)
         if stuck:
             raise self.wiring.stuck(stuck.rank, len(stuck.log), stuck.pending)
 
@@ -152,8 +169,9 @@ class EventLoop:
         """Start the next round of every thread that is through with one."""
         while self.ready:
             thread = self.ready.popleft()
-            thread.current = next(thread.rounds, None)
-            if thread.current is not None:
+            if not thread.held:
+                thread.current = next(thread.rounds, None)
+            if thread.current is not None and thread.free():
                 self.start(thread, thread.current)
 
     def start(self, thread: PipelineSlot, current: PostedRound) -> None:
@@ -310,11 +328,14 @@ class EventLoop:
             (last, at), (sender, _), (receiver, _) = flow.ends[flow.last], *flow.ends
             channel = flow.channel
             other = receiver if thread is sender else sender
-            waited = Waited(last.rank * self.work.depth + last.slot, at, other.rank,
+            waited = Waited(last.index, at, other.rank,
                             flow.matched, flow.alpha,
                             channel.beta * (flow.nbytes + channel.header), flow.nbytes,
                             channel.depth)
-        thread.log.append(Done(thread.began, arrived, self.now, waited))
+        thread.log.append(Done(thread.began, arrived, self.now, waited, thread.before()))
+        if thread.beside is not None:
+            self.ready.extend(thread.beside[1])
+            thread.beside[1].clear()
 
     # -- busy times ------------------------------------------------------------------------
     def occupy(self, rank: int) -> None:

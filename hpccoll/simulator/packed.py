@@ -7,7 +7,7 @@ colours are found in the arrays, and the event loop reads from them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from hpccoll.simulator.workload import Round, Workload
 
@@ -25,6 +25,8 @@ class PackedPrograms:
         first_message: where the messages of each round begin; with an end.
         codes: of each message, twice the peer, and 1 if it is sent.
         nbytes: of each message.
+        waits: of each round of a program with lanes, those of the same rank and kind that it
+            waits for, the first one being 0.
     """
 
     def __init__(self, kinds: int):
@@ -32,12 +34,15 @@ class PackedPrograms:
         self.first_round, self.first_message = array("q", [0]), array("q", [0])
         self.reduced, self.copied, self.nbytes = array("d"), array("d"), array("d")
         self.codes = array("q")
+        self.waits: dict[int, tuple[int, ...]] = {}
         self.places: dict[int, dict[int, int]] = {}
 
     def add(self, made: Sequence[Sequence[Round]]) -> None:
         """Write down one more rank: its rounds of every kind."""
         for rounds in made:
-            for messages, reduced, copied in rounds:
+            for messages, reduced, copied, waits in rounds:
+                if waits is not None:
+                    self.waits[len(self.reduced)] = waits
                 self.reduced.append(reduced)
                 self.copied.append(copied)
                 self.codes.extend([2 * peer + sends for sends, peer, _ in messages])
@@ -72,13 +77,15 @@ class PackedPrograms:
 
     def shape(self, rank: int) -> tuple:
         """All that a rank does itself: rounds, with their messages' bytes but not their peers."""
-        shape: list[float] = []
+        shape: list[Hashable] = []
         for kind in range(self.kinds):
-            first, stop = self.first_round[rank * self.kinds + kind:][:2]
+            place = rank * self.kinds + kind
+            first, stop = self.first_round[place:place + 2]
             for number in range(first, stop):
                 start, end = self.first_message[number:number + 2]
                 shape += (kind, end - start, self.reduced[number], self.copied[number])
                 shape += self.nbytes[start:end]
+                shape += [self.waits[number]] if number in self.waits else []
         return tuple(shape)
 
     def chosen(self, ranks: Sequence[int]) -> PackedPrograms:
@@ -87,6 +94,8 @@ class PackedPrograms:
         for rank in ranks:
             for place in range(rank * self.kinds, (rank + 1) * self.kinds):
                 first, stop = self.first_round[place:place + 2]
+                part.waits.update((len(part.reduced) + number - first, self.waits[number])
+                                  for number in range(first, stop) if number in self.waits)
                 part.reduced += self.reduced[first:stop]
                 part.copied += self.copied[first:stop]
                 shift = len(part.codes) - self.first_message[first]

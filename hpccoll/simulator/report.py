@@ -21,7 +21,7 @@ from hpccoll.simulator.loads import (
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding
-from hpccoll.simulator.traffic import SimulationRun
+from hpccoll.simulator.traffic import LoggedThread, SimulationRun
 from hpccoll.units import size_text, time_text
 
 #: Hops of the critical path that the JSON form lists one by one.
@@ -198,7 +198,7 @@ def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], floa
         local, start = done.ended - done.arrived, done.began
         if done.waited is None:
             hops.append(Hop(run.ranks[thread.rank], -1, "", 0.0, 0.0, 0.0, 0.0, 0.0, local))
-            number -= 1
+            thread, number = _before(run, thread, number)
             continue
         w = done.waited
         poster = run.threads[w.by]
@@ -209,8 +209,14 @@ def critical_path(run: SimulationRun, machine: Machine) -> tuple[list[Hop], floa
             run.ranks[thread.rank], run.ranks[w.peer], machine.level(w.depth).name, w.nbytes,
             w.matched - start, w.alpha, _unless_rounding(moving - sharing, done.arrived), sharing,
             local))
-        thread, number = poster, w.at - 1
+        thread, number = _before(run, poster, w.at)
     return hops, start
+
+
+def _before(run: SimulationRun, thread: LoggedThread, number: int) -> tuple[LoggedThread, int]:
+    """The round that one waited for last; its number is -1 where there is none."""
+    before = thread.log[number].before
+    return (thread, number - 1) if before is None else (run.threads[before[0]], before[1])
 
 
 def median(reports: Sequence[Report]) -> Report:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from hpccoll.ir.order import by_lane
 from hpccoll.simulator.machine_model import Level
 from hpccoll.simulator.network import Resource
 from hpccoll.simulator.shapes import Shape
@@ -60,10 +61,16 @@ class Flow:
 
 
 class PostedRound(NamedTuple):
-    """A round: its messages (whether they send, the channel, bytes), and seconds of local work."""
+    """A round: its messages (whether they send, the channel, bytes), and seconds of local work.
+
+    In a program with lanes, ``waits`` has the rounds that must be over before, and ``needs`` says
+    the same of its lanes: how many rounds of which ones.
+    """
 
     messages: Sequence[tuple[int, ClassLink, float]]
     seconds: float
+    waits: tuple[int, ...] | None = None
+    needs: tuple[tuple[int, int], ...] = ()
 
 
 class LoggedThread(Protocol):
@@ -77,16 +84,65 @@ class LoggedThread(Protocol):
 
 
 class PipelineSlot:
-    """One slot of a class of ranks: segments index, index + depth, ... one after the other."""
+    """One lane of a slot of a class of ranks: segments index, index + depth, ... one by one.
 
-    __slots__ = ("began", "current", "log", "pending", "rank", "rounds", "slot")
+    Attributes:
+        index: its place among all threads.
+        beside: the lanes of the slot, itself included, and those of them that wait for others.
+        held: its round waits for other lanes.
+    """
 
-    def __init__(self, rank: int, slot: int, rounds: Iterator[PostedRound]):
-        self.rank, self.slot, self.rounds = rank, slot, rounds
+    __slots__ = ("began", "beside", "current", "held", "index", "log", "pending", "rank", "rounds",
+                 "slot")
+
+    def __init__(self, rank: int, slot: int, rounds: Iterator[PostedRound], index: int,
+                 beside: tuple[list[PipelineSlot], list[PipelineSlot]] | None = None):
+        self.rank, self.slot, self.rounds, self.index = rank, slot, rounds, index
+        self.beside, self.held = beside, False
         #: The round that runs; ``None`` at the end.
         self.current: PostedRound | None = PostedRound((), 0.0)
         self.pending, self.began = 0, 0.0
         self.log: list[Done] = []
+
+    def free(self) -> bool:
+        """Whether its round may begin; if not, it waits."""
+        if self.beside is None or self.current is None:
+            return True
+        lanes, waiting = self.beside
+        self.held = any(len(lanes[lane].log) < count for lane, count in self.current.needs)
+        if self.held:
+            waiting.append(self)
+        return not self.held
+
+    def before(self) -> tuple[int, int] | None:
+        """Thread and number of the round that its round has waited for last, in lanes."""
+        if self.beside is None or self.current is None:
+            return None
+        lanes, _ = self.beside
+        found = [(lanes[lane].log[count - 1].ended, lanes[lane].index, count - 1)
+                 for lane, count in self.current.needs]
+        found += [(self.log[-1].ended, self.index, len(self.log) - 1)] if self.log else []
+        return max(found)[1:] if found else (self.index, -1)
+
+
+def in_lanes(segments: Sequence[Sequence[PostedRound]]) -> list[Iterator[PostedRound]]:
+    """The rounds of segments that follow each other, lane by lane."""
+    order = tuple(each.waits or () for each in segments[0])
+    lanes = list(by_lane(order))
+    place = {number: (lane, position) for lane, numbers in enumerate(lanes)
+             for position, number in enumerate(numbers, 1)}
+
+    def rounds(numbers: Sequence[int]) -> Iterator[PostedRound]:
+        for turn, held in enumerate(segments):
+            # A segment begins when all lanes are through with the one before it.
+            first = tuple((lane, turn * len(lanes[lane])) for lane in range(len(lanes)) if turn)
+            for number in numbers:
+                before = (place[other] for other in order[number])
+                needs = tuple((lane, turn * len(lanes[lane]) + position)
+                              for lane, position in before)
+                yield held[number]._replace(needs=needs or first)
+
+    return [rounds(numbers) for numbers in lanes]
 
 
 class Done(NamedTuple):
@@ -96,12 +152,15 @@ class Done(NamedTuple):
         arrived: when its messages were complete; its local work follows.
         waited: the last message: posted last by the thread ``by`` in its round ``at``, at
             ``matched``; ``None`` for rounds without messages.
+        before: in a program with lanes, the thread and number of the round that ended last of
+            those that it waited for; ``None`` for the one before it.
     """
 
     began: float
     arrived: float
     ended: float
     waited: Waited | None
+    before: tuple[int, int] | None = None
 
 
 class Waited(NamedTuple):

@@ -175,9 +175,9 @@ class Wiring:
 
     @property
     def settled(self) -> bool:
-        """Whether all is known before: no way is chosen on the way, and nothing happens by chance
-        but where the arrays say so."""
-        return not self.others and not self.drawn.any
+        """Whether all is known before: no way is chosen on the way, nothing happens by chance but
+        where the arrays say so, and rounds follow one another."""
+        return not self.others and not self.drawn.any and not self.programs.waits
 
     @property
     def ends(self) -> int:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, TMP, block_counts, slot_keys
+from hpccoll.ir.order import waits
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span
 from hpccoll.ir.wellformed import program_of
 
@@ -36,11 +37,16 @@ class SimulatedMessage(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Messages posted together, and the bytes reduced and copied once all are complete."""
+    """Messages posted together, and the bytes reduced and copied once all are complete.
+
+    In a program with lanes, ``waits`` are the rounds that must be over before; without, it is
+    ``None``, and a round waits for the one before it.
+    """
 
     messages: tuple[SimulatedMessage, ...]
     reduced: float
     copied: float
+    waits: tuple[int, ...] | None = None
 
 
 class Workload:
@@ -107,12 +113,17 @@ class Workload:
         return range(self.segments if self.counts else 1)
 
     def rounds(self, rank: int, segment: int = 0) -> list[Round]:
-        """One rank's rounds of one segment; rounds in which nothing is left to do are dropped."""
+        """One rank's rounds of one segment.
+
+        Rounds in which nothing is left to do are dropped, where others do not wait for them by
+        number.
+        """
         program = program_of(self.schedule, rank)
         measure = self._measure(rank, program.scratch, segment)
         unit = self.unit if self.counts else self.unit / self.segments
         rounds: list[Round] = []
-        for steps in program.rounds:
+        order = waits(program)
+        for number, steps in enumerate(program.rounds):
             # In units, which are exact: sums of bytes would depend on how they were cut.
             messages: list[tuple[bool, int, int]] = []
             reduced = copied = 0
@@ -133,10 +144,11 @@ class Workload:
                     copied += units if any(s.buffer != IN for s in step.source) else 0
                 else:
                     reduced += units
-            if messages or reduced or copied:
+            if messages or reduced or copied or order:
                 rounds.append(Round(tuple(SimulatedMessage(sends, peer, units * unit)
                                           for sends, peer, units in messages),
-                                    reduced * unit, copied * unit))
+                                    reduced * unit, copied * unit,
+                                    order[number] if order else None))
         return rounds
 
     def _measure(self, rank: int, scratch: Sequence[int],

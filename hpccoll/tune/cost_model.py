@@ -177,7 +177,7 @@ def _footprint(work: Workload, layout: NetworkPaths, rank: int, levels: int) -> 
     path = layout.path(rank)
     count, moved, reduced = [0, 0], [0.0, 0.0], 0.0
     across, crossings = [[0.0, 0.0] for _ in range(levels)], [0] * levels
-    for messages, more, _ in work.rounds(rank):
+    for messages, more, *_ in work.rounds(rank):
         reduced += more
         outermost = levels
         for sends, peer, blocks in messages:

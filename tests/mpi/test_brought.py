@@ -1,5 +1,7 @@
 """Schedules and builders that a user brings along: what runs is what was proved."""
 
+from pathlib import Path
+
 import numpy
 import pytest
 from mpi4py import MPI
@@ -9,6 +11,8 @@ from hpccoll.algorithms.flat import census
 from hpccoll.errors import ArgumentError, ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, reduce, send
+
+LANES = str(Path(__file__).resolve().parents[2] / "examples" / "lanes.py")
 
 
 @pytest.fixture
@@ -120,3 +124,29 @@ def test_a_builder_that_fails_is_named_on_every_rank(comm):
     with comm.using(allreduce=mine), pytest.raises(ProofError, match="raised KeyError") as caught:
         comm.Allreduce(numpy.ones(3), numpy.zeros(3))
     assert caught.value.rank == 0 and isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 300_001])
+def test_lanes_run_on_their_own(comm, count):
+    ways, chain = (f"{LANES}:{name}" for name in ("TWO_WAYS", "PIPELINE"))
+    mine = numpy.arange(count, dtype="i8") + comm.rank
+    total = numpy.arange(count, dtype="i8") * comm.size + sum(range(comm.size))
+    with comm.using(allreduce=ways, bcast=chain):
+        for _ in range(3):
+            out = numpy.full(count, -1)
+            comm.Allreduce(mine, out)
+            assert (out == total).all()
+            again = mine.copy()
+            request = comm.Iallreduce(MPI.IN_PLACE, again)
+            last = mine.copy()
+            comm.Bcast(last, root=comm.size - 1)
+            request.Wait()
+            assert (again == total).all()
+            assert (last == numpy.arange(count) + comm.size - 1).all()
+        kept = comm.Allreduce_init(mine, out)
+        for _ in range(2):
+            out[:] = -1
+            kept.Start()
+            kept.Wait()
+            assert (out == total).all()
+        kept.Free()

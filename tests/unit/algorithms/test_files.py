@@ -1,6 +1,7 @@
 """Schedules from files: read back as written, and what else a file may hold."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from hpccoll.algorithms.files import read
 from hpccoll.algorithms.outside import load
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.explain import as_json, as_msccl
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.schedule import Program, at, copy, recv, send
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +33,24 @@ def test_json_is_read_back_step_by_step(collective, tmp_path):
                                           for p in made.programs()]
         assert (again.nblocks, again.uniform) == (made.nblocks, made.uniform)
         hpccoll.verify(again)
+
+
+def test_lanes_are_kept_in_json_and_joined_for_msccl(tmp_path):
+    lanes = str(Path(__file__).resolve().parents[3] / "examples" / "lanes.py")
+    made = schedule("allreduce", f"{lanes}:TWO_WAYS", 4)
+    path = tmp_path / "made.json"
+    path.write_text(json.dumps(as_json(made)))
+    assert list(read(str(path)).programs()) == list(made.programs())
+    joined = tmp_path / "made.xml"
+    joined.write_text(as_msccl(made))
+    hpccoll.verify(read(str(joined)))
+    # Every rank would send first, and none receive.
+    apart = schedule("allgather", lambda rank, size: Program((
+        (copy(at(OUT, rank), at(IN, 0)),), (send(1 - rank, at(IN, 0)),),
+        (recv(1 - rank, at(OUT, 1 - rank)),)), (), ((), (), ())), 2)
+    hpccoll.verify(apart)
+    with pytest.raises(ScheduleError, match="deadlock"):
+        as_msccl(apart)
 
 
 def test_a_file_is_an_algorithm_for_its_size_and_root(tmp_path):

@@ -1,11 +1,16 @@
 """MSCCL's XML: what is written is read back and proved; what cannot be read is said."""
 
+import re
+
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.algorithms.msccl import read_msccl
-from hpccoll.errors import ScheduleError
+from hpccoll.errors import ProofError, ScheduleError
 from hpccoll.explain import as_msccl
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.order import waits
+from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
 from hpccoll.proof.verifier import verify
 
 #: A ring of three, in place, with fused steps, as MSCCL's own tools write it.
@@ -40,6 +45,28 @@ def test_fused_steps_in_place_are_read():
     made = read_msccl(RING, "ring3.xml")
     assert (made.algorithm, made.size, made.nblocks) == ("ring3", 3, 3)
     assert verify(made).rounds == 4
+
+
+def test_threadblocks_are_lanes():
+    # While a block is passed on, the next one may come; it may not come into what is being sent.
+    assert waits(read_msccl(RING, "ring3.xml").program(0)) == (
+        (), (0,), (0,), (1, 2), (2,), (3, 4), (1, 4), (5, 6), (3, 6))
+
+
+def test_threadblocks_that_reduce_into_one_slot_wait_for_each_other():
+    def star(rank, size):
+        take, mine = copy(at(OUT, 0), at(IN, 0)), at(OUT, 0)
+        if rank:
+            return Program(((take,), (send(0, mine),), (recv(0, mine),)))
+        return Program(((take,), (recv(1, mine, reduce=LEFT), recv(2, mine, reduce=LEFT)),
+                        (send(1, mine), send(2, mine))))
+    text = as_msccl(schedule("allreduce", star, 3))
+    verify(read_msccl(text, "x.xml"))
+    first, second = re.findall(r'<step [^>]*type="rrc"[^>]*>', text)
+    assert 'depid="0" deps="0"' in first and 'depid="1" deps="0"' in second
+    text = text.replace(second, second.replace('depid="1"', 'depid="0"'))
+    with pytest.raises(ProofError, match="for which it does not wait"):
+        verify(read_msccl(text, "x.xml"))
 
 
 def test_a_wrong_file_is_read_and_refused_by_the_proof():

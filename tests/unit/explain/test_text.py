@@ -1,5 +1,6 @@
 """Explanations in words."""
 
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from hpccoll.ir.schedule import Program, at, copy, recv, send
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove
 
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 LAYERED = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if e.hierarchical]
 
@@ -108,3 +110,23 @@ def test_a_stuck_rank_is_shown():
     text = as_text(schedule("allreduce", lonely, 2))
     assert "deadlock" in text and "never finishes" in text
     assert "no messages" in text
+
+
+def test_lanes_are_told_one_by_one():
+    made = schedule("bcast", str(EXAMPLES / "lanes.py") + ":PIPELINE", 3, n=2)
+    text = as_text(made, rank=1)
+    assert text.endswith("""\
+  rank 1
+   lane 0
+      1  round 0: receive out[0] from 0
+      2  round 1: receive out[1] from 0
+   lane 1
+      2  round 2, after round 0: send out[0] to 2
+      3  round 3, after round 1: send out[1] to 2
+"""), text
+    assert "rounds      3, the longest chain" in text
+    assert "  1 after []: recv 0 out[1]" in list(made.lines())
+    assert as_json(made)["programs"][1]["after"] == [[], [], [0], [1]]
+
+    assert "never  round" in as_text(schedule("bcast", lambda rank, size, root: Program(
+        ((recv(1 - rank, at(OUT, 0)),), (send(1 - rank, at(OUT, 0)),)), (), ((), (0,))), 2))

@@ -4,7 +4,7 @@ import pytest
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, SlotLayout, alias, packed, shifted
+from hpccoll.ir.extents import Extent, Local, SlotLayout, alias, overlap, packed, shifted
 from hpccoll.ir.lowering import lower, segments
 from hpccoll.ir.schedule import LEFT, RIGHT, Program, at, copy, recv, reduce, send
 
@@ -164,3 +164,23 @@ def test_segments_cover_every_element_once(counts, segment):
                      for step in phase.after for extent in [shifted(step.into, segment.shift)]
                      for cell in range(extent.offset, extent.offset + extent.count))
     assert written == list(range(sum(counts)))
+
+
+# -- lanes ---------------------------------------------------------------------------------------
+def test_lanes_land_apart_and_empty_rounds_hand_on_what_they_waited_for():
+    blocks = {0: 2, 1: 0, 2: 3}
+    layout = SlotLayout({IN: packed(IN, blocks.values()), OUT: packed(OUT, blocks.values())},
+                        blocks.__getitem__)
+    program = Program((
+        (copy(at(OUT, 0, 3), at(IN, 0, 3)),),
+        (recv(1, at(OUT, 0), reduce=LEFT),), (recv(2, at(OUT, 2), reduce=LEFT),),
+        (recv(3, at(OUT, 1), reduce=LEFT),), (send(1, at(OUT, 0)),)), (),
+        ((), (0,), (0,), (1, 2), (3,)))
+    lowered = lower(program, layout)
+    assert lowered.rounds == (0, 1, 2, 4)           # nothing is left of round 3
+    assert lowered.waits == ((), (0,), (0,), (1, 2))
+    landing = [phase.messages[0].extent for phase in lowered.phases[1:3]]
+    assert not overlap(*landing) and lowered.scratch == 5
+    # Another lane may read what is copied: it is copied at once.
+    assert lowered.phases[0].after == (Local(Extent(OUT, 0, 5), Extent(IN, 0, 5)),)
+    assert lower(program._replace(after=()), layout).scratch == 3

@@ -163,6 +163,18 @@ def test_scratch_that_is_none(scratch, complaint):
     refused(complaint, rounds((TAKE,), scratch=scratch))
 
 
+@pytest.mark.parametrize(("after", "complaint", "number"), [
+    (None, "after must be a tuple, got nothing", None),
+    (((),), "after says what 1 rounds wait for, but there are 2", None),
+    (((), 0), "what a round waits for must be a tuple, got an int", 1),
+    (((), (1,)), "waits for round 1, which is none before it", 1),
+    (((-1,), ()), "waits for round -1, which is none before it", 0),
+    (((), ("0",)), "waits for round '0', which is none before it", 1),
+    (((), (0.,)), "waits for round 0.0, which is none before it", 1)])
+def test_rounds_that_wait_for_none(after, complaint, number):
+    refused(complaint, lambda rank, size: Program(((TAKE,), ()), (), after), (number, None))
+
+
 def test_scratch_of_a_barrier_has_no_size():
     build = Algorithm(rounds((), scratch=(0,)))
     with pytest.raises(ScheduleError, match="there are no blocks"):
