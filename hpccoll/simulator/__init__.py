@@ -3,9 +3,10 @@
 ``simulate`` times the same schedules that are proved and run, for any number of ranks. A
 ``machine_model`` comes from the ``catalog`` or a file; ``workload`` and ``network`` say what ranks
 do and what their messages share; ``symmetry`` and ``colouring`` find ranks that do the same;
-``effort`` says what it takes; ``event_loop`` lets time pass, at the rates of ``fair_share``;
+``effort`` says what it takes; ``packed`` and ``wiring`` put programs and channels into arrays;
+``event_loop`` lets time pass, at the rates of ``fair_share``, and ``compiled_loop`` does so in C;
 ``report`` and ``plot`` show the result, ``validation`` compares it with measurements. Nothing here
-needs MPI or NumPy. A new cost is a field of the machine model, and a term in the event loop.
+needs MPI or NumPy. A new cost is a field of the machine model, and a term in both event loops.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.network import NetworkPaths
     from hpccoll.simulator.report import report
-    from hpccoll.simulator.symmetry import Folding, find_symmetry
+    from hpccoll.simulator.symmetry import find_symmetry, unfolded
     from hpccoll.simulator.workload import Workload
 
     if not isinstance(schedule, Schedule):
@@ -68,7 +69,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
 
     def timed(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
-        folding = find_symmetry(work, layout, told or silent) if fold else Folding(None)
+        folding = (find_symmetry if fold else unfolded)(work, layout, told or silent)
         timing = report(schedule, known, layout, folding, nbytes, work.segments,
                         run(work, known, layout, folding, told or silent))
         if not math.isfinite(timing.seconds):

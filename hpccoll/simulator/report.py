@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 from hpccoll.ir.schedule import Schedule
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import NetworkPaths, Resource
+from hpccoll.simulator.network import (
+    BUS,
+    LINK_IN,
+    LINK_OUT,
+    RECV_PORT,
+    SEND_PORT,
+    NetworkPaths,
+    Resource,
+)
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import SimulationRun
 from hpccoll.units import size_text, time_text
@@ -221,7 +229,9 @@ def _loads(run: SimulationRun, folding: Folding) -> Iterator[Load]:
             best[key] = used, resource, carried, images
         elif used >= best[key][0] * (1 - 1e-12):
             best[key] = (*best[key][:3], best[key][3] + images)
-    for used, resource, carried, images in sorted(best.values(), key=lambda b: -b[0]):
+    kinds = (SEND_PORT, RECV_PORT, LINK_OUT, LINK_IN, BUS)
+    for used, resource, carried, images in sorted(
+            best.values(), key=lambda b: (-b[0], kinds.index(b[1].kind))):
         port = resource.kind in ("send", "recv")
         yield Load(_name(resource), "port" if port else "bus" if resource.kind == "bus" else
                    f"{resource.level} link", resource.level, 0.0 if port else carried, used, images)

@@ -164,11 +164,31 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> 
                 return Folding(symmetry, checked, programs)
     if layout.size < MANY:
         return Folding(None)
+    announce(work, layout, told)
+    packed = pack(work, range(layout.size), progress=lambda part: told(PROGRAMS, part, ""))
+    return Folding(colour(packed, layout), packed=packed)
+
+
+def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
+    """Let every rank stand alone.
+
+    Raises:
+        ArgumentError: they are too many.
+    """
+    if layout.size >= MANY:
+        announce(work, layout, told)
+    return Folding(None)
+
+
+def announce(work: Workload, layout: NetworkPaths, told: Told) -> None:
+    """Say what the programs of all ranks will take.
+
+    Raises:
+        ArgumentError: they are too many.
+    """
     expected = effort(work, layout.size)
     effort_check(expected, work.schedule.title)
     told(ESTIMATE, expected.seconds, str(expected))
-    packed = pack(work, range(layout.size), progress=lambda part: told(PROGRAMS, part, ""))
-    return Folding(colour(packed, layout), packed=packed)
 
 
 def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:

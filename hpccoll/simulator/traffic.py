@@ -25,7 +25,7 @@ class ClassLink:
         self.uses, self.meets = uses, meets
         #: By slot, the sides posted whose other side is not: whether they send, their thread and
         #: its round, and the bytes.
-        self.waiting: dict[int, deque[tuple[bool, PipelineSlot, int, float]]] = {}
+        self.waiting: dict[int, deque[tuple[int, PipelineSlot, int, float]]] = {}
         #: Messages whose bytes flow, or wait to.
         self.line: deque[Flow] = deque()
 
