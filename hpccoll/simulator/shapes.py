@@ -241,7 +241,7 @@ class Torus(Shape):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mesh(Torus):
+class MeshShape(Torus):
     """A torus that does not wrap round."""
 
     wrap: tuple[bool, ...] = (False,)
@@ -398,7 +398,7 @@ class Dragonfly(Shape):
 
 
 SHAPES: Mapping[str, type[Shape]] = {
-    "torus": Torus, "mesh": Mesh, "fat_tree": FatTree, "dragonfly": Dragonfly}
+    "torus": Torus, "mesh": MeshShape, "fat_tree": FatTree, "dragonfly": Dragonfly}
 
 
 def shape_from_data(data: Any, file: str) -> Shape:

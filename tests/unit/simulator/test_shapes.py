@@ -10,7 +10,7 @@ from hpccoll.simulator.machine_model import machine_as_data, machine_from_text
 from hpccoll.simulator.shapes import (
     Dragonfly,
     FatTree,
-    Mesh,
+    MeshShape,
     Torus,
     shape_as_data,
     shape_from_data,
@@ -112,7 +112,7 @@ def test_dimension_order_and_the_nearer_way_round():
     assert next(shape.ways(0, 4 + 5)) == ((0, 1, 0), (1, 0, 4))
     opposite = set(shape.ways(0, 10))
     assert opposite == {((1, 0, 0), (1, 0, 5)), ((1, 1, 0), (1, 1, 15))}
-    assert next(Mesh(extents=(5, 4)).ways(0, 4)) == tuple((0, 0, n) for n in range(4))
+    assert next(MeshShape(extents=(5, 4)).ways(0, 4)) == tuple((0, 0, n) for n in range(4))
     assert len(set(shape.ways(0, 6))) == 2 and len(set(shape.ways(0, 11))) == 4
 
 
