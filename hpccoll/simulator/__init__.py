@@ -47,8 +47,8 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         fold: ``False`` times every rank on its own.
         told: called with a stage, the part of it that is done, and a line for people; see
             :mod:`hpccoll.simulator.effort`.
-        shape: of the machine's network, in place of its own: ``"torus:4x4x4"``, or one of
-            :mod:`hpccoll.simulator.shapes`.
+        shape: of the machine's network, in place of its own: ``"torus:4x4x4"``, or a
+            :class:`hpccoll.simulator.shapes.Shape`.
         conditions: ranks that come late, noise, and work between rounds; see
             :class:`hpccoll.simulator.conditions.SimulatedConditions`. Repeats give their median.
 
