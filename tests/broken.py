@@ -165,7 +165,7 @@ BREAKS = (
     Break("colours are not split again", (("hpccoll/simulator/colouring.py",
                                            "dirty.update(peers[rank])", "pass"),),
           "tests/unit/simulator/test_colouring.py -k change_nothing and 13x2 and (scan or bcast-)"),
-    Break("a torus never wraps round", (("hpccoll/simulator/shapes.py",
+    Break("a torus never wraps round", (("hpccoll/simulator/grids.py",
                                          "if self.wraps(dimension) else b - a",
                                          "if False else b - a"),),
           "tests/unit/simulator/test_routes.py -k shifts_round_a_ring"),

@@ -35,7 +35,7 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
-from hpccoll.simulator.conditions import Conditions, work_after_rounds
+from hpccoll.simulator.conditions import SimulatedConditions, work_after_rounds
 from hpccoll.simulator.effort import ESTIMATE, MESSAGES, PROGRAMS, Told
 from hpccoll.simulator.machine_model import machine_as_data
 from hpccoll.simulator.report import Report
@@ -176,7 +176,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
                             "write parameters of others behind their names: knomial:k=8")
     known = catalog.shaped(catalog.find(machine), shape)
     work = work_after_rounds("--compute", compute) if compute else (0.0, 0.0)
-    conditions = Conditions(late, noise, compute_noise, *work, seed, repeat)
+    conditions = SimulatedConditions(late, noise, compute_noise, *work, seed, repeat)
     if ranks is not None:
         if topology is not None:
             raise ArgumentError("--size", "does not go with --topology", "which has a size")

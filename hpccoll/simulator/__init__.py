@@ -22,7 +22,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.units import size
 
 if TYPE_CHECKING:
-    from hpccoll.simulator.conditions import Conditions
+    from hpccoll.simulator.conditions import SimulatedConditions
     from hpccoll.simulator.effort import Told
     from hpccoll.simulator.machine_model import Machine
     from hpccoll.simulator.report import Report
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "hdr",
              topology: str | Topology | None = None, *, itemsize: int = 0,
              segment_bytes: float | str = 0, fold: bool = True, told: Told | None = None,
-             shape: str | Shape | None = None, conditions: Conditions | None = None) -> Report:
+             shape: str | Shape | None = None,
+             conditions: SimulatedConditions | None = None) -> Report:
     """Time a schedule on a machine.
 
     Args:
@@ -47,10 +48,10 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         fold: ``False`` times every rank on its own.
         told: called with a stage, the part of it that is done, and a line for people; see
             :mod:`hpccoll.simulator.effort`.
-        shape: of the machine's network, in place of its own: ``"torus:4x4x4"``, or one of
-            :mod:`hpccoll.simulator.shapes`.
+        shape: of the machine's network, in place of its own: ``"torus:4x4x4"``, or a
+            :class:`hpccoll.simulator.shapes.Shape`.
         conditions: ranks that come late, noise, and work between rounds; see
-            :class:`hpccoll.simulator.conditions.Conditions`. Repeats give their median.
+            :class:`hpccoll.simulator.conditions.SimulatedConditions`. Repeats give their median.
 
     Raises:
         ArgumentError: a size, machine or topology that cannot be used, or more messages than
@@ -59,7 +60,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
             is no program.
     """
     from hpccoll.simulator.catalog import find, shaped
-    from hpccoll.simulator.conditions import USUAL, Conditions
+    from hpccoll.simulator.conditions import USUAL, SimulatedConditions
     from hpccoll.simulator.effort import silent
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.network import NetworkPaths
@@ -79,8 +80,8 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     segment_bytes = _bytes("segment_bytes", segment_bytes)
 
     met = USUAL if conditions is None else conditions
-    if not isinstance(met, Conditions):
-        raise ArgumentError("conditions", f"expected Conditions, got {met!r}")
+    if not isinstance(met, SimulatedConditions):
+        raise ArgumentError("conditions", f"expected SimulatedConditions, got {met!r}")
 
     def timed(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)

@@ -8,7 +8,8 @@ from importlib import resources
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, did_you_mean
 from hpccoll.simulator.machine_model import Machine, machine_from_text
-from hpccoll.simulator.shapes import Shape, shape_from_text
+from hpccoll.simulator.shape_files import shape_from_text
+from hpccoll.simulator.shapes import Shape
 
 SUFFIX = ".json"
 

@@ -120,7 +120,7 @@ def work_after_rounds(argument: str, text: str) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class SimulatedConditions:
     """What a call meets. Distributions are :class:`Delays`, or text that is one.
 
     Attributes:
@@ -175,7 +175,7 @@ class Conditions:
         """Whether all ranks meet the same."""
         return not (self.late or self.noise or self.compute_noise)
 
-    def turn(self, number: int) -> Conditions:
+    def turn(self, number: int) -> SimulatedConditions:
         """Those of one of the repeats."""
         return replace(self, seed=self.seed + number, repeat=1)
 
@@ -199,13 +199,13 @@ class Conditions:
 
 
 #: Nobody is late, and nothing is in the way.
-USUAL = Conditions()
+USUAL = SimulatedConditions()
 
 
 class Drawn:
     """Delays of one simulation; what is not asked for is 0."""
 
-    def __init__(self, conditions: Conditions, size: int):
+    def __init__(self, conditions: SimulatedConditions, size: int):
         self.conditions = conditions
         seed = conditions.seed
         self.late: Sequence[float] = ()

@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Any
 
 from hpccoll.simulator import compiled_loop
-from hpccoll.simulator.conditions import USUAL, Conditions
+from hpccoll.simulator.conditions import USUAL, SimulatedConditions
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
@@ -51,7 +51,7 @@ BEGIN, FINISH, POST, COMPUTED, COME = range(5)
 
 
 def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding,
-        told: Told = silent, conditions: Conditions = USUAL) -> SimulationRun:
+        told: Told = silent, conditions: SimulatedConditions = USUAL) -> SimulationRun:
     """Time a schedule, and tell how far it is.
 
     Raises:

@@ -33,7 +33,8 @@ from typing import Any
 
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator import fields
-from hpccoll.simulator.shapes import DUPLEX, Link, Shape, shape_as_data, shape_from_data
+from hpccoll.simulator.shape_files import shape_as_data, shape_from_data
+from hpccoll.simulator.shapes import DUPLEX, Link, Shape
 
 #: Fields of a machine file, and of one of its levels; those that must be there, and the rest.
 REQUIRED, OPTIONAL = ("name", "levels", "reduce_bytes_per_second"), (

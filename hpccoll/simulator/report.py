@@ -9,7 +9,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from hpccoll.ir.schedule import Schedule
-from hpccoll.simulator.conditions import USUAL, Conditions
+from hpccoll.simulator.conditions import USUAL, SimulatedConditions
 from hpccoll.simulator.loads import (
     LinkUse,
     Load,
@@ -166,7 +166,7 @@ class Report:
 
 def report(schedule: Schedule, machine: Machine, layout: NetworkPaths, folding: Folding,
            nbytes: float, segments: int, run: SimulationRun,
-           conditions: Conditions = USUAL) -> Report:
+           conditions: SimulatedConditions = USUAL) -> Report:
     """Read a run."""
     path, late = critical_path(run, machine)
     hops = tuple(reversed(path))

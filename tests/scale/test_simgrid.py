@@ -18,7 +18,7 @@ from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.shapes import shape_from_text
+from hpccoll.simulator.shape_files import shape_from_text
 from hpccoll.simulator.workload import Workload
 
 PLATFORM = Path(__file__).with_name("simgrid_platform.py")

@@ -12,7 +12,7 @@ from hpccoll.simulator.effort import silent
 from hpccoll.simulator.event_loop import EventLoop
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.network import NetworkPaths
-from hpccoll.simulator.shapes import shape_from_text
+from hpccoll.simulator.shape_files import shape_from_text
 from hpccoll.simulator.symmetry import Folding, find_symmetry
 from hpccoll.simulator.wiring import Wiring
 from hpccoll.simulator.workload import Workload

@@ -8,7 +8,7 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator import simulate
-from hpccoll.simulator.conditions import Conditions, delays, work_after_rounds
+from hpccoll.simulator.conditions import SimulatedConditions, delays, work_after_rounds
 from hpccoll.simulator.machine_model import Level, Machine
 
 FLAT = Machine("flat", (Level("network", 1e-6, 1e-9),), 1e-10)
@@ -19,7 +19,7 @@ ROUNDS = {"ring": 14, "recursive_doubling": 3}
 
 def timed(name="ring", size=8, **conditions):
     return simulate(schedule("allreduce", name, size), 8000, FLAT,
-                    conditions=Conditions(**conditions))
+                    conditions=SimulatedConditions(**conditions))
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -36,9 +36,9 @@ def test_all_wait_for_one(name, rank):
 def test_who_comes_before_its_message_delays_nobody():
     made = schedule("bcast", "chain", 4)
     plain = simulate(made, 8000, FLAT)
-    late = Conditions(late="list:0,0,0,15us")
+    late = SimulatedConditions(late="list:0,0,0,15us")
     assert simulate(made, 8000, FLAT, conditions=late).seconds == plain.seconds
-    later = Conditions(late="list:0,0,0,1ms")
+    later = SimulatedConditions(late="list:0,0,0,1ms")
     assert simulate(made, 8000, FLAT, conditions=later).seconds == pytest.approx(1e-3 + 9e-6)
 
 
@@ -56,7 +56,7 @@ def test_noise_of_one_size_is_latency(name):
 def test_work_after_rounds(name, fold):
     bytes_received = 2 * 7 * 1000 if name == "ring" else 3 * 8000
     found = simulate(schedule("allreduce", name, 8), 8000, FLAT, fold=fold,
-                     conditions=Conditions(round_seconds=2e-6, byte_seconds=1e-9))
+                     conditions=SimulatedConditions(round_seconds=2e-6, byte_seconds=1e-9))
     assert found.seconds == pytest.approx(
         PLAIN[name] + ROUNDS[name] * 2e-6 + bytes_received * 1e-9)
     assert "8 ranks in 1 class" in found.folding or not fold
@@ -121,7 +121,7 @@ def test_lists_and_single_ranks():
     (dict(late="one:1:2us", repeat=2), "nothing is drawn by chance")])
 def test_bad_conditions(conditions, problem):
     with pytest.raises(ArgumentError, match=problem):
-        Conditions(**conditions)
+        SimulatedConditions(**conditions)
 
 
 def test_delays_for_other_ranks():
@@ -129,5 +129,5 @@ def test_delays_for_other_ranks():
         timed(late="one:8:1us")
     with pytest.raises(ArgumentError, match="a list of 2 delays for 8 ranks; give one for each"):
         timed(late="list:1,2")
-    with pytest.raises(ArgumentError, match="conditions: expected Conditions"):
+    with pytest.raises(ArgumentError, match="conditions: expected SimulatedConditions"):
         simulate(schedule("allreduce", "ring", 8), 8, FLAT, conditions="late")

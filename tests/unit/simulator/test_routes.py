@@ -13,7 +13,7 @@ from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.routes import Routes
-from hpccoll.simulator.shapes import shape_from_text
+from hpccoll.simulator.shape_files import shape_from_text
 
 ALPHA, HOP, RATE = 1e-6, 1e-7, 1e9
 #: Ports are a hundred times as fast as the links of the shapes.

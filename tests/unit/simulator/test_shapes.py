@@ -1,21 +1,13 @@
 """Shapes: their links, their ways, and what is refused."""
 
-import json
 from itertools import product
 
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.simulator.machine_model import machine_as_data, machine_from_text
-from hpccoll.simulator.shapes import (
-    Dragonfly,
-    FatTree,
-    Mesh,
-    Torus,
-    shape_as_data,
-    shape_from_data,
-    shape_from_text,
-)
+from hpccoll.simulator.grids import MeshShape, Torus
+from hpccoll.simulator.shape_files import shape_from_text
+from hpccoll.simulator.switched import Dragonfly, FatTree
 
 ALL = ["torus:5", "torus:2x2x2", "torus:4x3:wrap=truexfalse", "mesh:3x2x4", "mesh:1x1",
        "fat_tree:4", "fat_tree:4x3:up=2x3", "fat_tree:2x3x2:up=1x2x1", "dragonfly:5x4x2",
@@ -112,7 +104,7 @@ def test_dimension_order_and_the_nearer_way_round():
     assert next(shape.ways(0, 4 + 5)) == ((0, 1, 0), (1, 0, 4))
     opposite = set(shape.ways(0, 10))
     assert opposite == {((1, 0, 0), (1, 0, 5)), ((1, 1, 0), (1, 1, 15))}
-    assert next(Mesh(extents=(5, 4)).ways(0, 4)) == tuple((0, 0, n) for n in range(4))
+    assert next(MeshShape(extents=(5, 4)).ways(0, 4)) == tuple((0, 0, n) for n in range(4))
     assert len(set(shape.ways(0, 6))) == 2 and len(set(shape.ways(0, 11))) == 4
 
 
@@ -130,54 +122,6 @@ def test_rates_of_kinds_of_links():
                    routing="spread")
     assert [tree.capacity(link, 5e9) for link, _ in tree.spread(0, 7)[:3]] == [1e9, 4e9, 16e9]
     assert Dragonfly(extents=(2, 2, 2)).capacity((1, 0, 1, 0), 5e9) == 5e9
-
-
-@pytest.mark.parametrize("text", ALL)
-def test_as_data_and_back(text):
-    shape = shape_from_text(f"{text}:routing=adaptive:hop_seconds=1e-7:joules_per_byte=1e-11")
-    assert shape_from_data(json.loads(json.dumps(shape_as_data(shape))), "f") == shape
-    machine = {"name": "m", "reduce_bytes_per_second": 1e9, "shape": shape_as_data(shape),
-               "levels": [{"name": "n", "alpha_seconds": 0, "bytes_per_second": 1e9}]}
-    made = machine_from_text(json.dumps(machine), "f")
-    assert made.shape == shape and machine_as_data(made)["shape"] == shape_as_data(shape)
-
-
-@pytest.mark.parametrize(("data", "problem"), [
-    (3, "f: shape: expected an object"),
-    ({}, "f: shape.kind: expected one of torus, mesh, fat_tree, dragonfly, got None"),
-    ({"kind": []}, r"shape.kind: expected one of .*, got \[\]"),
-    ({"kind": "torus"}, "f: shape lacks the field extents"),
-    ({"kind": "torus", "extents": []}, "f: shape.extents of torus: expected nodes per dimension"),
-    ({"kind": "torus", "extents": [0]}, "shape.extents of torus: expected a whole number of 1"),
-    ({"kind": "torus", "extents": [2.5]}, "shape.extents of torus: expected a whole number"),
-    ({"kind": "torus", "extents": [1e6, 1e6]}, "of at most 16,777,216 nodes in all"),
-    ({"kind": "torus", "extents": [4], "cables": 2}, "f: shape has an unknown field cables"),
-    ({"kind": "torus", "extents": [4], "wrap": 1}, "shape.wrap of torus: expected true or false"),
-    ({"kind": "mesh", "extents": [4, 4, 4], "wrap": [True, False]}, "one or 3, got"),
-    ({"kind": "torus", "extents": [4], "routing": "best"}, "shape.routing of torus: expected stat"),
-    ({"kind": "torus", "extents": [4], "duplex": True}, "shape.duplex of torus: expected full or"),
-    ({"kind": "torus", "extents": [4], "hop_seconds": -1}, "shape.hop_seconds of torus: expected"),
-    ({"kind": "torus", "extents": [4], "bytes_per_second": 0}, "shape.bytes_per_second of torus"),
-    ({"kind": "torus", "extents": [4, 4, 4], "bytes_per_second": [1, 2]}, "one rate, or 3, got 2"),
-    ({"kind": "torus", "extents": [4], "joules_per_byte": "1"}, "number of joules"),
-    ({"kind": "torus", "extents": [4], "positions": [0, 0]}, "positions of torus: expected diff"),
-    ({"kind": "torus", "extents": [4], "positions": [4]}, "different numbers below 4"),
-    ({"kind": "fat_tree", "extents": [4, 4], "up": [1]}, "shape.up of fat_tree: expected 2"),
-    ({"kind": "fat_tree", "extents": [4], "up": [0]}, "shape.up of fat_tree: expected a whole"),
-    ({"kind": "dragonfly", "extents": [4, 4]}, "shape.extents of dragonfly: expected groups, r"),
-    ({"kind": "dragonfly", "extents": [4, 4, 1], "cables": 0}, "shape.cables of dragonfly")])
-def test_bad_shapes(data, problem):
-    with pytest.raises(ArgumentError, match=problem):
-        shape_from_data(data, "f")
-
-
-@pytest.mark.parametrize(("text", "problem"), [
-    ("torus", "shape: 'torus': shape.extents of torus"), ("torus:4x", "whole number"),
-    ("torus:4:wrap", "cannot read 'wrap'"), ("torus:4:wrap=true:wrap=true", "cannot read 'wrap"),
-    ("ring:4", "shape.kind")])
-def test_bad_texts(text, problem):
-    with pytest.raises(ArgumentError, match=problem):
-        shape_from_text(text)
 
 
 def test_too_many_ways_to_choose_from():
