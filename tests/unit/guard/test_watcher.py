@@ -19,10 +19,11 @@ class One:
     def watched(self):
         self.looks += 1
         return "hpccoll: says why" if self.looks == 2 else ""
+    def busy(self): return True
     def escaped(self): return {escaped}
     def leave(self, how): self.left.append(how)
 one = One()
-watcher.PERIOD, watcher.FAREWELL = 0.05, 0.2
+watcher.QUICK, watcher.FAREWELL = 0.05, 0.2
 watcher.WATCHER.add(one)
 print("before", end="")
 time.sleep({seconds})
