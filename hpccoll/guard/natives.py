@@ -38,8 +38,6 @@ from hpccoll.runtime.waiting import Meeting
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
 
-#: What serves calls that are not ours; those with objects have no algorithm.
-NOT_OURS = ("native", "")
 #: Kinds of calls that are kept.
 MOST_KINDS = 2048
 #: Seconds from when a rank was found to be killed, for what it did before to take effect, and from
@@ -192,40 +190,33 @@ class Natives:
         return ""
 
     def _look_back(self) -> None:
-        """Break the communicator where ranks have made different calls, and the library was silent.
+        """Break the communicator where ranks have made different calls, and nothing told them.
 
-        Each rank compares with the next one: where not all have done the same, some neighbours have
-        not. At two looks, for one that fails at once is not counted, and may be just being written.
+        The library compares nothing. Of ours no message is used by another call, but where ranks
+        come in another order, by chance each message may wait for its call. Each rank compares with
+        the next one: where not all have done the same, some neighbours have not. At two looks, for
+        a call that fails at once is not counted, and one may be just being written.
         """
-        number, before = self._differing(), self.odd
+        number, before = self.log.differs(self.next), self.odd
         self.odd = number if number != self.log.words[INSIDE] else 0  # else it has not ended
-        if not self.odd or self.odd != before or self.guard.failure is not None:
+        if not self.odd or self.odd != before or self.guard.failure or self.guard.alarmed:
             return
         if self.speaks:
             self.guard.untold = self.guard.fail(
                 ForeignMessage(-1, self.guard.rank), "a call that has ended",
                 self.log.description(number), 0, number=number)
-        self._tell_wrong(self.guard.untold)
-
-    def _differing(self) -> int:
-        """The first call of the library's that the next rank has made otherwise; 0 for none.
-
-        Of ours no message is used by another call, and who is concerned is told by that.
-        """
-        number = self.log.differs(self.next)
-        described = self.log.description(number) if number else None
-        return number if described is not None and described.algorithm in NOT_OURS else 0
+        self._tell_late(self.guard.untold)
 
     def last_look(self) -> None:
         """Say, at the end, what nobody has said of calls that ranks have made differently."""
-        if self.guard.failure is None and self._differing():
-            self._tell_wrong(None)
+        if not self.guard.failure and not self.guard.alarmed and self.log.differs(self.next):
+            self._tell_late(None)
 
-    def _tell_wrong(self, error: BaseException | None) -> None:
+    def _tell_late(self, error: BaseException | None) -> None:
         logs = self.guard.logs.logs
         error = error or judge({rank: log.record() for rank, log in logs.items()}, len(logs))
-        print(f"hpccoll: rank {self.guard.rank} has got wrong data, or has sent it: {error}",
-              file=sys.stderr, flush=True)
+        print(f"hpccoll: rank {self.guard.rank} finds, after the call: {error}; what it gave may "
+              "be wrong", file=sys.stderr, flush=True)
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Why a call cannot end any more; ``None`` where it may."""
