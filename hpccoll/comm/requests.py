@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mpi4py import MPI
 
 from hpccoll.comm.recognition import shortcut
-from hpccoll.comm.together import Together
+from hpccoll.comm.together import Several
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.context import Context
@@ -35,7 +35,7 @@ else:
     _Methods = object  # whatever it is mixed into has them
 
 
-class Driven(Together, _Methods):
+class Driven(Several, _Methods):
     """Completion methods of a request behind which stands an operation."""
 
     _operation: Underway | None = None

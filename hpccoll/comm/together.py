@@ -17,7 +17,7 @@ from mpi4py import MPI
 from hpccoll.runtime.progress import PROGRESS
 
 
-class Together:
+class Several:
     """Class methods of requests that wait for several of them, of whatever kind."""
 
     @classmethod

@@ -79,7 +79,13 @@ class Watcher:
         while not stopping.wait(QUICK if busy else PERIOD):
             busy = False
             for one in list(self.watched):
-                text = one.watched()
+                try:
+                    text = one.watched()
+                except Exception as error:  # one that cannot be looked at must not end the thread
+                    self.watched.discard(one)
+                    print(f"hpccoll: a communicator is not looked after any more: "
+                          f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                    continue
                 if text:
                     end(one, text)
                 busy |= one.busy()

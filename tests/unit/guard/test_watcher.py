@@ -42,6 +42,38 @@ def test_it_says_why_and_ends_the_process(escaped, status, said):
     assert done.stderr == "hpccoll: says why\n"
 
 
+def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
+    looks, done = [], threading.Event()
+
+    class Bad:
+        def watched(self):
+            looks.append("bad")
+            raise ZeroDivisionError("made for a test")
+
+    class Good:
+        def watched(self):
+            looks.append("good")
+            if looks.count("good") == 3:
+                done.set()
+            return ""
+
+        def busy(self):
+            return True
+
+    monkeypatch.setattr(watcher, "QUICK", 0.001)
+    monkeypatch.setattr(watcher, "PERIOD", 0.001)
+    mine, ones, stopping = watcher.Watcher(), (Bad(), Good()), threading.Event()
+    mine.watched.update(ones)
+    thread = threading.Thread(target=mine._work, args=(stopping,))
+    thread.start()
+    assert done.wait(10)
+    stopping.set()
+    thread.join()
+    assert looks.count("bad") == 1
+    assert capfd.readouterr().err == ("hpccoll: a communicator is not looked after any more: "
+                                      "ZeroDivisionError: made for a test\n")
+
+
 def test_the_end_of_the_program_is_told_and_a_child_tells_nothing(monkeypatch):
     class One:
         left = []
