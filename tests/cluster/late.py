@@ -27,4 +27,6 @@ with comm.using(allreduce=served):
         print(f"rank {comm.rank}: {type(error).__name__}: {error}", flush=True)
 MPI.COMM_WORLD.Barrier()
 print("over", flush=True)
-os._exit(0)  # messages that nobody will receive are left
+if sys.argv[1] == "ours":
+    MPI.COMM_WORLD.Barrier()
+    os._exit(0)  # messages that nobody will receive are left

@@ -76,14 +76,13 @@ def test_a_rank_of_another_host_that_is_late_is_named_with_its_host(four, launch
     """Nobody can look at it; its own host's ranks can, and say what it does when they are asked."""
     apart = "unshare", "--pid", "--fork", "--mount-proc"  # or all hosts would see all processes
     done = run(four, launcher, [1, 1, 1], *apart, sys.executable, HERE / "late.py", served)
-    assert done.returncode == 0, done.stdout + done.stderr
-    host = four.names[2]
-    report = done.stderr if served == "native" else done.stdout + done.stderr
-    assert f"rank 2 is not heard of, on {host}" in report, report
-    assert done.stdout.count("over") == 3
-    if served == "ours":
+    words = f"rank 2 is not heard of, on {four.names[2]}"
+    assert words in done.stderr, done.stdout + done.stderr
+    if served == "native":  # the others leave theirs without an end of MPI
+        assert done.returncode == 0 and done.stdout.count("over") == 3, done.stdout + done.stderr
+    else:
         told = [line for line in done.stdout.splitlines() if "CollectiveTimeout" in line]
-        assert told and all(f"rank 2 is not heard of, on {host}" in line for line in told), told
+        assert len(told) >= 2 and all(words in line for line in told), told
 
 
 @pytest.mark.slow
