@@ -6,7 +6,8 @@
 
 The promises, and which tests hold them, are written on the page by hand. How the tests ended is
 ``tests.json``; when ranks said that another one is gone, what ``tests/fault/campaign.py -o`` wrote
-beside it. Needs nothing but the standard library.
+beside it; who was told what where ranks disagree, what ``tests/fault/mismatches.py -o`` wrote into
+``docs/data/mismatches``. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, DATA = ROOT / "docs" / "reliability.md", ROOT / "docs" / "data" / "faults"
-RESULTS = DATA / "tests.json"
-BLOCK = re.compile(r"(<!-- (promises|detection) -->\n)(.*?)(<!-- filled -->)", re.DOTALL)
+RESULTS, MISMATCHES = DATA / "tests.json", DATA.parent / "mismatches"
+BLOCK = re.compile(r"(<!-- (promises|detection|mismatches) -->\n)(.*?)(<!-- filled -->)", re.DOTALL)
 #: How a test may have ended, as pytest's files say it.
 ENDS = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 #: Promises whose tests take times, by their first words, and whose calls these are.
@@ -78,6 +79,7 @@ def promises(rows: list[str]) -> Iterator[str]:
                + (f"{statistics.median(times):.2f} | {max(times):.2f} |" if times else "– | – |"))
 
 
+LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 #: Kinds of ends in which a rank was told by us; else the MPI library ended its process.
 NAMING = ("PeerLost", "Ended", "CollectiveTimeout", "BrokenCommunicatorError")
 
@@ -94,7 +96,7 @@ def detection(rows: list[str]) -> Iterator[str]:
     for (library, fault, served, ranks), said in sorted(groups.items()):
         told = [one for one in said if one["kind"] in NAMING]
         times = [one["seconds"] for one in told]
-        yield (f"| {'MPICH' if library == 'mpich' else 'Open MPI'} | "
+        yield (f"| {LIBRARIES[library]} | "
                f"{'killed' if fault == 'kill' else 'stopped'} | "
                f"{'of ours' if served == 'ours' else 'of the library’s'} | {ranks} | "
                f"{len(said) // (ranks - 1)} | {len(said)} | {sum(one['right'] for one in told)} | "
@@ -102,7 +104,19 @@ def detection(rows: list[str]) -> Iterator[str]:
                f"{statistics.median(times):.2f} | {max(times):.2f} |")
 
 
-FILLING = {"promises": promises, "detection": detection}
+def mismatches(rows: list[str]) -> Iterator[str]:
+    """Whether every rank was told right who differs in what, and how soon."""
+    yield ("| library | ranks | calls | level | good calls before | cases | errors | right | "
+           "median s | worst s |")
+    yield "|---|---:|---|---|---:|---:|---:|---:|---:|---:|"
+    for path in sorted(MISMATCHES.glob("*.json")):
+        for one in json.loads(path.read_text(encoding="utf-8")):
+            yield (f"| {LIBRARIES[one['library']]} | {one['ranks']} | {one['calls']} | "
+                   f"`{one['contract']}` | {one['before']:,} | {one['cases']} | {one['told']:,} | "
+                   f"{one['right']:,} | {one['median']:.3f} | {one['worst']:.2f} |")
+
+
+FILLING = {"promises": promises, "detection": detection, "mismatches": mismatches}
 
 
 def filled(text: str) -> str:

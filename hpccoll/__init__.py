@@ -31,22 +31,23 @@ if TYPE_CHECKING:
     from hpccoll.arrays.reproducible import ReproducibleSum as ReproducibleSum
     from hpccoll.arrays.reproducible import reproducible_sum as reproducible_sum
     from hpccoll.comm import Comm as Comm
+    from hpccoll.comm import Request as Request
 else:
     # Checkers do not see it: to them it would say that any name is there.
     def __getattr__(name):
         # mpi4py initialises MPI on import, so the communicator waits until somebody asks for it.
-        if name == "Comm":
+        if name in ("Comm", "Request"):
             from hpccoll.machine.launcher import require_mpi
             require_mpi()
-            from hpccoll.comm import Comm
-            return Comm
+            from hpccoll import comm
+            return getattr(comm, name)
         if name in ("ReproducibleSum", "reproducible_sum"):
             from hpccoll.arrays import reproducible
             return getattr(reproducible, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 __version__ = "0.1.0"
-__all__ = ["Algorithm", "Comm", "HpccollError", "ReproducibleSum", "Topology",
+__all__ = ["Algorithm", "Comm", "HpccollError", "ReproducibleSum", "Request", "Topology",
            "algorithm_names", "reproducible_sum", "schedule", "simulate", "verify"]
 
 

@@ -49,7 +49,9 @@ TESTS = {
         "profile", "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers",
         "torch_zero", "torch_zero_cut", "torch_zero_errors", "tune"))),
     4: MORE,
-    max(SIZES): BY_SIZE}
+    # Any rank may be the one that differs from many others.
+    max(SIZES): (*BY_SIZE, "tests/mpi/test_contract.py::test_every_rank_learns_who_differs"),
+}
 #: What is decided by arithmetic or a framework, and not by the MPI library: in the first one only.
 ONCE = tuple(f"tests/mpi/test_{name}.py" for name in (
     "averaging", "compress", "jax_training", "torch_accuracy", "torch_zero_cut"))

@@ -7,5 +7,6 @@ each sibling.
 """
 
 from hpccoll.comm.communicator import Comm
+from hpccoll.comm.requests import Request
 
-__all__ = ["Comm"]
+__all__ = ["Comm", "Request"]

@@ -5,8 +5,9 @@ execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for bot
 that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a operation, which
 :mod:`hpccoll.runtime.progress` moves on.
 
-``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``. The class methods of mpi4py
-(``Waitall`` and so on) wait inside the MPI library, which knows no deadline.
+``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``, and so are the class methods that wait
+for several (:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so on) wait
+inside the MPI library, which knows no deadline.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mpi4py import MPI
 
 from hpccoll.comm.recognition import shortcut
+from hpccoll.comm.together import Several
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.context import Context
@@ -33,7 +35,7 @@ else:
     _Methods = object  # whatever it is mixed into has them
 
 
-class Driven(_Methods):
+class Driven(Several, _Methods):
     """Completion methods of a request behind which stands an operation."""
 
     _operation: Underway | None = None
@@ -71,6 +73,23 @@ class Driven(_Methods):
     def test(self, status: MPI.Status | None = None) -> tuple[bool, None]:
         """Move on; tell whether the collective is over."""
         return self.Test(status), None
+
+    def looking(self) -> Callable[[], None]:
+        """What looks after the collective between two tests of several requests.
+
+        An error ends it; the next test raises it.
+        """
+        operation = self._operation
+        if operation is None or operation.over:
+            return lambda: None
+        look, failed = operation.looking(), operation.failed
+
+        def attended() -> None:
+            try:
+                look()
+            except BaseException as error:
+                failed(error)
+        return attended
 
     def Cancel(self) -> None:
         """Refuse: MPI does not allow it for collectives."""

@@ -4,18 +4,19 @@
 missing, and end with an error where a rank is gone or has given up. The library's own ``Wait`` can
 be left by nobody, so it is not called: the request is tested until it is complete.
 
-The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library.
+The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library; those
+of ``hpccoll.Request`` are bounded, too.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from mpi4py import MPI
 
-from hpccoll.errors import CollectiveTimeout
+from hpccoll.errors import CollectiveTimeout, HpccollError
 from hpccoll.runtime.executor import TRIES
 from hpccoll.runtime.log import NUMBER
 from hpccoll.runtime.waiting import Meeting, Watch
@@ -117,6 +118,27 @@ class Bounded(_Methods):
                 watch.moved()
         return True
 
+    def looking(self) -> Callable[[], None]:
+        """What is to be called between two tests of several requests, of which this one is one.
+
+        Raises:
+            CollectiveTimeout, PeerLost, BrokenCommunicatorError, ContractError: as ``Wait``, unless
+                this request is complete.
+        """
+        begun = self._begun()
+        context = begun.guard.context
+        watch = Watch(begun, *context.bounds, context.limits.spins)
+
+        def look() -> None:
+            try:
+                watch.idle()
+            except HpccollError as error:
+                late = isinstance(error, CollectiveTimeout) and not error.peers
+                if not late and not super(Bounded, self).Get_status():
+                    self._judged(begun, raise_, error)
+                watch.moved()
+        return look
+
     def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function; tell the others if that fails.
 
@@ -132,6 +154,11 @@ class Bounded(_Methods):
             if verdict is not error:
                 raise verdict from error
             raise
+
+
+def raise_(error: Exception) -> NoReturn:
+    """Raise an error."""
+    raise error
 
 
 class NativeRequest(Bounded, MPI.Request):

@@ -42,6 +42,7 @@ class Doing(NamedTuple):
         site: file and line, where it has told.
         round, peers: of its wait.
         seconds: since it looked last; 0 where it does not wait.
+        node: the machine that it is on, where that is another one, which nobody can look at.
     """
 
     rank: int
@@ -53,15 +54,16 @@ class Doing(NamedTuple):
     round: int = 0
     peers: tuple[int, ...] = ()
     seconds: float = 0.0
+    node: str = ""
 
     def __str__(self) -> str:
-        where = f" at {self.site}" * bool(self.site)
+        where, far = f" at {self.site}" * bool(self.site), f", on {self.node}" * bool(self.node)
         told = {WAITING: f"waits for rank(s) {', '.join(map(str, self.peers)) or 'nobody'} in "
                          f"round {self.round} of ",
                 NATIVE: "is in the MPI library's hands in ",
                 AWAY: f"is in no wait{where and ' but'}{where}; ", HALTED: "is stopped; ",
                 KILLED: "was killed, or ended without a word; ", GONE: "has ended its program; ",
-                FREE: "has freed the communicator; ", UNKNOWN: "is not heard of"}[self.state]
+                FREE: "has freed the communicator; ", UNKNOWN: f"is not heard of{far}"}[self.state]
         call = f"call {self.begun}, {self.call}" if self.call else f"call {self.begun}"
         if self.state not in (WAITING, NATIVE, UNKNOWN):
             told += ("it has made no call" if not self.begun else "its calls are not known"
@@ -85,6 +87,8 @@ class Board:
         mine = processes[rank]
         self.near = {other: process for other, process in enumerate(processes)
                      if mine.host and process.host == mine.host}
+        self.far = {other: process.node for other, process in enumerate(processes)
+                    if other not in self.near}
         self.size, self.looked = len(processes), 0.0
         #: When each rank was found to be gone.
         self.gone: dict[int, float] = {}
@@ -126,7 +130,7 @@ class Board:
         """What a rank is doing."""
         state, log = self._state(rank), self.logs.get(rank)
         if log is None:
-            return Doing(rank, state)
+            return Doing(rank, state, node=self.far.get(rank, ""))
         begun, said, quiet = log.words[NUMBER], log.doing(), log.quiet_for()
         here = said.get("number") == begun
         if state == AWAY and here and said.get("title") and quiet < QUIET:

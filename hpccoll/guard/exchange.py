@@ -18,9 +18,10 @@ from hpccoll.runtime.log import ALARM, LOG_BYTES, NUMBER, STORY, Log, LogRecord
 from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
-#: Seconds that a rank waits for the others to tell where they are, in shared memory and by
-#: messages, which wait until their sender has its turn; and between two looks.
-PATIENCE, LONGER, PAUSE = 0.25, 2.0, 2e-4
+#: Seconds that a rank waits for the others to tell where they are, in shared memory; to come to the
+#: call, where they are late; to tell by messages, which wait until their sender has its turn; and
+#: between two looks.
+PATIENCE, LATE, LONGER, PAUSE = 0.25, 0.75, 2.0, 2e-4
 
 
 class SharedLogs:
@@ -73,14 +74,18 @@ class SharedLogs:
             return not self.disagree()
         return met
 
-    def records(self, gone: Container[int] = ()) -> dict[int, LogRecord]:
+    def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
         """What all ranks say, once all have told where they are, or patience is at its end.
 
-        Nobody waits for what those will say that are ``gone``.
+        Nobody waits for what those will say that are ``gone``, nor for long for those that have
+        left the call of that ``number``; with ranks that come to it, there is more patience.
         """
-        end, others = time.monotonic() + PATIENCE, [
-            log for rank, log in self.logs.items() if rank != self.rank and rank not in gone]
-        while time.monotonic() < end and not all(log.words[STORY] for log in others):
+        others = [log for rank, log in self.logs.items() if rank != self.rank and rank not in gone]
+        start = time.monotonic()
+        while (left := [log for log in others if not log.words[STORY]]) and (
+                waited := time.monotonic() - start) < LATE:
+            if waited >= PATIENCE and all(log.words[NUMBER] >= number for log in left):
+                break
             time.sleep(PAUSE)
         return {rank: log.record() for rank, log in self.logs.items()}
 
@@ -127,7 +132,7 @@ class MessagedLogs:
         return lambda: (all(agree(stamp, int(other)) for other in found) if request.Test()
                         else None)
 
-    def records(self, gone: Container[int] = ()) -> dict[int, LogRecord]:
+    def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
         """What all ranks say that have given up, waited for as above."""
         end, others = time.monotonic() + LONGER, {
             other for other in range(self.size) if other != self.rank and other not in gone}

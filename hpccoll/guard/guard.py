@@ -107,6 +107,8 @@ class Guard:
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
         self.failure: BrokenCommunicatorError | None = None
+        #: What a thread found out, for the next call to raise.
+        self.untold: BaseException | None = None
         self.told: Callable[[Callable[[], NoReturn]], None] = lambda refuse: None
         self.suspect: tuple[int, int, int] = (0, 0, 0)
         #: Tags whose messages all go through shared memory, where the logs do.
@@ -299,7 +301,7 @@ class Guard:
         """
         with self.lock:
             if self.failure is not None:
-                return error if self.failure is error else self._again()
+                return self._again() if self.untold or self.failure is not error else error
             error = self.losses.explain(error, title)
             interrupted = not isinstance(error, Exception)
             if number is None:
@@ -320,7 +322,9 @@ class Guard:
             if isinstance(error, PeerLost) and self.losses.known:
                 self.context.revoke()  # whatever anybody waits in ends now
             elif not interrupted:
-                verdict = self._judged(error, title, tag)
+                late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
+                    isinstance(error, PeerLost))
+                verdict = self._judged(error, title, tag, number * late)
             self.failure = BrokenCommunicatorError.told(
                 "this rank", number, title, time.strftime("%H:%M:%S"),
                 f"{type(verdict).__name__}: {verdict}")
@@ -342,9 +346,9 @@ class Guard:
                 self.failure = BrokenCommunicatorError.told("this rank", 0, "revoke", when, reason)
         self.told(self.refuse)
 
-    def _judged(self, error: BaseException, title: str, tag: int) -> BaseException:
-        """What the caller is to get, by what all ranks say."""
-        records = self.logs.records(self.board.gone)
+    def _judged(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
+        """What the caller is to get, by what all ranks say, also those late to a call."""
+        records = self.logs.records(self.board.gone, number)
         contract = judge(records, self.context.size)
         if contract is None and isinstance(error, ForeignMessage) and error.peer >= 0 and not tag:
             contract = met(records[self.rank], self.rank, error.peer, self.context.size)
@@ -381,7 +385,10 @@ class Guard:
         raise self.fail(BrokenCommunicatorError("another rank has given up"),
                         "a native collective", None, 0)
 
-    def _again(self) -> BrokenCommunicatorError:
+    def _again(self) -> BaseException:
+        untold, self.untold = self.untold, None
+        if untold is not None:
+            return untold
         return copy(self.failure or BrokenCommunicatorError())  # with a traceback of its own
 
     def refuse(self) -> NoReturn:
@@ -389,6 +396,7 @@ class Guard:
 
         Raises:
             BrokenCommunicatorError: says which one, when, and why.
+            ContractError: ranks have disagreed, and nobody has been told here.
         """
         raise self._again()
 
@@ -400,5 +408,6 @@ class Guard:
     def free(self) -> None:
         """Let the context go."""
         RECORDER.guards.discard(self)
+        self.natives.last_look()
         self.leave(FREED)
         self.told = lambda refuse: None

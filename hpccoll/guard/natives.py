@@ -29,6 +29,7 @@ from hpccoll.guard.begun import bounded, lasting
 from hpccoll.guard.board import AWAY, NATIVE, QUIET, called
 from hpccoll.guard.exchange import MessagedLogs
 from hpccoll.guard.sites import main_site
+from hpccoll.guard.verdict import judge
 from hpccoll.runtime.description import Description, describe_native
 from hpccoll.runtime.log import ASKED, INSIDE, NUMBER
 from hpccoll.runtime.noted import noted
@@ -65,6 +66,10 @@ class Natives:
         self.guard, self.log = guard, guard.logs.mine
         self.kinds: dict[tuple[Any, int], Callable[..., Any]] = {}
         self.stay = Stay(0, 0.0, 0.0)
+        #: The log of the next rank here, and the call that was not like its own at the last look.
+        near = sorted(guard.logs.logs)
+        self.next = guard.logs.logs[near[(near.index(guard.rank) + 1) % len(near)]]
+        self.odd = 0
 
     # -- how they are called -------------------------------------------------------------------
     def method(self, native: Callable[..., Any], name: str, call: Call | None
@@ -167,6 +172,7 @@ class Natives:
             words[ASKED] = 0
             if self.log.quiet_for() > QUIET:
                 self.log.say({"number": words[NUMBER], "site": main_site()[-200:]}, looks=False)
+        self._look_back()
         inside, report = words[INSIDE], self.guard.context.bounds.report
         if not inside or inside != self.stay.number:
             self.stay = Stay(inside, now, report)
@@ -182,6 +188,35 @@ class Natives:
         elif elapsed > CURIOUS:
             self.guard.ask()
         return ""
+
+    def _look_back(self) -> None:
+        """Break the communicator where ranks have made different calls, and nothing told them.
+
+        The library compares nothing. Of ours no message is used by another call, but where ranks
+        come in another order, by chance each message may wait for its call. Each rank compares with
+        the next one: where not all have done the same, some neighbours have not. At two looks, for
+        a call that fails at once is not counted, and one may be just being written.
+        """
+        number, before = self.log.differs(self.next), self.odd
+        self.odd = number if number != self.log.words[INSIDE] else 0  # else it has not ended
+        if not self.odd or self.odd != before or self.guard.failure or self.guard.alarmed:
+            return
+        if self.speaks:
+            self.guard.untold = self.guard.fail(
+                ForeignMessage(-1, self.guard.rank), "a call that has ended",
+                self.log.description(number), 0, number=number)
+        self._tell_late(self.guard.untold)
+
+    def last_look(self) -> None:
+        """Say, at the end, what nobody has said of calls that ranks have made differently."""
+        if not self.guard.failure and not self.guard.alarmed and self.log.differs(self.next):
+            self._tell_late(None)
+
+    def _tell_late(self, error: BaseException | None) -> None:
+        logs = self.guard.logs.logs
+        error = error or judge({rank: log.record() for rank, log in logs.items()}, len(logs))
+        print(f"hpccoll: rank {self.guard.rank} finds, after the call: {error}; what it gave may "
+              "be wrong", file=sys.stderr, flush=True)
 
     def _hopeless(self, number: int, elapsed: float) -> BaseException | None:
         """Why a call cannot end any more; ``None`` where it may."""
@@ -218,10 +253,15 @@ class Natives:
         return (not isinstance(self.guard.logs, MessagedLogs)
                 or MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 
+    def busy(self) -> bool:
+        """Tell whether this rank was in the MPI library's hands at the last look."""
+        return bool(self.stay.number)
+
     def escaped(self) -> bool:
         """Tell whether the call that was looked after has ended."""
         return self.log.words[INSIDE] != self.stay.number
 
     def leave(self, how: int) -> None:
         """Tell the others that this rank ends its program."""
+        self.last_look()
         self.guard.leave(how)

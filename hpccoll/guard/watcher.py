@@ -21,8 +21,9 @@ from typing import Protocol
 
 from hpccoll.runtime.log import ENDED
 
-#: Seconds between two looks.
-PERIOD = 0.4
+#: Seconds between two looks: while this rank has been in the MPI library's hands at the last one,
+#: so that a rank that has died is named within a second; and else.
+QUICK, PERIOD = 0.1, 0.2
 #: Seconds for other ranks to tell why they end, before this one ends.
 FAREWELL = 1.0
 #: The status of a process that a watcher ended: EX_PROTOCOL of ``sysexits.h``.
@@ -34,6 +35,9 @@ class LookedAfter(Protocol):
 
     def watched(self) -> str:
         """Look; what to say where a call cannot end any more, else nothing."""
+
+    def busy(self) -> bool:
+        """Tell whether the last look found this rank in a call."""
 
     def escaped(self) -> bool:
         """Tell whether the call has ended all the same."""
@@ -71,11 +75,20 @@ class Watcher:
                 one.leave(ENDED)
 
     def _work(self, stopping: threading.Event) -> None:
-        while not stopping.wait(PERIOD):
+        busy = False
+        while not stopping.wait(QUICK if busy else PERIOD):
+            busy = False
             for one in list(self.watched):
-                text = one.watched()
+                try:
+                    text = one.watched()
+                except Exception as error:  # one that cannot be looked at must not end the thread
+                    self.watched.discard(one)
+                    print(f"hpccoll: a communicator is not looked after any more: "
+                          f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                    continue
                 if text:
                     end(one, text)
+                busy |= one.busy()
 
 
 def end(one: LookedAfter, text: str) -> None:
@@ -83,7 +96,7 @@ def end(one: LookedAfter, text: str) -> None:
     print(text, file=sys.stderr, flush=True)
     until = time.monotonic() + FAREWELL
     while time.monotonic() < until:
-        time.sleep(PERIOD / 8)
+        time.sleep(QUICK / 2)
         if one.escaped():
             return
     for stream in (sys.stdout, sys.stderr):

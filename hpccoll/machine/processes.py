@@ -23,11 +23,13 @@ class Process(NamedTuple):
         host: which kernel and which container; empty where that cannot be told.
         pid: its number there.
         began: when it began, in ticks since the machine did.
+        node: what its machine is called, for messages to people.
     """
 
     host: str
     pid: int
     began: int
+    node: str = ""
 
 
 def this_process() -> Process:
@@ -35,9 +37,9 @@ def this_process() -> Process:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             host = f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-        return Process(host, os.getpid(), _stat(os.getpid())[1])
+        return Process(host, os.getpid(), _stat(os.getpid())[1], os.uname().nodename)
     except OSError:
-        return Process("", os.getpid(), 0)
+        return Process("", os.getpid(), 0, os.uname().nodename)
 
 
 def state_of(process: Process) -> str:

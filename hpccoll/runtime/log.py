@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.runtime.description import Description
+from hpccoll.transport.stamps import agree
 
 #: Words of a log: the number, and one more, of the call in which somebody gave up, 1 where it has
 #: no number; the story's length; the number of the last call; and where the stamps of the last
@@ -170,6 +171,22 @@ class Log:
             return 0
         stamp = words[STAMPS + (number & LAST)]
         return stamp if words[NUMBER] < number + LAST else 0
+
+    def differs(self, other: Log) -> int:
+        """The first remembered call that both ranks have made, and not alike; 0 where none is.
+
+        Calls of which either rank knows the number alone are alike.
+        """
+        mine, others = (log.words[STAMPS:STAMPS + REMEMBERED].tolist() for log in (self, other))
+        if mine == others:
+            return 0
+        last = min(self.words[NUMBER], other.words[NUMBER])
+        for number in range(max(last - LAST, 0) + 1, last + 1):
+            if mine[number & LAST] != others[number & LAST]:
+                stamps = self.stamp(number), other.stamp(number)
+                if all(stamps) and not agree(*stamps):
+                    return number
+        return 0
 
     def calls(self) -> list[LoggedCall]:
         """The calls that are remembered; the rank may be writing."""

@@ -104,21 +104,40 @@ class Underway(ABC):
         """
         if self.over:
             return
-        watch, seen = Watch(self.awaited, *self.context.bounds), self.moves
+        look = self.looking()
         with PROGRESS.attended():
             try:
                 while not self.over:
                     PROGRESS.once()
-                    if self.moves != seen:
-                        seen = self.moves
-                        watch.moved()
-                    elif not self.over:
-                        self.linger(watch)
+                    look()
             except BaseException as error:
-                with self.lock:
-                    if self.over:
-                        raise
-                    self._complete(error)
+                self.failed(error)
+
+    def looking(self) -> Callable[[], None]:
+        """What is to be called between two times that everything was moved on, by who waits.
+
+        Raises:
+            CollectiveTimeout: nothing has moved for too long.
+        """
+        watch, seen = Watch(self.awaited, *self.context.bounds), self.moves
+
+        def look() -> None:
+            nonlocal seen
+            if self.over:
+                return
+            if self.moves != seen:
+                seen = self.moves
+                watch.moved()
+            else:
+                self.linger(watch)
+        return look
+
+    def failed(self, error: BaseException) -> None:
+        """End it with the error of who waited for it, unless it is over."""
+        with self.lock:
+            if self.over:
+                raise error
+            self._complete(error)
 
 
 class Progress:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from hpccoll.measure.observed.joined import JoinedRecords, MatchedCalls, corrected, each_kind
 from hpccoll.measure.observed.record import OBJECTS, CallKind, RankRecord
+from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
 from hpccoll.measure.trace_events import line_names
 from hpccoll.training.picture import COLOURS, INK, dress, new_figure
 from hpccoll.units import count_text, short_size_text, size_text, time_text
@@ -61,6 +62,7 @@ class CallSummary:
         waits: seconds in which ranks waited for another one, by the last to come.
         offsets: how far the clock of rank 0 was ahead, by rank, where they differ.
         compared: how often clocks were compared.
+        stragglers: how each rank came to the calls of each communicator, the worst first.
     """
 
     ranks: int
@@ -70,21 +72,23 @@ class CallSummary:
     waits: Mapping[int, float]
     offsets: Mapping[int, float]
     compared: int
+    stragglers: Sequence[Straggler] = ()
 
     def sentences(self) -> list[str]:
         """What else there is to say."""
-        told = [f"{count_text(self.ranks, 'rank')}" + (
+        text = [f"{count_text(self.ranks, 'rank')}" + (
             f"; {count_text(self.missing, 'rank')} left no trace" if self.missing else "")]
         if self.slowest is not None and self.slowest[1] > 0:
-            told.append(f"rank {self.slowest[0]} is the slowest: others waited "
+            text.append(f"rank {self.slowest[0]} is the slowest: others waited "
                         f"{time_text(self.slowest[1], 3)} for it in all")
         if self.offsets:
             far = max(map(abs, self.offsets.values()))
-            told.append(f"clocks of several nodes, set right by messages to and fro, "
+            text.append(f"clocks of several nodes, set right by messages to and fro, "
                         f"{self.compared} times, by up to {time_text(far, 3)}")
         else:
-            told.append("all ranks read one clock")
-        return [f"{text[0].upper()}{text[1:]}." for text in told]
+            text.append("all ranks read one clock")
+        *found, clocks = [f"{one[0].upper()}{one[1:]}." for one in text]
+        return [*found, *told(self.stragglers), clocks]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -92,6 +96,7 @@ class CallSummary:
                 "rows": [{**row.kind._asdict(), **row._asdict(), "kind": None}
                          for row in self.rows],
                 "slowest": self.slowest, "waits": dict(self.waits),
+                "stragglers": [one._asdict() for one in self.stragglers],
                 "offsets": dict(self.offsets), "sentences": self.sentences()}
 
 
@@ -116,7 +121,8 @@ def summary(joined: JoinedRecords, ranks: int) -> CallSummary:
     slowest = max(waits.items(), key=lambda item: item[1], default=None)
     return CallSummary(len(joined.records), ranks - len(joined.records), rows, slowest, waits,
                        joined.offsets,
-                       min((len(record.ahead) for record in joined.records), default=0))
+                       min((len(record.ahead) for record in joined.records), default=0),
+                       stragglers(joined))
 
 
 def _row(kind: CallKind, found: Sequence[tuple[MatchedCalls, numpy.ndarray]]) -> CallTimes:

@@ -71,6 +71,21 @@ def test_ranks_dealt_out_across_hosts_are_found_there(four, launcher):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("served", ["ours", "native"])
+def test_a_rank_of_another_host_that_is_late_is_named_with_its_host(four, launcher, served):
+    """Nobody can look at it; its own host's ranks can, and say what it does when they are asked."""
+    apart = "unshare", "--pid", "--fork", "--mount-proc"  # or all hosts would see all processes
+    done = run(four, launcher, [1, 1, 1], *apart, sys.executable, HERE / "late.py", served)
+    words = f"rank 2 is not heard of, on {four.names[2]}"
+    assert words in done.stderr, done.stdout + done.stderr
+    if served == "native":  # the others leave theirs without an end of MPI
+        assert done.returncode == 0 and done.stdout.count("over") == 3, done.stdout + done.stderr
+    else:
+        told = [line for line in done.stdout.splitlines() if "CollectiveTimeout" in line]
+        assert len(told) >= 2 and all(words in line for line in told), told
+
+
+@pytest.mark.slow
 def test_links_keep_their_rate(launcher):
     """Four megabytes over 100 Mbit/s take a third of a second, whatever the MPI library."""
     code = ("from mpi4py import MPI; import time; c = MPI.COMM_WORLD; b = bytearray(4 << 20);"

@@ -46,6 +46,9 @@ FORMS = {"nonblocking": NativeRequest, "persistent": NativePrequest}
 @pytest.mark.parametrize("complete", [
     lambda request: request.Wait(), lambda request: request.Wait(MPI.Status()),
     lambda request: request.wait(), lambda request: MPI.Request.Waitall([request]),
+    lambda request: hpccoll.Request.Waitall([request]),
+    lambda request: hpccoll.Request.Waitany([MPI.REQUEST_NULL, request]),
+    lambda request: hpccoll.Request.Waitsome([request], [MPI.Status()]),
     lambda request: [time.sleep(0) for _ in iter(request.Test, True)],
     lambda request: [time.sleep(0) for _ in iter(lambda: request.test()[0], True)]])
 def test_every_way_to_complete(monkeypatch, form, complete):

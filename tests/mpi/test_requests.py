@@ -61,6 +61,9 @@ def test_who_serves(world):
 @pytest.mark.parametrize("complete", [
     lambda r: MPI.Request.Waitall(r), lambda r: MPI.Request.waitall(r),
     lambda r: [MPI.Request.Waitany(r) for _ in r],
+    lambda r: hpccoll.Request.Waitall(r), lambda r: hpccoll.Request.Waitall(tuple(r)),
+    lambda r: [hpccoll.Request.Waitany(r) for _ in r],
+    lambda r: [x for _ in r for x in hpccoll.Request.Waitsome(r) or ()],
     lambda r: [x for _ in r for x in MPI.Request.Waitsome(r) or ()],
     lambda r: [time.sleep(0) for _ in iter(lambda: MPI.Request.Testall(r), True)],
     lambda r: [x.Wait() for x in r], lambda r: [x.wait() for x in reversed(r)],

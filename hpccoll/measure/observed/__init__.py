@@ -5,6 +5,7 @@
     observer  what this process notes, and the clocks' differences; gathered, or written
     files     a file for each rank
     joined    the records of all ranks: which calls belong together, who waited for whom
+    stragglers  who came last, how often, and by how much
     profile   what they amount to: a row for each kind of call
     against   the same calls served by the MPI library, on a sample
 

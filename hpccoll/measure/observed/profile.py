@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.measure.observed.joined import JoinedRecords, waits_by_kind
 from hpccoll.measure.observed.record import INIT, OBJECTS, WAIT, CallKind
+from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
 from hpccoll.units import count_text, short_size_text, time_text
 
 #: Sizes of a method, served alike, that have a row each; more share one.
@@ -76,6 +77,7 @@ class Profile:
         seconds: between the first and the last of what was noted; mean of the ranks.
         rows: longest time first.
         details: a row for each size.
+        stragglers: how each rank came to the calls of each communicator, the worst first.
         notes: what else there is to know, in words.
     """
 
@@ -83,6 +85,7 @@ class Profile:
     seconds: float
     rows: Sequence[CallRow]
     details: Sequence[CallRow]
+    stragglers: Sequence[Straggler] = ()
     notes: Sequence[str] = field(default_factory=tuple)
 
     @property
@@ -100,24 +103,26 @@ class Profile:
         return {"format": "hpccoll profile 1", "ranks": self.ranks, "seconds": self.seconds,
                 "collective_seconds": self.collective_seconds,
                 "waiting_seconds": self.waiting_seconds,
-                "rows": [row._asdict() for row in self.details], "notes": list(self.notes)}
+                "rows": [row._asdict() for row in self.details],
+                "stragglers": [one._asdict() for one in self.stragglers],
+                "notes": list(self.notes)}
 
     def sentences(self) -> list[str]:
         """What the table comes to."""
         share = self.collective_seconds / self.seconds if self.seconds else 0.0
         known = [row for row in self.rows if row.waiting is not None]
         seconds = sum(row.seconds for row in known)
-        told = [f"{count_text(self.ranks, 'rank')}: collectives took "
+        text = [f"{count_text(self.ranks, 'rank')}: collectives took "
                 f"{time_text(self.collective_seconds, 3)}, {share:.0%} of the time"]
         if seconds:
-            told[0] += (f"; {sum(row.waiting or 0.0 for row in known) / seconds:.0%} of that was "
+            text[0] += (f"; {sum(row.waiting or 0.0 for row in known) / seconds:.0%} of that was "
                         "waiting for other ranks, or for requests")
         saved = [row.saved for row in self.details if row.saved is not None]
         if saved:
-            told.append(f"By a sample measured after the run, ours "
+            text.append(f"By a sample measured after the run, ours "
                         f"{'saved' if sum(saved) >= 0 else 'lost'} {time_text(abs(sum(saved)), 3)} "
                         "against the MPI library.")
-        return [told[0] + ".", *told[1:], *self.notes]
+        return [text[0] + ".", *told(self.stragglers), *text[1:], *self.notes]
 
     def __str__(self) -> str:
         rows = [columns_of(self.rows, row) for row in (HEADS, *(r.cells() for r in self.rows))]
@@ -157,7 +162,7 @@ def profile(joined: JoinedRecords) -> Profile:
                for kind in times]
     details.sort(key=lambda row: -row.seconds)
     lasted = sum(record.ended - record.began for record in joined.records) / max(ranks, 1)
-    return Profile(ranks, lasted, rows_of(details), tuple(details))
+    return Profile(ranks, lasted, rows_of(details), tuple(details), tuple(stragglers(joined)))
 
 
 def _row(kind: CallKind, counts: Sequence[int], times: Sequence[float], waited: float,

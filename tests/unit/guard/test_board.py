@@ -128,10 +128,11 @@ def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
 
 def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     monkeypatch.setattr(module, "state_of", lambda process: DEAD)
-    board = Board(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1),
+    board = Board(0, {0: log()}, [Process("here", 1, 1), Process("there", 1, 1, "n7"),
                                   Process("here", 2, 1), Process("", 3, 1)])
     assert [one.state for one in board.all()] == [AWAY, UNKNOWN, KILLED, UNKNOWN]
-    assert str(board.doing(1)) == "rank 1 is not heard of"
+    assert str(board.doing(1)) == "rank 1 is not heard of, on n7"
+    assert str(board.doing(3)) == "rank 3 is not heard of"
     assert "its calls are not known" in str(board.doing(2))
     assert board.lost(1, 0) == (2,)
 

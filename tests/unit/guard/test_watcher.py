@@ -19,10 +19,11 @@ class One:
     def watched(self):
         self.looks += 1
         return "hpccoll: says why" if self.looks == 2 else ""
+    def busy(self): return True
     def escaped(self): return {escaped}
     def leave(self, how): self.left.append(how)
 one = One()
-watcher.PERIOD, watcher.FAREWELL = 0.05, 0.2
+watcher.QUICK, watcher.FAREWELL = 0.05, 0.2
 watcher.WATCHER.add(one)
 print("before", end="")
 time.sleep({seconds})
@@ -39,6 +40,38 @@ def test_it_says_why_and_ends_the_process(escaped, status, said):
                           check=False)
     assert (done.returncode, done.stdout) == (status, said), done.stderr
     assert done.stderr == "hpccoll: says why\n"
+
+
+def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
+    looks, done = [], threading.Event()
+
+    class Bad:
+        def watched(self):
+            looks.append("bad")
+            raise ZeroDivisionError("made for a test")
+
+    class Good:
+        def watched(self):
+            looks.append("good")
+            if looks.count("good") == 3:
+                done.set()
+            return ""
+
+        def busy(self):
+            return True
+
+    monkeypatch.setattr(watcher, "QUICK", 0.001)
+    monkeypatch.setattr(watcher, "PERIOD", 0.001)
+    mine, ones, stopping = watcher.Watcher(), (Bad(), Good()), threading.Event()
+    mine.watched.update(ones)
+    thread = threading.Thread(target=mine._work, args=(stopping,))
+    thread.start()
+    assert done.wait(10)
+    stopping.set()
+    thread.join()
+    assert looks.count("bad") == 1
+    assert capfd.readouterr().err == ("hpccoll: a communicator is not looked after any more: "
+                                      "ZeroDivisionError: made for a test\n")
 
 
 def test_the_end_of_the_program_is_told_and_a_child_tells_nothing(monkeypatch):

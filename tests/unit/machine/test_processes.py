@@ -62,4 +62,4 @@ def test_one_that_may_not_be_looked_at_is_there(monkeypatch):
         raise PermissionError
     monkeypatch.setattr(processes, "_stat", forbidden)
     assert state_of(Process("here", 1, 1)) == ALIVE
-    assert this_process() == Process("", os.getpid(), 0)
+    assert this_process() == Process("", os.getpid(), 0, os.uname().nodename)

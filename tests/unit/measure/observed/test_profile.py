@@ -33,7 +33,7 @@ def test_as_text_and_as_data():
     assert lines[0].split() == ["call", "bytes", "count", "time", "waits", "served", "by",
                                 "max/mean"]
     assert lines[1].split() == ["Allreduce", "1K", "1", "3", "s", "33%", "ring", "1.33"]
-    assert lines[-1] == ("2 ranks: collectives took 4 s, 40% of the time; 38% of that was waiting "
+    assert lines[-2] == ("2 ranks: collectives took 4 s, 40% of the time; 38% of that was waiting "
                          "for other ranks, or for requests.")
     data = json.loads(json.dumps(found.as_json()))
     assert data["rows"][0]["title"] == "allreduce" and data["ranks"] == 2

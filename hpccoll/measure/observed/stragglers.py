@@ -1,0 +1,70 @@
+"""Who came last to the calls of a communicator: how often, by how much, and who waited for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy
+
+from hpccoll.ir.collectives import METHODS
+from hpccoll.measure.observed.joined import JoinedRecords
+from hpccoll.units import count_text, time_text
+
+#: Communicators that are told of, those first whose ranks waited longest.
+MOST_TOLD = 3
+
+
+class Straggler(NamedTuple):
+    """How a rank came to the blocking calls of a communicator.
+
+    Attributes:
+        name: of the communicator.
+        rank: of ``COMM_WORLD``.
+        calls: that all of its ranks made.
+        last: to how many of them this one came last.
+        late: mean seconds after the first rank to come.
+        latest: the most.
+        waits: seconds that others waited for this one, as the last to come, summed over them.
+    """
+
+    name: str
+    rank: int
+    calls: int
+    last: int
+    late: float
+    latest: float
+    waits: float
+
+    def __str__(self) -> str:
+        return (f"On {self.name}, rank {self.rank} came last to {self.last / self.calls:.0%} of "
+                f"{count_text(self.calls, 'call')}, on average {time_text(self.late, 3)} after the "
+                f"first, at most {time_text(self.latest, 3)}; others waited "
+                f"{time_text(self.waits, 3)} for it in all.")
+
+
+def stragglers(joined: JoinedRecords) -> list[Straggler]:
+    """All ranks of all communicators whose ranks have told; who was waited for longest comes first.
+    """
+    found = []
+    for one in joined.matched:
+        blocking = numpy.array([kind.title.removesuffix(" of objects") in METHODS
+                                for kind in one.kinds], bool)[one.calls]
+        starts, waits = one.starts[:, blocking], one.waits[:, blocking]
+        if len(one.ranks) < 2 or not starts.size:
+            continue
+        last, late = starts.argmax(0), starts - starts.min(0)
+        for row, rank in enumerate(one.ranks):
+            found.append(Straggler(
+                one.name, rank, starts.shape[1], int((last == row).sum()), float(late[row].mean()),
+                float(late[row].max()), float(waits[:, last == row].sum())))
+    return sorted(found, key=lambda one: (-one.waits, one.name, one.rank))
+
+
+def told(found: Sequence[Straggler]) -> list[str]:
+    """The rank of each communicator that was waited for longest, in words."""
+    worst: dict[str, Straggler] = {}
+    for one in found:
+        if one.waits > 0:
+            worst.setdefault(one.name, one)
+    return list(map(str, worst.values()))[:MOST_TOLD]

@@ -1,0 +1,121 @@
+"""All ways in which one rank may differ, at every rank, and whether all are told so at once.
+
+    mpiexec -n 8 python -m mpi4py tests/fault/mismatches.py [-o FILE.json]
+
+makes each call of ``tests/mpi/disagreeing.py`` on a communicator of its own, the odd rank being
+each in turn, in every mode: our algorithms, on a new communicator and after a thousand good calls
+of the same shape; and, at the level ``always``, what is chosen by default. Every rank must get a
+``ContractError`` that names the odd rank, the field and both values. Prints a line for each mode;
+with ``-o`` it writes what ``docs/promises.py`` makes the table of docs/reliability.md of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+os.environ |= {"HPCCOLL_TIMEOUT": "20"}
+
+from mpi.disagreeing import (
+    CALLS,
+    RANK,
+    RAW,
+    SIZE,
+    SMALL,
+    WAYS,
+    WISHES,
+    check,
+    disagree,
+)
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.errors import HpccollError
+
+
+class Mode(NamedTuple):
+    """How calls are made.
+
+    Attributes:
+        calls: in words.
+        wishes: who serves them.
+        contract: the level.
+        before: good calls of the same shape.
+    """
+
+    calls: str
+    wishes: dict[str, str]
+    contract: str
+    before: int
+
+
+MODES = (Mode("of ours", WISHES, "tags", 0), Mode("of ours", WISHES, "tags", 1000),
+         Mode("chosen by default", {}, "always", 0), Mode("chosen by default", {}, "always", 100))
+
+
+def tried(mode: Mode, way: tuple[str, str, str], odd: int) -> tuple[str, float]:
+    """What is wrong about this rank's error, if anything; and the seconds until it came."""
+    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), contract=mode.contract)
+    with comm.using(**mode.wishes):
+        for _ in range(mode.before):
+            CALLS[way[1]](comm, SMALL, "f8", MPI.SUM, 0)
+    RAW.Barrier()
+    start = time.monotonic()
+    error = disagree(comm, *way, odd, SMALL, mode.wishes)
+    seconds = time.monotonic() - start
+    RAW.Barrier()
+    try:
+        if error is None:  # one that only sends has left its call: it is told in its next one
+            seconds = 0.0
+            with comm.using(**mode.wishes):
+                try:
+                    comm.Barrier()
+                except HpccollError as late:
+                    error = late
+        check(error, *way, odd)
+        wrong = ""
+    except AssertionError as failure:
+        wrong = f"{type(error).__name__}: {error}: {failure}"
+    RAW.Barrier()
+    comm.Free()
+    return wrong, seconds
+
+
+def main() -> int:
+    """Try everything; the status says whether every rank was told right."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-o", "--output", type=Path, help="a file for the rows of the table")
+    options = parser.parse_args()
+    logging.disable()  # each error is told there, too
+    library = "openmpi" if "Open MPI" in MPI.Get_library_version() else "mpich"
+    rows = []
+    for mode in MODES:
+        ways = [way for way in WAYS if mode.wishes or way[0] != "algorithm"]
+        told = [(odd, way, *one) for way in ways for odd in range(SIZE)
+                for one in RAW.allgather(tried(mode, way, odd))]
+        right = sum(not wrong for *_, wrong, _ in told)
+        times = [seconds for *_, seconds in told if seconds]
+        rows.append({"library": library, "ranks": SIZE, "calls": mode.calls,
+                     "contract": mode.contract, "before": mode.before,
+                     "cases": len(ways) * SIZE, "told": len(told), "right": right,
+                     "median": round(statistics.median(times), 4), "worst": round(max(times), 3)})
+        if RANK == 0:
+            print(rows[-1], flush=True)
+            if options.output:  # each at once: many ranks on few cores take long
+                options.output.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
+            for odd, way, wrong, _ in told:
+                if wrong:
+                    print(f"{way}, odd rank {odd}: {wrong}", file=sys.stderr)
+    return int(any(row["right"] != row["told"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

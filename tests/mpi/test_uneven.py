@@ -1,0 +1,135 @@
+"""Ranks that call unlike each other in ways that no field of one call tells."""
+
+import time
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
+from hpccoll.errors.contract import ContractError
+
+RAW = MPI.COMM_WORLD
+RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
+ODD = SIZE - 1
+OURS = {"allreduce": "recursive_doubling", "bcast": "binomial", "alltoall": "pairwise",
+        "allgather": "ring", "barrier": "dissemination"}
+pytestmark = pytest.mark.mpi(min_size=2)
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """A communicator with a deadline."""
+    def made(timeout="20"):
+        monkeypatch.setenv("HPCCOLL_TIMEOUT", timeout)
+        return hpccoll.Comm(MPI.Intracomm(RAW).Dup())
+    yield made
+    RAW.Barrier()
+
+
+@pytest.mark.parametrize("wishes", [OURS, dict.fromkeys(OURS, "native")], ids=["ours", "native"])
+def test_in_place_on_some_ranks_only(make, wishes):
+    """MPI allows it, and each rank gets its result where it wants it."""
+    comm = make()
+    with comm.using(**wishes):
+        for odd in range(SIZE):
+            out = numpy.full(50, float(RANK))
+            comm.Allreduce(MPI.IN_PLACE if odd == RANK else out.copy(), out)
+            assert (out == SIZE * (SIZE - 1) / 2).all()
+            blocks = numpy.full((SIZE, 3), -1.0)
+            blocks[RANK] = RANK
+            comm.Allgather(MPI.IN_PLACE if odd == RANK else blocks[RANK].copy(), blocks)
+            assert (blocks.T == numpy.arange(SIZE)).all()
+    comm.Free()
+
+
+def test_a_pair_of_ranks_that_disagrees_about_its_block(make):
+    """The receiver and the sender are named; nobody gets a part of a block."""
+    comm = make()
+    counts = numpy.full(SIZE, 4)
+    sent = counts + (numpy.arange(SIZE) == 0) * (RANK == ODD)  # one more to rank 0
+    out = numpy.empty(4 * SIZE)
+    with comm.using(**OURS), pytest.raises(HpccollError) as caught:
+        comm.Alltoallv([numpy.ones(sent.sum()), sent], [out, counts])
+        comm.Barrier()
+    told = RAW.allgather(str(caught.value))
+    assert f"rank {ODD}: another" in told[0] and "rank 0: another (alltoallv" in told[0], told
+
+
+@pytest.mark.parametrize("odd", [0, ODD])
+def test_one_call_more_or_less(make, odd):
+    """Who is alone in a call is told so at the deadline; the others where they are missed."""
+    comm = make("1")
+    with comm.using(**OURS):
+        comm.Barrier()
+        start = time.monotonic()
+        if odd == RANK:  # the others have one call less
+            with pytest.raises(CollectiveTimeout, match="is in no wait.*its last call was call 2"):
+                comm.Allreduce(numpy.ones(3), numpy.ones(3))
+            assert 0.9 < time.monotonic() - start < 8
+        RAW.Barrier()
+        if odd != RANK:
+            with pytest.raises((ContractError, BrokenCommunicatorError), match=(
+                    f"rank {odd} gave up in blocking call 3, allreduce|rank {odd}: allreduce")):
+                comm.Barrier()
+
+
+def test_crossed_calls_on_two_communicators(make):
+    """The classic cycle: each is told at which line the other one is."""
+    one, two = make("1.5"), make("1.5")
+    x = numpy.ones(3)
+    with one.using(**OURS), two.using(**OURS):
+        one.Barrier()
+        two.Barrier()
+        first, second = (two, one) if RANK == ODD else (one, two)
+        with pytest.raises((CollectiveTimeout, BrokenCommunicatorError)) as caught:
+            first.Allreduce(x, x.copy())
+            second.Allreduce(x, x.copy())
+    told = str(caught.value)
+    assert "allreduce" in told and f"{__file__}:" in told, told
+    assert (f"rank {ODD} is in no wait but at" if RANK != ODD else "is in no wait but at") in told
+
+
+def test_other_traffic_with_the_same_tags(make):
+    """Messages and receives of the program's, of any source and tag, never meet ours."""
+    comm, private = make(), MPI.Intracomm(RAW).Dup()
+    words = [numpy.zeros(1) for _ in range(3)]
+    left, right = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    waiting = [other.Irecv(word, MPI.ANY_SOURCE, MPI.ANY_TAG)
+               for other, word in zip((comm, private, RAW), words)]
+    with comm.using(**OURS, iallreduce="ring"):
+        for turn in range(5):
+            out = numpy.zeros(1000)
+            request = comm.Iallreduce(numpy.full(1000, turn + 1.0), out)
+            again = comm.Dup() if turn == 2 else None
+            comm.Barrier()
+            request.Wait()
+            assert (out == SIZE * (turn + 1)).all()
+            if again is not None:
+                again.Free()
+    assert [one.Test() for one in waiting] == [False] * 3
+    RAW.Barrier()
+    for other in (comm, private, RAW):
+        other.Send(numpy.full(1, 7.0), right, 5)
+    status = MPI.Status()
+    for one, word in zip(waiting, words):
+        one.Wait(status)
+        assert word[0] == 7 and (status.Get_source(), status.Get_tag()) == (left, 5)
+    private.Free()
+    comm.Free()
+
+
+def test_ranks_that_come_in_another_order_are_told(make):
+    """A before B here, and B before A there: also where all messages find their calls by chance."""
+    comm = make()
+    x = numpy.ones(9)
+    calls = [lambda: comm.Bcast(x, 0), lambda: comm.Allreduce(x, x.copy())]
+    with comm.using(**OURS), pytest.raises(ContractError, match="collective") as caught:
+        for call in calls[::-1] if RANK == ODD else calls:
+            call()
+        until, guard = time.monotonic() + 10, comm._private().guard
+        while not guard.alarmed and time.monotonic() < until:
+            time.sleep(0.01)
+        comm.Barrier()
+    assert caught.value.ranks == ((ODD,) if SIZE > 2 else ())
