@@ -94,10 +94,10 @@ class Attendance:
 
     def place(self, number: int) -> tuple[int, int]:
         """The segment, and its phase, that a tape numbers so."""
-        for index, segment in enumerate(self.plan.segments):
-            if number < len(segment.program.phases):
-                break
-            number -= len(segment.program.phases)
+        index = 0
+        while number >= len(self.plan.segments[index].program.phases):
+            number -= len(self.plan.segments[index].program.phases)
+            index += 1
         return index, number
 
     def phase(self, number: int) -> Phase:
