@@ -24,6 +24,9 @@
 /* Nanoseconds of sleep between two looks: at first, and when nothing moves. */
 #define SHORTEST 20000
 #define LONGEST 1000000
+/* Nanoseconds after a move in which it looks again and again, offering the processor, where every
+   rank has one: the other side may be about to move, too. */
+#define EAGER 50000
 /* Nanoseconds without operations after which it sleeps until it is woken. */
 #define LINGER 100000000
 
@@ -134,7 +137,7 @@ static int pass(void)
 
 static void *work(void *none)
 {
-    int64_t pause = LONGEST, last = now();
+    int64_t pause = LONGEST, last = now(), eager = 0;
 #ifdef __linux__
     prctl(PR_SET_TIMERSLACK, 1UL);
 #endif
@@ -145,9 +148,18 @@ static void *work(void *none)
         pause = moved ? SHORTEST : 2 * pause < LONGEST ? 2 * pause : LONGEST;
         if (listed_count)
             last = time;
-        sleeping = 1;
         if (stopped)
             break;
+        if (moved)
+            eager = time + EAGER;
+        if (time < eager && listed_count && listed[0]->run->tape->spins
+            && !atomic_load_explicit(&waiting, memory_order_relaxed)) {
+            pthread_mutex_unlock(&turns);
+            sched_yield();
+            pthread_mutex_lock(&turns);
+            continue;
+        }
+        sleeping = 1;
         if (time - last > LINGER) {
             lazy = 1;
             pthread_cond_wait(&changed, &turns);
@@ -156,7 +168,7 @@ static void *work(void *none)
         } else {
             struct timespec end = {(time + pause) / 1000000000, (time + pause) % 1000000000};
             if (pthread_cond_timedwait(&changed, &turns, &end) == 0)
-                pause = SHORTEST;
+                pause = SHORTEST / 2;
         }
         sleeping = 0;
     }
