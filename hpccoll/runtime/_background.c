@@ -7,6 +7,9 @@
  * so, and what Python or MPI have to hear of it, somebody with the GIL says. It claims what it runs
  * (`busy`), as everybody does; who takes an operation out of service waits until it has been given
  * back. Where nothing moves it sleeps, longer every time. One process has one such thread.
+ *
+ * Short operations are mostly begun and ended by their rank within a microsecond, and must not meet
+ * the thread on their way: it runs those that it finds for the second time.
  */
 #include "_requests.h"
 #include <errno.h>
@@ -111,13 +114,19 @@ void leave_lane(Lane *lane, PyObject *operation)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+enum { STILL, MOVED, MOVED_MUCH };
+
 /* Move all that is listed on, once; with the lock, which is given up meanwhile. */
 static int pass(void)
 {
-    int moved = 0;
+    int moved = STILL;
     for (Py_ssize_t i = 0; i < listed_count && !stopped
                            && !atomic_load_explicit(&waiting, memory_order_relaxed); i++) {
         Taped *operation = listed[i];
+        if (!operation->met) {
+            operation->met = 1;
+            continue;
+        }
         if (operation->lane != NULL)
             operation = first_turn(operation->lane).taped;
         if (operation == NULL || has_ended(operation) || !claim(operation, RUNNING))
@@ -126,7 +135,8 @@ static int pass(void)
         State *state = &operation->run->state;
         Py_ssize_t at = state->at;
         int found = advance(operation->run->tape, state, 0);
-        moved |= found == DONE || state->at != at;
+        if (found == DONE || state->at != at)
+            moved = operation->is_long || moved == MOVED_MUCH ? MOVED_MUCH : MOVED;
         if (found == DONE)
             atomic_store_explicit(&operation->ended, 1, memory_order_release);
         release(operation);
@@ -150,7 +160,7 @@ static void *work(void *none)
             last = time;
         if (stopped)
             break;
-        if (moved)
+        if (moved == MOVED_MUCH)
             eager = time + EAGER;
         if (time < eager && listed_count && listed[0]->run->tape->spins
             && !atomic_load_explicit(&waiting, memory_order_relaxed)) {
@@ -206,6 +216,7 @@ int put_under_way(Taped *operation)
     if (!failed && operation->threaded) {
         listed[listed_count++] = (Taped *)Py_NewRef(operation);
         operation->listed = 1;
+        operation->met = operation->is_long;
         if (!started && !stopped)
             start();
         else if (sleeping && (lazy || operation->is_long))

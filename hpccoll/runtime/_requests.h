@@ -45,7 +45,7 @@ struct Taped {
     char over;            /* nobody needs it any more */
     char threaded;        /* a thread may drive it */
     char is_long;         /* it moves so much that others should run meanwhile */
-    char listed;          /* the native thread knows it */
+    char listed, met;     /* the native thread knows it, and has found it before */
     _Atomic char busy, ended;
 };
 
