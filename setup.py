@@ -24,14 +24,14 @@ def extensions():
         ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel]),
         ("hpccoll.runtime._tape",
          [f"hpccoll/runtime/_{part}.c" for part in
-          ("tape", "recognition", "requests", "numbers", "noted", "entrance", "watched")],
-         ["hpccoll/runtime/_tape.h", kernel])]
+          ("tape", "recognition", "requests", "background", "numbers", "noted", "entrance",
+           "watched")],
+         ["hpccoll/runtime/_tape.h", "hpccoll/runtime/_requests.h", kernel])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,
                   include_dirs=[numpy.get_include(), "hpccoll/arrays"],
                   extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"])
         for name, sources, depends in with_numpy]
-
 
 
 setup(ext_modules=extensions())

@@ -60,6 +60,7 @@ TOGETHER = (
              remedy="it has a table and a record, no other form, no peers, one sweep and one set "
                     "of buffers, and nonblocking calls"),
     Together("--tests", needs="--overlap"),
+    Together("--work", needs="--overlap"),
     Together("--compare", ("--overlap", "--matrix", "--plot", "--json"),
              remedy="it measures nothing"),
     Together("--matrix", ("--overlap", "--tolerance", "--format", "--json", "--plot"),
@@ -77,7 +78,8 @@ SECTIONS = {
     "How long": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
     "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "tolerance",
                                   "validate", "tail"),
-    "Other measurements": ("overlap", "tests", "records", "environments", "ranks", "output"),
+    "Other measurements": ("overlap", "work", "tests", "records", "environments", "ranks",
+                           "output"),
 }
 
 
@@ -138,6 +140,9 @@ SECTIONS = {
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
 @click.option("--overlap", is_flag=True,
               help="Nonblocking collectives: how much of them hides behind computation.")
+@click.option("--work", default="numpy,python", show_default=True, metavar="KIND,...",
+              help="With --overlap, what hides them: numpy, which lets other threads of Python "
+                   "run; python, which does not; asleep, which leaves a processor free.")
 @click.option("--tests", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
               help="With --overlap, calls of Test during the computation.")
 @click.option("--compare", "records", nargs=2, metavar="OLD NEW",
@@ -154,7 +159,7 @@ SECTIONS = {
 @click.pass_context
 def command(context: click.Context, collectives: tuple[str, ...], form: str, json_path: str | None,
             keep: int | None, plot_path: str | None, full: bool, validate: bool, tail: bool,
-            overlap: bool, tests: int, records: tuple[str, str] | None, tolerance: float,
+            overlap: bool, work: str, tests: int, records: tuple[str, str] | None, tolerance: float,
             environments: tuple[str, ...], ranks: str, output: str, **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
 
@@ -197,6 +202,7 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
         try:
             options = _options(collectives, osu=form == "osu", **given)
             agree(comm, lambda: session.check(options, comm.Get_size()))
+            works = agree(comm, lambda: overlapping.kinds(work))
             if options.peers:
                 agree(comm, torch_groups.available)
             agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
@@ -211,7 +217,8 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
                 progress = terminal.shown(stack.enter_context(bar))
             if overlap:
                 table = None if console is None else overlap_report.OverlapTable(console)
-                hidden = overlapping.run(comm, options, tests, table, stopped, progress)
+                hidden = overlapping.run(comm, options, tests, table, works, stopped,
+                                         progress)
                 if json_path is not None and console is not None:
                     with opened(json_path) as file:
                         overlap_report.write_record(file, options, hidden)

@@ -153,7 +153,7 @@ class Nonblocking(Base):
         call = self._resolve(method, args)
         choice = None
         if call is not None:
-            _, choice = self._choose(method, call)
+            facts, choice = self._choose(method, call)
         self._tell(method, call, choice)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
@@ -162,11 +162,15 @@ class Nonblocking(Base):
                 self._cache.store(method, args, native)
             return method.serve_native(self, *native_arguments(call, args), native=native)
         context, threaded = self._private(), self._config.progress == THREAD
+        lane, tag = None, LANE_TAG
+        if context.lane is not None:
+            # By what every rank knows: those without a tape take their turn in the lane too.
+            segment = context.request_segment(facts, tag)
+            if segment or call.nbytes is not None and call.nbytes <= LANE_BYTES:
+                lane, choice = context.lane, choice.in_segments(segment)
+        if lane is None:
+            tag = context.next_tag()
         plan = plan_for(context, call, choice)
-        # By what every rank knows: those without a tape take their turn in the lane too.
-        small = call.nbytes is not None and call.nbytes <= LANE_BYTES
-        lane, tag = ((context.lane, LANE_TAG) if small and context.lane is not None
-                     else (None, context.next_tag()))
         tape = None
         plain = not is_loaded(call) and (call.sink is None or call.sink.store is None)
         if lane is not None and self._calls is not None and plain:

@@ -17,6 +17,7 @@ from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.datatypes import with_own_datatypes
+from hpccoll.calls.facts import CallFacts
 from hpccoll.calls.memory import is_staged
 from hpccoll.comm.base import Base, native_arguments, refuse_staged
 from hpccoll.comm.methods import (
@@ -168,17 +169,18 @@ class Persistent(Base):
         one = call.sink or call.source
         if not is_loaded(call) and (one is None or one.namespace is numpy) and not any(
                 map(is_staged, args)):
-            return self._request(call, choice)
+            return self._request(call, facts, choice)
         # Its input is a copy, which has to be taken again at every start, or on a device, whose
         # work has to be waited for again.
         datatypes: list[MPI.Datatype] = []
         args = tuple(with_own_datatypes(arg, datatypes) for arg in args)
         return self._copying_request(call, choice, partial(self._resolve, method, args), datatypes)
 
-    def _request(self, call: Call, choice: Choice) -> Prequest:
+    def _request(self, call: Call, facts: CallFacts, choice: Choice) -> Prequest:
         """The request of a call on memory that messages can be sent from and received into."""
         context, threaded = self._private(), self._config.progress == THREAD
-        plan, tag = plan_for(context, call, choice), context.persistent_tag()
+        tag = context.persistent_tag()
+        plan = plan_for(context, call, choice.in_segments(context.request_segment(facts, tag)))
         tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
         if tape is not None:
             taped = TapedOperation(context, tape, call, None, threaded)

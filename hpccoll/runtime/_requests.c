@@ -7,12 +7,17 @@
  *
  * An operation that is under way is on the list of runtime/progress.py. Whoever waits for it here
  * takes it off when it has ended, and MPI never hears of it; everybody else completes its token.
- * Nothing of this happens without the GIL, except that a run waits without it: then it is `busy`.
+ * All of this happens with the GIL, except that long tapes run, and all wait, without it, and that
+ * the thread of _background.c never has it: what somebody runs is `busy`.
  */
-#include "_tape.h"
+#include "_requests.h"
 
 /* Operations that are kept for calls of one kind. */
 enum { MOST_KEPT = 64 };
+/* Bytes that are copied and reduced, from which on a tape runs without the GIL. */
+#define MUCH (384 << 10)
+/* Looks for a message between two offers of the processor, where every rank has one. */
+#define LOOKS 50
 
 static PyObject *progress, *operations, *make_token, *tokens;
 static PyObject *once_name, *lazy_name, *wake_name, *operation_name, *heard_name;
@@ -34,12 +39,6 @@ static inline void set_handle(PyObject *request, unsigned long long handle)
 }
 
 /* ---- Token ----------------------------------------------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD
-    unsigned long long handle;
-    PyObject *owner;
-} Token;
 
 static void token_dealloc(Token *self)
 {
@@ -84,35 +83,7 @@ static Token *take_token(PyObject *owner)
 
 /* ---- Lane, Taped ----------------------------------------------------------------------------- */
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *queue;
-} Lane;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *free, *make, *tape;
-    PyTypeObject *request;
-} Begin;
-
-typedef struct {
-    PyObject_HEAD
-    Run *run;
-    Lane *lane;           /* NULL: it has channels of its own */
-    Begin *begin;         /* where it goes when its request is over; NULL for a persistent one */
-    Token *token;         /* while it is under way */
-    PyObject *attendant;  /* what Python knows of this run */
-    char idle;            /* surely not under way, and nothing is wrong with it */
-    char over, ended;     /* nobody needs it any more; its tape is at the end */
-    char busy, threaded;
-} Taped;
-
 PyTypeObject LaneType, TapedType, BeginType;
-
-static inline PyObject *first_of(const Lane *lane)
-{
-    return PyList_GET_SIZE(lane->queue) ? PyList_GET_ITEM(lane->queue, 0) : NULL;
-}
 
 static int take_out(PyObject *list, PyObject *object)
 {
@@ -122,67 +93,113 @@ static int take_out(PyObject *list, PyObject *object)
     return 0;
 }
 
+static int64_t microseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Run, without the GIL, until a message is missing for so many microseconds. */
+static int run_freely(Run *run, int64_t patience)
+{
+    Tape *tape = run->tape;
+    State *state = &run->state;
+    int found = advance(tape, state, 0);
+    Py_ssize_t at = state->at;
+    for (int64_t end = microseconds() + patience; found == WAITING && patience;) {
+        for (int looks = tape->spins ? LOOKS : 1; looks && found == WAITING; looks--)
+            found = advance(tape, state, 0);
+        if (found != WAITING)
+            break;
+        if (state->at != at) {
+            at = state->at;
+            end = microseconds() + patience;
+        } else if (microseconds() >= end)
+            break;
+        sched_yield();
+    }
+    return found;
+}
+
+/* Let whoever runs an operation do so for some time; tell whether it has been given back. */
+static int given_back(Taped *operation, int64_t patience)
+{
+    int64_t end = microseconds() + patience;
+    int free;
+    Py_BEGIN_ALLOW_THREADS
+    while (!(free = atomic_load_explicit(&operation->busy, memory_order_acquire) == FREE)
+           && microseconds() < end)
+        sched_yield();
+    Py_END_ALLOW_THREADS
+    return free;
+}
+
 /* Run an operation, whose turn it is, as far as it goes. */
 static int step(Taped *self, int64_t patience)
 {
-    if (self->ended)
-        return DONE;
-    if (self->busy)
-        return WAITING;
-    self->busy = 1;
+    int found = DONE;
     Py_INCREF(self);
-    int found = advance(self->run->tape, &self->run->state, patience);
-    self->busy = 0;
-    self->ended = found == DONE;
+    while (!has_ended(self)) {
+        if (!claim(self, RUNNING)) {
+            found = WAITING;
+            if (patience && given_back(self, patience))
+                continue;
+            break;
+        }
+        if (!self->is_long) {
+            found = advance(self->run->tape, &self->run->state, patience);
+            if (found == DONE)
+                atomic_store_explicit(&self->ended, 1, memory_order_release);
+            release(self);
+            break;
+        }
+        Py_BEGIN_ALLOW_THREADS
+        found = run_freely(self->run, patience);
+        if (found == DONE)
+            atomic_store_explicit(&self->ended, 1, memory_order_release);
+        release(self);
+        Py_END_ALLOW_THREADS
+        break;
+    }
+    if (has_ended(self))
+        found = DONE;
     Py_DECREF(self);
     return found;
 }
 
-/* Take an operation out of its lane; those behind it begin. */
-static int leave_lane(Lane *lane, PyObject *operation)
+/* Begin those whose turn has come since somebody left a lane. */
+static void next_turn(Lane *lane)
 {
-    int was_first = first_of(lane) == operation;
-    if (take_out(lane->queue, operation) < 0)
-        return -1;
-    while (was_first && PyList_GET_SIZE(lane->queue)) {
-        PyObject *next = first_of(lane);
-        if (!PyObject_TypeCheck(next, &TapedType) || step((Taped *)next, 0) != DONE)
-            break;
-        if (take_out(lane->queue, next) < 0)
-            return -1;
-    }
-    return 0;
+    Turn next;
+    do {
+        next = whose_turn(lane);
+    } while (next.taped != NULL && !hands_over(next.taped) && step(next.taped, 0) == DONE);
 }
 
 /* Move an operation on, and those whose turn is before its own. */
 static int go_on(Taped *self, int64_t patience)
 {
-    while (!self->ended && self->lane != NULL) {
-        PyObject *first = first_of(self->lane);
-        if (first == NULL || first == (PyObject *)self)
+    while (!has_ended(self) && self->lane != NULL) {
+        Turn first = whose_turn(self->lane);
+        if (first.operation == NULL || first.taped == self)
             break;
-        if (!PyObject_TypeCheck(first, &TapedType))
+        if (first.taped == NULL)
             return WAITING;
-        Py_INCREF(first);
-        int found = step((Taped *)first, patience);
-        if (found == DONE && first_of(self->lane) == first)
-            found = leave_lane(self->lane, first) < 0 ? -1 : DONE;
-        Py_DECREF(first);
+        int found = step(first.taped, patience);
         if (found != DONE)
             return found == ELSEWHERE ? WAITING : found;
     }
-    if (self->ended)
-        return DONE;
     int found = step(self, patience);
-    if (found == DONE && self->lane != NULL && leave_lane(self->lane, (PyObject *)self) < 0)
-        return -1;
+    if (found == DONE && self->lane != NULL)
+        next_turn(self->lane);
     return found;
 }
 
 /* Begin an operation, for a request that gets the handle of a token. */
 static int begin(Taped *self, PyObject *request)
 {
-    if (self->token != NULL || self->busy) {
+    if (self->token != NULL || atomic_load_explicit(&self->busy, memory_order_acquire) != FREE) {
         PyErr_SetString(PyExc_RuntimeError, "the operation is under way");
         return -1;
     }
@@ -198,12 +215,12 @@ static int begin(Taped *self, PyObject *request)
         return -1;
     Py_CLEAR(self->attendant);
     self->run->state.at = self->run->state.unsent_count = 0;
-    self->idle = self->over = self->ended = 0;
-    if ((self->lane != NULL && PyList_Append(self->lane->queue, (PyObject *)self) < 0)
-        || PyList_Append(operations, (PyObject *)self) < 0)
+    self->idle = self->over = 0;
+    atomic_store_explicit(&self->ended, 0, memory_order_release);
+    if (PyList_Append(operations, (PyObject *)self) < 0 || put_under_way(self) < 0)
         return -1;
     set_handle(request, self->token->handle);
-    if (go_on(self, 0) < 0)
+    if (!hands_over(self) && go_on(self, 0) < 0)
         return -1;
     if (self->threaded) {
         PyObject *lazy = PyObject_GetAttr(progress, lazy_name);
@@ -225,6 +242,7 @@ static int leave(Taped *self, PyObject *request)
     self->over = 1;
     set_handle(request, null_handle);
     int failed = take_out(operations, (PyObject *)self) < 0;
+    take_back(self);
     if (token != NULL) {
         failed |= PyList_Append(tokens, (PyObject *)token) < 0;
         Py_CLEAR(token->owner);
@@ -246,37 +264,30 @@ static int leave(Taped *self, PyObject *request)
 
 static void lane_dealloc(Lane *self)
 {
-    Py_XDECREF(self->queue);
+    for (Py_ssize_t i = 0; i < self->count; i++)
+        Py_DECREF(self->queue[i].operation);
+    PyMem_RawFree(self->queue);
     Py_TYPE(self)->tp_free(self);
-}
-
-static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    (void)args, (void)kwargs;
-    Lane *self = (Lane *)type->tp_alloc(type, 0);
-    if (self != NULL && (self->queue = PyList_New(0)) == NULL)
-        Py_CLEAR(self);
-    return (PyObject *)self;
 }
 
 static PyObject *lane_enter(Lane *self, PyObject *operation)
 {
-    if (PyList_Append(self->queue, operation) < 0)
+    if (enter_lane(self, operation) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
 
 static PyObject *lane_leave(Lane *self, PyObject *operation)
 {
-    if (leave_lane(self, operation) < 0)
-        return NULL;
+    leave_lane(self, operation);
+    next_turn(self);
     Py_RETURN_NONE;
 }
 
 static PyObject *lane_first(Lane *self, void *none)
 {
     (void)none;
-    PyObject *first = first_of(self);
+    PyObject *first = whose_turn(self).operation;
     return Py_NewRef(first == NULL ? Py_None : first);
 }
 
@@ -296,7 +307,7 @@ PyTypeObject LaneType = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_methods = lane_methods,
     .tp_getset = lane_attributes,
-    .tp_new = lane_new,
+    .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)lane_dealloc,
 };
 
@@ -308,6 +319,16 @@ static void taped_dealloc(Taped *self)
     Py_XDECREF(self->token);
     Py_XDECREF(self->attendant);
     Py_TYPE(self)->tp_free(self);
+}
+
+/* Tell whether a tape moves so many bytes that others should run meanwhile. */
+static int moves_much(const Tape *tape)
+{
+    int64_t nbytes = 0;
+    for (const int64_t *at = tape->code; at < tape->code + WIDTH * tape->length; at += WIDTH)
+        nbytes += at[0] == REDUCE ? at[6] * tape->kernel.itemsize
+                  : at[0] == COPY || at[0] == SEND ? at[4] : 0;
+    return nbytes >= MUCH;
 }
 
 static PyObject *taped_prepare(Taped *self, PyObject *args)
@@ -323,6 +344,7 @@ static PyObject *taped_prepare(Taped *self, PyObject *args)
     self->run = (Run *)Py_NewRef(run);
     self->lane = lane == Py_None ? NULL : (Lane *)Py_NewRef(lane);
     self->threaded = (char)threaded;
+    self->is_long = moves_much(self->run->tape);
     self->idle = self->over = 1;
     Py_RETURN_NONE;
 }
@@ -346,9 +368,14 @@ static PyObject *taped_attempt(Taped *self, PyObject *patience)
 static PyObject *taped_claim(Taped *self, PyObject *none)
 {
     (void)none;
-    int claimed = !self->busy;
-    self->busy = 1;
-    return PyBool_FromLong(claimed);
+    return PyBool_FromLong(claim(self, CLAIMED));
+}
+
+static PyObject *taped_give_back(Taped *self, PyObject *none)
+{
+    (void)none;
+    release(self);
+    Py_RETURN_NONE;
 }
 
 /* Take an operation out of service that has ended, or failed, and whose token MPI has to hear of. */
@@ -357,16 +384,20 @@ static PyObject *taped_conclude(Taped *self, PyObject *failed)
     int fails = PyObject_IsTrue(failed);
     if (fails < 0)
         return NULL;
-    if (self->over || self->token == NULL || !(self->ended || fails))
+    if (self->over || self->token == NULL || !(has_ended(self) || fails))
         Py_RETURN_NONE;
     PyObject *token = (PyObject *)self->token;
     self->token = NULL;
     self->over = 1;
-    self->idle = self->busy = 0;
+    self->idle = 0;
+    int lost = take_out(operations, (PyObject *)self) < 0;
+    take_back(self);
+    release(self);  /* it may have been claimed by Python, which failed */
     if (!fails && self->begin != NULL)
         Py_CLEAR(self->run->buffers);
-    if (take_out(operations, (PyObject *)self) < 0
-        || (self->lane != NULL && leave_lane(self->lane, (PyObject *)self) < 0))
+    if (self->lane != NULL)
+        next_turn(self->lane);
+    if (lost)
         Py_CLEAR(token);
     return token;
 }
@@ -379,6 +410,7 @@ static PyMethodDef taped_methods[] = {
      "Go on, waiting for so many microseconds at most; DONE, WAITING, ELSEWHERE."},
     {"claim", (PyCFunction)taped_claim, METH_NOARGS,
      "Make it busy, unless it is; tell whether it was free."},
+    {"give_back", (PyCFunction)taped_give_back, METH_NOARGS, "Make it free again."},
     {"conclude", (PyCFunction)taped_conclude, METH_O,
      "Take it out of service where it has ended, or failed, as is said; return its token, or None."},
     {NULL}};
@@ -391,7 +423,7 @@ static PyMemberDef taped_members[] = {
     {"idle", T_BOOL, offsetof(Taped, idle), 0, "surely not under way, and nothing is wrong"},
     {"over", T_BOOL, offsetof(Taped, over), 0, "it is not under way"},
     {"ended", T_BOOL, offsetof(Taped, ended), READONLY, "its tape is at the end"},
-    {"busy", T_BOOL, offsetof(Taped, busy), 0, "somebody is running it"},
+    {"busy", T_BOOL, offsetof(Taped, busy), READONLY, "somebody is running it"},
     {"threaded", T_BOOL, offsetof(Taped, threaded), 0, "the thread may drive it"},
     {NULL}};
 
@@ -551,21 +583,24 @@ static PyObject *request_start(Recognised *self, PyObject *const *args, size_t f
 /* End the operation of a request here, within some time: 1, or 0 where Python has to see to it. */
 static int end_here(Taped *operation, PyObject *request, int64_t patience)
 {
+    int ended = 0;
+    attend(patience > 0);
     for (int64_t waited = 0; !operation->over; waited += SLICE) {
         int others = PyList_GET_SIZE(operations) > 1;
         int found = go_on(operation, others && patience ? SLICE : patience);
-        if (found < 0)
-            return -1;
         if (found == DONE && !operation->over)
-            return leave(operation, request) < 0 ? -1 : 1;
+            ended = leave(operation, request) < 0 ? -1 : 1;
         if (found != WAITING || !others || waited >= patience)
             break;
         PyObject *moved = PyObject_CallMethodNoArgs(progress, once_name);
-        if (moved == NULL)
-            return -1;
+        if (moved == NULL) {
+            ended = -1;
+            break;
+        }
         Py_DECREF(moved);
     }
-    return 0;
+    attend(-(patience > 0));
+    return ended;
 }
 
 static PyObject *request_end(Recognised *self, PyObject *const *args, size_t flags,
@@ -646,5 +681,7 @@ int prepare_requests(void)
     wake_name = PyUnicode_InternFromString("wake");
     heard_name = PyUnicode_InternFromString("heard");
     operation_name = PyUnicode_InternFromString("_operation");
+    if (prepare_background() < 0)
+        return -1;
     return tokens && once_name && lazy_name && wake_name && heard_name && operation_name ? 0 : -1;
 }

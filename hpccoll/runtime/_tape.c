@@ -18,6 +18,8 @@
  *
  *     Taped        a run that one call begins and another one ends, and what stands around it
  *
+ * _background.c:  a thread that moves such runs on
+ *
  * _watched.c:
  *
  *     WatchedMethod  a method whose calls are counted and timed
@@ -33,13 +35,10 @@
  * All bounds are checked when a tape is made, none while it runs.
  */
 #define IMPORTS_ARRAY
-#include "_tape.h"
+#include "_requests.h"
 #include <sched.h>
 #include <time.h>
 
-/* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
-enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, OPERATIONS };
-enum { WIDTH = 8 };
 /* Addresses keep their base in the bits above these. */
 #define OFFSET_BITS 48
 #define OFFSET(address) ((address) & (((int64_t)1 << OFFSET_BITS) - 1))
@@ -676,6 +675,7 @@ static PyMethodDef functions[] = {
     {"set_refusal", set_refusal, METH_O, "Say what raises an error for a second call at a time."},
     {"set_progress", set_progress, METH_VARARGS,
      "Say what moves operations on, what makes tokens, where requests have their handles."},
+    {"stop_background", stop_background, METH_NOARGS, "End the thread that moves tapes on."},
     {"set_operators", set_operators, METH_VARARGS, "Say which are sum, product, maximum, minimum."},
     {"shortcut", shortcut, METH_VARARGS,
      "Make a method that is asked only where machine code has no answer."},

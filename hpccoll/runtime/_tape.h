@@ -27,6 +27,9 @@ enum { DONE, WAITING, ELSEWHERE };
 /* The words of a rank's log of calls, as in log.py: their number, that of the call which the MPI library
    has, the stamps of the last ones, and when these began and ended. */
 enum { NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
+/* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
+enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, OPERATIONS };
+enum { WIDTH = 8 };
 /* Microseconds that a wait takes before Python looks after it. */
 #define PATIENCE 1000
 /* The same while other operations are under way, which have to be moved on too. */

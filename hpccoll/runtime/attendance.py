@@ -92,14 +92,23 @@ class Attendance:
         """
         Attendant(self, run).finish()
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """The phases of the plan."""
-        return self.plan.segments[0].program.phases
+    def place(self, number: int) -> tuple[int, int]:
+        """The segment, and its phase, that a tape numbers so."""
+        index = 0
+        while number >= len(self.plan.segments[index].program.phases):
+            number -= len(self.plan.segments[index].program.phases)
+            index += 1
+        return index, number
+
+    def phase(self, number: int) -> Phase:
+        """The phase that a tape numbers so."""
+        segment, local = self.place(number)
+        return self.plan.segments[segment].program.phases[local]
 
     def receives(self, run: Any) -> dict[int, Receive]:
         """The messages of the phase that a run has come to, by the instructions that take them."""
         number = self.code.phase(run.at)
+        segment, local = self.place(number)
         arrays = {name: numpy.frombuffer(
             cast(Any, MPI.memory.fromaddress(start, self.nbytes[name])), self.dtype)
             for name, start in ((IN, run.input), (OUT, run.output)) if name in self.nbytes}
@@ -110,9 +119,9 @@ class Attendance:
         held = self.accumulator
         memory = Memory(arrays, self.scratch.view(self.dtype), reducer, numpy, None,
                         (lambda count: held[:count]) if held.size else None)
-        phases = Binder(self.plan, noted, memory, self.tag, False, 1).phases(0, 0)
+        phases = Binder(self.plan, noted, memory, self.tag, False, 1).phases(segment, 0)
         for phase in phases:
-            if phase.number == number:
+            if phase.number == local:
                 break
         takes = [index for index, step in enumerate(self.code.steps())
                  if step[0] == Instruction.TAKE and step[1] == number]
@@ -151,7 +160,7 @@ class Attendant:
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
         number = self.of.code.phase(self.run.at)
-        return number, tuple(sorted({message.peer for message in self.of.phases[number].messages}))
+        return number, tuple(sorted({message.peer for message in self.of.phase(number).messages}))
 
     def finish(self) -> None:
         """Wait for the end of the run.

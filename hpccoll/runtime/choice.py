@@ -57,6 +57,10 @@ class Choice(NamedTuple):
         """Tell whether this asks for no algorithm."""
         return self.name == AUTO
 
+    def in_segments(self, nbytes: int) -> Choice:
+        """The same with messages of so many bytes, unless it says how many, or this is 0."""
+        return self._replace(segment_bytes=self.segment_bytes or nbytes) if nbytes else self
+
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells choices apart, hashable; the reason does not count."""

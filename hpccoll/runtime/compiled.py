@@ -29,7 +29,7 @@ from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.attendance import SLICE, Attendance
 from hpccoll.runtime.log import ENDS, INSIDE, NUMBER, REMEMBERED, STAMPS, STARTS
 from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.tape import DONE, WIDTH, Code, Instruction, encode
+from hpccoll.runtime.tape import DONE, WIDTH, Code, Instruction, encode, encode_segments
 from hpccoll.transport import Posting
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
@@ -37,6 +37,10 @@ from hpccoll.transport.shm.rendezvous import Receive
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
+
+#: Segments of a request's tape. Blocking calls of several are the interpreter's, which reads long
+#: messages where they lie.
+MOST_SEGMENTS = 2048
 
 try:
     from hpccoll.runtime import _tape
@@ -123,15 +127,16 @@ def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool 
 
 def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     buffers = [one for one in (call.source, call.sink) if one is not None]
-    if (len(plan.segments) != 1 or plan.segments[0].shift or plan.segments[0].program.waits
+    if (not 0 < len(plan.segments) <= (MOST_SEGMENTS if tag else 1)
+            or any(segment.program.waits for segment in plan.segments)
             or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
         return None
     itemsize = call.dtype.itemsize if buffers else 1
     compiled = _kernel(call) if call.op is not None else None
     if call.op is not None and compiled is None:
         return None
-    code = encode(plan.segments[0].program, itemsize, PLACES,
-                  call.op is not None and half.is_half(call.dtype))
+    code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
+                           call.op is not None and half.is_half(call.dtype))
     if code is None:
         return None
     # Nonblocking and persistent calls may be in another order on every rank: no log has them.
@@ -165,9 +170,9 @@ def _kernel(call: Call) -> Any:
 def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
     """The channels of a tape; ``None`` where a message cannot be sure of a cell."""
     node = endpoint.node
-    if tag not in node.tags or any(way.peer not in node.local for way in code.ways):
+    if any(tag + way.slot not in node.tags or way.peer not in node.local for way in code.ways):
         return None
-    channels = [node.outgoing(way.peer, tag) if way.kind == SEND else node.incoming(way.peer, tag)
+    channels = [(node.outgoing if way.kind == SEND else node.incoming)(way.peer, tag + way.slot)
                 for way in code.ways]
     if any(not channel.cells or code.longest > min(channel.cells[0].nbytes, most)
            for channel in channels):

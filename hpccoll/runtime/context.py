@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy
 from mpi4py import MPI
 
+from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.errors.mpi import RequestError
@@ -37,7 +38,7 @@ from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
-from hpccoll.transport.shm.channels import SharedNode
+from hpccoll.transport.shm.channels import OTHER_CELL_BYTES, SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.stamps import split
 
@@ -46,8 +47,8 @@ from hpccoll.transport.stamps import split
 LANE_TAG, OBJECTS_TAG = 12, 14
 #: Says that a rank has given up, and what it knows.
 ALARM_TAG = 11
-#: Bytes of a nonblocking call that goes through a lane.
-LANE_BYTES = 64 << 10
+#: Bytes of a nonblocking call that goes through a lane, and of one that does so in segments.
+LANE_BYTES, CUT_BYTES = 64 << 10, 64 << 20
 #: Nonblocking and persistent collectives use those from FIRST_TAG on, so many each.
 TAGS_PER_CALL = 8
 #: Persistent collectives of a communicator whose messages may go through shared memory.
@@ -242,6 +243,17 @@ class Context:
                                "collectives; make a new communicator for more")
         self._persistent += 1
         return FIRST_TAG + (self._turns + self._persistent - 1) * TAGS_PER_CALL
+
+    def request_segment(self, facts: CallFacts, tag: int) -> int:
+        """Bytes of the segments in which the compiled executor runs a request of a long call.
+
+        The same on every rank; 0 for calls that are not cut for it.
+        """
+        cut = (self.place.compiled and self.place.one_node and self.node is not None
+               and tag in self.node.tags and facts.has_tape and facts.nbytes is not None
+               and LANE_BYTES < facts.nbytes <= CUT_BYTES)
+        wanted = self.config.segment_bytes or OTHER_CELL_BYTES
+        return wanted if cut and wanted <= OTHER_CELL_BYTES else 0
 
     @property
     def has_channels(self) -> bool:

@@ -30,7 +30,17 @@ from typing import NamedTuple
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.dataflow import consumers, links
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, overlap, within
+from hpccoll.ir.extents import (
+    Extent,
+    Local,
+    Lowered,
+    Message,
+    Phase,
+    Segment,
+    overlap,
+    shifted,
+    within,
+)
 from hpccoll.ir.schedule import RECV, SEND
 
 #: Words of an instruction.
@@ -66,10 +76,14 @@ class Form(IntFlag):
 
 
 class Way(NamedTuple):
-    """A channel that a tape uses: to (``SEND``) or from (``RECV``) a peer."""
+    """A channel that a tape uses: to (``SEND``) or from (``RECV``) a peer.
+
+    ``slot`` says how far its tag is from the first one: segments use those of a plan in turn.
+    """
 
     kind: str
     peer: int
+    slot: int = 0
 
 
 class Code(NamedTuple):
@@ -98,10 +112,20 @@ class Code(NamedTuple):
 
 
 def encode(program: Lowered, itemsize: int, places: int, chains: bool = False) -> Code | None:
-    """Make the tape of a lowered program.
+    """Make the tape of a lowered program; see :func:`encode_segments`."""
+    return encode_segments((Segment(program, 0),), 1, itemsize, places, chains)
+
+
+def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
+                    chains: bool = False) -> Code | None:
+    """Make the tape of all segments of a plan, one after the other.
+
+    Phases are numbered through. All segments use the same scratch: nothing of one is needed when
+    the next one begins.
 
     Args:
-        program: what one rank does.
+        segments: what one rank does.
+        depth: segments that have channels of their own, in turn.
         itemsize: bytes of an element.
         places: messages that a rank may have under way to another.
         chains: results that the next step uses are held in an accumulator, where that is allowed.
@@ -110,15 +134,18 @@ def encode(program: Lowered, itemsize: int, places: int, chains: bool = False) -
         ``None`` where more messages of one rank arrive in a phase than there are places, or where
         a reduction's result overlaps an operand in part.
     """
-    writer = _Writer(itemsize)
-    for number, phase in enumerate(program.phases):
-        senders = Counter(message.peer for message in phase.messages if message.kind == RECV)
-        if any(count > places for count in senders.values()):
-            return None
-        if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
-            return None
-        writer.phase(number, phase, program.landing, chains and number in program.single_block)
-    writer.put(Instruction.END, max(len(program.phases) - 1, 0))
+    writer, number = _Writer(itemsize), 0
+    for index, (program, shift) in enumerate(segments):
+        writer.shift, writer.slot = shift, index % depth
+        for local, phase in enumerate(program.phases):
+            senders = Counter(message.peer for message in phase.messages if message.kind == RECV)
+            if any(count > places for count in senders.values()):
+                return None
+            if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
+                return None
+            writer.phase(number, phase, program.landing, chains and local in program.single_block)
+            number += 1
+    writer.put(Instruction.END, max(number - 1, 0))
     return Code(writer.words, tuple(writer.ways), writer.longest, writer.held)
 
 
@@ -143,6 +170,7 @@ class _Writer:
 
     def __init__(self, itemsize: int):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
+        self.shift = self.slot = 0
         self.words: array[int] = array("q")
         self.ways: dict[Way, int] = {}
 
@@ -189,7 +217,7 @@ class _Writer:
 
     def address(self, extent: Extent, landing: Extent | None = None) -> int:
         """An extent's address; relative to the cell where it is part of ``landing``."""
-        base, offset = BASES.index(extent.buffer), extent.offset
+        base, offset = BASES.index(extent.buffer), shifted(extent, self.shift).offset
         if landing is not None and within(extent, landing):
             base, offset = BASES.index(CELL), extent.offset - landing.offset
         return base << OFFSET_BITS | offset * self.itemsize
@@ -202,7 +230,7 @@ class _Writer:
 
     def way(self, message: Message) -> int:
         """The number of a message's channel."""
-        return self.ways.setdefault(Way(message.kind, message.peer), len(self.ways))
+        return self.ways.setdefault(Way(message.kind, message.peer, self.slot), len(self.ways))
 
 
 def decode(code: Code, itemsize: int, chains: Collection[int] = ()) -> tuple[Phase, ...]:

@@ -70,8 +70,8 @@ class TapedOperation(_tape.Taped, Underway):
         memory = (0, 0) if call is None else addresses_of(call)
         self.prepare(tape.begin(*memory, call), lane, threaded)
         self.attendance = tape.owners[0]
-        #: Where it was when it was last looked at, and since when it waits where.
-        self.seen, self.at, self.since = -1, -1, 0.0
+        #: Where it waits, and since when.
+        self.at, self.since = -1, 0.0
         context.taped.add(self)
 
     start = _tape.Taped.begin
@@ -97,11 +97,11 @@ class TapedOperation(_tape.Taped, Underway):
         return self.run.at
 
     def _step(self) -> bool:
+        before = self.run.at
         found = self.attempt(0)
         while found != _tape.DONE and self._fetched(found):
             found = self.attempt(0)
-        moved = self.run.at != self.seen
-        self.seen = self.run.at
+        moved = found == _tape.DONE or self.run.at != before
         if found == _tape.DONE:
             self._complete()
         return bool(moved)
@@ -124,7 +124,7 @@ class TapedOperation(_tape.Taped, Underway):
         except BaseException:
             self.awaited.give_up()  # and nobody goes on until it is taken out of service
             raise
-        self.busy = False
+        self.give_back()
         return fetched
 
     def linger(self, watch: Watch) -> None:
@@ -181,3 +181,5 @@ _tokens = _tape.set_progress(PROGRESS, Token,
 _tokens_at_end: list[int] = []
 # For programs that do not call MPI_Finalize: mpi4py does after the interpreter has ended.
 atexit.register(_free_tokens)
+# The interpreter must not go while the native thread runs: it uses what Python has allocated.
+atexit.register(_tape.stop_background)

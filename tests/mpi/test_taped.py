@@ -2,6 +2,7 @@
 
 import gc
 import random
+import sys
 import threading
 import time
 import weakref
@@ -57,7 +58,7 @@ def test_results_are_the_librarys_whoever_runs_them(comm, form, mixed):
     native = MPI.Intracomm(comm)
     if mixed and comm.rank % 2:
         comm._calls = None
-    for count in (0, 1, 7, 1000, 4000, 9000):
+    for count in (0, 1, 7, 1000, 4000, 9000, 20_011):  # the last two are of several segments
         for turn in range(2):
             under_way = []
             for (method, args, output), (_, theirs, expected) in zip(
@@ -74,6 +75,32 @@ def test_results_are_the_librarys_whoever_runs_them(comm, form, mixed):
                 assert output is None or (output == expected).all()
                 if form != "I{}":
                     request.Free()
+
+
+@pytest.mark.parametrize("count", [100, 300_007])
+@pytest.mark.parametrize("form", ["nonblocking", "persistent"])
+def test_it_is_over_while_the_program_computes_in_python(comm, form, count):
+    """Without a call of ours, and without a moment for other threads of Python."""
+    source, sink = numpy.arange(count) + 1. * comm.rank, numpy.zeros(count)
+    lasting = comm.Allreduce_init(source, sink) if form == "persistent" else None
+    before = sys.getswitchinterval()
+    for _ in range(3):
+        sink[:] = 0
+        comm.Barrier()
+        sys.setswitchinterval(1000)
+        try:
+            if lasting is not None:
+                lasting.Start()
+            request = lasting or comm.Iallreduce(source, sink)
+            held, end = request._operation, time.monotonic() + 60
+            while not held.ended:
+                assert time.monotonic() < end
+        finally:
+            sys.setswitchinterval(before)
+        request.Wait()
+        assert (sink == comm.size * numpy.arange(count) + sum(range(comm.size))).all()
+    if lasting is not None:
+        lasting.Free()
 
 
 def test_a_call_like_an_earlier_one_needs_no_python(comm, monkeypatch):

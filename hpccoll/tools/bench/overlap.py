@@ -1,27 +1,34 @@
-"""How much of a nonblocking collective hides behind computation, as OSU's NBC tests define it.
+"""How much of a nonblocking collective hides behind computation.
 
     pure        begin, and wait at once
-    compute     work of the caller's that lasts as long as ``pure``
-    overlapped  begin, do that work, wait
-    overlap     100 % - (overlapped - compute) / pure, not below 0 %
+    alone       work of the caller's, with nothing under way
+    compute     the same work, between begin and wait
+    overlapped  begin, do that work, wait: the total
+    overlap     100 % - (overlapped - compute) / pure, as OSU's NBC tests define it, not below 0 %
+    gain        (alone + pure - overlapped) / pure: what a program is quicker by
+    processor   processor time of the process beyond that of the work alone
 
-All of it hidden is 100 %; a library that moves nothing until ``Wait`` has 0 %. The work is square
-roots of an array in the cache, by a NumPy function that lets other threads run; ``tests`` calls
-of ``Test`` are spread over it, whose own time is no computation. Times are of the slowest rank
-in every iteration, and medians over iterations; candidates take turns.
+All of it hidden is 100 %; a library that moves nothing until ``Wait`` has 0 %. Where all processors
+compute, what moves data takes time from the work: that is no loss of overlap, but one of gain.
+
+The work is one of :data:`WORK`, as long as the ``pure`` of the slowest candidate, so that totals
+are of the same work; ``tests`` calls of ``Test`` are spread over it, whose own time is no
+computation. Times are of the slowest rank in every iteration, and medians over iterations;
+candidates take turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from time import perf_counter
+from time import perf_counter, process_time, sleep
 from typing import Any, NamedTuple, Protocol
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.comm import Comm
+from hpccoll.errors import ArgumentError
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import NonblockingForm
 from hpccoll.measure.cases import Case
@@ -33,8 +40,24 @@ from hpccoll.tune.table import Candidate
 #: Elements of the array that is worked on: in the cache, and enough for NumPy to release Python's
 #: lock.
 WORKED = 2048
+#: Kinds of work: NumPy lets other threads of Python run, Python does not, and who is asleep waits
+#: for a device, say, and leaves a processor free.
+WORK = NUMPY, PYTHON, ASLEEP = "numpy", "python", "asleep"
 #: Repetitions that the iterations are spread over.
 REPETITIONS = 5
+
+
+def kinds(names: str) -> tuple[str, ...]:
+    """The kinds of work that a list names.
+
+    Raises:
+        ArgumentError: there is no such kind.
+    """
+    chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
+    for name in chosen:
+        if name not in WORK:
+            raise ArgumentError("--work", f"there is no {name!r}", f"choose of {', '.join(WORK)}")
+    return chosen
 
 
 class Overlap(NamedTuple):
@@ -49,23 +72,35 @@ class Overlap(NamedTuple):
     op: str | None
     in_place: bool
     tests: int
+    work: str
     pure_seconds: tuple[float, ...]
+    alone_seconds: tuple[float, ...]
     compute_seconds: tuple[float, ...]
     overlapped_seconds: tuple[float, ...]
+    processor_seconds: tuple[float, ...]
     wrong: int
     changed: int
 
     @property
-    def medians(self) -> tuple[float, float, float]:
-        """Median seconds: pure, compute, overlapped."""
-        return (float(numpy.median(self.pure_seconds)), float(numpy.median(self.compute_seconds)),
-                float(numpy.median(self.overlapped_seconds)))
+    def medians(self) -> dict[str, float]:
+        """Median seconds of each kind of time."""
+        return {name: float(numpy.median(times)) for name, times in (
+            ("pure", self.pure_seconds), ("alone", self.alone_seconds),
+            ("compute", self.compute_seconds), ("overlapped", self.overlapped_seconds),
+            ("processor", self.processor_seconds))}
 
     @property
     def percent(self) -> float:
         """The part of the collective that was hidden, in per cent."""
-        pure, compute, overlapped = self.medians
-        return min(max(100 - 100 * (overlapped - compute) / pure, 0.0), 100.0)
+        times = self.medians
+        return min(max(100 - 100 * (times["overlapped"] - times["compute"]) / times["pure"], 0.0),
+                   100.0)
+
+    @property
+    def gain(self) -> float:
+        """What a program is quicker by, in per cent of the collective; slower below 0."""
+        times = self.medians
+        return 100 * (times["alone"] + times["pure"] - times["overlapped"]) / times["pure"]
 
     @property
     def failures(self) -> int:
@@ -74,10 +109,11 @@ class Overlap(NamedTuple):
 
 
 class Computation:
-    """Computation of a chosen length."""
+    """Work of a kind, of a chosen length."""
 
-    def __init__(self, comm: MPI.Intracomm):
-        self.array = numpy.ones(WORKED)
+    def __init__(self, comm: MPI.Intracomm, kind: str = NUMPY):
+        self.kind, self.array = kind, numpy.ones(WORKED)
+        self.do = {NUMPY: self.roots, PYTHON: _sums, ASLEEP: _sleep}[kind]
         self.do(100)
         seconds = []
         for _ in range(20):
@@ -91,11 +127,22 @@ class Computation:
         """How many units last so long, at least one."""
         return max(round(seconds / self.unit), 1)
 
-    def do(self, units: int) -> None:
-        """Compute."""
+    def roots(self, units: int) -> None:
+        """Compute square roots of an array in the cache."""
         array, root = self.array, numpy.sqrt
         for _ in range(units):
             root(array, array)
+
+
+def _sums(units: int) -> None:
+    """Compute with numbers of Python."""
+    total = 0
+    for number in range(20 * units):
+        total += number * number
+
+
+def _sleep(units: int) -> None:
+    sleep(10e-6 * units)
 
 
 class OverlapRunner:
@@ -106,8 +153,10 @@ class OverlapRunner:
         self.world, self.case, self.candidate = world, case, candidate
         self.method, self.memory = method, memory
         self.pure: list[float] = []
+        self.alone: list[float] = []
         self.compute: list[float] = []
         self.overlapped: list[float] = []
+        self.processor: list[float] = []
         self.wrong = self.changed = 0
 
     def begin(self) -> tuple[float, MPI.Request]:
@@ -117,7 +166,7 @@ class OverlapRunner:
         self.world.control.Barrier()
         return perf_counter(), self.method(*self.memory.arguments)
 
-    def alone(self, iterations: int) -> list[float]:
+    def waiting(self, iterations: int) -> list[float]:
         """Time so many iterations that wait at once."""
         times = []
         for _ in range(iterations):
@@ -130,6 +179,12 @@ class OverlapRunner:
         """Time so many iterations that compute meanwhile."""
         slices = numpy.diff(numpy.linspace(0, units, tests + 2).astype(int))
         for _ in range(iterations):
+            self.world.control.Barrier()
+            used, start = process_time(), perf_counter()
+            work.do(units)
+            self.alone.append(perf_counter() - start)
+            used -= process_time()
+            used -= process_time()
             start, request = self.begin()
             begun = perf_counter()
             testing = 0.0
@@ -143,6 +198,7 @@ class OverlapRunner:
             request.Wait()
             self.overlapped.append(perf_counter() - start)
             self.compute.append(computed)
+            self.processor.append(used + process_time())
 
     def check(self, iteration: int, work: Computation) -> None:
         """Run on fresh data, computing meanwhile, and check everything."""
@@ -159,15 +215,16 @@ class OverlapRunner:
         self.world.control.Allreduce(MPI.IN_PLACE, longest, MPI.MAX)
         return tuple(map(float, longest))
 
-    def result(self, tests: int) -> Overlap:
+    def result(self, tests: int, work: str) -> Overlap:
         """Bring the ranks' results together; the same on all ranks."""
         case, total = self.case, numpy.array([self.wrong, self.changed])
         self.world.control.Allreduce(MPI.IN_PLACE, total)
         return Overlap(case.collective, self.candidate.label, case.size,
                        case.root if case.rule.rooted else None, case.nbytes,
-                       case.dtype.name if case.count else None, case.op, case.in_place, tests,
-                       self.slowest(self.pure), self.slowest(self.compute),
-                       self.slowest(self.overlapped), int(total[0]), int(total[1]))
+                       case.dtype.name if case.count else None, case.op, case.in_place, tests, work,
+                       self.slowest(self.pure), self.slowest(self.alone),
+                       self.slowest(self.compute), self.slowest(self.overlapped),
+                       self.slowest(self.processor), int(total[0]), int(total[1]))
 
 
 class OverlapOutcome(NamedTuple):
@@ -196,7 +253,7 @@ class OverlapReport(Protocol):
 
 
 def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport | None,
-        stopped: Callable[[], bool] = lambda: False,
+        works: Sequence[str] = (NUMPY,), stopped: Callable[[], bool] = lambda: False,
         progress: Callable[[str, float], None] = lambda name, part: None) -> OverlapOutcome:
     """Measure everything; collective.
 
@@ -205,6 +262,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
         options: what to measure; checked already.
         tests: calls of ``Test`` during the computation.
         report: follows the course on rank 0.
+        works: kinds of work, of :data:`WORK`.
         stopped, progress: as for a benchmark of blocking collectives.
     """
     world = World(comm, options.settings, Comm)
@@ -213,7 +271,7 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
     environment = record(comm, options.layout)
     if environment is not None:
         environment["buffers"] = buffers.kind
-    work = Computation(world.control)
+    computations = [Computation(world.control, work) for work in works]
     if report is not None and environment is not None:
         report.begin(environment)
     groups: list[list[Overlap]] = []
@@ -225,7 +283,8 @@ def run(comm: MPI.Intracomm, options: Options, tests: int, report: OverlapReport
         progress(f"i{case.collective} {case.nbytes}", number / len(todo))
         memory, = buffers.make(case, 1)
         chosen, refused = NonblockingForm.select(options.wanted, case, memory, options.hierarchical)
-        results = _measure(world, case, chosen, memory, work, tests)
+        results = [result for work in computations
+                   for result in _measure(world, case, chosen, memory, work, tests)]
         failures += sum(r.failures for r in results)
         if results:
             groups.append(results)
@@ -250,18 +309,18 @@ def _measure(world: World, case: Case, chosen: Sequence[Candidate], memory: Case
         longest = 0.0
         for runner in runners:
             runner.check(0, work)
-            runner.alone(WARM if settings.warmup is None else settings.warmup)
-            longest = max(longest, float(numpy.median(runner.slowest(runner.alone(3)))))
-        # A candidate spends its time once alone, and twice with as much computation as that.
-        each = settings.iterations or min(max(int(settings.seconds / 3 / longest), LEAST), MOST)
+            runner.waiting(WARM if settings.warmup is None else settings.warmup)
+            longest = max(longest, float(numpy.median(runner.slowest(runner.waiting(3)))))
+        # A candidate spends its time once alone, once with the work alone, and twice with both.
+        each = settings.iterations or min(max(int(settings.seconds / 4 / longest), LEAST), MOST)
         batches = [len(part) for part in numpy.array_split(range(each), REPETITIONS) if len(part)]
         for repetition, batch in enumerate(batches):
             for runner in in_turn(runners, repetition):
-                runner.pure += runner.alone(batch)
-        units = {id(r): work.units(float(numpy.median(r.slowest(r.pure)))) for r in runners}
+                runner.pure += runner.waiting(batch)
+        units = work.units(max(float(numpy.median(r.slowest(r.pure))) for r in runners))
         for repetition, batch in enumerate(batches):
             for runner in in_turn(runners, repetition):
-                runner.together(batch, work, units[id(runner)], tests)
+                runner.together(batch, work, units, tests)
         for runner in runners:
             runner.check(1, work)
-        return [runner.result(tests) for runner in runners]
+        return [runner.result(tests, work.kind) for runner in runners]

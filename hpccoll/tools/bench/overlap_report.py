@@ -21,30 +21,32 @@ class OverlapTable(Lines):
         """Write the header."""
         for line in header(environment):
             self.say(line)
-        self.say("nonblocking collectives: pure is begin and wait; overlapped is begin, compute, "
-                 "wait; times are medians in us")
-        self.say("overlap is 100 % - (overlapped - compute) / pure: the part of the collective "
-                 "that computation hides")
+        self.say("nonblocking collectives: pure is begin and wait; alone is the work with nothing "
+                 "under way; total is begin, work, wait; times are medians in us")
+        self.say("overlap is 100 % - (total - work meanwhile) / pure: the part of the collective "
+                 "that work hides; gain is (alone + pure - total) / pure: what it is worth")
+        self.say("cpu is processor time of a rank beyond that of the work alone, waits included")
 
     def collective(self, name: str) -> None:
         """Write the head of the columns."""
         self.say("")
         self.say(f"i{name}", "bold")
         self.say(f"{'size':>11} {'type':>10} {'redop':>6} {'root':>5} | {'candidate':20} "
-                 f"{'pure(us)':>12} {'compute(us)':>12} {'overlapped(us)':>14} {'overlap%':>9} "
-                 f"{'#wrong':>7}")
+                 f"{'work':6} {'pure(us)':>11} {'alone(us)':>11} {'total(us)':>11} "
+                 f"{'overlap%':>9} {'gain%':>7} {'cpu(us)':>11} {'#wrong':>7}")
 
     def group(self, results: Sequence[Overlap], refused: Mapping[str, str]) -> None:
         """Write the lines of one case."""
         for label, problem in refused.items():
             self.say(f"{label} is left out: {problem}")
         for number, r in enumerate(results):
-            pure, compute, overlapped = (1e6 * seconds for seconds in r.medians)
+            times = {name: 1e6 * seconds for name, seconds in r.medians.items()}
             root = "-" if r.root is None else r.root
             where = (f"{r.nbytes:>13} {r.dtype or '-':>10} {r.op or '-':>6} {root:>5}"
                      if number == 0 else " " * 37)
-            line = Text(f"{where} | {r.candidate:20} {pure:12.2f} {compute:12.2f} "
-                        f"{overlapped:14.2f} {r.percent:9.1f}")
+            line = Text(f"{where} | {r.candidate:20} {r.work:6} {times['pure']:11.2f} "
+                        f"{times['alone']:11.2f} {times['overlapped']:11.2f} {r.percent:9.1f} "
+                        f"{r.gain:7.1f} {times['processor']:11.2f}")
             line.append(f" {r.failures:7}", "bold red" if r.failures else "")
             self.write(line)
 
@@ -59,8 +61,9 @@ class OverlapTable(Lines):
 def write_record(file: TextIO, options: Options, outcome: OverlapOutcome) -> None:
     """Write environment, settings and every single time, as JSON."""
     entries = [{**r._asdict(), "statistics": {
-        **dict(zip(("pure_seconds", "compute_seconds", "overlapped_seconds"), r.medians)),
-        "overlap_percent": r.percent}} for group in outcome.groups for r in group]
+        **{f"{name}_seconds": seconds for name, seconds in r.medians.items()},
+        "overlap_percent": r.percent, "gain_percent": r.gain}}
+        for group in outcome.groups for r in group]
     json.dump({"schema": SCHEMA, "environment": outcome.environment,
                "settings": options.as_data(), "complete": not outcome.interrupted,
                "results": [], "overlap": entries}, file, indent=1)

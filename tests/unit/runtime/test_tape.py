@@ -8,10 +8,19 @@ import pytest
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import HpccollError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
-from hpccoll.runtime.tape import WIDTH, Code, Instruction, as_text, decode, encode, normal_form
+from hpccoll.runtime.tape import (
+    WIDTH,
+    Code,
+    Instruction,
+    as_text,
+    decode,
+    encode,
+    encode_segments,
+    normal_form,
+)
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries]
 PLACES = 4
@@ -42,6 +51,31 @@ def test_a_tape_says_what_its_program_says(collective, name):
                 assert decode(code, itemsize, program.single_block if chains else ()
                               ) == normal_form(program.phases)
     assert encoded
+
+
+def moved(phase, shift):
+    """A phase in the memory of another segment."""
+    def steps(locals_):
+        return tuple(Local(*(extent and shifted(extent, shift) for extent in step))
+                     for step in locals_)
+    return Phase(steps(phase.before), tuple(message._replace(extent=shifted(message.extent, shift))
+                                            for message in phase.messages), steps(phase.after))
+
+
+@pytest.mark.parametrize("collective, name", [
+    ("allreduce", "recursive_doubling"), ("allreduce", "ring"), ("reduce_scatter", "pairwise"),
+    ("bcast", "binomial"), ("alltoall", "bruck"), ("allgather", "ring"), ("scan", "linear")])
+def test_segments_follow_each_other(collective, name):
+    """Each on its part of the memory, by the channels of its turn."""
+    for program, itemsize in programs(collective, name, (4,)):
+        cut = [Segment(program, shift) for shift in (0, 5, 10)]
+        code = encode_segments(cut, 2, itemsize, PLACES)
+        assert decode(code, itemsize) == normal_form(
+            [moved(phase, segment.shift) for segment in cut for phase in segment.program.phases])
+        sent = [code.ways[step[2]].slot for step in code.steps() if step[0] in (
+            Instruction.SEND, Instruction.TAKE)]
+        each = len(sent) // 3
+        assert sent == [0] * each + [1] * each + [0] * each
 
 
 @pytest.mark.parametrize("name", ["allpairs", "recursive_multiplying"])
@@ -107,7 +141,7 @@ def test_messages_are_used_in_their_cells():
     assert [Instruction(step[0]).name for step in code.steps()] == [
         "SEND", "TAKE", "REDUCE", "TAKEN", "FLUSH", "END"]
     assert "out+0 <- in+0 op cell+0" in as_text(code)
-    assert code.longest == 16 and [tuple(way) for way in code.ways] == [(SEND, 1), (RECV, 1)]
+    assert code.longest == 16 and [tuple(way) for way in code.ways] == [(SEND, 1, 0), (RECV, 1, 0)]
 
 
 def test_what_no_tape_can_do():

@@ -1,5 +1,8 @@
 """Tapes behind requests, on channels in this process: turns, tokens, and who ends what."""
 
+import random
+import sys
+import time
 from types import SimpleNamespace
 
 import numpy
@@ -57,10 +60,10 @@ class Two:
         return SimpleNamespace(code=exchange(64, number), channels=[
             self.wires[number].side(False), self.wires[1 - number].side(True)])
 
-    def begins(self, number, lane=None):
+    def begins(self, number, lane=None, threaded=False):
         side = self.rank(number)
         return _tape.Begin(tape(side.code, side.channels),
-                           lambda one: operation(side, lane), Request)
+                           lambda one: operation(side, lane, threaded), Request)
 
 
 def begin(begins, source, sink):
@@ -148,6 +151,83 @@ def test_a_persistent_request_starts_again():
         begin(there, numpy.full(8, 5. + turn), out).Wait()
         assert request.Wait() is True and (sink == 5 + turn).all() and (out == turn).all()
         assert request.Wait() == "slow"
+
+
+@pytest.fixture
+def undisturbed():
+    """No other thread of Python runs while this one computes."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+def ended_meanwhile(requests):
+    """Wait without a call of ours, and without giving the interpreter up."""
+    operations, end = [request._operation for request in requests], time.monotonic() + 20
+    while not all(one.ended for one in operations):
+        assert time.monotonic() < end
+    return operations
+
+
+def test_operations_move_on_while_nobody_calls(undisturbed):
+    """In the order of their lane, and MPI and Python hear of it only from who waits."""
+    two, count = Two(), 20
+    here, there = (two.begins(number, _tape.Lane(), True) for number in range(2))
+    sinks = [[numpy.zeros(8) for _ in range(count)] for _ in range(2)]
+    ours = [begin(here, numpy.full(8, 1. + i), sink) for i, sink in enumerate(sinks[0])]
+    theirs = [begin(there, numpy.full(8, -1. - i), sink) for i, sink in enumerate(sinks[1])]
+    held = ended_meanwhile([*ours, *theirs])
+    assert not any(one.over for one in held) and len(PROGRESS.operations) == 2 * count
+    assert all(request.Wait() is True for request in [*reversed(ours), *theirs])
+    assert not PROGRESS.operations
+    for i in range(count):
+        assert (sinks[0][i] == -1 - i).all() and (sinks[1][i] == 1 + i).all()
+
+
+def test_what_python_claims_is_left_alone(undisturbed):
+    two = Two()
+    one = begin(two.begins(0, None, True), numpy.ones(8), numpy.zeros(8))
+    assert one._operation.claim() and not one._operation.claim()
+    other = begin(two.begins(1, None, True), numpy.ones(8), numpy.zeros(8))
+    later = Two()
+    others = [begin(later.begins(i, None, True), numpy.ones(8), numpy.zeros(8)) for i in range(2)]
+    ended_meanwhile([other, *others])  # by then the thread has seen the first one several times
+    assert not one._operation.ended and one._operation.busy
+    one._operation.give_back()
+    ended_meanwhile([one])
+    assert all(request.Wait() is True for request in (one, other, *others))
+
+
+def test_a_failure_waits_for_who_runs_it(undisturbed):
+    """And then nobody runs it any more: its messages stay where they are."""
+    two = Two()
+    one = begin(two.begins(0, two.lane, True), numpy.ones(8), numpy.zeros(8))
+    held = one._operation
+    held._complete(OSError("broken"))
+    other = begin(two.begins(1, None, True), numpy.ones(8), numpy.zeros(8))
+    ended_meanwhile([other])
+    assert not held.ended and held.over and two.lane.first is None
+    held.quiet = True
+    MPI.Request.Wait(one)
+    assert other.Wait() is True
+
+
+def test_waits_and_the_thread_take_turns():
+    """Many short operations: whoever is first runs one, and every result is right."""
+    two, thrown = Two(), random.Random(1)
+    here, there = (two.begins(number, _tape.Lane(), True) for number in range(2))
+    for turn in range(300):
+        outs = numpy.zeros(8), numpy.zeros(8)
+        one = begin(here, numpy.full(8, 1. + turn), outs[0])
+        other = begin(there, numpy.full(8, -1. - turn), outs[1])
+        for _ in range(thrown.choice((0, 10, 1000))):
+            pass
+        for request in thrown.sample((one, other), 2):
+            if request.Wait() == "slow":  # the thread of Python had it
+                MPI.Request.Wait(request)
+        assert (outs[0] == -1 - turn).all() and (outs[1] == 1 + turn).all()
+    assert not PROGRESS.operations
 
 
 def test_misuse():

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from mpi4py import MPI
 
 from hpccoll.cli import main
+from hpccoll.errors import ArgumentError
 from hpccoll.tools.bench import overlap
 
 
@@ -21,15 +22,24 @@ def bench(*words):
 @pytest.mark.parametrize("pure, compute, overlapped, percent", [
     (10, 10, 10, 100), (10, 10, 20, 0), (10, 12, 17, 50), (10, 10, 40, 0), (10, 12, 11, 100)])
 def test_overlap_is_what_osu_means(pure, compute, overlapped, percent):
-    made = overlap.Overlap("allreduce", "ring", 2, None, 8, "float32", "sum", False, 0,
-                           (pure, pure, 99), (compute,) * 3, (overlapped,) * 3, 0, 0)
+    made = overlap.Overlap("allreduce", "ring", 2, None, 8, "float32", "sum", False, 0, "numpy",
+                           (pure, pure, 99), (10,) * 3, (compute,) * 3, (overlapped,) * 3,
+                           (1,) * 3, 0, 0)
     assert made.percent == pytest.approx(percent)
+    assert made.gain == pytest.approx(10 * (20 - overlapped))
 
 
-def test_work_lasts_as_long_as_asked():
-    work = overlap.Computation(MPI.COMM_SELF)
+@pytest.mark.parametrize("kind", overlap.WORK)
+def test_work_lasts_as_long_as_asked(kind):
+    work = overlap.Computation(MPI.COMM_SELF, kind)
     assert 0 < work.unit < 0.1
     assert work.units(0) == 1 and work.units(100 * work.unit) == 100
+
+
+def test_kinds_of_work():
+    assert overlap.kinds("python, asleep,python") == ("python", "asleep")
+    with pytest.raises(ArgumentError, match="no 'music'.*numpy, python, asleep"):
+        overlap.kinds("music")
 
 
 def test_overlap_command(tmp_path):
@@ -41,8 +51,9 @@ def test_overlap_command(tmp_path):
     assert len({line.index("|") for line in rows}) == 1 and "wrong elements: 0" in ran.output
     record = json.loads(path.read_text())
     assert record["results"] == [] and record["complete"]
-    assert {(r["collective"], r["candidate"]) for r in record["overlap"]} == {
-        ("allreduce", "native"), ("allreduce", "recursive_doubling"),
-        ("barrier", "native"), ("barrier", "dissemination")}
+    assert {(r["collective"], r["candidate"], r["work"]) for r in record["overlap"]} == {
+        (*called, work) for work in ("numpy", "python") for called in (
+            ("allreduce", "native"), ("allreduce", "recursive_doubling"),
+            ("barrier", "native"), ("barrier", "dissemination"))}
     assert all(len(r["overlapped_seconds"]) == 4 and 0 <= r["statistics"]["overlap_percent"] <= 100
                for r in record["overlap"])

@@ -1,0 +1,322 @@
+/* A thread that moves tapes on while no rank waits in a call of ours, and never needs the GIL.
+ *
+ *     listed    operations under way that a thread may drive
+ *     turns     the lock of that list, and of the lanes; who holds it waits for nothing
+ *
+ * It does no more than run tapes as far as they go: an operation that has come to its end is marked
+ * so, and what Python or MPI have to hear of it, somebody with the GIL says. It claims what it runs
+ * (`busy`), as everybody does; who takes an operation out of service waits until it has been given
+ * back. Where nothing moves it sleeps, longer every time. One process has one such thread.
+ *
+ * Short operations are mostly begun and ended by their rank within a microsecond, and must not meet
+ * the thread on their way: it runs those that it finds for the second time.
+ */
+#include "_requests.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#ifdef __APPLE__  /* whose conditions know no other clock */
+#define CLOCK CLOCK_REALTIME
+#else
+#define CLOCK CLOCK_MONOTONIC
+#endif
+/* Nanoseconds of sleep between two looks: at first, and when nothing moves. */
+#define SHORTEST 20000
+#define LONGEST 1000000
+/* Nanoseconds after a move in which it looks again and again, offering the processor, where every
+   rank has one: the other side may be about to move, too. */
+#define EAGER 50000
+/* Nanoseconds without operations after which it sleeps until it is woken. */
+#define LINGER 100000000
+
+static pthread_mutex_t turns = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed;
+static pthread_t thread;
+/* It runs; there must not be one, or could not be; it sleeps; it does so until it is woken. */
+static int started, stopped, sleeping, lazy;
+/* Threads of this process that wait in a call of ours, and move everything on meanwhile. */
+static _Atomic int waiting;
+static Taped **listed;
+static Py_ssize_t listed_count, listed_room;
+
+static int64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+/* The first in a lane that has not ended; with the lock. */
+static Turn first_turn(const Lane *lane)
+{
+    Turn none = {NULL, NULL};
+    for (Py_ssize_t i = 0; i < lane->count; i++)
+        if (lane->queue[i].taped == NULL || !has_ended(lane->queue[i].taped))
+            return lane->queue[i];
+    return none;
+}
+
+Turn whose_turn(Lane *lane)
+{
+    pthread_mutex_lock(&turns);
+    Turn first = first_turn(lane);
+    pthread_mutex_unlock(&turns);
+    return first;
+}
+
+static int put_into_lane(Lane *lane, PyObject *operation, Taped *taped)
+{
+    if (lane->count == lane->room) {
+        Py_ssize_t room = 2 * lane->room + 8;
+        Turn *queue = PyMem_RawRealloc(lane->queue, room * sizeof(Turn));
+        if (queue == NULL)
+            return -1;
+        lane->queue = queue;
+        lane->room = room;
+    }
+    Turn last = {Py_NewRef(operation), taped};
+    lane->queue[lane->count++] = last;
+    return 0;
+}
+
+static void remove_from_lane(Lane *lane, PyObject *operation)
+{
+    for (Py_ssize_t i = 0; i < lane->count; i++)
+        if (lane->queue[i].operation == operation) {
+            memmove(lane->queue + i, lane->queue + i + 1, (--lane->count - i) * sizeof(Turn));
+            Py_DECREF(operation);  /* the caller has it, too */
+            return;
+        }
+}
+
+int enter_lane(Lane *lane, PyObject *operation)
+{
+    pthread_mutex_lock(&turns);
+    int failed = put_into_lane(lane, operation, NULL);
+    pthread_mutex_unlock(&turns);
+    if (failed)
+        PyErr_NoMemory();
+    return failed;
+}
+
+void leave_lane(Lane *lane, PyObject *operation)
+{
+    pthread_mutex_lock(&turns);
+    remove_from_lane(lane, operation);
+    pthread_mutex_unlock(&turns);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+enum { STILL, MOVED, MOVED_MUCH };
+
+/* Move all that is listed on, once; with the lock, which is given up meanwhile. */
+static int pass(void)
+{
+    int moved = STILL;
+    for (Py_ssize_t i = 0; i < listed_count && !stopped
+                           && !atomic_load_explicit(&waiting, memory_order_relaxed); i++) {
+        Taped *operation = listed[i];
+        if (!operation->met) {
+            operation->met = 1;
+            continue;
+        }
+        if (operation->lane != NULL)
+            operation = first_turn(operation->lane).taped;
+        if (operation == NULL || has_ended(operation) || !claim(operation, RUNNING))
+            continue;
+        pthread_mutex_unlock(&turns);
+        State *state = &operation->run->state;
+        Py_ssize_t at = state->at;
+        int found = advance(operation->run->tape, state, 0);
+        if (found == DONE || state->at != at)
+            moved = operation->is_long || moved == MOVED_MUCH ? MOVED_MUCH : MOVED;
+        if (found == DONE)
+            atomic_store_explicit(&operation->ended, 1, memory_order_release);
+        release(operation);
+        pthread_mutex_lock(&turns);
+    }
+    return moved;
+}
+
+static void *work(void *none)
+{
+    int64_t pause = LONGEST, last = now(), eager = 0;
+#ifdef __linux__
+    prctl(PR_SET_TIMERSLACK, 1UL);
+#endif
+    pthread_mutex_lock(&turns);
+    while (!stopped) {
+        int moved = pass();
+        int64_t time = now();
+        pause = moved ? SHORTEST : 2 * pause < LONGEST ? 2 * pause : LONGEST;
+        if (listed_count)
+            last = time;
+        if (stopped)
+            break;
+        if (moved == MOVED_MUCH)
+            eager = time + EAGER;
+        if (time < eager && listed_count && listed[0]->run->tape->spins
+            && !atomic_load_explicit(&waiting, memory_order_relaxed)) {
+            pthread_mutex_unlock(&turns);
+            sched_yield();
+            pthread_mutex_lock(&turns);
+            continue;
+        }
+        sleeping = 1;
+        if (time - last > LINGER) {
+            lazy = 1;
+            pthread_cond_wait(&changed, &turns);
+            lazy = 0;
+            last = now();
+        } else {
+            struct timespec end = {(time + pause) / 1000000000, (time + pause) % 1000000000};
+            if (pthread_cond_timedwait(&changed, &turns, &end) == 0)
+                pause = SHORTEST / 2;
+        }
+        sleeping = 0;
+    }
+    pthread_mutex_unlock(&turns);
+    return none;
+}
+
+/* Start the thread; with the lock. */
+static void start(void)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for threads of Python */
+    started = pthread_create(&thread, NULL, work, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    stopped = !started;
+}
+
+/* An operation begins: put it into its lane, and let the thread know it; -1 on failure. */
+int put_under_way(Taped *operation)
+{
+    int failed = 0;
+    pthread_mutex_lock(&turns);
+    if (operation->threaded && listed_count == listed_room) {
+        Py_ssize_t room = 2 * listed_room + 64;
+        Taped **list = PyMem_RawRealloc(listed, room * sizeof *list);
+        failed = list == NULL;
+        if (!failed) {
+            listed = list;
+            listed_room = room;
+        }
+    }
+    if (!failed && operation->lane != NULL)
+        failed = put_into_lane(operation->lane, (PyObject *)operation, operation);
+    if (!failed && operation->threaded) {
+        listed[listed_count++] = (Taped *)Py_NewRef(operation);
+        operation->listed = 1;
+        operation->met = operation->is_long;
+        if (!started && !stopped)
+            start();
+        else if (sleeping && (lazy || operation->is_long))
+            pthread_cond_signal(&changed);
+    }
+    pthread_mutex_unlock(&turns);
+    if (failed)
+        PyErr_NoMemory();
+    return failed ? -1 : 0;
+}
+
+/* An operation is taken out of service: when this returns, nobody runs it. */
+void take_back(Taped *operation)
+{
+    pthread_mutex_lock(&turns);
+    if (operation->lane != NULL)
+        remove_from_lane(operation->lane, (PyObject *)operation);
+    int listed_here = operation->listed;
+    for (Py_ssize_t i = listed_count - 1; listed_here && i >= 0; i--)
+        if (listed[i] == operation) {
+            listed[i] = listed[--listed_count];
+            break;
+        }
+    operation->listed = 0;
+    pthread_mutex_unlock(&turns);
+    while (atomic_load_explicit(&operation->busy, memory_order_acquire) == RUNNING) {
+        Py_BEGIN_ALLOW_THREADS  /* another thread of Python may want it to give it back */
+        sched_yield();
+        Py_END_ALLOW_THREADS
+    }
+    if (listed_here)
+        Py_DECREF(operation);
+}
+
+/* Tell whether beginning an operation is left to the thread: there is much to do, and a processor. */
+int hands_over(const Taped *operation)
+{
+    return operation->is_long && operation->listed && started && operation->run->tape->spins;
+}
+
+/* Somebody begins, or ends, to wait in a call of ours. */
+void attend(int more)
+{
+    atomic_fetch_add_explicit(&waiting, more, memory_order_relaxed);
+}
+
+/* End the thread, for good. */
+PyObject *stop_background(PyObject *module, PyObject *none)
+{
+    (void)module, (void)none;
+    pthread_mutex_lock(&turns);
+    int running = started;
+    started = 0;
+    stopped = 1;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&turns);
+    if (running) {
+        Py_BEGIN_ALLOW_THREADS
+        pthread_join(thread, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&turns);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&turns);
+}
+
+static void new_condition(void)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+#ifndef __APPLE__
+    pthread_condattr_setclock(&attributes, CLOCK);
+#endif
+    pthread_cond_init(&changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+/* What is under way is the parent's, and so is the thread. */
+static void in_child(void)
+{
+    pthread_mutex_init(&turns, NULL);
+    new_condition();
+    started = sleeping = lazy = 0;
+    stopped = 1;
+    listed_count = 0;
+    atomic_store(&waiting, 0);
+}
+
+int prepare_background(void)
+{
+    new_condition();
+    return pthread_atfork(before_fork, after_fork, in_child) ? -1 : 0;
+}
