@@ -20,7 +20,8 @@ def extensions():
                 ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel]),
                 ("hpccoll.runtime._tape",
                  [f"hpccoll/runtime/_{part}.c" for part in
-                  ("tape", "recognition", "requests", "numbers", "noted", "entrance", "watched")],
+                  ("tape", "running", "recognition", "requests", "numbers", "noted", "entrance",
+                   "watched")],
                  ["hpccoll/runtime/_tape.h", kernel]))]
 
 
