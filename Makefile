@@ -3,7 +3,8 @@
 # make walk    the README's commands, as pasted, in a clone and environments of their own
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
 # make lint    types and style: mypy and ruff
-# make sanitize the compiled executor's tests under AddressSanitizer
+# make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
+#              ThreadSanitizer: a minute
 # make broken  breaks the build in many places, and says which breaks no test notices; half an hour
 # make docs    the documentation site, in build/site; warnings are errors
 # make man     manual pages of the commands, in build/man
@@ -40,18 +41,8 @@ lint: .venv-mpich/installed
 	.venv-mpich/bin/ruff check hpccoll tests examples docs
 	.venv-mpich/bin/mypy
 
-# A copy of the tree, so that the extension that is in use stays.
-SANITIZED = build/sanitized
 sanitize: .venv-mpich/installed
-	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
-	cp -r hpccoll tests setup.py setup.cfg pyproject.toml README.md $(SANITIZED)
-	rm -f $(SANITIZED)/hpccoll/*/*.so
-	cd $(SANITIZED) && CFLAGS="-fsanitize=address -g" LDFLAGS="-fsanitize=address" \
-	    $(CURDIR)/.venv-mpich/bin/python setup.py build_ext --inplace
-	cd $(SANITIZED) && LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
-	    PYTHONPATH=. $(CURDIR)/.venv-mpich/bin/python -m pytest -q -p no:cacheprovider \
-	    tests/unit/runtime/test_compiled.py tests/unit/runtime/test_taped.py \
-	    tests/unit/arrays/test_half.py
+	.venv-mpich/bin/python tests/sanitize/run.py
 
 broken: .venv-mpich/installed
 	.venv-mpich/bin/python tests/broken.py .venv-mpich

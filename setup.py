@@ -24,8 +24,8 @@ def extensions():
         ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel]),
         ("hpccoll.runtime._tape",
          [f"hpccoll/runtime/_{part}.c" for part in
-          ("tape", "recognition", "requests", "background", "numbers", "noted", "entrance",
-           "watched")],
+          ("tape", "running", "recognition", "requests", "background", "numbers", "noted",
+           "entrance", "watched")],
          ["hpccoll/runtime/_tape.h", "hpccoll/runtime/_requests.h", kernel])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,

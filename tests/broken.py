@@ -26,7 +26,7 @@ import launch
 
 #: What is copied, and what is not.
 PARTS = ("hpccoll", "tests", "docs", "examples", "setup.py", "setup.cfg", "pyproject.toml",
-         "README.md", "CHANGELOG.md", "mkdocs.yml", "Makefile")
+         "README.md", "LICENSE", "CHANGELOG.md", "mkdocs.yml", "Makefile")
 #: Seconds until tests that hang are taken to have failed.
 LIMIT = 100.0
 NOTICED, UNNOTICED, WRONG = "noticed", "NOT NOTICED", "CANNOT BE TRIED"
@@ -167,8 +167,15 @@ BREAKS = (
     Break("bfloat16 is rounded away from even",
           (("hpccoll/arrays/_half.c", "bits + 0x7fff + (bits >> 16 & 1)", "bits + 0x8000"),),
           "tests/unit/arrays/test_half.py -k machine_code_rounds_bfloat16"),
+    Break("messages are announced before their bytes are there",
+          (("hpccoll/runtime/_running.c",
+            "number << SIZE_BITS | step[5],\n                          memory_order_release",
+            "number << SIZE_BITS | step[5],\n                          memory_order_relaxed"),),
+          "tests/sanitize/test_channels.py -k whole_and_in_order[thread]"),
+    Break("a compiler that fails ends the installation",
+          (("setup.py", "optional=True", "optional=False"),), "tests/doc/test_install.py"),
     Break("chains of 16-bit numbers are rounded at each step",
-          (("hpccoll/runtime/_tape.c", "form & LEFT_WIDE ? held : operands[0]", "operands[0]"),),
+          (("hpccoll/runtime/_running.c", "form & LEFT_WIDE ? held : operands[0]", "operands[0]"),),
           "tests/mpi/test_half.py -k test_a_chain", 3),
     # Calls that are taken for others, choices, proofs.
     Break("the native thread moves nothing on",

@@ -1,11 +1,13 @@
 """Run the whole suite on every MPI: ``python tests/launch.py ENVIRONMENT...``
 
-An environment is a virtual environment that holds one MPI. There are three kinds of stages:
+An environment is a virtual environment that holds one MPI. There are four kinds of stages:
 
 * what needs no launcher - units, laws, golden texts, doctests - once, in the first environment;
 * ``tests/mpi`` and ``tests/contract`` on real ranks, for every size, in every environment (for
   more than two ranks those tests in which the number of ranks matters, and fewer of them where an
   earlier environment has run them all);
+* samples of both with the Python executor, and without the compiled parts, as they are where no
+  compiler was found;
 * ``tests/doc``, ``tests/fault`` and ``tests/cluster``, whose tests launch ranks themselves, in
   every environment (in later ones those that do launch); the last on hosts and Slurm clusters of
   their own, which takes root and Debian's packages.
@@ -61,6 +63,12 @@ STARTING = tuple(f"tests/doc/test_{name}.py" for name in (
 #: A sample for the interpreter, where most of the others run compiled.
 INTERPRETED = tuple(f"tests/mpi/test_{name}.py" for name in (
     "upper_case", "sequences", "registered"))
+#: Takes the compiled parts away when it is on PYTHONPATH; samples for that, which need no launcher,
+#: run on ranks, and do so in every environment.
+UNCOMPILED = ROOT / "tests" / "uncompiled"
+ABSENT_ALONE = tuple(f"tests/unit/{room}" for room in ("arrays", "comm", "guard", "runtime"))
+ABSENT_ONCE = ("tests/mpi/test_half.py", "tests/mpi/test_requests.py")
+ABSENT = ("tests/uncompiled", "tests/mpi/test_upper_case.py")
 #: Stands for the folder of a stage in its command.
 LOGS = "{logs}"
 #: Limit of a stage in seconds, twice what the longest takes; the status of who reached it.
@@ -149,17 +157,20 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
         bin, first = environment / "bin", environment == environments[0]
         python = str(bin / "python")
         alone = (python, *PYTEST, f"--junitxml={LOGS}/results0.xml")
+        path = settings(bin)["PYTHONPATH"]
+        absent = ("env", f"PYTHONPATH={UNCOMPILED}{os.pathsep}{path}")
         if first:
             add("no launcher", bin, *alone, *PARALLEL, "--doctest-modules",
                 # Faces of frameworks that are not installed cannot be imported.
                 "--doctest-ignore-import-errors", "hpccoll", "tests",
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
-                "--ignore=tests/cluster")
-        for size, executor, tests in (
-                *((size, "", tests_on(size, first)) for size in SIZES),
-                (2, "python", INTERPRETED)):
-            title = f"{environment.name}, {size} ranks" + f", {executor} executor" * bool(executor)
-            add(title, bin, *(["env", f"HPCCOLL_EXECUTOR={executor}"] if executor else []),
+                "--ignore=tests/cluster", f"--ignore={UNCOMPILED}")
+            add("no launcher, nothing compiled", bin, *absent, *alone, *PARALLEL, *ABSENT_ALONE)
+        for size, state, variables, tests in (
+                *((size, "", (), tests_on(size, first)) for size in SIZES),
+                (2, ", python executor", ("env", "HPCCOLL_EXECUTOR=python"), INTERPRETED),
+                (2, ", nothing compiled", absent, (*ABSENT, *(ABSENT_ONCE if first else ())))):
+            add(f"{environment.name}, {size} ranks{state}", bin, *variables,
                 str(bin / "mpiexec"), "-n", str(size), "sh", "-c", RANK, LOGS,
                 # mpi4py's runner aborts the job when pytest returns a failure.
                 python, "-m", "mpi4py", *PYTEST, "-x", "-rfE", "--with-mpi",

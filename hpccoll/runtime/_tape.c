@@ -1,12 +1,14 @@
 /* The compiled executor: it runs tapes, recognises calls that were served before, and has requests.
  *
  * A tape is one rank's lowered program as a flat array of instructions (hpccoll/runtime/tape.py
- * makes and reads them). This file knows the instructions, and the words that announce messages in
+ * makes and reads them). The executor knows the instructions, and the words that announce messages in
  * the channels of shared memory (hpccoll/transport/shm/channels.py); nothing of MPI or of algorithms.
  *
  *     Counters     the numbers of a channel's last messages, shared with the Python executor
  *     Tape         instructions, checked once, here; runs on any arrays of the right sizes
  *     Run          a tape under way, which stops where a message is missing and goes on from there
+ *
+ * _running.c:      runs the instructions; nothing of Python
  *
  * _recognition.c:
  *
@@ -36,28 +38,6 @@
  */
 #define IMPORTS_ARRAY
 #include "_requests.h"
-#include <sched.h>
-#include <time.h>
-
-/* Addresses keep their base in the bits above these. */
-#define OFFSET_BITS 48
-#define OFFSET(address) ((address) & (((int64_t)1 << OFFSET_BITS) - 1))
-#define BASE(address) ((address) >> OFFSET_BITS)
-/* The words of a channel; the same numbers as in channels.py, which the tape's maker compares. */
-#define PLACES 4
-#define SIZE_BITS 24
-/* Sizes, and what is mixed into them, leave the uppermost of their bits free. */
-#define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
-/* Looks at a word before the interpreter is let go, where every rank has a processor: 1-2 us. */
-#define SPINS 1500
-/* Looks between two offers of the processor, and offers between two looks at the clock. */
-#define LOOKS 50
-#define YIELDS 16
-/* Longer messages are timed. Picoseconds a byte above which they had better be read where they lie,
-   and calls after which that is looked at again; the same numbers as in rendezvous.py. */
-#define TIMED (64 << 10)
-#define SLOW 250
-#define PROBE 64
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
@@ -77,171 +57,6 @@ PyTypeObject CountersType = {
 };
 
 /* ---- Tape ------------------------------------------------------------------------------------ */
-
-static inline char *place_of(const State *state, int64_t address)
-{
-    return state->base[BASE(address)] + OFFSET(address);
-}
-
-static int64_t nanoseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Copy a long message, and time it: the figure falls at once and rises slowly. */
-static void copy_timed(Tape *tape, char *into, const char *from, int64_t nbytes)
-{
-    int64_t start = nanoseconds();
-    memcpy(into, from, (size_t)nbytes);
-    int64_t pace = (nanoseconds() - start) * 1000 / nbytes;
-    tape->pace = pace < tape->pace ? pace : tape->pace + (pace - tape->pace) / 4;
-}
-
-/* Tell whether a call is better left to Python: its long messages are read faster where they lie
-   than they are written to lines that another core has in its cache. Now and then it is tried. */
-int passes(Tape *tape)
-{
-    return tape->pace > SLOW && ++tape->passed % PROBE;
-}
-
-/* Copy a message into its cell and announce it; 0 if the cell is not free. */
-static inline int put(Tape *tape, const State *state, const int64_t *step, int64_t number)
-{
-    const Channel *channel = &tape->channels[step[2]];
-    int64_t place = number & (PLACES - 1);
-    if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
-        return 0;
-    char *cell = channel->cells + place * channel->cell_bytes;
-    if (step[4] > TIMED && tape->spins)  /* with processors shared, it would time the others */
-        copy_timed(tape, cell, place_of(state, step[3]), step[4]);
-    else
-        memcpy(cell, place_of(state, step[3]), (size_t)step[4]);
-    atomic_store_explicit(&channel->line[place], number << SIZE_BITS | step[5],
-                          memory_order_release);
-    return 1;
-}
-
-static void put_unsent(Tape *tape, State *state)
-{
-    Py_ssize_t kept = 0;
-    for (Py_ssize_t i = 0; i < state->unsent_count; i++)
-        if (!put(tape, state, state->unsent[i].step, state->unsent[i].number))
-            state->unsent[kept++] = state->unsent[i];
-    state->unsent_count = kept;
-}
-
-/* The word of the message that a TAKE waits for: WAITING, ELSEWHERE, or DONE if it is in its cell. */
-static inline int look(Tape *tape, State *state, const int64_t *step)
-{
-    if (state->unsent_count)
-        put_unsent(tape, state);
-    if (step[0] == FLUSH)
-        return state->unsent_count ? WAITING : DONE;
-    const Channel *channel = &tape->channels[step[2]];
-    int64_t number = channel->counters->received + 1;
-    int64_t word = atomic_load_explicit(&channel->line[number & (PLACES - 1)],
-                                        memory_order_acquire);
-    if (word == (number << SIZE_BITS | step[5]))
-        return DONE;
-    return word >> SIZE_BITS == number ? ELSEWHERE : WAITING;
-}
-
-/* Wait for what an instruction misses, up to so many microseconds; for none, only look. */
-static int wait_for(Tape *tape, State *state, const int64_t *step, int64_t patience)
-{
-    int found = WAITING;
-    for (int i = 0; i < (patience ? tape->spins : 1) && found == WAITING; i++)
-        found = look(tape, state, step);
-    if (found != WAITING || !patience)
-        return found;
-    Py_BEGIN_ALLOW_THREADS
-    int64_t end = nanoseconds() + 1000 * patience;
-    int looks = tape->spins ? LOOKS : 1;
-    do {
-        for (int yields = 0; yields < YIELDS && found == WAITING; yields++) {
-            sched_yield();
-            for (int i = 0; i < looks && found == WAITING; i++)
-                found = look(tape, state, step);
-        }
-    } while (found == WAITING && nanoseconds() < end);
-    Py_END_ALLOW_THREADS
-    return found;
-}
-
-/* Reduce 16-bit floats; the form says what is in the accumulator instead. */
-static void reduce_half(const Tape *tape, int form, int64_t count, char **operands)
-{
-    const HalfKernel *kernel = tape->kernel.half;
-    char *held = tape->accumulator;
-    kernel->apply(kernel, form, count, form & LEFT_WIDE ? held : operands[0],
-                  form & RIGHT_WIDE ? held : operands[1], form & INTO_WIDE ? held : operands[2],
-                  operands[2]);
-}
-
-/* Run from where the state is, until the end or until a message is missing for too long. */
-int advance(Tape *tape, State *state, int64_t patience)
-{
-    const int64_t *step = tape->code + state->at * WIDTH;
-    for (;; step += WIDTH) {
-        switch (step[0]) {
-        case COPY:
-            memmove(place_of(state, step[2]), place_of(state, step[3]), (size_t)step[4]);
-            break;
-        case REDUCE: {
-            const Kernel *kernel = &tape->kernel;
-            npy_intp count = step[6], size = kernel->itemsize, strides[3] = {size, size, size};
-            char *operands[3] = {place_of(state, step[4]), place_of(state, step[5]),
-                                 place_of(state, step[3])};
-            if (kernel->half != NULL)
-                reduce_half(tape, (int)step[2], count, operands);
-            else
-                kernel->loop(operands, &count, strides, kernel->data);
-            break;
-        }
-        case SEND: {
-            int64_t number = ++tape->channels[step[2]].counters->sent;
-            if (!put(tape, state, step, number)) {
-                Unsent missing = {step, number};
-                state->unsent[state->unsent_count++] = missing;
-            }
-            break;
-        }
-        case FLUSH:
-            if (!state->unsent_count)
-                break;
-            /* fall through */
-        case TAKE: {
-            int found = look(tape, state, step);
-            if (found == WAITING)
-                found = wait_for(tape, state, step, patience);
-            if (found != DONE) {
-                state->at = (step - tape->code) / WIDTH;
-                return found;
-            }
-            if (step[0] == TAKE) {
-                const Channel *channel = &tape->channels[step[2]];
-                state->base[CELL] = channel->cells
-                    + ((channel->counters->received + 1) & (PLACES - 1)) * channel->cell_bytes;
-            }
-            break;
-        }
-        case TAKEN: {
-            const Channel *channel = &tape->channels[step[2]];
-            int64_t number = ++channel->counters->received;
-            atomic_store_explicit(&channel->taken[number & (PLACES - 1)], number,
-                                  memory_order_release);
-            break;
-        }
-        default:
-            state->at = (step - tape->code) / WIDTH;
-            return DONE;
-        }
-    }
-}
-
-/* ---- making a tape --------------------------------------------------------------------------- */
 
 static int inside(const Tape *tape, int64_t address, int64_t nbytes, int64_t open)
 {

@@ -35,6 +35,18 @@ enum { WIDTH = 8 };
 /* The same while other operations are under way, which have to be moved on too. */
 #define SLICE 50
 
+/* Addresses keep their base in the bits above these. */
+#define OFFSET_BITS 48
+#define OFFSET(address) ((address) & (((int64_t)1 << OFFSET_BITS) - 1))
+#define BASE(address) ((address) >> OFFSET_BITS)
+/* The words of a channel; the same numbers as in channels.py, which the tape's maker compares. */
+#define PLACES 4
+#define SIZE_BITS 24
+/* Sizes, and what is mixed into them, leave the uppermost of their bits free. */
+#define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
+/* Looks at a word before the interpreter is let go, where every rank has a processor: 1-2 us. */
+#define SPINS 1500
+
 typedef struct {
     PyObject_HEAD
     long long sent, received;
@@ -144,10 +156,12 @@ extern PyTypeObject CountersType, TapeType, RunType, CallsType, RecognisedType;
 extern PyTypeObject TokenType, LaneType, TapedType, BeginType, NumbersType, NotedType;
 extern PyTypeObject EntranceType;
 
-/* _tape.c */
+/* _running.c */
 int advance(Tape *tape, State *state, int64_t patience);
-int play(Tape *tape, char *in, char *out, PyObject *buffers);
 int passes(Tape *tape);
+
+/* _tape.c */
+int play(Tape *tape, char *in, char *out, PyObject *buffers);
 Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers);
 
 /* _entrance.c */

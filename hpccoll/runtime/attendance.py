@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: Microseconds that a wait takes before Python looks after it, at first and then; with other
 #: operations under way.
 PATIENCE, LATER, SLICE = 1000, 100, 50
+#: Phases whose messages are kept.
+KEPT = 16
 
 
 class _Postings:
@@ -83,6 +85,8 @@ class Attendance:
         self.dtype = call.dtype if call.datatype is not None else numpy.dtype("u1")
         self.nbytes = {name: one.array.nbytes
                        for name, one in ((IN, call.source), (OUT, call.sink)) if one is not None}
+        self.overlaps = bool(tag)
+        self.kept: dict[tuple[int, int, int], dict[int, Receive]] = {}
 
     def wait(self, run: Any) -> None:
         """Wait for the end of a run.
@@ -106,7 +110,25 @@ class Attendance:
         return self.plan.segments[segment].program.phases[local]
 
     def receives(self, run: Any) -> dict[int, Receive]:
-        """The messages of the phase that a run has come to, by the instructions that take them."""
+        """The messages of the phase that a run has come to, by the instructions that take them.
+
+        Where another rank runs no tape they are wanted in every call, and making them takes longer
+        than a message: those of the last phases are kept, for runs on the same memory. A tape whose
+        runs overlap is no blocking call's, and none of its messages is kept.
+        """
+        key = run.input, run.output, self.code.phase(run.at)
+        found = self.kept.get(key)
+        if found is None:
+            found = self._receives(run)
+            if not self.overlaps:
+                if len(self.kept) >= KEPT:
+                    self.kept.clear()
+                self.kept[key] = found
+        for receive in found.values():
+            receive.expect(0)
+        return found
+
+    def _receives(self, run: Any) -> dict[int, Receive]:
         number = self.code.phase(run.at)
         segment, local = self.place(number)
         arrays = {name: numpy.frombuffer(

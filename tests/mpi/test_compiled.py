@@ -235,27 +235,31 @@ def test_persistent_collectives(world):
 
 
 def test_slow_copies_are_left_to_the_interpreter(world):
-    """Where they are slow, on this rank alone, Python reads messages in place; and tries again."""
-    mine = numpy.arange(30_000.0) + world.rank
-    wanted = world.size * numpy.arange(30_000.0) + sum(range(world.size))
-    result = numpy.empty_like(mine)
+    """Where they are slow, on this rank alone, Python reads messages in place; and tries again.
+
+    The others' tapes find messages elsewhere, in one call after the other, on memory of two calls.
+    """
+    terms = [numpy.empty(30_000), world.empty(30_000)]
+    results = [numpy.empty(30_000), world.empty(30_000)]
+    ranks = sum(range(world.size))
     with world.using(allreduce="recursive_doubling"):
-        world.Allreduce(mine, result)
+        terms[0][:] = 1
+        world.Allreduce(terms[0], results[0])
         tapes = [bound.tape for bound in world._private().tapes.entries.values()]
         if not any(tapes):
             pytest.skip("such messages are read in place here anyway")
         tape, = tapes
-        for _ in range(3):
-            if world.rank == 0:
+        for turn in range(210):
+            if world.rank == 0 and turn % 70 == 0:
                 tape.pace = 10 ** 9
-            for _ in range(70):
-                result[:] = -1
-                world.Allreduce(mine, result)
-                assert (result == wanted).all()
+            mine, result = terms[turn // 3 % 2], results[turn // 5 % 2]
+            mine[:] = numpy.arange(30_000.0) + world.rank + turn
+            result[:] = -1
+            world.Allreduce(mine, result)
+            assert (result == world.size * (numpy.arange(30_000.0) + turn) + ranks).all()
         if world.rank == 0 and tape.pace < 10 ** 9:
             # Ranks with a processor each time their copies, and one call of 64 was such a try.
             assert not world._private().place.oversubscribed
             tape.pace = 10 ** 9
             assert sum(not tape.passes() for _ in range(128)) == 2
             tape.pace = 0
-            assert not tape.passes()

@@ -127,7 +127,10 @@ class Send:
         self.posted = True
 
     def copy_in(self) -> None:
-        """Copy into the cell and time it; the channel's figure falls at once and rises slowly."""
+        """Copy into the cell and time it; the channel's figure falls at once and rises slowly.
+
+        Several slow copies decide, not one during which another process had the processor.
+        """
         channel = self.channel
         copy, operands = self.copies[self.place]
         if self.always_copied:
@@ -135,7 +138,7 @@ class Send:
             return
         start = perf_counter()
         copy(*operands)
-        seconds = (perf_counter() - start) / self.nbytes
+        seconds = min((perf_counter() - start) / self.nbytes, 2 * SLOW)
         channel.copy_seconds = min(
             seconds, channel.copy_seconds + (seconds - channel.copy_seconds) / 4)
 
