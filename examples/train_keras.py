@@ -3,7 +3,8 @@
     mpiexec -n 2 env KERAS_BACKEND=jax python examples/train_keras.py
 
 Without KERAS_BACKEND it takes the first backend that is installed: jax, torch or tensorflow. The
-digits come with scikit-learn: 1,797 pictures of 8 x 8 pixels.
+digits are scikit-learn's: 1,797 pictures of 8 x 8 pixels. Needs pip install '.[keras]'
+scikit-learn, and a backend.
 """
 import importlib.util
 import os

@@ -4,6 +4,7 @@
 
 Every rank computes the gradients of its own digits; the exchange averages them while the next ones
 are computed. The digits are those that scikit-learn ships. All ranks end with the same weights.
+Needs pip install scikit-learn.
 """
 import sys
 

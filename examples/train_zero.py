@@ -3,7 +3,8 @@
     mpiexec -n 4 python examples/train_zero.py --stage 3
 
 Stage 0 cuts nothing, 1 the optimizer's state, 2 gradients too, 3 weights too. Every rank sees its
-share of every batch; the loop is the same at every stage. Needs NumPy and scikit-learn.
+share of every batch; the loop is the same at every stage. Needs pip install
+scikit-learn.
 """
 import argparse
 import sys

@@ -17,7 +17,7 @@ import click
 
 from hpccoll import __version__
 from hpccoll.cli.ranks import said, without_mpi
-from hpccoll.errors import HpccollError, MpiLibraryError
+from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError
 
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two
 #: words goes before the one of its first word.
@@ -49,6 +49,8 @@ class Commands(click.Group):
                         ) -> tuple[str | None, click.Command | None, list[str]]:
         if " ".join(args[:2]) in COMMANDS:
             args = [" ".join(args[:2]), *args[2:]]
+        elif args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise ArgumentError.unknown("command", args[0], COMMANDS)
         return super().resolve_command(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
+from textwrap import wrap
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from hpccoll.cli.ranks import WRONG, Ranked
@@ -20,8 +20,8 @@ from hpccoll.machine.launcher import launched, require_mpi
 
 SCHEMA = "hpccoll-doctor-1"
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
-#: Columns where the output is no terminal.
-WIDTH = 100
+#: Characters between columns.
+GAP = 2
 
 
 @click.command("doctor", cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
@@ -98,17 +98,23 @@ def _text(findings: list[Any], facts: list[Any]) -> None:
     from hpccoll.units import ranks_text
 
     console, _ = screen(True)
-    if not console.is_terminal:
-        console.width = WIDTH
-    table = Table.grid(padding=(0, 2))
+    level, topic = (GAP + max(map(len, names)) for names in (
+        [each.level for each in findings], [each.topic for each in findings]))
+    before = level + topic
+
+    def say(text: str, indent: str, style: str) -> list[Text]:
+        return [Text(f"{indent if not number else '':{before}}") + Text(line, style=style)
+                for number, line in enumerate(wrap(text, console.width - before,
+                                                   break_long_words=False))]
+
     for each in findings:
-        what = Text(each.what)
-        if each.ranks and len(each.ranks) < len(facts):
-            what.append(f" ({ranks_text(each.ranks)})")
-        table.add_row(Text(each.level, style=STYLES[each.level]), each.topic, what)
-        if each.remedy:
-            table.add_row("", "", Text("-> " + each.remedy, style="bold"))
-    console.print(table)
+        some = each.ranks and len(each.ranks) < len(facts)
+        lines = say(each.what + (f" ({ranks_text(each.ranks)})" if some else ""),
+                    f"{each.level:{level}}{each.topic}", "")
+        lines[0].stylize(STYLES[each.level], 0, len(each.level))
+        lines += say("-> " + each.remedy, "", "bold") if each.remedy else []
+        for line in lines:
+            console.print(line, soft_wrap=True)
     counts = {level: sum(each.level == level for each in findings) for level in STYLES}
     said = [f"{number} {level}{'s' * (number != 1)}" for level, number in counts.items()
             if number and level != "ok"]

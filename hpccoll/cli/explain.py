@@ -19,7 +19,9 @@ from hpccoll.explain import (
     as_text,
     collectives,
     draw,
+    plotting,
 )
+from hpccoll.explain.columns import WIDTH
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.units import byte_count
 
@@ -68,14 +70,14 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
     hpccoll explain my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
     if listed and algorithm is None and not (markdown and collective):
-        click.echo(as_markdown() if markdown else as_list(collective), nl=False)
+        click.echo(as_markdown() if markdown else as_list(collective, _width()), nl=False)
         return
     if listed or markdown:
         raise ArgumentError("--list", "lists all algorithms, or those of one collective",
                             "write --list, --list COLLECTIVE or --list --markdown")
     collective, algorithm = addressed(collective, algorithm, params)
     if algorithm is None:
-        click.echo(as_list(collective) if collective else collectives(), nl=False)
+        click.echo(as_list(collective, _width()) if collective else collectives(), nl=False)
         click.echo(f"\nhpccoll explain {collective or 'COLLECTIVE'} "
                    + ("ALGORITHM explains one of them" if collective else "lists its algorithms"))
         return
@@ -89,6 +91,8 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
                      **algorithm.params)
     if others and picture_path is None:
         raise ArgumentError("--beside", "means nothing without --draw")
+    if picture_path is not None:
+        plotting.check(picture_path, "--draw")
     if tape_rank is not None:
         # Only who asks for a tape loads what tapes are made of.
         from hpccoll.tools.tapes import text_of
@@ -105,3 +109,12 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
         click.echo(f"wrote {picture_path}", err=True)
     if json_path is None and picture_path is None and msccl_path is None:
         click.echo(as_text(built, nbytes, brief, rank), nl=False)
+
+
+def _width() -> int:
+    """Characters of a line; without rich, which the terminal's size needs, the usual number."""
+    try:
+        from hpccoll.cli.terminal import columns
+    except ModuleNotFoundError:
+        return WIDTH
+    return columns()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from textwrap import wrap
 
 import click
 
+from hpccoll.cli.options import written
 from hpccoll.errors import ArgumentError
 from hpccoll.tools.jobs import SITES, Job, script
 from hpccoll.tools.jobs.job import BENCH, TRAIN
@@ -55,11 +58,16 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
     hpccoll job --train --site perlmutter --nodes 16 -- python -m hpccoll run train.py
     """
     if listed:
-        width = max(map(len, SITES))
+        from hpccoll.cli.terminal import columns
+
+        indent = 2 + max(map(len, SITES))
         for name, site in SITES.items():
             seen = f", as of {site.checked}" if site.checked else ""
-            click.echo(f"{name:<{width}}  {site.title} [{site.scheduler}, {site.ppn} ranks per "
-                       f"node; facts from {site.source}{seen}]")
+            for line in (f"{site.title} [{site.scheduler}, {site.ppn} ranks per node]",
+                         f"facts from {site.source}{seen}"):
+                for part in wrap(line, columns() - indent, break_long_words=False):
+                    click.echo(f"{name:<{indent}}{part}")
+                    name = ""
         return
     for name in ("name", "account", "partition", "qos"):
         if not re.fullmatch(r"[\w.@%+:-]*", given[name]):
@@ -67,11 +75,23 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
                                 "letters, digits and . _ - only")
     text = script(Job(ppn=ppn or 0, threads=threads or 0, gpus=-1 if gpus is None else gpus,
                       command=_shell(command_line, TRAIN if given["train"] else BENCH), **given))
-    try:
-        with click.open_file(output, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ArgumentError("--output", f"cannot write {output!r}: {error.strerror}") from error
+    with written("--output", output):
+        if output == "-":
+            click.echo(text, nl=False)
+        else:
+            _write(output, text)
+            click.echo(f"wrote {output}", err=True)
+
+
+def _write(output: str, text: str) -> None:
+    """Write a script; one of another text that is there, edited perhaps, is kept beside it."""
+    if os.path.isfile(output):
+        with open(output, encoding="utf-8", errors="replace") as file:
+            if file.read() != text:
+                os.replace(output, f"{output}~")
+                click.echo(f"what was {output} is {output}~ now", err=True)
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _shell(words: tuple[str, ...], usual: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any, NamedTuple, TextIO
 
@@ -217,10 +217,32 @@ def check_outputs(json_path: str | None, plot_path: str | None) -> None:
         raise ArgumentError("--json", f"cannot write {json_path!r}")
 
 
-def opened(path: str) -> AbstractContextManager[TextIO]:
+@contextmanager
+def opened(path: str, option: str = "--json") -> Iterator[TextIO]:
     """What ``--json`` names: a file that is written whole or not at all, or ``-`` for standard
-    output."""
-    return nullcontext(sys.stdout) if path == "-" else replacing(path)
+    output.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    if path == "-":
+        yield sys.stdout
+        return
+    with written(option, path), replacing(path) as file:
+        yield file
+
+
+@contextmanager
+def written(option: str, path: str) -> Iterator[None]:
+    """Around what writes the file of an option.
+
+    Raises:
+        ArgumentError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(option, f"cannot write {path!r}: {error.strerror}") from error
 
 
 def write_text(path: str, text: str) -> None:
@@ -229,10 +251,7 @@ def write_text(path: str, text: str) -> None:
     Raises:
         ArgumentError: the file cannot be written.
     """
-    try:
-        with opened(path) as file:
-            file.write(text)
-    except OSError as error:
-        raise ArgumentError("--json", f"cannot write {path!r}: {error.strerror}") from error
+    with opened(path) as file:
+        file.write(text)
     if path != "-":
         click.echo(f"wrote {path}", err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,8 +64,8 @@ def abort(comm: Any, error: Exception) -> NoReturn:
     """End all ranks because of an error on this one, which must not leave the others waiting."""
     if comm.Get_size() == 1:
         raise error
-    traceback.print_exception(error)
-    sys.stderr.flush()
+    click.echo(f"hpccoll: {error}" if isinstance(error, HpccollError) else
+               "".join(traceback.format_exception(error)), err=True)
     comm.Abort(WRONG)
     os._exit(WRONG)
 

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from hpccoll.atomic_file import writable
-from hpccoll.cli.options import Finite, Together, check_outputs, check_together, write_text
+from hpccoll.cli.options import (
+    Finite,
+    Together,
+    check_outputs,
+    check_together,
+    write_text,
+    written,
+)
+from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.ir.topology import Topology
+from hpccoll.simulator.machine_model import Machine
+from hpccoll.simulator.table import rates_of
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, fitting_bucket_bytes
 from hpccoll.training.steps import sweep
 from hpccoll.training.steps.catalog import MODELS, find
@@ -28,8 +36,15 @@ from hpccoll.training.steps.plot import draw
 from hpccoll.training.steps.simulation import STAGES, StepForecast, StepPlan
 from hpccoll.units import counts, short_size_text, size, size_text, sizes, time_text
 
-#: Columns of the table where there is no terminal.
-WIDE = 100
+#: The columns of many steps; those of higher numbers give way in a narrow terminal.
+COLUMNS = (
+    Header("layout", right=False), Header("bucket"), Header("compress", right=False),
+    Header("ZeRO"), Header("step"),
+    Header("scaling", meaning="the time of the step without communication over that of the step"),
+    Header("exposed", meaning="communication that nothing hides; share: of the step", spare=1),
+    Header("share", spare=1),
+    Header("link busy", meaning="time with messages under way", spare=2),
+    Header("sent", meaning="bytes that a rank sends in a step", spare=3))
 RULES = [
     Together("--topology", ("--nodes", "--ppn")),
     Together("--break-even", needs="--compress", remedy="there is nothing that could pay"),
@@ -129,22 +144,23 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
                             "shard": plan.shard, **_finite(point._asdict())}
                            for times, plan, point in pays]}, indent=1) + "\n")
     else:
-        _show(found, best)
+        _show(found, best, grids[0].machine)
         for times, plan, point in pays:
             click.echo(f"{plan.compress} on {times.topology}: {_paying(point)}")
     if plot_path is not None:
-        draw(found, plot_path)
+        with written("--plot", plot_path):
+            draw(found, plot_path)
         click.echo(f"wrote {plot_path}", err=True)
     if trace_path is not None:
-        found[-1].timeline.save(trace_path)
+        with written("--trace", trace_path):
+            found[-1].timeline.save(trace_path)
         click.echo(f"wrote {trace_path}", err=True)
 
 
-def _show(found: Sequence[StepForecast], best: StepForecast) -> None:
+def _show(found: Sequence[StepForecast], best: StepForecast, machine: Machine) -> None:
     """One step as a report, with the best buckets for it; several as a table."""
     if len(found) > 1:
-        # What is read by programs, or from a file, has a known width.
-        Console(width=None if sys.stdout.isatty() else WIDE).print(_table(found))
+        _table(found, machine)
         return
     click.echo(str(found[0]), nl=False)
     text = "these" if best is found[0] else (f"{size_text(best.plan.bucket_bytes)}: "
@@ -152,24 +168,35 @@ def _show(found: Sequence[StepForecast], best: StepForecast) -> None:
     click.echo(f"  best buckets   {text}")
 
 
-def _table(found: Iterable[StepForecast]) -> Table:
-    """A line for each step; the fastest on a layout is marked."""
-    found = list(found)
+def _table(found: Sequence[StepForecast], machine: Machine) -> None:
+    """What it is of, and a line for each step; of several on a layout the fastest is marked."""
     best: dict[str, float] = {}
     for f in found:
         best[f.topology] = min(best.get(f.topology, f.seconds), f.seconds)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("layout", "bucket", "compress", "ZeRO", "step", "scaling", "exposed",
-                 "share", "link busy", "sent"):
-        table.add_column(name, justify="left" if name in ("layout", "compress") else "right",
-                         no_wrap=name != "compress")
-    for f in found:
-        table.add_row(
-            f.topology, size_text(f.plan.bucket_bytes, unit=""), f.plan.compress,
-            str(f.plan.shard), time_text(f.seconds), f"{f.efficiency:.1%}",
-            time_text(f.exposed, 3), f"{f.share:.1%}", time_text(f.flight, 3),
-            size_text(f.wire_bytes), style="bold" if f.seconds <= best[f.topology] else "")
-    return table
+    marked = [n for n, f in enumerate(found)
+              if len(best) < len(found) and f.seconds <= best[f.topology]]
+    rows = [[f.topology, size_text(f.plan.bucket_bytes), f.plan.compress, str(f.plan.shard),
+             time_text(f.seconds), f"{f.efficiency:.1%}", time_text(f.exposed, 3),
+             f"{f.share:.1%}", time_text(f.flight, 3), size_text(f.wire_bytes)] for f in found]
+    console = line_console()
+    model = found[0].model
+
+    def say(note: str) -> None:
+        for line in wrap(note, console.width - 2, subsequent_indent="  "):
+            console.print(f"# {line}", soft_wrap=True, style="dim")
+
+    say(f"{model.name} on {machine.name}, {model.samples} samples a rank")
+    say(f"simulated; {rates_of(machine)}")
+    table = FittedTable(COLUMNS, rows, console.width)
+    for number, line in enumerate(table.lines(marked)):
+        console.print(line, soft_wrap=True, style="bold" if number - 1 in marked else "")
+    notes = table.legend()
+    if marked:
+        notes.append("*: the fastest of its layout")
+    if table.hidden:
+        notes.append(f"a wider terminal also shows: {', '.join(table.hidden)}")
+    for note in notes:
+        say(note)
 
 
 def _layouts(nodes: str, ppn: str, topology: str | None) -> Iterator[Topology]:

@@ -99,7 +99,7 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
                 comm.Get_size(), bool(collectives)))
             path = agree(comm, lambda: _path(output))
             if comm.Get_size() == 1:
-                raise ArgumentError("tune", "there is nothing to choose on one rank",
+                raise ArgumentError("world", "there is nothing to choose on one rank",
                                     "start it with mpiexec")
             agree_on_rank_0(comm, lambda: _check(path))
         except HpccollError as error:
@@ -208,7 +208,8 @@ def _check(path: str) -> None:
     while not directory.exists() and directory != directory.parent:
         directory = directory.parent
     if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
-        raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}")
+        raise TuningError(path, f"cannot be written: no permission, or no directory: {directory}",
+                          "name another file: hpccoll tune --output FILE")
 
 
 def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:

@@ -32,7 +32,7 @@ from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
 from hpccoll.comm.recovery import Recovery
 from hpccoll.comm.signatures import name_defaults
-from hpccoll.comm.wishes import Using, choice_of
+from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
 from hpccoll.ir.topology import Topology
@@ -232,8 +232,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
         """
-        return Using(self, {name: choice_of(name, choice, segment_bytes)
-                            for name, choice in algorithms.items()})
+        return Using(self, choices_of(algorithms, segment_bytes))
 
     def choose(self, *, segment_bytes: int | str = 0, **algorithms: Any) -> None:
         """Choose algorithms from now on, on every rank alike; ``"auto"`` takes a choice back.
@@ -244,9 +243,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
         Raises:
             ArgumentError: unknown collective or algorithm; the message says what is valid.
         """
-        chosen = {name: choice_of(name, choice, segment_bytes)
-                  for name, choice in algorithms.items()}
-        self._want({**self._wishes, **chosen})
+        self._want({**self._wishes, **choices_of(algorithms, segment_bytes)})
 
     def stats(self, all_ranks: bool = False) -> Profile:
         """Tell what the collectives of this communicator did: ``print(comm.stats())``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hpccoll import config
 from hpccoll.algorithms import Algorithm
 from hpccoll.calls.call import collective_of
-from hpccoll.errors import ArgumentTypeError
+from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.runtime.choice import Choice
 from hpccoll.units import byte_count
@@ -51,6 +52,19 @@ class Using(AbstractContextManager[C], ContextDecorator, Generic[C]):
             warnings.warn("hpccoll: comm.using(...) changes nothing by itself; write "
                           "'with comm.using(...):', or comm.choose(...) for good",
                           RuntimeWarning, stacklevel=2)
+
+
+def choices_of(algorithms: Mapping[str, Any], segment_bytes: int | str) -> dict[str, Choice]:
+    """What ``comm.using(segment_bytes=..., **algorithms)`` asks for, by method.
+
+    Raises:
+        ArgumentError: an unknown method or algorithm, no number of bytes, or bytes for nothing.
+    """
+    if segment_bytes and not algorithms:
+        byte_count("segment_bytes", segment_bytes)
+        raise ArgumentError("segment_bytes", "is of the algorithms that are chosen with it",
+                            "name them too: allreduce='ring', for example")
+    return {name: choice_of(name, choice, segment_bytes) for name, choice in algorithms.items()}
 
 
 def choice_of(method: str, choice: Any, segment_bytes: int | str) -> Choice:

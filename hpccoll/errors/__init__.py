@@ -233,10 +233,10 @@ class TuningError(HpccollError, ValueError):
         problem: what is wrong with it.
     """
 
-    def __init__(self, path: object, problem: str):
+    def __init__(self, path: object, problem: str, remedy: str = ""):
         self.path, self.problem = str(path), problem
-        super().__init__(f"tuning table {self.path}: {problem}; make a new one with "
-                         "'hpccoll tune', or set HPCCOLL_TUNING=off")
+        super().__init__(f"tuning table {self.path}: {problem}; " + (
+            remedy or "make a new one with 'hpccoll tune', or set HPCCOLL_TUNING=off"))
 
 
 class NoisyMachineError(HpccollError, RuntimeError):

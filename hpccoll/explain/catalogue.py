@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm
 from hpccoll.algorithms.formula import LEGEND, Formula, Stated, number, p
@@ -75,8 +76,12 @@ def collectives() -> str:
                    for name, table in ALGORITHMS.items())
 
 
-def as_list(collective: str | None = None) -> str:
+def as_list(collective: str | None = None, width: int = 1000) -> str:
     """The names of all algorithms, or of those for a collective, with what each does.
+
+    Args:
+        collective: one of them; all, if omitted.
+        width: characters of a line.
 
     Raises:
         ArgumentError: an unknown collective.
@@ -86,8 +91,9 @@ def as_list(collective: str | None = None) -> str:
     lines = []
     for base in [collective] if collective else ALGORITHMS:
         lines.append(base)
-        lines += [f"  {name:22} {first_line(entry).replace('``', '')}"
-                  for name, entry in ALGORITHMS[base].items()]
+        for name, entry in ALGORITHMS[base].items():
+            lines += wrap(first_line(entry).replace("``", ""), width,
+                          initial_indent=f"  {name:22} ", subsequent_indent=" " * 25)
     return "\n".join(lines) + "\n"
 
 

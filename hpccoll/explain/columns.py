@@ -26,8 +26,8 @@ class Header(NamedTuple):
     Attributes:
         name: its head.
         right: set to the right, as numbers are; names are not.
-        spare: 0 for a column that always stays; of the others, the highest give way
-            first, all of one number together.
+        spare: 0 for a column that always stays; of the others, those of the lowest
+            numbers have the room there is, all of one number together.
         meaning: for the legend, where the name does not say it.
         least: characters that it has at least, where rows come one by one.
     """
@@ -59,13 +59,14 @@ class FittedTable:
 
     def _fit(self, width: int) -> None:
         """Leave columns out, then cut names, until a line is not longer than the width."""
-        while self._length() > width:
-            spare = max(self.shown, key=lambda n: (self.columns[n].spare, n))
-            if not self.columns[spare].spare:
-                break
-            together = [n for n in self.shown if self.columns[n].spare == self.columns[spare].spare]
-            self.shown = [n for n in self.shown if n not in together]
-            self.hidden[:0] = [self.columns[n].name for n in together]
+        wanted = self.shown
+        self.shown = [n for n in wanted if not self.columns[n].spare]
+        for spare in sorted({self.columns[n].spare for n in wanted} - {0}):
+            before = self.shown
+            self.shown = [n for n in wanted if n in before or self.columns[n].spare == spare]
+            if self._length() > width:
+                self.shown = before
+        self.hidden = [self.columns[n].name for n in wanted if n not in self.shown]
         while (beyond := self._length() - width) > 0:
             longest = max((n for n in self.shown if not self.columns[n].right),
                           key=lambda n: self.widths[n], default=None)

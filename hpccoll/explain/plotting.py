@@ -44,8 +44,8 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height))
 
 
-def check(path: str) -> None:
-    """Find out whether a picture can be drawn into a file.
+def check(path: str, option: str = "--plot") -> None:
+    """Find out whether a picture can be drawn into the file of an option.
 
     Raises:
         HpccollError: matplotlib is not installed.
@@ -53,10 +53,10 @@ def check(path: str) -> None:
     """
     formats = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.rpartition(".")[2].lower() not in formats:
-        raise ArgumentError("--plot", f"{path!r} ends in no known format",
+        raise ArgumentError(option, f"{path!r} ends in no known format",
                             f"choose from {', '.join(sorted(formats))}")
     if not writable(path):
-        raise ArgumentError("--plot", f"cannot write {path!r}")
+        raise ArgumentError(option, f"cannot write {path!r}")
 
 
 def dress(panel: Any, title: str) -> None:
@@ -122,5 +122,12 @@ def size_axis(panel: Any, sizes: Sequence[float], most: int = 10) -> None:
 
 
 def save(figure: Any, path: Any, dpi: int = 150, **more: Any) -> None:
-    """Write a picture on white; the suffix names the format."""
-    figure.savefig(path, dpi=dpi, facecolor="white", **more)
+    """Write a picture on white; the suffix names the format.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    try:
+        figure.savefig(path, dpi=dpi, facecolor="white", **more)
+    except OSError as error:
+        raise ArgumentError("path", f"cannot write {str(path)!r}: {error.strerror}") from error

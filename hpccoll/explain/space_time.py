@@ -59,10 +59,7 @@ def draw(schedule: Schedule, path: str | PathLike, nbytes: int | str | None = No
     if suffix not in formats:
         raise ArgumentError("path", f"{fspath(path)!r} ends in no known format",
                             f"choose from {', '.join(sorted(formats))}")
-    try:
-        save(figure, path, 160)
-    except OSError as error:
-        raise ArgumentError("path", f"cannot write {fspath(path)!r}: {error.strerror}") from error
+    save(figure, path, 160)
 
 
 def painted(schedule: Schedule, nbytes: int | None = None,

@@ -181,8 +181,10 @@ def not_loaded(error: ImportError | RuntimeError) -> MpiLibraryError:
             "one beside it", "it, and an MPI library,"))
     reasons = [line for line in str(error).splitlines() if line != "cannot load MPI library"]
     # mpi4py tries the names of several libraries; one tells enough.
+    named = os.environ.get("MPI4PY_LIBMPI")
     return MpiLibraryError(f"mpi4py cannot load an MPI library ({(reasons or ['no reason'])[0]})",
-                           INSTALL)
+                           "it is what MPI4PY_LIBMPI names: correct that, or unset it; else "
+                           * bool(named) + INSTALL)
 
 
 def _held(load: Callable[[], ModuleType]) -> ModuleType:

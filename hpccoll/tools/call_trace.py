@@ -12,6 +12,7 @@ import numpy
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from hpccoll.explain.plotting import save
 from hpccoll.measure.observed.joined import JoinedRecords, MatchedCalls, corrected, each_kind
 from hpccoll.measure.observed.record import OBJECTS, CallKind, RankRecord
 from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
@@ -237,7 +238,7 @@ def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]
         panel.invert_yaxis()
         panel.xaxis.set_major_formatter(lambda value, position: time_text(value, 3))
     figure.tight_layout()
-    figure.savefig(os.fspath(path), dpi=130, facecolor="white")
+    save(figure, path, 130)
 
 
 def _bars(panel: Any, rows: Sequence[int], starts: Any, waits: Any, rest: Any) -> None:

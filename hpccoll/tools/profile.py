@@ -13,6 +13,7 @@ from rich.table import Table
 
 from hpccoll.atomic_file import replacing
 from hpccoll.comm import Comm
+from hpccoll.explain.plotting import save
 from hpccoll.measure.observed.against import sampled
 from hpccoll.measure.observed.joined import join
 from hpccoll.measure.observed.observer import OBSERVER, gathered
@@ -114,7 +115,7 @@ def draw(found: Profile, path: str | os.PathLike[str]) -> None:
     panel.set_xlabel("seconds a rank, mean of the ranks", color=INK, fontsize=9)
     panel.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
     figure.tight_layout()
-    figure.savefig(os.fspath(path), dpi=130, facecolor="white")
+    save(figure, path, 130)
 
 
 def console_for(file: Any) -> Console:

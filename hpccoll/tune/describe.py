@@ -77,10 +77,8 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     model = tuned.model(collective, size, topology) if tuned else None
     first = (f"{collective} of {size_text(nbytes)}, {count_text(size, 'rank')}: {_name(chosen)} "
              f"({chosen.reason})")
-    # The name of a file stays whole, to be copied.
-    lines = [first] if "/" in first else wrap(first, WIDTH, subsequent_indent="  ",
-                                              break_long_words=False, break_on_hyphens=False)
-    lines += [*note, f"measured times: {_source(tuned, collective, bool(times))}"]
+    lines = [*_wrapped(first), *note,
+             *_wrapped(f"measured times: {_source(tuned, collective, bool(times))}")]
     if model and model.miss > POOR:
         lines.append(f"predicted times: none; the measured ones are too noisy for a model, which "
                      f"misses by up to {model.miss:.1f}x")
@@ -171,6 +169,11 @@ def _times(facts: CallFacts, tuned: Tuned | None) -> Mapping[Candidate, float]:
         return trial.seconds if trial else {}
     return {candidate: seconds for candidate, seconds, predicted
             in tuned.ranking(facts.collective, True, facts.nbytes or 0) if not predicted}
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of the usual width; the name of a file stays whole, to be copied."""
+    return wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:

@@ -183,7 +183,8 @@ def write(path: str | os.PathLike[str], table: Table) -> None:
         with replacing(path) as file:
             file.write(render(table))
     except OSError as error:
-        raise TuningError(path, f"cannot be written: {error.strerror or error}") from error
+        raise TuningError(path, f"cannot be written: {error.strerror or error}",
+                          "name another file: hpccoll tune --output FILE") from error
 
 
 def merged(old: Table, machine: Fingerprint, curves: Curves,

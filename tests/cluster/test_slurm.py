@@ -61,7 +61,7 @@ def test_the_generic_script_runs_the_bench_on_two_nodes(batch, tmp_path):
     assert status == 0, printed
     assert [path.name for path in tmp_path.iterdir()] == [f"hpccoll-{number}.out"]
     assert re.search(r"ok +world +4 ranks, started by srun --mpi=pmi2", printed)
-    assert re.search(r"ok +layout +2x2 \(2 nodes, 2 ranks each\)", printed)
+    assert re.search(r"ok +layout +2 nodes, 2 ranks on each; .* levels\s+2x2", printed)
     assert re.search(r"ok +binding", printed)
     assert "wrong elements: 0" in printed and "# 4 ranks on " in printed
 
@@ -131,7 +131,7 @@ def test_the_training_script_trains_on_two_nodes(cluster, batch, tmp_path):
                                     ROOT / "jobs" / "train.sbatch")
     assert status == 0, printed
     assert state_of(cluster, number) == "COMPLETED"
-    assert re.search(r"ok +layout +2x2 \(2 nodes, 2 ranks each\)", printed)
+    assert re.search(r"ok +layout +2 nodes, 2 ranks on each; .* levels\s+2x2", printed)
     assert re.search(r"4 ranks: 9[5-9]\.\d % of 360 new digits are recognised", printed)
     assert "devices 0 1 0 1" in printed
 

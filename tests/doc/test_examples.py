@@ -18,6 +18,17 @@ def test_there_are_examples_of_both_kinds():
     assert 0 < len(UNCHANGED) < len(EXAMPLES)
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_says_what_it_needs(path):
+    text = path.read_text(encoding="utf-8")
+    head = " ".join(text.split('"""')[1].split())
+    for module, extra in (("torch", "torch"), ("jax", "jax"), ("keras", "keras")):
+        if re.search(rf"^(import|from) {module}\b", text, re.MULTILINE):
+            assert re.search(rf"pip install '\.\[{extra}\]'", head), extra
+    if "from sklearn" in text:
+        assert re.search(r"pip install ('\.\[\w+\]' )?scikit-learn", head)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 3, 4])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -29,7 +29,7 @@ BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)
            "unregistered": ["not every rank has registered memory: where it has not, buffers "
                             "are ordinary"]}
 #: Characters for the name of an algorithm.
-LONGEST = 18
+LONGEST = 21
 #: Hosts and variables named one by one in the header.
 NAMED = 4
 
@@ -138,8 +138,8 @@ class SizeTable(Lines):
                           meaning="the ratio in five parts of the run, lowest and highest"),
                    Header("ran" if auto else "which", right=False,
                           least=LONGEST if auto else max(named, 9)),
-                   Header("next best", right=False, least=max(named, 9), spare=0 if rest else 9),
-                   Header("ratio", least=5, spare=0 if rest and known else 9),
+                   Header("best other", right=False, least=max(named, 10), spare=1 if rest else 9),
+                   Header("ratio", least=5, spare=1 if rest and known else 9),
                    Header("limit", least=5, spare=3 if first.limit_seconds else 9,
                           meaning=self.limit)]
         kept = [column for column in columns if column.spare != 9]
@@ -164,8 +164,10 @@ class SizeTable(Lines):
 
     def cells(self, results: Group, native: Result | None, one: Result | None,
               pair: verdict.Comparison | None) -> list[str]:
-        """One size: the candidate that is judged, and the best of the others."""
-        rest = [r for r in results if r is not one and r.candidate != NATIVE and not r.failures]
+        """One size: the candidate that is judged, and the best one that it did not run."""
+        ran = {one.candidate, one.serves} if one else set()
+        rest = [r for r in results
+                if r.candidate not in ran and r.candidate != NATIVE and not r.failures]
         second = min(rest, key=lambda r: r.median, default=None)
         beside = verdict.compared(results, second)
         nbytes = results[0].nbytes

@@ -21,6 +21,8 @@ from hpccoll.units import count_text, size_text
 
 #: A ratio this near to 1 is equal.
 EQUAL = 0.05
+#: What the same code may differ by from itself; more is noise.
+LUCK = 0.2
 #: The part of the sizes from which on rough ratios are said to be so.
 ROUGH = 0.25
 #: With more stretches of sizes than this, a sentence counts instead of naming them.
@@ -40,6 +42,7 @@ class Comparison(NamedTuple):
     Attributes:
         native: seconds that native took.
         late: how many times as long it took as at a larger size.
+        itself: the candidate left the call to native: it is no faster than that.
     """
 
     nbytes: int
@@ -48,6 +51,7 @@ class Comparison(NamedTuple):
     absurd: bool = False
     native: float = 0.0
     late: float = 1.0
+    itself: bool = False
 
     @property
     def kind(self) -> str:
@@ -57,6 +61,8 @@ class Comparison(NamedTuple):
         if self.absurd or self.late > LATE or unsure:
             return NOISY
         if self.ratio > 1 + EQUAL and low > 1:
+            if self.itself:
+                return NOISY if self.spread.noisy or self.ratio > 1 + LUCK else SAME
             return FASTER
         return SLOWER if self.ratio < 1 - EQUAL and high < 1 else SAME
 
@@ -74,7 +80,8 @@ def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
     if native is None or one is None or not one.median or not native.median:
         return None
     return Comparison(one.nbytes, native.median / one.median, spread(native.seconds, one.seconds),
-                      absurd([native, one]) > 0, native.median)
+                      absurd([native, one]) > 0, native.median,
+                      itself=one.candidate == AUTO and one.serves == NATIVE)
 
 
 def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]) -> list[str]:
@@ -132,7 +139,8 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
         parts = [(kind, group, f"at {len(group)} of {len(pairs)} sizes")
                  for kind, group in of_kind.items() if group]
     parts.sort(key=lambda part: order.index(part[0]))
-    words, named = [], False
+    words: list[str] = []
+    named, before = False, ""
     for kind, group, place in parts:
         if kind in (FASTER, SLOWER):
             told = f"{_times(group)} as fast" + f" as {library}" * (not named)
@@ -142,7 +150,11 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
             named = True
         else:
             told = "too noisy to compare"
-        words.append(f"{told} {place}".rstrip())
+        if kind == before and kind in (SAME, NOISY):
+            words[-1] += f" and {place}"
+        else:
+            words.append(f"{told} {place}".rstrip())
+        before = kind
     return f"{who} was {', '.join(words)}"
 
 

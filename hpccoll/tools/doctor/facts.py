@@ -97,7 +97,7 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
     except HpccollError as error:
         problem = str(error)
     versions = {
-        "MPI library": library_version(), "hpccoll": f"{hpccoll.__version__} ({build()})",
+        "MPI library": library_version(), "hpccoll": f"{hpccoll.__version__} (build {build()})",
         "mpi4py": mpi4py.__version__, "NumPy": numpy.__version__, "executor": runs,
         "Python": platform.python_version(), "interpreter": sys.executable}
     return RankFacts(

@@ -17,6 +17,10 @@ from hpccoll.units import count_text, ranks_text, size_text
 #: or otherwise than meant; ``note`` - good to know; ``ok``.
 ERROR, WARNING, NOTE, OK = "error", "warning", "note", "ok"
 LEVELS = ERROR, WARNING, NOTE, OK
+#: How launchers that :func:`hpccoll.machine.launcher.launcher` names give a rank its own processor.
+BINDS = (("srun", "srun --cpu-bind=cores with --cpus-per-task"),
+         ("mpiexec (MPICH", "mpiexec -bind-to core"), ("mpiexec (Open", "mpiexec --bind-to core"),
+         ("mpiexec (HPE", "mpiexec --cpu-bind core"), ("flux", "flux run --cores-per-task"))
 #: Bytes of shared memory below which large messages may not find room.
 LITTLE_SHARED = 64 << 20
 
@@ -134,9 +138,12 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                 f"{differ}: memory may be shared across nodes that do not share it",
                 f"HPCCOLL_TOPOLOGY={shape} and HPCCOLL_SHARED_MEMORY=no")
     sizes = {len(ranks) for ranks in nodes.values()}
-    yield Finding(OK, "layout", f"{facts[0].layout or 'unknown'} "
-                  f"({count_text(len(nodes), 'node')}, "
-                  f"{_range(sizes)} ranks each)")
+    found = facts[0].layout
+    yield Finding(OK, "layout", f"{count_text(len(nodes), 'node')}, "
+                  f"{_range(sizes)} rank{'s' * (sizes != {1})} on " + (
+                      "it" if len(nodes) == 1 else "each") + (
+                      f"; hpccoll works with the levels {found}" if "x" in found or "," in found
+                      else ""))
     if any(ranks[-1] - ranks[0] >= len(ranks) for ranks in nodes.values()):
         yield Finding(WARNING, "layout", "ranks are not numbered node by node",
                       "srun --distribution=block, mpiexec --map-by slot: for all algorithms that "
@@ -149,11 +156,13 @@ def layout(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Processors enough, each rank with its own?"""
     crowded, shared, loose, narrow = [], [], [], []
+    first, rooms = facts[0], set()
     for ranks in _parts(facts, lambda each: each.node).values():
         masks = [set(facts[rank].processors) for rank in ranks]
         there = set().union(*masks)
         if len(ranks) > len(there):
             crowded += ranks
+            rooms.add(len(there))
         elif len(ranks) > 1 and all(mask == there for mask in masks):
             loose += ranks
         elif sum(map(len, masks)) > len(there):
@@ -164,16 +173,19 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
             narrow.append(each.rank)
     if crowded:
         yield Finding(WARNING, "binding", "more ranks than processors on their nodes: they take "
-                      "turns, and every message may wait for one", "fewer ranks per node, or more "
-                      "--cpus-per-task; Open MPI: --mca mpi_yield_when_idle 1", tuple(crowded))
+                      "turns, and every message may wait for one", "; ".join((
+                          f"start fewer ranks on a node: {_range(rooms)} "
+                          f"processor{'s' * (rooms != {1})} there",
+                          *["or --cpus-per-task=1, and nodes enough"] * bool(first.slurm),
+                          *["or mpiexec --mca mpi_yield_when_idle 1, which lets them take turns "
+                            "sooner"] * first.mpi.startswith("Open MPI"))), tuple(crowded))
     if shared:
         yield Finding(WARNING, "binding", "ranks are bound to processors that others are bound to",
-                      "srun --cpu-bind=cores with --cpus-per-task, mpiexec --bind-to core",
+                      _bound(first),
                       tuple(shared))
     if loose:
         yield Finding(NOTE, "binding", "ranks are not bound: each may run on all processors of "
-                      "its node", "srun --cpu-bind=cores, mpiexec --bind-to core (MPICH: "
-                      "-bind-to core)", tuple(loose))
+                      "its node", _bound(first), tuple(loose))
     if narrow:
         yield Finding(WARNING, "binding", "ranks have fewer processors than --cpus-per-task says",
                       "since Slurm 22.05 srun does not take it from the job: "
@@ -184,12 +196,20 @@ def binding(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     yield from _threads(facts)
 
 
+def _bound(first: RankFacts) -> str:
+    """How whoever started the ranks gives each a processor of its own."""
+    return next((remedy for name, remedy in BINDS if first.launcher.startswith(name)),
+                "the launcher's option for it: srun --cpu-bind=cores, mpiexec --bind-to core")
+
+
 def _threads(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     unset = tuple(each.rank for each in facts if "OMP_NUM_THREADS" not in each.variables)
     if unset and len(facts) > 1:
         yield Finding(WARNING, "threads", "OMP_NUM_THREADS is not set: NumPy's linear algebra may "
                       "start a thread for every processor on every rank",
-                      "export OMP_NUM_THREADS=1, or the --cpus-per-task of the job", unset)
+                      "export OMP_NUM_THREADS=" + (
+                          "$SLURM_CPUS_PER_TASK" if "SLURM_CPUS_PER_TASK" in facts[0].slurm
+                          else "1"), unset)
     many = tuple(each.rank for each in facts
                  if each.variables.get("OMP_NUM_THREADS", "").isdigit()
                  and int(each.variables["OMP_NUM_THREADS"]) > len(each.processors))

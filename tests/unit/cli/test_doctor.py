@@ -23,6 +23,13 @@ def test_command_alone():
     assert "was right" in ran.stdout
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_lines_fit_and_end_where_their_words_do(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = doctor().stdout.splitlines()
+    assert max(map(len, lines)) <= width and not any(line.endswith(" ") for line in lines)
+
+
 def test_command_json():
     ran = doctor("--json")
     record = json.loads(ran.stdout)

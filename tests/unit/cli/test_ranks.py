@@ -1,6 +1,7 @@
 """Commands of many ranks: who speaks, and how they end."""
 
 import signal
+from types import SimpleNamespace
 
 import pytest
 from mpi4py import MPI
@@ -32,6 +33,16 @@ def test_a_complaint_is_one_line(capsys):
 def test_one_rank_alone_ends_with_its_error():
     with pytest.raises(ZeroDivisionError):
         ranks.abort(SELF, ZeroDivisionError())
+
+
+def test_an_error_on_purpose_ends_all_ranks_in_one_line(monkeypatch, capsys):
+    ended = []
+    comm = SimpleNamespace(Get_size=lambda: 2, Abort=ended.append)
+    monkeypatch.setattr("hpccoll.cli.ranks.os._exit", ended.append)
+    ranks.abort(comm, ArgumentError("--json", "cannot write 'x'"))
+    assert capsys.readouterr().err == "hpccoll: --json: cannot write 'x'\n" and ended == [1, 1]
+    ranks.abort(comm, ZeroDivisionError("ours"))
+    assert "Traceback" in (said := capsys.readouterr().err) or "ZeroDivisionError" in said
 
 
 @pytest.mark.parametrize("rank, status", [(None, 2), (0, 2), (1, 0)])

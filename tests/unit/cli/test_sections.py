@@ -22,6 +22,13 @@ def test_every_option_stands_in_one_group(command, sections):
     assert sorted(named) == sorted(options)
 
 
+@pytest.mark.parametrize("word, meant", [("explian", "'explain'"), ("Bench", "'bench'")])
+def test_a_command_that_is_none_names_the_likely_one(word, meant):
+    done = CliRunner().invoke(main, [word, "--whatever"])
+    assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
+    assert f"command: '{word}' is unknown; did you mean {meant}" in done.stderr
+
+
 def test_groups_are_shown():
     text = CliRunner().invoke(main, ["bench", "--help"]).output
     assert [title for title in BENCH if f"{title}:" in text] == list(BENCH)

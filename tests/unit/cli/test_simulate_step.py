@@ -33,9 +33,21 @@ def test_several_are_a_table_of_at_most_a_hundred_columns():
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert max(map(len, lines)) <= 100 and "…" not in done.output
-    rows = [" ".join(line.split()) for line in lines if "Mi" in line]
+    rows = [" ".join(line.strip("* ").split()) for line in lines if "MiB" in line]
     assert len(rows) == 3 * 2 * 2
-    assert sum(row.startswith("4x1 8 Mi none 3 ") for row in rows) == 1
+    assert sum(row.startswith("4x1 8 MiB none 3 ") for row in rows) == 1
+    assert sum(line.startswith("* 4x1") for line in lines) == 1 and "# simulated; hdr" in lines[1]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_fits_and_says_what_its_columns_are(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = call("--model", "resnet50", "--nodes", "1,2")
+    lines = lines.output.splitlines()
+    assert max(map(len, lines)) <= width and not any(line.endswith(" ") for line in lines)
+    assert any(line.startswith("# exposed: ") for line in lines)
+    assert not any(line.startswith("*") for line in lines)  # one step on each layout
+    assert ("a wider terminal also shows" in lines[-1]) is (width == 80)
 
 
 def test_sizes_as_people_write_them():
@@ -60,6 +72,21 @@ def test_a_model_of_the_users(tmp_path):
     one, other = (call("--model", model, "--nodes", "3", "--json", "-")
                   for model in (str(path), "resnet50"))
     assert json.loads(one.output)["results"] == json.loads(other.output)["results"]
+
+
+@pytest.mark.parametrize("option", ["--trace", "--json", "--plot"])
+def test_a_file_that_cannot_be_written_is_said_in_a_line(option, tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+    name = tmp_path / ("x.png" if option == "--plot" else "x.json")
+    if option == "--plot":
+        pytest.importorskip("matplotlib")
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    else:
+        monkeypatch.setattr("hpccoll.atomic_file.os.fsync", full)
+    done = call("--model", "resnet50", "--nodes", "1", option, str(name))
+    assert done.exit_code == 2 and "cannot write" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not name.exists()
 
 
 def test_picture_and_timeline(tmp_path):

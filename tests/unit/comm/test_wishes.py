@@ -23,6 +23,13 @@ def test_what_is_wrong_is_said_at_once(comm, wrong, error):
         comm.using(**wrong)
 
 
+@pytest.mark.parametrize("nbytes", ["1M", "1Q", -1])
+def test_segments_of_no_algorithm_are_refused(comm, nbytes):
+    for ask in (comm.using, comm.choose):
+        with pytest.raises(ArgumentError, match="segment_bytes"):
+            ask(segment_bytes=nbytes)
+
+
 def test_without_with_it_changes_nothing_and_says_so(comm):
     with pytest.warns(RuntimeWarning, match=r"'with comm.using\(...\):'"):
         comm.using(allreduce="ring")

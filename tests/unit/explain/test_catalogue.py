@@ -24,6 +24,12 @@ def test_the_list_has_every_name_with_what_it_does():
     assert as_list("scan").splitlines()[0] == "scan" and "ring" not in as_list("scan")
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_list_fits(width):
+    assert max(map(len, as_list(width=width).splitlines())) <= width
+    assert " ".join(as_list(width=width).split()) == " ".join(as_list().split())
+
+
 def test_the_list_of_an_unknown_collective_names_the_known_ones():
     with pytest.raises(ArgumentError, match="'scam' is unknown; did you mean 'scan'"):
         as_list("scam")

@@ -41,6 +41,12 @@ def test_full_is_as_wide_as_it_is():
     assert "min" in table.head and ROWS[1][1] in table.lines()[2]
 
 
+def test_a_column_that_fits_takes_the_room_of_one_that_does_not():
+    columns = [Header("name", right=False), Header("wide", spare=1), Header("thin", spare=2)]
+    table = FittedTable(columns, [["n" * 40, "w" * 30, "t" * 5]], 60)
+    assert "ttttt" in table.lines()[1] and table.left_out() == "--full also shows: wide"
+
+
 def test_rows_one_by_one_keep_the_width():
     table = FittedTable([Header("size", least=8), Header("name", right=False, least=10)], width=60)
     assert {len(table.head), len(table.line(["8 B", "x" * 30], marked=True))} == {16, 22}

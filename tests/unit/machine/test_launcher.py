@@ -105,6 +105,11 @@ def test_the_communicator_without_a_library(broken, how, statement):
     assert "pip install 'hpccoll[mpich]'" in last
 
 
+def test_a_library_that_a_variable_names_is_said(broken):
+    env = {**environment(broken(BROKEN["no library"])), "MPI4PY_LIBMPI": "/x/libmpi.so"}
+    assert "correct that, or unset it" in python("-m", "hpccoll", "doctor", env=env).stderr
+
+
 def test_a_program_may_do_without_a_library(broken, tmp_path):
     """Whichever of the two errors of the import it expects."""
     for error in ("ImportError", "RuntimeError"):

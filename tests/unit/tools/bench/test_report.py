@@ -75,11 +75,25 @@ def test_what_is_empty_has_no_column():
     made = report.SizeTable(Console(file=io.StringIO(), width=100))
     text = told(made, ENVIRONMENT, one)
     assert "limit" not in text and "auto" not in text
-    assert re.search(r"fastest .*which +next best", text)
+    assert re.search(r"fastest .*which +best other", text)
     assert re.search(r"1 KiB .* ring .* pat ", text)
     alone = told(report.SizeTable(Console(file=io.StringIO(), width=100)), ENVIRONMENT,
                  [[result("ring", [2])]])
-    assert "ratio" not in alone and "next best" not in alone
+    assert "ratio" not in alone and "best other" not in alone
+
+
+def test_the_best_other_is_not_what_ran_and_names_are_whole():
+    auto = result("auto", [2])._replace(serves="recursive_multiplying")
+    group = [result("native", [4]), auto, result("recursive_multiplying", [1.5]),
+             result("pat", [3])]
+    for width, there in ((80, False), (100, True)):
+        text = told(report.SizeTable(Console(file=io.StringIO(), width=width)), ENVIRONMENT,
+                    [group])
+        assert " recursive_multiplying" in text and ("best other" in text) is there
+        assert re.search(r"recursive_multiplying +pat +1\.33$", text, re.MULTILINE) or not there
+    alone = told(report.SizeTable(Console(file=io.StringIO(), width=100)), ENVIRONMENT,
+                 [group[:3], group[:3]])
+    assert alone.count("recursive_multiplying") == 2  # what ran, and nothing else was measured
 
 
 def test_candidates_that_cannot_serve_are_named_once_and_wrong_results_in_full():

@@ -26,7 +26,7 @@ def told(*ratios):
     ((1.6, 1.6), "allreduce: auto was 1.6x as fast as MPICH at all sizes"),
     ((1.0, 1.02, 2.0), "allreduce: auto was 2.0x as fast as MPICH at 128 B, equal up to 32 B"),
     ((0.8,), "allreduce: auto was 0.80x as fast as MPICH at 8 B"),
-    ((1, 2, 0.5, 1), "allreduce: auto was 2.0x as fast as MPICH at 32 B, equal at 8 B, equal at "
+    ((1, 2, 0.5, 1), "allreduce: auto was 2.0x as fast as MPICH at 32 B, equal at 8 B and at "
                      "512 B, 0.50x as fast at 128 B"),
     ((3.0, 3.1, 2.9, 1.3, 1.3), "allreduce: auto was 3.0x as fast as MPICH up to 128 B, 1.3x as "
                                 "fast at 512 B and above"),
@@ -35,6 +35,16 @@ def told(*ratios):
                          "6 sizes")])
 def test_a_sentence(ratios, words):
     assert told(*ratios) == words
+
+
+def test_a_call_left_to_the_library_is_no_faster_than_the_library():
+    near, far = (verdict.sentences(groups(ratio, serves="native"), ENVIRONMENT)
+                 for ratio in (1.1, 1.5))
+    assert near[0] == "allreduce: auto was equal to MPICH at 8 B"
+    assert far[0] == "allreduce: auto was too noisy to compare at 8 B"
+    assert "something else used these cores" in far[1]
+    slower, = verdict.sentences(groups(0.5, serves="native"), ENVIRONMENT)
+    assert "0.50x as fast" in slower  # what recognising the call costs may show
 
 
 def test_the_best_candidate_is_meant_where_there_is_no_auto():

@@ -147,6 +147,25 @@ def test_binding(processors, level, what, ranks):
     assert found.level == level and what in found.what and found.ranks == ranks
 
 
+@pytest.mark.parametrize("launcher, mpi, wanted, unwanted", [
+    ("srun --mpi=pmi2", "MPICH 5.0.2", "srun --cpu-bind", "mpiexec"),
+    ("mpiexec (MPICH's Hydra)", "MPICH 5.0.2", "mpiexec -bind-to core", "srun"),
+    ("mpiexec (Open MPI)", "Open MPI 5.0.11", "mpiexec --bind-to core", "srun")])
+def test_remedies_are_for_this_launcher_and_library(launcher, mpi, wanted, unwanted):
+    facts = job(processors=(0, 1, 2, 3), launcher=launcher, mpi=mpi)
+    assert wanted in one(facts).remedy and unwanted not in one(facts).remedy
+    crowded = one(job(processors=(0,), launcher=launcher, mpi=mpi)).remedy
+    assert "1 processor there" in crowded
+    assert ("mpi_yield_when_idle" in crowded) is mpi.startswith("Open")
+
+
+def test_a_layout_is_said_in_words():
+    said = {each.topic: each.what for each in examine(job())}
+    assert said["layout"] == "2 nodes, 2 ranks on each; hpccoll works with the levels 2x2"
+    alone = replace(rank(0, 1), layout="1", slurm={})
+    assert "1 node, 1 rank on it" in [each.what for each in examine([alone])]
+
+
 def test_cpus_per_task_that_were_lost():
     slurm = {"SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8", "SLURMD_NODENAME": "x"}
     facts = [replace(each, slurm=slurm) for each in job()]

@@ -202,7 +202,21 @@ def test_command_words_and_text(tmp_path):
 
 
 def test_list():
-    assert [line.split()[0] for line in job("--list").stdout.splitlines()] == list(SITES)
+    for width in (80, 100, 140):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", str(width))
+            lines = job("--list").stdout.splitlines()
+        assert [line.split()[0] for line in lines if line[0] != " "] == list(SITES)
+        assert max(len(line) for line in lines if "http" not in line) <= width
+
+
+def test_a_script_that_is_there_is_kept(tmp_path):
+    path = tmp_path / "x.sbatch"
+    path.write_text("edited")
+    for _ in range(2):  # the second time there is nothing to keep
+        done = job("-o", str(path))
+        assert done.exit_code == 0 and f"wrote {path}" in done.stderr
+    assert (tmp_path / "x.sbatch~").read_text() == "edited" and "#SBATCH" in path.read_text()
 
 
 def test_training_has_a_rank_for_each_device():
