@@ -10,6 +10,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays import device
 from hpccoll.calls import resolve
+from hpccoll.calls.datatypes import datatype_of
 from hpccoll.calls.memory import is_staged
 from hpccoll.calls.native import NativeOnly
 from hpccoll.calls.specification import buffer_of
@@ -152,6 +153,48 @@ def test_host_functions_on_device_memory_raise(monkeypatch):
     monkeypatch.setattr(planner, "Memory", lambda *parts: Memory(*parts)._replace(namespace=numpy))
     with installed(True) as cupy, pytest.raises(TypeError, match="device memory|DeviceArray"):
         run(cupy, "allreduce", "pat", CALLS["allreduce"][1])
+
+
+@pytest.mark.parametrize(("op", "dtype"), [
+    (MPI.MAXLOC, "f4,i4"), (MPI.MINLOC, "i4,i4"), (MPI.LXOR, "?"), (MPI.BAND, "u2"),
+    (MPI.PROD, "c8"), (MPI.MAX, "f2")], ids=lambda one: str(one).rpartition(".")[2])
+def test_operators_on_the_device(op, dtype):
+    dtype, datatype = numpy.dtype(dtype), datatype_of(numpy.dtype(dtype))
+    terms = [numpy.random.default_rng(rank).integers(0, 3, COUNT * dtype.itemsize, "u1")
+             for rank in range(SIZE)]
+    if dtype.kind != "u" and dtype.names is None:
+        terms = [term[:COUNT].astype(dtype).view("u1") for term in terms]
+    wanted = terms[-1].copy()
+    for term in terms[-2::-1]:
+        op.Reduce_local([term, COUNT, datatype], [wanted, COUNT, datatype])
+    for algorithm in ("linear", "recursive_doubling"):
+        with installed(True) as cupy:
+            world, sinks, executions = Loopback(SIZE), [], []
+            for rank in range(SIZE):
+                sinks.append(cupy.empty(wanted.size, "u1"))
+                made = resolve.allreduce(SIZE, rank, [cupy.asarray(terms[rank]), datatype],
+                                         [sinks[-1], datatype], op)
+                mine = context(world, rank)
+                executions.append(planner.prepare(mine, made, planner.plan_for(
+                    mine, made, Choice(algorithm))))
+            interleave(executions)
+            for sink in sinks:
+                assert not wrong(cupy.asnumpy(sink).view(dtype), wanted.view(dtype))
+
+
+def test_chains_are_one_launch():
+    launches = []
+    with installed(True) as cupy:
+        whole = cupy.RawKernel.__call__
+
+        def counted(kernel, grid, block, args):
+            launches.append(int(args[3]))
+            whole(kernel, grid, block, args)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cupy.RawKernel, "__call__", counted)
+            assert not run(cupy, "allreduce", "linear", CALLS["allreduce"][1], 1 << 20)
+    assert launches == [SIZE]  # the root adds what all ranks have, in one pass
 
 
 # -- a communicator -----------------------------------------------------------------------------
