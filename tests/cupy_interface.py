@@ -32,7 +32,7 @@ CLASSES = {
     "RawKernel": (device.RawKernel, set()),
     "cuda.MemoryPointer": (device.Pointer, {"count", "index"}),
     "cuda.Stream": (streams.Stream, {"machine", "null", "non_blocking", "last", "synchronized",
-                                     "push"}),
+                                     "push", "graph", "broken"}),
     "cuda.Event": (streams.Event, {"machine", "task"}),
     "cuda.Device": (streams.Device, {"machine", "left"}),
 }

@@ -150,7 +150,12 @@ class RawKernel:
         (blocks,), (threads,) = grid, block
         run = compile_kernel(self.code, self.name, self.options)
         arrays[0].machine.called("launchKernel")
-        queue(lambda: run(blocks, threads, given), *arrays)
+
+        def work(kept: Any = arrays) -> None:
+            # CuPy's pool gives memory to later work of the same stream, at the earliest.
+            run(blocks, threads, given)
+
+        queue(work, *arrays)
 
 
 def on_host(number: Any) -> numpy.generic:
