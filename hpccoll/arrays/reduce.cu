@@ -145,7 +145,7 @@ enum { MOST = 8, QUAD = 16, TOGETHER = QUAD / sizeof(ELEMENT) };
 typedef Computed<ELEMENT> Form;
 typedef Form::type Number;
 
-struct __align__(16) Quad { uint32 words[4]; };
+struct alignas(QUAD) Quad { uint32 words[4]; };
 union Pack { Quad quad; ELEMENT elements[TOGETHER]; };
 
 // Sixteen bytes at a time where all elements lie alike; the first few, and the last, one by one.

@@ -73,6 +73,8 @@ def _device_memory(obj: Any, argument: str, writable: bool) -> Memory:
 
 def is_staged(spec: Any) -> bool:
     """Tell whether a specification names device memory that the MPI library cannot move."""
+    if type(spec) is numpy.ndarray:
+        return False
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
     return (type(obj) is not numpy.ndarray and device.is_device(obj) and device.is_served()
             and not device.mpi_moves_device_memory())

@@ -32,7 +32,6 @@ BEFORE = """
 #include <utility>
 #define __global__
 #define __device__
-#define __align__(bytes) alignas(bytes)
 struct Place { unsigned x, y, z; };
 static thread_local Place blockIdx, threadIdx, blockDim, gridDim;
 """

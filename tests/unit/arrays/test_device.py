@@ -1,5 +1,6 @@
 """Device memory without a device: both ways through the engine, on arrays that refuse the host."""
 
+import contextlib
 import sys
 from types import SimpleNamespace
 
@@ -278,6 +279,34 @@ def test_order_of_elements(cuda_aware):
             assert list(getattr(flat, "raw", flat)) == list(range(6))
         with pytest.raises(BufferArgumentError, match="b: is not contiguous"):
             buffer_of(cupy.asarray(numpy.arange(6.0))[::2], "b")
+
+
+def test_calls_on_host_memory_never_look_for_cupy(monkeypatch):
+    asked = []
+
+    class Finder:
+        """Notes who is looked for."""
+
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            asked.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    comm = hpccoll.Comm(MPI.COMM_SELF)
+    source, sink = numpy.arange(6.0), numpy.empty(6)
+    for algorithm in ("ring", "native", "auto"):
+        with comm.using(allreduce=algorithm):
+            for send in (source, memoryview(source), [source, 6, MPI.DOUBLE]):
+                comm.Allreduce(send, sink)
+                comm.Iallreduce(send, sink).Wait()
+                comm.allreduce(source)
+    assert "cupy" not in asked
+    device.is_served.cache_clear()
+    with contextlib.suppress(Exception):  # what claims to be a device array is looked at with it
+        buffer_of(SimpleNamespace(__cuda_array_interface__={}), "b")
+    device.is_served.cache_clear()
+    assert "cupy" in asked
 
 
 def test_without_cupy_it_is_the_native_methods_business(monkeypatch):
