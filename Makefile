@@ -5,6 +5,7 @@
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
 #              ThreadSanitizer: a minute
+# make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU
 # make broken  breaks the build in many places, and says which breaks no test notices; half an hour
 # make docs    the documentation site, in build/site; warnings are errors
 # make man     manual pages of the commands, in build/man
@@ -18,7 +19,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test walk lint sanitize broken figures docs man develop clean
+.PHONY: help bench test walk lint sanitize cuda broken figures docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -43,6 +44,10 @@ lint: .venv-mpich/installed
 
 sanitize: .venv-mpich/installed
 	.venv-mpich/bin/python tests/sanitize/run.py
+
+# Where there is a GPU, tests/gpu uses it.
+cuda: .venv-cuda/installed
+	.venv-cuda/bin/python -m pytest -q -p no:cacheprovider tests/gpu
 
 broken: .venv-mpich/installed
 	.venv-mpich/bin/python tests/broken.py .venv-mpich
@@ -114,7 +119,7 @@ develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi .venv-figures .venv-docs .venv-dev bench build \
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-cuda .venv-figures .venv-docs .venv-dev bench build \
 	    hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
@@ -122,6 +127,9 @@ clean:
 # Beside Open MPI the last PyTorch that finds no backends by their entry points.
 .venv-openmpi/installed: EXTRAS = openmpi,test$(FRAMEWORKS)
 .venv-openmpi/installed: PINNED = $(if $(FRAMEWORKS),torch==2.13.0)
+.venv-cuda/installed: EXTRAS = mpich,bf16,cuda12
+# The compiler of kernels, which a machine with CUDA has.
+.venv-cuda/installed: PINNED = nvidia-cuda-nvrtc-cu12 pytest pytest-timeout
 .venv-docs/installed: EXTRAS = docs
 .venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS)
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch

@@ -219,6 +219,21 @@ BREAKS = (
     Break("nobody comes late", (("hpccoll/simulator/event_loop.py",
                                  "if late and late[self.ranks[thread.rank]]:", "if False:"),),
           "tests/unit/simulator/test_conditions.py -k all_wait"),
+    # Devices that are none.
+    Break("a kernel takes the first of equal numbers",
+          (("hpccoll/arrays/reduce.cu", "a > b || a != a ? a : b", "a >= b || a != a ? a : b"),),
+          "tests/unit/arrays/test_cuda.py -k rare_numbers and max"),
+    Break("captured streams are not looked for",
+          (("hpccoll/arrays/device.py", "if stream.is_capturing():", "if False:"),),
+          "tests/unit/arrays/test_device_order.py -k captured_stream_is_refused"),
+    Break("a fault of a stream is taken for a type that CuPy lacks",
+          (("hpccoll/calls/memory.py", "array = device.seen(obj)",
+            "return device.borrow(obj, device.seen(obj), argument, writable)"),),
+          "tests/unit/arrays/test_device_order.py -k fault_of_the_stream"),
+    Break("the stand-in takes a call that CuPy refuses",
+          (("hpccoll/testing/device.py", "def copyto(dst: DeviceArray, src: DeviceArray)",
+            "def copyto(src: DeviceArray, dst: DeviceArray)"),),
+          "tests/gpu/test_interface.py -k no_call_that_cupy_refuses"),
 )
 
 

@@ -66,7 +66,8 @@ INTERPRETED = tuple(f"tests/mpi/test_{name}.py" for name in (
 #: Takes the compiled parts away when it is on PYTHONPATH; samples for that, which need no launcher,
 #: run on ranks, and do so in every environment.
 UNCOMPILED = ROOT / "tests" / "uncompiled"
-ABSENT_ALONE = tuple(f"tests/unit/{room}" for room in ("arrays", "comm", "guard", "runtime"))
+ABSENT_ALONE = tuple(f"tests/unit/{part}" for part in (
+    "arrays", "comm", "guard", "runtime", "simulator/test_simulator.py"))
 ABSENT_ONCE = ("tests/mpi/test_half.py", "tests/mpi/test_requests.py")
 ABSENT = ("tests/uncompiled", "tests/mpi/test_upper_case.py")
 #: Stands for the folder of a stage in its command.

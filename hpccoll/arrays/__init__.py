@@ -2,6 +2,7 @@
 
     kernels.py  ``into = left op right`` for an operator, a dtype and an array library
     half.py     the kernels of 16-bit floats
+    cuda.py     the kernels of device memory, from the source reduce.cu
     device.py   recognise device memory, and reach it
 
 A call works on arrays of one namespace (``numpy``, ``cupy``) at a time. This is the only room that

@@ -55,22 +55,34 @@ def is_served() -> bool:
     return True
 
 
-def borrow(obj: Any, argument: str, writable: bool
+def seen(obj: Any) -> Any:
+    """A device object as an array of CuPy, which raises where it has no type for the elements."""
+    cupy = importlib.import_module("cupy")
+    return cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
+
+
+def borrow(obj: Any, array: Any, argument: str, writable: bool
            ) -> tuple[Any, Any, Callable[[], None] | None]:
     """Flat array over a device object's memory, its namespace, and how to store results.
+
+    ``array`` is the object as :func:`seen`.
 
     Where the MPI library moves device memory the array is the object's own memory;
     elsewhere it is a host copy, and ``store()`` copies the result back.
 
     Raises:
-        BufferArgumentError: the array is not contiguous.
+        BufferArgumentError: the array is not contiguous, or its stream is captured into a graph.
     """
     cupy = importlib.import_module("cupy")
-    array = cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         raise BufferArgumentError(argument, "is not contiguous", "pass cupy.ascontiguousarray")
     flat = (array if array.flags.c_contiguous else array.T).reshape(-1)
     stream, shared = _stream_of(obj, flat, cupy)
+    if stream.is_capturing():
+        # To wait for such a stream is an error of CUDA's, which ends the capture as well.
+        raise BufferArgumentError(argument, "is used while its stream is captured into a CUDA "
+                                            "graph: messages of MPI cannot be part of one",
+                                  "end the capture before the call, and begin another one after it")
     if mpi_moves_device_memory():
         stream.synchronize()  # the producer of the data may still be writing it
         return flat, cupy, None

@@ -126,16 +126,6 @@ def interpreted(ufunc: numpy.ufunc, dtype: numpy.dtype) -> Callable:
     return apply
 
 
-def converting(ufunc: Callable) -> Callable:
-    """The same kernel for another array library, whose ufuncs convert while they compute."""
-    def apply(left: Any, right: Any, into: Any, rounded: Any = None) -> None:
-        ufunc(left, right, out=into, dtype=FLOAT32, casting="unsafe")
-        if rounded is not None:
-            rounded[...] = into
-
-    return apply
-
-
 def accumulator(count: int, namespace: Any = numpy) -> Any:
     """Memory for ``count`` intermediate results of a chain."""
     return namespace.empty(count, FLOAT32)

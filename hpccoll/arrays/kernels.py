@@ -1,9 +1,9 @@
 """Local reduction kernels: ``into = left op right`` on arrays of one dtype.
 
-Predefined operators on ordinary numbers use the array library's own ufuncs, in place and
-three-operand; 16-bit floats are computed in float32 (:mod:`hpccoll.arrays.half`). Everything
-else - pair types (MAXLOC), operators made with ``Op.Create`` - goes through MPI's ``Reduce_local``,
-which knows the type.
+Predefined operators on ordinary numbers use NumPy's ufuncs, in place and three-operand; 16-bit
+floats are computed in float32 (:mod:`hpccoll.arrays.half`). Everything else - pair types (MAXLOC),
+operators made with ``Op.Create`` - goes through MPI's ``Reduce_local``, which knows the type.
+Device memory has kernels of our own (:mod:`hpccoll.arrays.cuda`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays import half
+from hpccoll.arrays import cuda, half
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.errors.mpi import OperatorError
 from hpccoll.ir.operators import OPERATORS, Operator
@@ -84,30 +84,28 @@ def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:
     return operator is not None and dtype.names is None and operator.is_exact(dtype.kind)
 
 
-def has_kernel(op: MPI.Op, namespace: Any) -> bool:
+def has_kernel(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> bool:
     """Tell whether an operator can be applied to arrays of a namespace.
 
-    Operators without a ufunc need memory that the processor can reach.
+    Operators of users need memory that the processor can reach, and so do a few types.
     """
-    operator = operator_of(op)
-    return namespace is numpy or operator is not None and not operator.pairs
+    return namespace is numpy or operator_of(op) is not None and cuda.element(dtype) is not None
 
 
 def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: Any) -> Kernel:
     """The kernel of an operator on a dtype, for arrays of one namespace (NumPy, CuPy)."""
     operator = operator_of(op)
+    if namespace is not numpy and operator is not None:
+        return cuda.DeviceKernel(namespace, operator.name, dtype)
     if operator is not None and not operator.pairs:
-        ufunc = getattr(namespace, UFUNCS[operator.name])
+        ufunc = getattr(numpy, UFUNCS[operator.name])
         if half.is_half(dtype):
-            if namespace is not numpy:
-                return half.converting(ufunc)
             return half.compiled(ufunc, dtype) or _without_warnings(
                 half.interpreted(ufunc, dtype))
         if operator.name in ("max", "min"):
             # NumPy deprecates a third positional operand of these two, and only these.
             return lambda left, right, into: ufunc(left, right, out=into)
-        return (_without_warnings(ufunc) if namespace is numpy and dtype.kind in "fc"
-                else ufunc)
+        return _without_warnings(ufunc) if dtype.kind in "fc" else ufunc
     return _reduce_local(op, datatype)
 
 

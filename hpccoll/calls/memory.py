@@ -9,7 +9,7 @@ import numpy
 
 from hpccoll.arrays import device
 from hpccoll.calls.native import NativeOnly
-from hpccoll.errors import ArgumentTypeError, BufferArgumentError, HpccollError
+from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
 #: A flat array, its namespace, and what brings results back to where they belong.
 Memory = tuple[Any, Any, Callable[[], None] | None]
@@ -62,18 +62,19 @@ def _device_memory(obj: Any, argument: str, writable: bool) -> Memory:
     if not device.is_served():
         raise NativeOnly("device memory without CuPy")
     try:
-        return device.borrow(obj, argument, writable)
-    except HpccollError:
-        raise
+        array = device.seen(obj)
     except Exception as error:
         if device.mpi_moves_device_memory():
             raise NativeOnly("elements that CuPy has no type for") from error
         raise ArgumentTypeError(argument, f"CuPy cannot use it: {error}",
                                 "pass it as integers of the same size") from error
+    return device.borrow(obj, array, argument, writable)
 
 
 def is_staged(spec: Any) -> bool:
     """Tell whether a specification names device memory that the MPI library cannot move."""
+    if type(spec) is numpy.ndarray:
+        return False
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
     return (type(obj) is not numpy.ndarray and device.is_device(obj) and device.is_served()
             and not device.mpi_moves_device_memory())
@@ -82,5 +83,5 @@ def is_staged(spec: Any) -> bool:
 def staged(spec: Any, argument: str, writable: bool) -> tuple[Any, Callable[[], None] | None]:
     """The same specification on a copy in host memory, and how to bring the result back."""
     obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
-    host, _, store = device.borrow(obj, argument, writable)
+    host, _, store = device.borrow(obj, device.seen(obj), argument, writable)
     return host if rest is None else [host, *rest], store

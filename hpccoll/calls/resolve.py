@@ -352,7 +352,7 @@ def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
     if buffer.dtype is None:
         raise NativeOnly("only the MPI library knows elements of this type")
     check_op(op, buffer.dtype, collective)
-    if not has_kernel(op, buffer.namespace):
+    if not has_kernel(op, buffer.dtype, buffer.namespace):
         raise NativeOnly("only the MPI library can apply this operator to device memory")
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from hpccoll.arrays.cuda import fused
 from hpccoll.arrays.kernels import Kernel
 from hpccoll.ir.collectives import TMP
 from hpccoll.ir.dataflow import Link, consumers, links
@@ -168,7 +169,7 @@ class Binder:
             actions = [copying(*operands) if function is numpy.copyto else (function, operands)
                        for function, operands in actions]
         if actions and self.memory.perform:
-            return [(self.memory.perform, (actions,))]
+            return [(self.memory.perform, (fused(actions),))]
         return actions
 
 

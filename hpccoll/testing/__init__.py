@@ -10,6 +10,7 @@
     written.py          what programs do as they are written
     mutations/, mutate_schedules.py  mutants of whole schedules, and whether the proof agrees
     device.py           a stand-in for CuPy
+    cuda_on_host.py     its kernels: CUDA C, compiled for the processor
     streams.py          its streams, events and pinned memory: as late as they may be
 
 No tool may know how the part works that it tests. A new operator goes into ``exact.MEANING``, a

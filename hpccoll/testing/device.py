@@ -18,17 +18,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 import numpy
 
 from hpccoll.arrays import device
-from hpccoll.arrays.kernels import UFUNCS
+from hpccoll.testing.cuda_on_host import compile_kernel
 from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
 
 #: What is added to addresses that the host must not use: no processor has such ones.
 ELSEWHERE = 1 << 62
+
+
+class Pointer(NamedTuple):
+    """Where device memory is."""
+
+    ptr: int
 
 
 class DeviceArray:
@@ -59,6 +65,7 @@ class DeviceArray:
     itemsize = property(lambda self: self.raw.itemsize)
     flags = property(lambda self: self.raw.flags)
     device = property(lambda self: Device(self.machine, self.number))
+    data = property(lambda self: Pointer(self.raw.ctypes.data + self.shift))
     T = property(lambda self: self.like(self.raw.T))
 
     def like(self, raw: numpy.ndarray) -> DeviceArray:
@@ -79,19 +86,19 @@ class DeviceArray:
         copy[...] = self
         return copy
 
-    def set(self, host: numpy.ndarray, stream: Stream | None = None) -> None:
+    def set(self, arr: numpy.ndarray, stream: Stream | None = None) -> None:
         """Copy host memory onto the device when its turn comes; other than pinned one at once."""
         self.machine.called("memcpyAsync")
-        reached, pinned = self.machine.host(host)
+        reached, pinned = self.machine.host(arr)
         if not pinned:
-            reached = partial(numpy.copy, numpy.array(host))
+            reached = partial(numpy.copy, numpy.array(arr))
         queue(lambda: numpy.copyto(self.raw, reached()), self, stream=stream)
 
-    def get(self, stream: Stream | None = None, out: numpy.ndarray | None = None,
-            blocking: bool = True) -> numpy.ndarray:
+    def get(self, stream: Stream | None = None, order: Literal["C", "F"] = "C",
+            out: numpy.ndarray | None = None, blocking: bool = True) -> numpy.ndarray:
         """Copy to the host; into pinned memory, without ``blocking``, when its turn comes."""
         self.machine.called("memcpyAsync")
-        host = numpy.empty_like(self.raw, order="C") if out is None else out
+        host = numpy.empty_like(self.raw, order=order) if out is None else out
         reached, pinned = self.machine.host(host)
         queue(lambda: numpy.copyto(reached(), self.raw), self, stream=stream)
         if blocking or not pinned:
@@ -101,13 +108,13 @@ class DeviceArray:
     def __len__(self) -> int:
         return len(self.raw)
 
-    def __getitem__(self, key: Any) -> DeviceArray:
-        return self.like(self.raw[key])
+    def __getitem__(self, slices: Any) -> DeviceArray:
+        return self.like(self.raw[slices])
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, slices: Any, value: Any) -> None:
         source = value if numpy.isscalar(value) else on_device(value)
         others = () if numpy.isscalar(value) else (value,)
-        queue(lambda: self.raw.__setitem__(key, source), self, *others)
+        queue(lambda: self.raw.__setitem__(slices, source), self, *others)
 
 
 def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = None) -> None:
@@ -123,6 +130,43 @@ def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = 
         raise CudaError(f"illegal memory access: a stream of device {stream.device_id}, "
                         f"the thread or memory on {sorted(found)}")
     stream.push(run)
+
+
+class RawKernel:
+    """A kernel from source, run by the processor when its turn comes.
+
+    Arguments are arrays of this double, and numbers of NumPy, whose sizes are taken as they are.
+    CuPy takes Python's numbers, too, in a size that it chooses.
+    """
+
+    def __init__(self, code: str, name: str, options: tuple[str, ...] = ()):
+        self.code, self.name, self.options = code, name, options
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
+                 ) -> None:
+        arrays = [one for one in args if isinstance(one, DeviceArray)]
+        given = [numpy.int64(one.raw.ctypes.data) if isinstance(one, DeviceArray) else
+                 on_host(one) for one in args]
+        (blocks,), (threads,) = grid, block
+        run = compile_kernel(self.code, self.name, self.options)
+        arrays[0].machine.called("launchKernel")
+
+        def work(kept: Any = arrays) -> None:
+            # CuPy's pool gives memory to later work of the same stream, at the earliest.
+            run(blocks, threads, given)
+
+        queue(work, *arrays)
+
+
+def on_host(number: Any) -> numpy.generic:
+    """A number for a kernel.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(number, numpy.generic):
+        raise TypeError(f"unsupported type {type(number)}: no number of NumPy")
+    return number
 
 
 class DlpackArray:
@@ -159,29 +203,22 @@ def module(machine: Devices, shift: int = 0) -> ModuleType:
     def placed(raw: numpy.ndarray) -> DeviceArray:
         return DeviceArray(raw, machine, machine.device, shift)
 
-    def asarray(obj: Any, dtype: Any = None) -> DeviceArray:
-        if isinstance(obj, DeviceArray):
-            return obj
-        if hasattr(obj, "__cuda_array_interface__"):
-            told = dict(obj.__cuda_array_interface__)
+    def asarray(a: Any, dtype: Any = None) -> DeviceArray:
+        if isinstance(a, DeviceArray):
+            return a
+        if hasattr(a, "__cuda_array_interface__"):
+            told = dict(a.__cuda_array_interface__)
             told["data"] = (told["data"][0] - shift, told["data"][1])
             return placed(numpy.asarray(SimpleNamespace(__array_interface__=told)))
-        return placed(numpy.array(obj, dtype))
+        return placed(numpy.array(a, dtype))
 
-    def asnumpy(array: DeviceArray) -> numpy.ndarray:
-        on_device(array)
-        with array.device:
-            return array.get()
+    def asnumpy(a: DeviceArray) -> numpy.ndarray:
+        on_device(a)
+        with a.device:
+            return a.get()
 
-    def ufunc(name: str) -> Callable:
-        def apply(left: DeviceArray, right: DeviceArray, out: DeviceArray, **how: Any) -> None:
-            operands = on_device(left), on_device(right)
-            how["out"] = on_device(out)
-            queue(lambda: getattr(numpy, name)(*operands, **how), left, right, out)
-        return apply
-
-    def copyto(into: DeviceArray, source: DeviceArray) -> None:
-        into[...] = source
+    def copyto(dst: DeviceArray, src: DeviceArray) -> None:
+        dst[...] = src
 
     def empty(shape: Any, dtype: Any = float) -> DeviceArray:
         array = placed(numpy.empty(shape, dtype))
@@ -194,13 +231,17 @@ def module(machine: Devices, shift: int = 0) -> ModuleType:
                     machine.nulls[machine.device if device_id < 0 else device_id])
 
     vars(cupy).update(
-        {name: ufunc(name) for name in UFUNCS.values()}, ndarray=DeviceArray, asarray=asarray,
-        asnumpy=asnumpy, copyto=copyto, empty=empty, from_dlpack=lambda obj: obj.__dlpack__(),
+        ndarray=DeviceArray, asarray=asarray, asnumpy=asnumpy, copyto=copyto, empty=empty,
+        from_dlpack=lambda array: array.__dlpack__(), RawKernel=RawKernel,
         cuda=SimpleNamespace(
-            get_current_stream=machine.current, alloc_pinned_memory=machine.pin,
-            Device=partial(Device, machine), Event=lambda **how: Event(machine),
-            Stream=lambda **how: Stream(machine, machine.device, **how),
-            ExternalStream=external))
+            get_current_stream=lambda: machine.current(),
+            alloc_pinned_memory=lambda size: machine.pin(size),
+            Device=lambda device=None: Device(
+                machine, machine.device if device is None else device),
+            Event=lambda: Event(machine),
+            Stream=lambda null=False, non_blocking=False: Stream(
+                machine, machine.device, null, non_blocking),
+            ExternalStream=external, runtime=SimpleNamespace(is_hip=False)))
     return cupy
 
 

@@ -173,13 +173,20 @@ class Pinned(bytearray):
 
 
 class Stream:
-    """A queue of work on a device."""
+    """A queue of work on a device.
+
+    Attributes:
+        graph: work of a capture, which is not queued; ``None`` outside of one.
+        synchronized: how often the host has waited for it.
+    """
 
     def __init__(self, machine: Devices, device: int, null: bool = False,
                  non_blocking: bool = False):
         self.machine, self.device_id, self.null = machine, device, null
         self.non_blocking, self.last, self.synchronized = non_blocking, Task(_nothing, ()), 0
         self.last.done = True
+        self.graph: list[Callable[[], Any]] | None = None
+        self.broken = False
         if not null:
             machine.held["streams"] += 1
             machine.streams.append(weakref.ref(self))
@@ -196,14 +203,42 @@ class Stream:
     @property
     def done(self) -> bool:
         """Whether all is done; time passes while one asks."""
+        self._refuse_in_capture("streamQuery")
         self.machine.pass_time()
         return self.last.done
+
+    def is_capturing(self) -> bool:
+        """Tell whether work goes into a graph."""
+        return self.graph is not None
+
+    def begin_capture(self) -> None:
+        """Put work into a graph from here on."""
+        self.graph, self.broken = [], False
+
+    def end_capture(self) -> list[Callable[[], Any]]:
+        """Return the graph.
+
+        Raises:
+            CudaError: something was done in between that a graph cannot hold.
+        """
+        graph, self.graph = self.graph, None
+        if graph is None or self.broken:
+            raise CudaError("streamEndCapture: cudaErrorStreamCaptureInvalidated")
+        return graph
+
+    def _refuse_in_capture(self, function: str) -> None:
+        if self.graph is not None:
+            self.broken = True
+            raise CudaError(f"{function}: cudaErrorStreamCaptureUnsupported")
 
     def push(self, run: Callable[[], Any], *after: Task) -> None:
         """Queue work behind this stream's, other tasks, and what the null stream stands for.
 
         It and the streams that are not ``non_blocking`` wait for each other.
         """
+        if self.graph is not None:
+            self.graph.append(run)
+            return
         machine = self.machine
         before = [self.last, *after]
         if self.null:
@@ -217,6 +252,7 @@ class Stream:
     def synchronize(self) -> None:
         """Wait for all that is queued."""
         self.machine.called("streamSynchronize")
+        self._refuse_in_capture("streamSynchronize")
         self.synchronized += 1
         if self.null:
             self.push(_nothing)  # behind the streams that it waits for

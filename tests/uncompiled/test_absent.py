@@ -15,6 +15,7 @@ import hpccoll
 from hpccoll.arrays import half
 from hpccoll.errors import ArgumentError
 from hpccoll.runtime import compiled
+from hpccoll.simulator import compiled_loop
 
 WORLD = MPI.COMM_WORLD
 SMALL = ("--sizes", "64", "--seconds", "0.01", "--sweeps", "1", "--algorithm", "native,auto")
@@ -28,11 +29,12 @@ def run(*words):
     return ran.exit_code, WORLD.bcast(ran.output)
 
 
-@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime._tape"])
+@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime._tape",
+                                  "hpccoll.simulator._events"])
 def test_they_are_absent(name):
     with pytest.raises(ImportError):
         importlib.import_module(name)
-    assert not compiled.BUILT and not half.BUILT
+    assert not compiled.BUILT and not half.BUILT and not compiled_loop.available()
 
 
 @pytest.mark.mpi

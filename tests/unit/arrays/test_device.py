@@ -1,5 +1,6 @@
 """Device memory without a device: both ways through the engine, on arrays that refuse the host."""
 
+import contextlib
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays import device
 from hpccoll.calls import resolve
+from hpccoll.calls.datatypes import datatype_of
 from hpccoll.calls.memory import is_staged
 from hpccoll.calls.native import NativeOnly
 from hpccoll.calls.specification import buffer_of
@@ -154,6 +156,48 @@ def test_host_functions_on_device_memory_raise(monkeypatch):
         run(cupy, "allreduce", "pat", CALLS["allreduce"][1])
 
 
+@pytest.mark.parametrize(("op", "dtype"), [
+    (MPI.MAXLOC, "f4,i4"), (MPI.MINLOC, "i4,i4"), (MPI.LXOR, "?"), (MPI.BAND, "u2"),
+    (MPI.PROD, "c8"), (MPI.MAX, "f2")], ids=lambda one: str(one).rpartition(".")[2])
+def test_operators_on_the_device(op, dtype):
+    dtype, datatype = numpy.dtype(dtype), datatype_of(numpy.dtype(dtype))
+    terms = [numpy.random.default_rng(rank).integers(0, 3, COUNT * dtype.itemsize, "u1")
+             for rank in range(SIZE)]
+    if dtype.kind != "u" and dtype.names is None:
+        terms = [term[:COUNT].astype(dtype).view("u1") for term in terms]
+    wanted = terms[-1].copy()
+    for term in terms[-2::-1]:
+        op.Reduce_local([term, COUNT, datatype], [wanted, COUNT, datatype])
+    for algorithm in ("linear", "recursive_doubling"):
+        with installed(True) as cupy:
+            world, sinks, executions = Loopback(SIZE), [], []
+            for rank in range(SIZE):
+                sinks.append(cupy.empty(wanted.size, "u1"))
+                made = resolve.allreduce(SIZE, rank, [cupy.asarray(terms[rank]), datatype],
+                                         [sinks[-1], datatype], op)
+                mine = context(world, rank)
+                executions.append(planner.prepare(mine, made, planner.plan_for(
+                    mine, made, Choice(algorithm))))
+            interleave(executions)
+            for sink in sinks:
+                assert not wrong(cupy.asnumpy(sink).view(dtype), wanted.view(dtype))
+
+
+def test_chains_are_one_launch():
+    launches = []
+    with installed(True) as cupy:
+        whole = cupy.RawKernel.__call__
+
+        def counted(kernel, grid, block, args):
+            launches.append(int(args[3]))
+            whole(kernel, grid, block, args)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cupy.RawKernel, "__call__", counted)
+            assert not run(cupy, "allreduce", "linear", CALLS["allreduce"][1], 1 << 20)
+    assert launches == [SIZE]  # the root adds what all ranks have, in one pass
+
+
 # -- a communicator -----------------------------------------------------------------------------
 @HOW
 def test_a_communicator_takes_device_arrays(cuda_aware):
@@ -235,6 +279,34 @@ def test_order_of_elements(cuda_aware):
             assert list(getattr(flat, "raw", flat)) == list(range(6))
         with pytest.raises(BufferArgumentError, match="b: is not contiguous"):
             buffer_of(cupy.asarray(numpy.arange(6.0))[::2], "b")
+
+
+def test_calls_on_host_memory_never_look_for_cupy(monkeypatch):
+    asked = []
+
+    class Finder:
+        """Notes who is looked for."""
+
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            asked.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    comm = hpccoll.Comm(MPI.COMM_SELF)
+    source, sink = numpy.arange(6.0), numpy.empty(6)
+    for algorithm in ("ring", "native", "auto"):
+        with comm.using(allreduce=algorithm):
+            for send in (source, memoryview(source), [source, 6, MPI.DOUBLE]):
+                comm.Allreduce(send, sink)
+                comm.Iallreduce(send, sink).Wait()
+                comm.allreduce(source)
+    assert "cupy" not in asked
+    device.is_served.cache_clear()
+    with contextlib.suppress(Exception):  # what claims to be a device array is looked at with it
+        buffer_of(SimpleNamespace(__cuda_array_interface__={}), "b")
+    device.is_served.cache_clear()
+    assert "cupy" in asked
 
 
 def test_without_cupy_it_is_the_native_methods_business(monkeypatch):

@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.arrays import device
+from hpccoll.errors import BufferArgumentError
 from hpccoll.runtime import planner
 from hpccoll.testing.device import DeviceArray, installed
 from hpccoll.testing.streams import CudaError, Devices, Stream
@@ -159,7 +160,8 @@ def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
         with stream:
             array = cupy.empty(4)
             array[...] = cupy.asarray(numpy.arange(4.0))
-        host, _, store = device.borrow(Tensor(array), "b", True)
+        tensor = Tensor(array)
+        host, _, store = device.borrow(tensor, device.seen(tensor), "b", True)
         assert list(host) == [0, 1, 2, 3]
         host += 1
         waits = stream.synchronized
@@ -171,18 +173,68 @@ def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
         assert list(after.raw) == [1, 2, 3, 4]
 
 
+def capture(cuda_aware):
+    """Call a collective while a stream is captured, and go on with the capture."""
+    comm, machine = hpccoll.Comm(MPI.COMM_SELF), Devices()
+    with installed(cuda_aware, machine) as cupy, comm.using(allreduce="ring"):
+        source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            comm.Allreduce(source, sink)
+            stream.begin_capture()
+            source[...] = sink
+            for call in (comm.Allreduce, comm.Iallreduce, comm.Allreduce_init):
+                with pytest.raises(BufferArgumentError, match="recvbuf: .* CUDA graph"):
+                    call(source, sink)
+            assert len(stream.end_capture()) == 1  # the caller's work, and nothing else
+            comm.Allreduce(source, sink)
+        stream.synchronize()
+        assert list(cupy.asnumpy(sink)) == list(range(6))
+
+
+@pytest.mark.parametrize("cuda_aware", [True, False])
+def test_a_captured_stream_is_refused_and_stays_captured(cuda_aware):
+    capture(cuda_aware)
+
+
+@pytest.mark.parametrize("cuda_aware", [True, False])
+def test_a_capture_that_is_not_looked_for_would_be_broken(cuda_aware, monkeypatch):
+    monkeypatch.setattr(Stream, "is_capturing", lambda stream: False)
+    with pytest.raises(CudaError, match="StreamCapture"):
+        capture(cuda_aware)
+
+
+def test_the_native_method_waits_for_the_producer_in_every_call():
+    comm = hpccoll.Comm(MPI.COMM_SELF)
+    with installed(True) as cupy, comm.using(allreduce="native", bcast="native"):
+        source, sink = cupy.empty(6), cupy.empty(6)
+        for number in range(4):
+            source[...] = cupy.asarray(numpy.full(6, number))
+            comm.Allreduce(source, sink)
+            assert list(sink.raw) == [number] * 6
+
+
 @pytest.mark.parametrize("function", ["alloc_pinned_memory", "memcpyAsync", "streamSynchronize"])
 def test_a_fault_is_told_and_leaves_nothing(function, flying):
     comm, machine = hpccoll.Comm(MPI.COMM_SELF), Devices()
     with installed(False, machine) as cupy, comm.using(allreduce="ring"):
         source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
         machine.faults[function] = 0
-        with pytest.raises((CudaError, hpccoll.HpccollError), match="cudaErrorUnknown"):
+        with pytest.raises(CudaError, match="cudaErrorUnknown"):
             comm.Allreduce(source, sink)
         comm.Allreduce(source, sink)
         assert list(cupy.asnumpy(sink)) == list(range(6))
         del source, sink
     assert not held(machine, flying)
+
+
+def test_a_fault_of_the_stream_is_told_where_the_library_moves_device_memory():
+    comm, machine = hpccoll.Comm(MPI.COMM_SELF), Devices()
+    with installed(True, machine) as cupy:
+        source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
+        machine.faults["streamSynchronize"] = 0
+        with pytest.raises(CudaError, match="cudaErrorUnknown"):
+            comm.Allreduce(source, sink)
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])

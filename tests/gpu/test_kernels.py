@@ -1,0 +1,61 @@
+"""Every kernel is compiled for the devices in use, by the compiler that CuPy uses; no driver."""
+
+import re
+
+import numpy
+import pytest
+from kernel_types import types_of
+
+from hpccoll.arrays import cuda
+from hpccoll.ir.operators import OPERATORS
+
+nvrtc = pytest.importorskip("cupy_backends.cuda.libs.nvrtc",
+                            reason="CuPy is not installed: make cuda")
+
+#: V100, A100 and H100.
+ARCHITECTURES = ("sm_70", "sm_80", "sm_90")
+
+
+def compiled(options, architecture):
+    """The kernel as machine code; with ``compute_`` as PTX, which that is made of.
+
+    CuPy's own way asks the driver which device there is.
+    """
+    program = nvrtc.createProgram(cuda.source(), "reduce.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (*options, "--device-as-default-execution-space",
+                                       f"-arch={architecture}"))
+        if architecture.startswith("sm_"):
+            return nvrtc.getCUBIN(program)
+        text = nvrtc.getPTX(program)
+        return text if isinstance(text, str) else text.decode()
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_machine_code(operator, architecture):
+    for dtype in types_of(operator):
+        code = compiled(cuda.options(operator, dtype, False), architecture)
+        assert code[:4] == b"\x7fELF", dtype
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_sixteen_bytes_at_once_and_no_fused_products(operator):
+    for dtype in types_of(operator):
+        text = compiled(cuda.options(operator, dtype, False), "compute_80")
+        # A read for each operand, at the least, and a write.
+        for access, least in (("ld", cuda.MOST), ("st", 1)):
+            assert len(re.findall(rf"{access}\.global\.(?:v4\.\w32|v2\.\w64)", text)) >= least
+        assert "fma" not in text and ".local" not in text, dtype
+
+
+def test_what_is_wrong_is_refused():
+    with pytest.raises(nvrtc.NVRTCError):
+        compiled(("-DELEMENT=quadruple", "-DOPERATOR=sum"), "sm_80")
+
+
+def test_products_would_be_fused_with_sums_without_the_option():
+    options = cuda.options("prod", numpy.dtype("c8"), False)
+    assert options[0] == "--fmad=false" and "fma" in compiled(options[1:], "compute_80")
