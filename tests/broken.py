@@ -202,6 +202,13 @@ BREAKS = (
     Break("messages may meet in memory", (("hpccoll/proof/memory_rules.py",
                                            "if plain and len(used) > 1:", "if False:"),),
           "tests/unit/proof/test_slots.py -k race_that_packing or race_in_place"),
+    Break("lanes may share memory that one of them writes", (
+        ("hpccoll/proof/memory_rules.py", "                return last\n",
+         "                return None\n"),),
+          "tests/unit/proof/test_rendezvous.py -k without_any_single_wait"),
+    Break("lanes wait for no other lane", (("hpccoll/runtime/lanes.py",
+          "if not all(map(self.over.__getitem__, self.waits[self.phase])):", "if False:"),),
+          "tests/unit/runtime/test_lanes.py -k test_every_order_of_deliveries"),
     Break("colours are not split again", (("hpccoll/simulator/colouring.py",
                                            "dirty.update(peers[rank])", "pass"),),
           "tests/unit/simulator/test_colouring.py -k change_nothing and 13x2 and (scan or bcast-)"),

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from hpccoll.ir.order import Waits
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.lanes import LaneTrack
@@ -86,15 +85,16 @@ class Execution:
     def start(self) -> None:
         """Begin; the first messages are posted."""
         self.done = False
-        self.tracks = [LaneTrack(index, self.plan.depth, self.side_by_side) if self.lanes
-                       else _Track(index, self) for index in range(self.plan.depth)]
+        # Tracks do not hold the execution: a circle would keep arrays until the next collection.
+        track = LaneTrack if self.lanes else _Track
+        self.tracks = [track(index) for index in range(self.plan.depth)]
         self.progress()
 
     def progress(self) -> bool:
         """Do what can be done now; tell whether anything moved."""
         moved, busy = False, False
         for track in self.tracks:
-            moved |= track.advance()
+            moved |= track.advance(self)
             busy |= track.phases is not None
         self.done = not busy
         if not busy and self.closing is not None:
@@ -114,11 +114,6 @@ class Execution:
                                 for action in phase.actions]
                 self.program += [self.closing] if self.closing is not None else []
         return iter(self.prepared[number])
-
-    def side_by_side(self, number: int, slot: int) -> tuple[list[BoundPhase], Waits] | None:
-        """The phases of a segment with lanes, and what each waits for; ``None`` past the last."""
-        phases = self.phases(number, slot)
-        return None if phases is None else (list(phases), self.plan.segments[number].program.waits)
 
     def prepare(self) -> bool:
         """Prepare the program now, if there is one segment; tell whether it is ready."""
@@ -169,15 +164,14 @@ class _Track:
     run the same ones there in the same order.
     """
 
-    def __init__(self, index: int, execution: Execution):
-        self.execution = execution
+    def __init__(self, index: int):
         self.index, self.segment, self.following = index, index, index
         self.phase: int | None = None
         self.phases: Iterator[BoundPhase] | None = iter(())
         self.actions: Iterator[Action] = iter(())
         self.wait: Action | None = None
 
-    def advance(self) -> bool:
+    def advance(self, execution: Execution) -> bool:
         """Go on until a message is missing; tell whether anything moved."""
         moved = False
         while self.phases is not None:
@@ -194,8 +188,8 @@ class _Track:
                 self.phase, self.actions = phase.number, iter(phase.actions)
                 continue
             self.segment = self.following
-            self.following += self.execution.plan.depth
-            self.phases, self.phase = self.execution.phases(self.segment, self.index), None
+            self.following += execution.plan.depth
+            self.phases, self.phase = execution.phases(self.segment, self.index), None
         return moved
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from hpccoll.ir.order import Waits, by_lane
 from hpccoll.runtime.binding import Action, BoundPhase
+from hpccoll.runtime.plan import Plan
 
-#: Finds the phases of a segment, put onto memory, and what each waits for; ``None`` past the last.
-Find = Callable[[int, int], tuple[Sequence[BoundPhase], Waits] | None]
+
+class Segmented(Protocol):
+    """An execution, which puts the segments of its plan onto memory."""
+
+    plan: Plan
+
+    def phases(self, number: int, slot: int) -> Iterator[BoundPhase] | None: ...
 
 
 class LaneTrack:
@@ -20,14 +27,13 @@ class LaneTrack:
         phases: ``None`` at the end.
     """
 
-    def __init__(self, index: int, depth: int, find: Find):
-        self.index, self.depth, self.find = index, depth, find
-        self.segment, self.following = index, index
+    def __init__(self, index: int):
+        self.index, self.segment, self.following = index, index, index
         self.phase: int | None = None
         self.phases: Sequence[BoundPhase] | None = ()
         self.lanes: list[_Lane] = []
 
-    def advance(self) -> bool:
+    def advance(self, execution: Segmented) -> bool:
         """Go on until every lane waits for messages; tell whether anything moved."""
         moved = False
         while self.phases is not None:
@@ -38,11 +44,12 @@ class LaneTrack:
                 self.phase = waiting.phase
                 return moved
             self.segment = self.following
-            self.following += self.depth
-            found = self.find(self.segment, self.index)
+            self.following += execution.plan.depth
+            phases = execution.phases(self.segment, self.index)
             self.phases, self.phase, self.lanes = None, None, []
-            if found is not None:
-                self.phases, waits = found
+            if phases is not None:
+                self.phases = list(phases)
+                waits = execution.plan.segments[self.segment].program.waits
                 over = [False] * len(waits)
                 self.lanes = [_Lane(numbers, self.phases, waits, over)
                               for numbers in by_lane(waits)]

@@ -1,5 +1,7 @@
 """Programs with lanes run: right in every order of deliveries, and no lane holds up another."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ from hpccoll.algorithms.outside import load
 from hpccoll.ir.collectives import ALLREDUCE, BCAST
 from hpccoll.runtime.lanes import LaneTrack
 from hpccoll.testing.explore import Network, Rounding, Run, explore, wander
-from hpccoll.testing.world import Problem, run
+from hpccoll.testing.world import Problem, Seat, run
+from hpccoll.transport.loopback import Loopback
 
 LANES = str(Path(__file__).resolve().parents[3] / "examples" / "lanes.py")
 TWO_WAYS, PIPELINE = load(f"{LANES}:TWO_WAYS"), load(f"{LANES}:PIPELINE")
@@ -53,3 +56,19 @@ def test_a_lane_goes_on_while_another_one_waits():
     for edge in [(b, a, tag) for a, b, tag in right] * 4:
         run.deliver(edge)
     assert run.done and not run.outcome()
+
+
+def test_an_execution_is_freed_with_its_last_reference():
+    world = Loopback(1)
+    seat = Seat(schedule("allreduce", TWO_WAYS, 1), Problem(ALLREDUCE, 1, [4], 0, "sum", "i8"), 0)
+    seat.fill()
+    execution = seat.execution(world.endpoint(0))
+    execution.start()
+    assert execution.done and not list(seat.faults())
+    gone = weakref.ref(execution)
+    gc.disable()
+    try:
+        del execution
+        assert gone() is None
+    finally:
+        gc.enable()

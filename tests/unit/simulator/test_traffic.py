@@ -58,16 +58,16 @@ def test_segments_follow_each_other_behind_all_lanes():
 
 
 def test_ranks_that_do_the_same_in_lanes_are_folded():
-    made = schedule("allreduce", TWO_WAYS, 64)
-    folded = simulate(made, 64e3, FLAT)
-    assert folded.folding.startswith("64 ranks in 1 class")
-    assert folded.seconds == pytest.approx(simulate(made, 64e3, FLAT, fold=False).seconds)
+    made = schedule("allreduce", TWO_WAYS, 8)
+    folded = simulate(made, 8e3, FLAT)
+    assert folded.folding.startswith("8 ranks in 1 class")
+    assert folded.seconds == pytest.approx(simulate(made, 8e3, FLAT, fold=False).seconds)
 
     def build(rank):  # rank 5 waits otherwise than the others: it is another kind of rank
         program = made.program(rank)
         return program._replace(after=()) if rank == 5 else program
-    assert not simulate(replace(made, build=build), 64e3, FLAT).folding.startswith(
-        "64 ranks in 1 class")
+    assert not simulate(replace(made, build=build), 8e3, FLAT).folding.startswith(
+        "8 ranks in 1 class")
 
 
 def test_lanes_that_wait_for_ever():
