@@ -38,7 +38,9 @@ def context():
                            fail=lambda error, *details: error)
 
 
-ATTENDANCE = SimpleNamespace(plan=SimpleNamespace(schedule=SimpleNamespace(title="")), tag=0)
+#: What looks after runs that wait long, for the thread of Python: no message lies elsewhere.
+ATTENDANCE = SimpleNamespace(plan=SimpleNamespace(schedule=SimpleNamespace(title="")), tag=0,
+                             bounds=(100, 100), code=SimpleNamespace(words=[0] * 1000))
 
 
 def operation(code, lane=None, threaded=False):
@@ -170,6 +172,14 @@ def ended_meanwhile(requests):
     return operations
 
 
+def finish(*requests):
+    """Wait for requests; the thread of Python may have concluded some."""
+    for request in requests:
+        if request.Wait() == "slow":
+            MPI.Request.Wait(request)
+    assert not PROGRESS.operations
+
+
 def test_operations_move_on_while_nobody_calls(undisturbed):
     """In the order of their lane, and MPI and Python hear of it only from who waits."""
     two, count = Two(), 20
@@ -179,8 +189,7 @@ def test_operations_move_on_while_nobody_calls(undisturbed):
     theirs = [begin(there, numpy.full(8, -1. - i), sink) for i, sink in enumerate(sinks[1])]
     held = ended_meanwhile([*ours, *theirs])
     assert not any(one.over for one in held) and len(PROGRESS.operations) == 2 * count
-    assert all(request.Wait() is True for request in [*reversed(ours), *theirs])
-    assert not PROGRESS.operations
+    finish(*reversed(ours), *theirs)
     for i in range(count):
         assert (sinks[0][i] == -1 - i).all() and (sinks[1][i] == 1 + i).all()
 
@@ -196,7 +205,7 @@ def test_what_python_claims_is_left_alone(undisturbed):
     assert not one._operation.ended and one._operation.busy
     one._operation.give_back()
     ended_meanwhile([one])
-    assert all(request.Wait() is True for request in (one, other, *others))
+    finish(one, other, *others)
 
 
 def test_a_failure_waits_for_who_runs_it(undisturbed):
@@ -210,7 +219,7 @@ def test_a_failure_waits_for_who_runs_it(undisturbed):
     assert not held.ended and held.over and two.lane.first is None
     held.quiet = True
     MPI.Request.Wait(one)
-    assert other.Wait() is True
+    finish(other)
 
 
 def test_waits_and_the_thread_take_turns():
@@ -223,11 +232,8 @@ def test_waits_and_the_thread_take_turns():
         other = begin(there, numpy.full(8, -1. - turn), outs[1])
         for _ in range(thrown.choice((0, 10, 1000))):
             pass
-        for request in thrown.sample((one, other), 2):
-            if request.Wait() == "slow":  # the thread of Python had it
-                MPI.Request.Wait(request)
+        finish(*thrown.sample((one, other), 2))
         assert (outs[0] == -1 - turn).all() and (outs[1] == 1 + turn).all()
-    assert not PROGRESS.operations
 
 
 def test_misuse():
