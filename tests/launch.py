@@ -49,7 +49,7 @@ TESTS = {
         "averaging", "bench_step", "bench_torch", "bfloat16", "compress", "exchange_errors", "jax",
         "jax_training", "keras", "malformed", "mpi4py_names", "objects", "objects_errors", "probe",
         "profile", "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers",
-        "torch_zero", "torch_zero_cut", "torch_zero_errors", "tune"))),
+        "torch_zero", "torch_zero_cut", "torch_zero_errors", "tune", "uneven"))),
     4: MORE,
     # Any rank may be the one that differs from many others.
     max(SIZES): (*BY_SIZE, "tests/mpi/test_contract.py::test_every_rank_learns_who_differs"),

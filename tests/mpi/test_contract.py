@@ -69,12 +69,12 @@ def end(comm, shared=True):
 
 
 #: All of them on three ranks, of which one is a minority; a sample elsewhere.
-TRIED = WAYS if SIZE == 3 else WAYS[::6]
-#: On many ranks, the first, a middle and the last one.
+TRIED = WAYS if SIZE == 3 else WAYS[::6] if SIZE <= 4 else WAYS[::9]
+#: On many ranks, which take long, the first, a middle and the last one.
 ODD_RANKS = range(SIZE) if SIZE <= 4 else (0, SIZE // 2, SIZE - 1)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", EXECUTORS if SIZE <= 4 else EXECUTORS[:1])
 @pytest.mark.parametrize("way", TRIED, ids="-".join)
 def test_every_rank_learns_who_differs(monkeypatch, way, executor):
     """At every minority position, up to four ranks."""
@@ -102,7 +102,7 @@ def test_after_a_thousand_good_calls(monkeypatch, way, count, executor):
 
 
 @pytest.mark.parametrize("way", [("operator", "allreduce", "allreduce"),
-                                 ("dtype", "reduce", "reduce"), ("dtype", "bcast", "bcast")],
+                                 ("dtype", "bcast", "bcast")],
                          ids="-".join)
 def test_calls_of_the_library_that_have_ended(monkeypatch, capfd, way):
     """It compares nothing: the data is wrong, and the next call says so."""
