@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hpccoll.simulator import compiled_loop
+from hpccoll.simulator.compiled_loop import available, run_compiled
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
 from hpccoll.simulator.machine_model import Machine
@@ -53,8 +53,8 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
     wiring = Wiring(work, machine, layout, folding, told)
-    if compiled_loop.available():
-        return compiled_loop.run(wiring, told)
+    if available():
+        return run_compiled(wiring, told)
     engine = EventLoop(wiring)
     engine.go(told)
     return engine.outcome()
