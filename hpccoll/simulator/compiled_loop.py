@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import overload
 
 try:
-    from hpccoll.simulator import _events
+    from hpccoll.simulator._events import run as _pass_time
 except ImportError:  # not compiled
-    _events = None  # type: ignore[assignment]
+    _pass_time = None  # type: ignore[assignment]
 
 from hpccoll.simulator.effort import MESSAGES, Told
 from hpccoll.simulator.traffic import Done, SimulationRun, Waited
@@ -23,10 +23,10 @@ from hpccoll.units import time_text
 
 def available() -> bool:
     """Tell whether it was compiled."""
-    return _events is not None
+    return _pass_time is not None
 
 
-def run(wiring: Wiring, told: Told) -> SimulationRun:
+def run_compiled(wiring: Wiring, told: Told) -> SimulationRun:
     """Time what is wired.
 
     Raises:
@@ -53,7 +53,7 @@ def run(wiring: Wiring, told: Told) -> SimulationRun:
     def tell(met: int, now: float) -> None:
         told(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
 
-    fault = _events.run(inputs, outputs, work.depth, tell)
+    fault = _pass_time(inputs, outputs, work.depth, tell)
     if fault is not None:
         thread, number, *what = fault
         raise (wiring.stuck if len(what) == 1 else wiring.unequal)(

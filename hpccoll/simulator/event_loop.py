@@ -21,7 +21,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from hpccoll.simulator import compiled_loop
+from hpccoll.simulator.compiled_loop import available, run_compiled
 from hpccoll.simulator.conditions import USUAL, SimulatedConditions
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import fair_rates
@@ -58,8 +58,8 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
     wiring = Wiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
-    if compiled_loop.available() and wiring.settled:
-        return compiled_loop.run(wiring, told)
+    if available() and wiring.settled:
+        return run_compiled(wiring, told)
     engine = EventLoop(wiring)
     engine.go(told)
     return engine.outcome()

@@ -7,7 +7,8 @@ from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator import compiled_loop, simulate
+from hpccoll.simulator import event_loop, simulate
+from hpccoll.simulator.compiled_loop import available, run_compiled
 from hpccoll.simulator.effort import silent
 from hpccoll.simulator.event_loop import EventLoop
 from hpccoll.simulator.machine_model import Level, Machine
@@ -17,7 +18,7 @@ from hpccoll.simulator.symmetry import Folding, find_symmetry
 from hpccoll.simulator.wiring import Wiring
 from hpccoll.simulator.workload import Workload
 
-pytestmark = pytest.mark.skipif(not compiled_loop.available(), reason="not compiled")
+pytestmark = pytest.mark.skipif(not available(), reason="not compiled")
 #: Everything is shared, at levels of different rates, with and without posting times and headers.
 SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9, header=90),
                             Level("node", 5e-7, 1 / 6e9, link=40e9, bus=17e9),
@@ -43,8 +44,7 @@ def both(made, nbytes, machine, layout, fold, **how):
     folding = find_symmetry(work, topology) if fold else Folding(None)
     loop = EventLoop(Wiring(work, machine, topology, folding, silent))
     loop.go(silent)
-    return loop.outcome(), compiled_loop.run(Wiring(work, machine, topology, folding, silent),
-                                             silent)
+    return loop.outcome(), run_compiled(Wiring(work, machine, topology, folding, silent), silent)
 
 
 @pytest.mark.parametrize(("machine", "layout", "fold", "how"), [
@@ -73,7 +73,7 @@ def test_faults_are_the_same(monkeypatch):
     for build, size in ((stuck, 3), (wrong, 2)):
         said = []
         for compiled in (True, False):
-            monkeypatch.setattr(compiled_loop, "available", lambda compiled=compiled: compiled)
+            monkeypatch.setattr(event_loop, "available", lambda compiled=compiled: compiled)
             with pytest.raises(ScheduleError) as error:
                 simulate(schedule("allgather", build, size), 8, SHARED)
             said.append(str(error.value))
