@@ -143,13 +143,14 @@ class _Form:
         if not isinstance(step, Step):
             self.fault(f"{_kind(step)} stands where a step should")
         kind, peer, spans, source, side = step
-        if not isinstance(kind, str) or kind not in SIDES:
+        sides = SIDES.get(kind) if isinstance(kind, str) else None
+        if sides is None:
             self.fault(f"is of kind {kind!r}, expected {', '.join(SIDES)}")
-        if not isinstance(side, str) or side not in SIDES[kind]:
+        if not isinstance(side, str) or side not in sides:
             self.fault(f"has side {side!r}, expected {' or '.join(map(repr, SIDES[kind]))}")
         slots = self.spans(spans)
         if kind in (SEND, RECV):
-            if not _is_index(peer):
+            if type(peer) is not int and not _is_index(peer):
                 self.fault(f"the peer is {peer!r}, expected a rank")
             if not 0 <= peer < self.size or peer == self.rank:
                 self.fault(f"{peer} is not another rank of 0..{self.size - 1}")
@@ -173,11 +174,11 @@ class _Form:
             if not isinstance(span, Span):
                 self.fault(f"{_kind(span)} stands where a span should")
             buffer, start, stop = span
-            if not (_is_index(start) and _is_index(stop)):
+            if not (type(start) is type(stop) is int or _is_index(start) and _is_index(stop)):
                 self.fault(f"{buffer}[{start!r}:{stop!r}]: slots are counted in integers")
-            held = self.held.get(buffer, 0) if isinstance(buffer, str) else 0
-            if not 0 <= start <= stop <= held or buffer not in self.held:
-                self.fault(f"{span} does not exist: this rank has {held} slots there")
+            held = self.held.get(buffer, -1) if isinstance(buffer, str) else -1
+            if not 0 <= start <= stop <= held:
+                self.fault(f"{span} does not exist: this rank has {max(held, 0)} slots there")
             slots += stop - start
         return slots
 

@@ -4,10 +4,11 @@
 ``machine_model`` comes from the ``catalog`` or a file, and may have one of the ``shapes``;
 ``workload``, ``network`` and ``routes`` say what ranks do and what their messages share;
 ``symmetry`` and ``colouring`` find ranks that do the same; ``effort`` says what it takes;
-``event_loop`` lets time pass, at the rates of ``fair_share`` and under ``conditions`` such as
-noise; ``report``, ``loads`` and ``plot`` show the result, ``validation`` compares it with
-measurements. Nothing here needs MPI or NumPy. A new cost is a field of the machine model, and a
-term in the event loop.
+``packed`` and ``wiring`` put programs and channels into arrays; ``event_loop`` lets time pass, at
+the rates of ``fair_share`` and under ``conditions`` such as noise, and ``compiled_loop`` does so in
+C; ``report``, ``loads`` and ``plot`` show the result, ``validation`` compares it with measurements.
+Nothing here needs MPI or NumPy. A new cost is a field of the machine model, and a term in both
+event loops.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     from hpccoll.simulator.network import NetworkPaths
     from hpccoll.simulator.report import median, report
     from hpccoll.simulator.routes import Routes
-    from hpccoll.simulator.symmetry import Folding, each_alone, find_symmetry
+    from hpccoll.simulator.symmetry import find_symmetry, unfolded
     from hpccoll.simulator.workload import Workload
 
     if not isinstance(schedule, Schedule):
@@ -85,12 +86,8 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     def timed(joined: bool) -> Report:
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
         tell = told or silent
-        if not fold:
-            folding = Folding(None)
-        elif met.alike and Routes(known, layout).by_groups:
-            folding = find_symmetry(work, layout, tell)
-        else:
-            folding = each_alone(work, layout, tell)
+        folds = fold and met.alike and Routes(known, layout).by_groups
+        folding = (find_symmetry if folds else unfolded)(work, layout, tell)
         reports = [report(schedule, known, layout, folding, nbytes, work.segments,
                           run(work, known, layout, folding, tell, met.turn(number)),
                           met) for number in range(met.repeat)]

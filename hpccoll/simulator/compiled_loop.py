@@ -1,6 +1,6 @@
 """The event loop in C, where it was compiled: the same events, and the same bits.
 
-Arrays go in (:class:`~hpccoll.simulator.wiring.Wiring`) and come out; what is not asked of the log
+Arrays go in (:class:`~hpccoll.simulator.wiring.ChannelWiring`) and come out; what is not asked of the log
 of a rank is never made an object. See :doc:`decision 0076 </decisions/0076-compiled-event-loop>`.
 """
 
@@ -17,7 +17,7 @@ except ImportError:  # not compiled
 
 from hpccoll.simulator.effort import MESSAGES, Told
 from hpccoll.simulator.traffic import Done, SimulationRun, Waited
-from hpccoll.simulator.wiring import Wiring
+from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.units import time_text
 
 
@@ -26,7 +26,7 @@ def available() -> bool:
     return _events is not None
 
 
-def run(wiring: Wiring, told: Told) -> SimulationRun:
+def run(wiring: ChannelWiring, told: Told) -> SimulationRun:
     """Time what is wired.
 
     Raises:
@@ -81,7 +81,7 @@ class _Log:
             thread, in its round ..., with which class of ranks, and the message itself.
     """
 
-    def __init__(self, wiring: Wiring):
+    def __init__(self, wiring: ChannelWiring):
         self.wiring, work = wiring, wiring.work
         self.first, rounds = array("q", [0]), 0
         for rank in range(len(wiring.ranks)):

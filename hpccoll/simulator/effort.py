@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
@@ -10,8 +11,11 @@ from hpccoll.errors import ArgumentError
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import size_text, time_text
 
-#: Seconds and bytes that a message takes, about; most messages that are tried at all.
-SECONDS, BYTES, MOST = 40e-6, 1500, 100_000_000
+#: Seconds and bytes that a message takes, about, by the event loop that is there.
+COMPILED = find_spec("hpccoll.simulator._events") is not None
+SECONDS, BYTES = (15e-6, 600) if COMPILED else (80e-6, 3300)
+#: Most messages that are tried at all.
+MOST = 100_000_000
 #: Ranks whose programs are looked at, about.
 LOOKED = 5
 #: Told how a simulation goes on: its stage (``ESTIMATE``, ``PROGRAMS`` or ``MESSAGES``), the part

@@ -36,7 +36,7 @@ from hpccoll.simulator.traffic import (
     SimulationRun,
     Waited,
 )
-from hpccoll.simulator.wiring import Wiring
+from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import time_text
 
@@ -54,7 +54,7 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
     Raises:
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
-    wiring = Wiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
+    wiring = ChannelWiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
     if compiled_loop.available() and wiring.settled:
         return compiled_loop.run(wiring, told)
     engine = EventLoop(wiring)
@@ -65,7 +65,7 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
 class EventLoop:
     """State of one simulation."""
 
-    def __init__(self, wiring: Wiring):
+    def __init__(self, wiring: ChannelWiring):
         self.wiring, self.work, self.ranks = wiring, wiring.work, wiring.ranks
         self.drawn = wiring.drawn
         self.capacity, self.carried = wiring.capacity, [0.0] * len(wiring.capacity)

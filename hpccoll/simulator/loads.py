@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import BUS, PORTS, SHAPE_LINK, Resource
+from hpccoll.simulator.network import BUS, KINDS, PORTS, SHAPE_LINK, Resource
 from hpccoll.simulator.shapes import Link, Shape
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import SimulationRun
@@ -51,7 +51,8 @@ def loads(run: SimulationRun, folding: Folding) -> Iterator[Load]:
             best[key] = used, resource, carried, images
         elif used >= best[key][0] * (1 - 1e-12):
             best[key] = (*best[key][:3], best[key][3] + images)
-    for used, resource, carried, images in sorted(best.values(), key=lambda b: -b[0]):
+    for used, resource, carried, images in sorted(
+            best.values(), key=lambda b: (-b[0], KINDS.index(b[1].kind))):
         port = resource.kind in PORTS
         yield Load(_name(resource, run.shape), "port" if port else
                    "bus" if resource.kind == BUS else f"{resource.level} link", resource.level,

@@ -13,6 +13,8 @@ from hpccoll.simulator.workload import Round, Workload
 
 #: Messages of a rank from which on one is found by a dictionary.
 LONG = 64
+#: Programs after which somebody is told.
+OFTEN = 64
 
 
 class PackedPrograms:
@@ -114,6 +116,6 @@ def pack(work: Workload, ranks: Sequence[int],
     programs = PackedPrograms(len(work.kinds))
     for number, rank in enumerate(ranks):
         programs.add(made(rank) if made else [work.rounds(rank, s) for s in work.kinds])
-        if not number % 1024:
+        if number % OFTEN == OFTEN - 1:
             progress(number / len(ranks))
     return programs

@@ -162,24 +162,33 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> 
                     expected = effort(work, classes)
                     told(ESTIMATE, expected.seconds, str(expected))
                 return Folding(symmetry, checked, programs)
-    alone = each_alone(work, layout, told)
     if layout.size < MANY:
-        return alone
+        return Folding(None)
+    announce(work, layout, told)
     packed = pack(work, range(layout.size), progress=lambda part: told(PROGRAMS, part, ""))
     return Folding(colour(packed, layout), packed=packed)
 
 
-def each_alone(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
-    """Every rank stands alone; where they are many, what that takes is said first.
+def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
+    """Let every rank stand alone.
 
     Raises:
         ArgumentError: they are too many.
     """
     if layout.size >= MANY:
-        expected = effort(work, layout.size)
-        effort_check(expected, work.schedule.title)
-        told(ESTIMATE, expected.seconds, str(expected))
+        announce(work, layout, told)
     return Folding(None)
+
+
+def announce(work: Workload, layout: NetworkPaths, told: Told) -> None:
+    """Say what the programs of all ranks will take.
+
+    Raises:
+        ArgumentError: they are too many.
+    """
+    expected = effort(work, layout.size)
+    effort_check(expected, work.schedule.title)
+    told(ESTIMATE, expected.seconds, str(expected))
 
 
 def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:

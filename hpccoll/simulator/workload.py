@@ -145,7 +145,7 @@ class Workload:
         if not self.unit:
             return lambda spans: 0
         if not self.counts:
-            return lambda spans: sum(span.stop - span.start for span in spans)
+            return _slots
         s, start = self.schedule, segment * self.step
         pairs, size = s.collective.payload == "pairs", s.size
 
@@ -159,3 +159,11 @@ class Workload:
                   for buffer, held in keys.items()}
         return lambda spans: sum(
             before[span.buffer][span.stop] - before[span.buffer][span.start] for span in spans)
+
+
+def _slots(spans: Sequence[Span]) -> int:
+    """How many slots some spans have."""
+    slots = 0
+    for _, start, stop in spans:
+        slots += stop - start
+    return slots

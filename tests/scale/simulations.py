@@ -1,12 +1,14 @@
-"""What simulating very many ranks costs: ``python tests/scale/simulations.py [LAYOUT] [NAMES]``
+"""What simulating very many ranks costs: ``PYTHONPATH=.:tests python -m scale.simulations``
 
-prints the table that docs/simulate.md quotes: every algorithm of the table that sends O(log p)
-messages a rank on 12,500 nodes of 8, the others on 1,250. Processor seconds and the most memory of
-a process for each.
+prints the table that docs/simulate.md quotes: every algorithm of the table, those that send
+O(log p) messages a rank on 12,500 nodes of 8, the others on 1,250, with the messages a rank sends
+on average, processor seconds, and the most memory of a process. ``--layout 64x8`` takes other
+nodes, ``"allreduce ring" "scan linear"`` these alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -15,49 +17,67 @@ import sys
 from scale.measure import ROOT
 from scale.test_simulate_scale import CHILD
 
-from hpccoll.algorithms import ALGORITHMS
+from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.ir.topology import Topology
+from hpccoll.simulator.workload import Workload
 
-#: Ranks send or receive a message for every other one, or the busiest rank has a block of scratch
-#: for each pair.
-LINEAR = {
-    "allreduce ring", "allreduce allpairs", "reduce_scatter ring", "reduce_scatter linear",
-    "reduce_scatter pairwise", "allgather ring", "allgather linear", "allgather neighbor_exchange",
-    "alltoall linear", "alltoall pairwise", "alltoall scattered", "alltoall leader",
-    "alltoall two_phase", "bcast scatter_ring"}
+#: Ranks of the two kinds of algorithms; layouts on which they are told apart.
 MANY, FEWER = "12500x8", "1250x8"
+SMALL, LARGER = "16x2", "64x2"
+#: Messages of a rank on the larger layout over those on the small one: where ranks are four times
+#: as many, log p has grown by 7/5, and p by 4.
+GROWS = 2
 #: Seconds after which one is given up.
 LIMIT = 300
 
 
-def main(layout: str = "", names: str = "") -> None:
-    """Print a row for every algorithm, or for those named like ``allreduce ring``."""
-    print("| collective | algorithm | ranks | classes | processor s | MiB |")
-    print("|---|---|---:|---:|---:|---:|")
+def main() -> None:
+    """Print a row for every algorithm, or for those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("titles", nargs="*", metavar="TITLE", help="such as 'allreduce ring'")
+    parser.add_argument("--layout", help="of all; by default that of their kind")
+    given = parser.parse_args()
+    print("| collective | algorithm | ranks | messages a rank | classes | processor s | MiB |")
+    print("|---|---|---:|---:|---:|---:|---:|")
     for collective, table in ALGORITHMS.items():
         for name in table:
-            title = f"{collective} {name}"
-            if names and title not in names.split(","):
-                continue
-            where = layout or (FEWER if title in LINEAR else MANY)
-            print(row(collective, name, where), flush=True)
+            if not given.titles or f"{collective} {name}" in given.titles:
+                layout = given.layout or (FEWER if linear(collective, name) else MANY)
+                print(row(collective, name, layout), flush=True)
+
+
+def linear(collective: str, name: str) -> bool:
+    """Tell whether the messages of a rank grow with the number of ranks, not its logarithm."""
+    return sent(collective, name, LARGER) > GROWS * sent(collective, name, SMALL)
+
+
+def sent(collective: str, name: str, layout: str) -> float:
+    """Messages that a rank sends, on average."""
+    size = Topology.parse(layout).size
+    known = {"topology": layout} if ALGORITHMS[collective][name].hierarchical else {}
+    work = Workload(schedule(collective, name, size, **known), 1 << 20)
+    return sum(message.sends for rank in range(size) for round in work.rounds(rank)
+               for message in round.messages) / size
 
 
 def row(collective: str, name: str, layout: str) -> str:
     """Simulate in a process of its own."""
+    ranks = Topology.parse(layout).size
+    start = f"| {collective} | `{name}` | {ranks:,} |"
     try:
         done = subprocess.run(
             [sys.executable, "-c", CHILD, collective, name, layout], text=True, timeout=LIMIT,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+            capture_output=True, check=True,
             env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"})
     except subprocess.TimeoutExpired:
-        return f"| {collective} | `{name}` | {layout} | | > {LIMIT} | |"
-    except subprocess.CalledProcessError:
-        return f"| {collective} | `{name}` | {layout} | | refused: too many messages | |"
-    seconds, memory, _, folding = json.loads(done.stdout)
+        return f"{start} | | > {LIMIT} | |"
+    except subprocess.CalledProcessError as error:
+        return f"{start} | {error.stderr.strip().splitlines()[-1]} | | |"
+    seconds, memory, _, folding, messages = json.loads(done.stdout)
     words = folding.split()
     classes = words[3] if "class" in folding else words[0]
-    return (f"| {collective} | `{name}` | {words[0]} | {classes} | {seconds:.1f} | {memory:.0f} |")
+    return f"{start} {messages / ranks:.1f} | {classes} | {seconds:.1f} | {memory:.0f} |"
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

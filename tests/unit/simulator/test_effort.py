@@ -35,11 +35,21 @@ def test_it_is_told_how_far_it_is():
     assert all(0 <= part <= 1 for part in parts)
 
 
+def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
+    told = []
+    simulate(schedule("scan", "linear", 300), 1e6, fold=False,
+             told=lambda *words: told.append(words))
+    assert told[0][0] == ESTIMATE and told[0][2].startswith("300 programs and 598 messages")
+    with pytest.raises(ArgumentError, match="more than is tried"):
+        simulate(schedule("alltoall", "pairwise", 30_000), 1e6, fold=False)
+
+
 def test_the_event_loop_tells_what_time_it_is():
     told = []
     simulate(schedule("allreduce", "ring", 250), 1e6, "hdr", fold=False,
              told=lambda *words: told.append(words))
-    assert told and {stage for stage, *_ in told} == {MESSAGES}
+    assert list(dict.fromkeys(stage for stage, *_ in told)) == [PROGRAMS, MESSAGES]
+    told = [words for words in told if words[0] == MESSAGES]
     assert all(text.endswith("are simulated") for *_, text in told)
     parts = [part for _, part, _ in told]
     assert parts == sorted(parts) and 0 < parts[0] < parts[-1] <= 1
