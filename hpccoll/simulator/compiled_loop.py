@@ -1,7 +1,8 @@
 """The event loop in C, where it was compiled: the same events, and the same bits.
 
-Arrays go in (:class:`~hpccoll.simulator.wiring.ChannelWiring`) and come out; what is not asked of the log
-of a rank is never made an object. See :doc:`decision 0076 </decisions/0076-compiled-event-loop>`.
+Arrays go in (:class:`~hpccoll.simulator.wiring.ChannelWiring`) and come out; what is not asked of
+the log of a rank is never made an object. See :doc:`decision 0076
+</decisions/0076-compiled-event-loop>`.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def both(made, nbytes, machine, layout, fold, **how):
     folding = find_symmetry(work, topology) if fold else Folding(None)
     loop = EventLoop(ChannelWiring(work, machine, topology, folding, silent))
     loop.go(silent)
-    return loop.outcome(), compiled_loop.run(ChannelWiring(work, machine, topology, folding, silent),
-                                             silent)
+    wiring = ChannelWiring(work, machine, topology, folding, silent)
+    return loop.outcome(), compiled_loop.run(wiring, silent)
 
 
 @pytest.mark.parametrize(("machine", "layout", "fold", "how"), [
