@@ -1,7 +1,8 @@
 """The event loop in C, where it was compiled: the same events, and the same bits.
 
-Arrays go in (:class:`~hpccoll.simulator.wiring.Wiring`) and come out; what is not asked of the log
-of a rank is never made an object. See :doc:`decision 0076 </decisions/0076-compiled-event-loop>`.
+Arrays go in (:class:`~hpccoll.simulator.wiring.ChannelWiring`) and come out; what is not asked of
+the log of a rank is never made an object. See :doc:`decision 0076
+</decisions/0076-compiled-event-loop>`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ except ImportError:  # not compiled
 
 from hpccoll.simulator.effort import MESSAGES, Told
 from hpccoll.simulator.traffic import Done, SimulationRun, Waited
-from hpccoll.simulator.wiring import Wiring
+from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.units import time_text
 
 
@@ -26,7 +27,7 @@ def available() -> bool:
     return _pass_time is not None
 
 
-def run_compiled(wiring: Wiring, told: Told) -> SimulationRun:
+def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
     """Time what is wired.
 
     Raises:
@@ -81,7 +82,7 @@ class _Log:
             thread, in its round ..., with which class of ranks, and the message itself.
     """
 
-    def __init__(self, wiring: Wiring):
+    def __init__(self, wiring: ChannelWiring):
         self.wiring, work = wiring, wiring.work
         self.first, rounds = array("q", [0]), 0
         for rank in range(len(wiring.ranks)):

@@ -39,7 +39,7 @@ from hpccoll.simulator.traffic import (
     Waited,
     in_lanes,
 )
-from hpccoll.simulator.wiring import Wiring
+from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import time_text
 
@@ -57,7 +57,7 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
     Raises:
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
-    wiring = Wiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
+    wiring = ChannelWiring(work, machine, layout, folding, told, conditions.drawn(layout.size))
     if available() and wiring.settled:
         return run_compiled(wiring, told)
     engine = EventLoop(wiring)
@@ -68,7 +68,7 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
 class EventLoop:
     """State of one simulation."""
 
-    def __init__(self, wiring: Wiring):
+    def __init__(self, wiring: ChannelWiring):
         self.wiring, self.work, self.ranks = wiring, wiring.work, wiring.ranks
         self.drawn = wiring.drawn
         self.capacity, self.carried = wiring.capacity, [0.0] * len(wiring.capacity)

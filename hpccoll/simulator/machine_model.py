@@ -34,7 +34,7 @@ from typing import Any
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator import fields
 from hpccoll.simulator.shape_files import shape_as_data, shape_from_data
-from hpccoll.simulator.shapes import DUPLEX, Link, Shape
+from hpccoll.simulator.shapes import DUPLEX, Shape
 
 #: Fields of a machine file, and of one of its levels; those that must be there, and the rest.
 REQUIRED, OPTIONAL = ("name", "levels", "reduce_bytes_per_second"), (
@@ -142,11 +142,6 @@ class Machine:
     def level(self, depth: int) -> Level:
         """The level of messages whose ends part at a depth of the layout."""
         return self.levels[min(depth, len(self.levels) - 1)]
-
-    def link_rate(self, link: Link) -> float:
-        """Bytes per second of a link of the shape."""
-        assert self.shape is not None
-        return self.shape.capacity(link, 1 / self.levels[0].beta if self.levels[0].beta else 0.0)
 
     @property
     def counts_energy(self) -> bool:

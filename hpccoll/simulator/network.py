@@ -19,7 +19,7 @@ SEND_PORT, RECV_PORT, LINK_OUT, LINK_IN, BUS = "send", "recv", "out", "in", "bus
 #: A port and a link that both ways share, and a link of the network's shape.
 PORT, LINK, SHAPE_LINK = "port", "link", "hop"
 PORTS = SEND_PORT, RECV_PORT, PORT
-#: All, as reports list what is used alike.
+#: All kinds, in the order in which they are shown.
 KINDS = *PORTS, LINK_OUT, LINK_IN, LINK, BUS, SHAPE_LINK
 
 

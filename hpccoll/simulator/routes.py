@@ -91,8 +91,10 @@ class Routes:
         if shape is None or sender[0] == receiver[0]:
             return NOTHING
         ends = shape.position(sender[0]), shape.position(receiver[0])
+        beta = self.machine.levels[0].beta
+        usual = 1 / beta if beta else math.inf
         return Across(shape.hop_seconds * shape.hops(*ends), tuple(
-            [(Resource(SHAPE_LINK, shape.kind, link, self.machine.link_rate(link)), part)
+            [(Resource(SHAPE_LINK, shape.kind, link, shape.capacity(link, usual)), part)
              for link, part in way] for way in shape.routes(*ends)))
 
     def _links(self, kind: str, path: tuple[int, ...], depth: int) -> Uses:

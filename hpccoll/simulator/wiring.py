@@ -34,7 +34,7 @@ class _Part(NamedTuple):
     beta: float
 
 
-class Wiring:
+class ChannelWiring:
     """Programs of ranks that are timed, on channels.
 
     Attributes:
