@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import overload
 
 try:
-    from hpccoll.simulator import _events
+    import hpccoll.simulator._events as _events
 except ImportError:  # not compiled
     _events = None  # type: ignore[assignment]
 
