@@ -11,10 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 
 from hpccoll.simulator.workload import Round, Workload
 
-#: Messages of a rank from which on one is found by a dictionary.
-LONG = 64
-#: Programs after which somebody is told.
-OFTEN = 64
+#: Messages of a rank from which on one is found by a dictionary; programs after which one is told.
+LONG, OFTEN = 64, 64
 
 
 class PackedPrograms:

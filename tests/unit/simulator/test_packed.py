@@ -3,6 +3,9 @@
 import pytest
 
 from hpccoll.algorithms import schedule
+from hpccoll.ir.collectives import COLLECTIVES, OUT
+from hpccoll.ir.order import lanes
+from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.simulator.packed import LONG, pack
 from hpccoll.simulator.workload import Workload
 
@@ -16,14 +19,14 @@ def unpacked(programs, number):
             held = slice(*programs.first_message[n:n + 2])
             rounds.append(([(code & 1, code >> 1, nbytes) for code, nbytes in zip(
                 programs.codes[held], programs.nbytes[held])],
-                programs.reduced[n], programs.copied[n]))
+                programs.reduced[n], programs.copied[n], programs.waits.get(n)))
         kinds.append(rounds)
     return kinds
 
 
 def expected(work, rank):
-    return [[([tuple(m) for m in messages], reduced, copied)
-             for messages, reduced, copied in work.rounds(rank, segment)]
+    return [[([tuple(m) for m in messages], reduced, copied, waits)
+             for messages, reduced, copied, waits in work.rounds(rank, segment)]
             for segment in work.kinds]
 
 
@@ -41,6 +44,20 @@ def test_packed_programs_are_the_programs(collective, name, size, how):
     few = programs.chosen([size - 1, 0])
     assert len(few) == 2
     assert [unpacked(few, n) for n in (0, 1)] == [expected(work, size - 1), expected(work, 0)]
+
+
+def test_what_rounds_of_lanes_wait_for_is_packed_and_shapes_them():
+    """Two lanes of one message each, on two ranks: in one lane, ranks look different."""
+    def build(rank):
+        half = [(send(1 - rank, at(OUT, rank)),), (recv(1 - rank, at(OUT, 1 - rank)),)]
+        return lanes(half[:1], half[1:]) if rank else Program(tuple(half))
+
+    work = Workload(Schedule(COLLECTIVES["allgather"], "lanes", 2, build), 16)
+    programs = pack(work, range(2))
+    assert programs.waits == {2: (), 3: ()}
+    assert unpacked(programs, 1) == expected(work, 1)
+    assert unpacked(programs.chosen([1, 0]), 0) == expected(work, 1)
+    assert programs.shape(0) != programs.shape(1)
 
 
 def test_a_message_is_found_in_short_and_long_programs():
