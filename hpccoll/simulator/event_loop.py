@@ -34,7 +34,7 @@ from hpccoll.simulator.traffic import (
     SimulationRun,
     Waited,
 )
-from hpccoll.simulator.wiring import Wiring
+from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import time_text
 
@@ -52,7 +52,7 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
     Raises:
         ScheduleError: messages that do not meet, or meet with unequal sizes.
     """
-    wiring = Wiring(work, machine, layout, folding, told)
+    wiring = ChannelWiring(work, machine, layout, folding, told)
     if available():
         return run_compiled(wiring, told)
     engine = EventLoop(wiring)
@@ -63,7 +63,7 @@ def run(work: Workload, machine: Machine, layout: NetworkPaths, folding: Folding
 class EventLoop:
     """State of one simulation."""
 
-    def __init__(self, wiring: Wiring):
+    def __init__(self, wiring: ChannelWiring):
         self.wiring, self.work, self.ranks = wiring, wiring.work, wiring.ranks
         self.capacity, self.carried = wiring.capacity, [0.0] * len(wiring.capacity)
         self.channels = [self.channel(number) for number in range(len(wiring.depths))]

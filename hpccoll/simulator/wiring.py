@@ -40,7 +40,7 @@ class _Half(NamedTuple):
     beta: float
 
 
-class Wiring:
+class ChannelWiring:
     """Programs of ranks that are timed, on channels.
 
     Attributes:

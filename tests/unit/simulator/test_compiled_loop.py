@@ -14,7 +14,7 @@ from hpccoll.simulator.event_loop import EventLoop
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding, find_symmetry
-from hpccoll.simulator.wiring import Wiring
+from hpccoll.simulator.wiring import ChannelWiring
 from hpccoll.simulator.workload import Workload
 
 pytestmark = pytest.mark.skipif(not available(), reason="not compiled")
@@ -36,9 +36,10 @@ def both(made, nbytes, machine, layout, fold, **how):
     topology = NetworkPaths(Topology.parse(layout))
     work = Workload(made, 0 if made.collective.name == "barrier" else nbytes, **how)
     folding = find_symmetry(work, topology) if fold else Folding(None)
-    loop = EventLoop(Wiring(work, machine, topology, folding, silent))
+    loop = EventLoop(ChannelWiring(work, machine, topology, folding, silent))
     loop.go(silent)
-    return loop.outcome(), run_compiled(Wiring(work, machine, topology, folding, silent), silent)
+    wiring = ChannelWiring(work, machine, topology, folding, silent)
+    return loop.outcome(), run_compiled(wiring, silent)
 
 
 @pytest.mark.parametrize(("machine", "layout", "fold", "how"), [
