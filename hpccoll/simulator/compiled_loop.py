@@ -1,15 +1,13 @@
 """The event loop in C, where it was compiled: the same events, and the same bits.
 
-Arrays go in (:class:`~hpccoll.simulator.wiring.ChannelWiring`) and come out; what is not asked of
-the log of a rank is never made an object. See :doc:`decision 0076
-</decisions/0076-compiled-event-loop>`.
+Arrays go in and come out; rounds of the log become objects when asked for (decision 0076).
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import overload
+from typing import Any
 
 try:
     from hpccoll.simulator._events import run as _pass_time
@@ -40,7 +38,7 @@ def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
     levels = [wiring.machine.level(depth) for depth, _ in kinds]
     log = _Log(wiring)
     busy, carried = _zeros("d", len(wiring.ranks)), _zeros("d", len(wiring.capacity))
-    level_bytes, counts = _zeros("d", len(levels)), _zeros("q", 2)
+    level_bytes, counts, ends = _zeros("d", len(levels)), _zeros("q", 2), wiring.ends or 1
     inputs = (wiring.capacity, kind_of, wiring.first_use, wiring.uses, wiring.weights,
               wiring.holds, array("d", [alpha for _, alpha in kinds]),
               *(array("d", [getattr(level, what) for level in levels])
@@ -49,7 +47,6 @@ def run_compiled(wiring: ChannelWiring, told: Told) -> SimulationRun:
               programs.nbytes, array("i", map(work.kind, range(work.segments))), wiring.multiple,
               log.first)
     outputs = (*log.columns, log.held, busy, carried, level_bytes, counts)
-    ends = wiring.ends or 1
 
     def tell(met: int, now: float) -> None:
         told(MESSAGES, 2 * met / ends, f"{time_text(now)} are simulated")
@@ -73,14 +70,8 @@ def _zeros(kind: str, number: int) -> array:
 
 
 class _Log:
-    """The rounds of all threads, in columns as :class:`~hpccoll.simulator.traffic.Done` has them.
-
-    Attributes:
-        first: where each thread's rounds begin, with an end.
-        held: rounds that each thread is through with.
-        columns: when each began, arrived, ended and its last message was matched; by which
-            thread, in its round ..., with which class of ranks, and the message itself.
-    """
+    """Rounds of all threads, in columns: when each began, arrived, ended and its last message was
+    matched; by which thread, in its round ..., with which class of ranks, and the message."""
 
     def __init__(self, wiring: ChannelWiring):
         self.wiring, work = wiring, wiring.work
@@ -128,14 +119,8 @@ class _Thread(Sequence[Done]):
     def __len__(self) -> int:
         return self._log.held[self.number]
 
-    @overload
-    def __getitem__(self, index: int) -> Done: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Done]: ...
-
-    def __getitem__(self, index: int | slice) -> Done | list[Done]:
+    def __getitem__(self, index: Any) -> Any:
         places = range(len(self))[index]
         first = self._log.first[self.number]
-        if isinstance(places, int):
-            return self._log.done(first + places)
-        return [self._log.done(first + place) for place in places]
+        return (self._log.done(first + places) if isinstance(places, int)
+                else [self._log.done(first + place) for place in places])

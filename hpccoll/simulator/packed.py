@@ -1,7 +1,6 @@
 """Programs of many ranks in arrays: twelve to sixteen bytes a message, where objects take hundreds.
 
-What :meth:`hpccoll.simulator.workload.Workload.rounds` says of a rank is written down once; then
-colours are found in the arrays, and the event loop reads from them.
+Rounds are written down once; colours are found in the arrays, and event loops read from them.
 """
 
 from __future__ import annotations
@@ -117,8 +116,7 @@ def pack(work: Workload, ranks: Sequence[int],
     """Make the programs of some ranks and write them down.
 
     Args:
-        made: gives a rank's rounds of every kind of segment, where some are there already.
-        progress: told the part that is done.
+        made: gives a rank's rounds of every kind of segment; progress: told the part done.
     """
     programs = PackedPrograms(len(work.kinds))
     for number, rank in enumerate(ranks):
