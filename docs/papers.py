@@ -38,7 +38,7 @@ def bruck(rank, size):
 
 
 def swing(rank, size):
-    """The latency variant of Swing (De Sensi et al., NSDI 2024), which log2(n) steps take."""
+    """The latency variant of Swing (De Sensi et al., NSDI 2024), which takes log2(n) steps."""
     rounds = [(copy(at(OUT, 0), at(IN, 0)),)]
     for k in range(size.bit_length() - 1):
         far = (1 - (-2) ** (k + 1)) // 3

@@ -39,6 +39,7 @@ from hpccoll.ir.schedule import (
     reduce,
     send,
 )
+from hpccoll.ir.wellformed import MOST_SLOTS
 
 #: MSCCL's names of collectives.
 NAMES = {"allreduce": "allreduce", "allgather": "allgather", "alltoall": "alltoall",
@@ -148,6 +149,9 @@ def _threadblock(tb: Any, name: str) -> Threadblock:
         spans = []
         for side in ("src", "dst"):
             start = _number(step, f"{side}off", name, 0)
+            if count < 0 or count and not 0 <= start <= MOST_SLOTS - count:
+                raise ScheduleError(f"{name}: a step names {count} chunks from {start} on; at most "
+                                    f"{MOST_SLOTS:,} are served")
             spans.append(Span(step.get(f"{side}buf", "i"), start, start + count))
         waits = _number(step, "depid", name, -1), _number(step, "deps", name, -1)
         steps.append(FileStep(kind, spans[0], spans[1], waits))
@@ -293,8 +297,9 @@ def _levels(waits: dict[Half, set[Half]], pairs: dict[Half, tuple[Half, Any]],
     after: dict[Half, list[tuple[Half, int]]] = {one(half): [] for half in waits}
     for half, earlier in waits.items():
         for before in earlier:
-            # What follows a send may go on in its round: a send has the content before the round.
-            after[one(before)].append((one(half), 0 if before[3] else 1))
+            # What follows a send, but for another send, may go on in its round: a send has the
+            # content before the round.
+            after[one(before)].append((one(half), 0 if before[3] and not half[3] else 1))
     level = dict.fromkeys(after, 0)
     late = list(after)
     while late:

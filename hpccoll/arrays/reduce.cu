@@ -174,7 +174,8 @@ extern "C" __global__ void reduce(ELEMENT *into, Number *held, long long count, 
             known = true;
         }
     long long head = (long long)((QUAD - place) % QUAD / sizeof(ELEMENT));
-    if (!alike || head > count)
+    // Nor do elements that lie across the borders of packs.
+    if (!alike || place % sizeof(ELEMENT) || head > count)
         head = count;
     long long packs = (count - head) / TOGETHER, tail = head + packs * TOGETHER;
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from operator import index
 
 from hpccoll.ir.schedule import RECV, SEND, Program, Round
 
@@ -76,7 +77,9 @@ def waits(program: Program) -> Waits:
     found: list[tuple[int, ...]] = []
     before: list[int] = []
     latest: dict[tuple[str, int], int] = {}
-    for number, (steps, named) in enumerate(zip(program.rounds, program.after)):
+    # Sets of rounds are the bits of Python's int, and builders may count with NumPy's.
+    after = (map(index, numbers) for numbers in program.after)
+    for number, (steps, named) in enumerate(zip(program.rounds, after)):
         ends = {(step.kind, step.peer) for step in steps if step.kind in (SEND, RECV)}
         wanted = {*named, *(latest[end] for end in ends if end in latest)}
         latest.update(dict.fromkeys(ends, number))

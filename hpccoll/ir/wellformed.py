@@ -119,10 +119,11 @@ class _Form:
             self.fault(f"after says what {len(given)} rounds wait for, but there are {rounds}")
         checked = []
         for self.round, numbers in enumerate(given):
-            checked.append(tuple(self.sequence(numbers, "what a round waits for", rounds)))
-            for number in checked[-1]:
+            held = self.sequence(numbers, "what a round waits for", rounds)
+            for number in held:
                 if not _is_index(number) or not 0 <= number < self.round:
                     self.fault(f"waits for round {number!r}, which is none before it")
+            checked.append(tuple(map(index, held)))  # sets of rounds are the bits of Python's int
         self.round = None
         return tuple(checked)
 

@@ -64,6 +64,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
     from hpccoll.simulator.effort import silent
     from hpccoll.simulator.event_loop import run
     from hpccoll.simulator.network import NetworkPaths
+    from hpccoll.simulator.packed import pack
     from hpccoll.simulator.report import median, report
     from hpccoll.simulator.routes import Routes
     from hpccoll.simulator.symmetry import find_symmetry, unfolded
@@ -87,7 +88,13 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         work = Workload(schedule, nbytes, itemsize, segment_bytes, joined)
         tell = told or silent
         folds = fold and met.alike and Routes(known, layout).by_groups
-        folding = (find_symmetry if folds else unfolded)(work, layout, tell)
+        if folds:
+            folding = find_symmetry(work, layout, tell)
+        else:
+            adapts = known.shape is not None and known.shape.routing == "adaptive"
+            folding = unfolded(work, layout, tell, met.alike and not adapts, met.repeat)
+        if met.repeat > 1 and folding.symmetry is None:
+            folding = folding._replace(packed=pack(work, range(layout.size)))
         reports = [report(schedule, known, layout, folding, nbytes, work.segments,
                           run(work, known, layout, folding, tell, met.turn(number)),
                           met) for number in range(met.repeat)]

@@ -11,9 +11,9 @@ from hpccoll.errors import ArgumentError
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import size_text, time_text
 
-#: Seconds and bytes that a message takes, about, by the event loop that is there.
+#: Seconds and bytes that a message takes, about, in the compiled event loop and in Python.
 COMPILED = find_spec("hpccoll.simulator._events") is not None
-SECONDS, BYTES = (15e-6, 600) if COMPILED else (80e-6, 3300)
+COSTS = {True: (15e-6, 600), False: (80e-6, 3300)}
 #: Most messages that are tried at all.
 MOST = 100_000_000
 #: Ranks whose programs are looked at, about.
@@ -48,12 +48,14 @@ class Effort(NamedTuple):
                 f"{time_text(self.seconds, 2)} and {size_text(self.nbytes)}")
 
 
-def effort(work: Workload, programs: int) -> Effort:
+def effort(work: Workload, programs: int, settled: bool = True, repeat: int = 1) -> Effort:
     """Estimate from the programs of a few ranks.
 
     Args:
         work: what to do.
         programs: how many ranks are timed on their own.
+        settled: the machine and the conditions let the compiled event loop serve it.
+        repeat: how often it is simulated.
     """
     size, root = work.schedule.size, work.schedule.root
     # The first, the last and the root may have more to do than all others.
@@ -62,13 +64,16 @@ def effort(work: Workload, programs: int) -> Effort:
     if programs < size:
         special = set()
     start = perf_counter()
-    made = {rank: sum(len(r.messages) for r in work.rounds(rank)) for rank in special | others}
+    rounds = {rank: work.rounds(rank) for rank in special | others}
+    made = {rank: sum(len(r.messages) for r in held) for rank, held in rounds.items()}
     seconds = (perf_counter() - start) / len(made) * programs
     usual = sum(made[rank] for rank in others) / len(others)
     # An end of a message counts half: its counterpart is one of another program.
     ends = round(sum(made[rank] for rank in special)
                  + usual * (programs - len(special))) * work.segments
-    return Effort(programs, ends, seconds + ends / 2 * SECONDS, ends / 2 * BYTES)
+    in_lanes = any(r.waits is not None for held in rounds.values() for r in held)
+    each, nbytes = COSTS[COMPILED and settled and not in_lanes]
+    return Effort(programs, ends, seconds + ends / 2 * each * repeat, ends / 2 * nbytes)
 
 
 def check(expected: Effort, title: str) -> None:

@@ -135,7 +135,7 @@ class EventLoop:
         Raises:
             ScheduleError: messages that do not meet, or meet with unequal sizes.
         """
-        ends = self.wiring.ends
+        ends = self.wiring.ends or 1
         steps = 0
         late = self.drawn.late
         for thread in self.threads:

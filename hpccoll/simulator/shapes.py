@@ -19,6 +19,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 from hpccoll.errors import ArgumentError
@@ -108,10 +109,9 @@ class Shape:
         """What a message between two positions may take: one of these, chosen when it begins."""
         if self.routing == "spread":
             return (self.spread(start, end),)
-        ways = self.ways(start, end)
         if self.routing == "static":
-            return (tuple((link, 1.0) for link in next(ways)),)
-        return tuple(tuple((link, 1.0) for link in way) for way in dict.fromkeys(ways))
+            return (tuple((link, 1.0) for link in next(self.ways(start, end))),)
+        return tuple(tuple((link, 1.0) for link in way) for way in self._listed(start, end))
 
     @abstractmethod
     def ways(self, start: int, end: int) -> Iterator[tuple[Link, ...]]:
@@ -119,7 +119,7 @@ class Shape:
 
     def spread(self, start: int, end: int) -> Way:
         """The links of all shortest ways, each with the part of a byte that goes over it."""
-        ways = list(dict.fromkeys(self.ways(start, end)))
+        ways = self._listed(start, end)
         parts: dict[Link, float] = {}
         for way in ways:
             for link in way:
@@ -130,7 +130,14 @@ class Shape:
         """Links of the longest way that a message may take."""
         if self.routing == "static":
             return len(next(self.ways(start, end)))
-        return max(map(len, self.ways(start, end)))
+        return max(map(len, self._listed(start, end)))
+
+    def _listed(self, start: int, end: int) -> list[tuple[Link, ...]]:
+        ways = list(islice(self.ways(start, end), MOST_WAYS + 1))
+        if len(ways) > MOST_WAYS:
+            raise ArgumentError("machine", f"shape.routing of {self.kind}: {self.routing} among "
+                                f"more than {MOST_WAYS:,} ways", "static routing takes one")
+        return list(dict.fromkeys(ways))
 
     def capacity(self, link: Link, usual: float) -> float:
         """Bytes per second of a link; ``usual`` where the shape does not say."""

@@ -169,24 +169,26 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> 
     return Folding(colour(packed, layout), packed=packed)
 
 
-def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
-    """Let every rank stand alone.
+def unfolded(work: Workload, layout: NetworkPaths, told: Told = silent, settled: bool = True,
+             repeat: int = 1) -> Folding:
+    """Let every rank stand alone; ``settled`` and ``repeat`` are those of the effort.
 
     Raises:
         ArgumentError: they are too many.
     """
-    if layout.size >= MANY:
-        announce(work, layout, told)
+    if layout.size >= MANY or not settled or repeat > 1:
+        announce(work, layout, told, settled, repeat)
     return Folding(None)
 
 
-def announce(work: Workload, layout: NetworkPaths, told: Told) -> None:
+def announce(work: Workload, layout: NetworkPaths, told: Told, settled: bool = True,
+             repeat: int = 1) -> None:
     """Say what the programs of all ranks will take.
 
     Raises:
         ArgumentError: they are too many.
     """
-    expected = effort(work, layout.size)
+    expected = effort(work, layout.size, settled, repeat)
     effort_check(expected, work.schedule.title)
     told(ESTIMATE, expected.seconds, str(expected))
 

@@ -23,7 +23,8 @@ import numpy
 
 #: Compilers of C++, the first that is there.
 COMPILERS = ("c++", "g++", "clang++")
-#: As for a device: no product fused with a sum, no rearrangement; wrong casts are errors.
+#: As for a device: no product fused with a sum, no rearrangement, and memory may be read
+#: as another type.
 FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing",
          "-Wno-unknown-pragmas")
 #: What a source may use without saying where it is from.

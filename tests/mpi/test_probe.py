@@ -56,8 +56,8 @@ def cache(monkeypatch, tmp_path):
 
 
 def agreed(comm, *sizes):
-    """The explanations; the same on all ranks."""
-    texts = [comm.explain(name, nbytes) for name in ("allreduce", "bcast", "scan")
+    """The explanations, each in one line; the same on all ranks."""
+    texts = [" ".join(comm.explain(name, nbytes).split()) for name in ("allreduce", "bcast", "scan")
              for nbytes in sizes]
     assert len(set(map(str, WORLD.allgather(texts)))) == 1
     return texts

@@ -158,7 +158,7 @@ def test_host_functions_on_device_memory_raise(monkeypatch):
 
 @pytest.mark.parametrize(("op", "dtype"), [
     (MPI.MAXLOC, "f4,i4"), (MPI.MINLOC, "i4,i4"), (MPI.LXOR, "?"), (MPI.BAND, "u2"),
-    (MPI.PROD, "c8"), (MPI.MAX, "f2")], ids=lambda one: str(one).rpartition(".")[2])
+    (MPI.PROD, "c8"), (MPI.MAX, "f2")], ids=["maxloc", "minloc", "lxor", "band", "prod", "max"])
 def test_operators_on_the_device(op, dtype):
     dtype, datatype = numpy.dtype(dtype), datatype_of(numpy.dtype(dtype))
     terms = [numpy.random.default_rng(rank).integers(0, 3, COUNT * dtype.itemsize, "u1")

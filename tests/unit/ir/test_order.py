@@ -1,5 +1,6 @@
 """What rounds wait for: what is written, what the order of messages adds, and lanes."""
 
+import numpy
 import pytest
 
 from hpccoll.errors import ScheduleError
@@ -52,3 +53,10 @@ def test_passes_keep_lanes_or_say_that_they_cannot():
     assert relabelled(two, [2, 0]).after == two.after
     with pytest.raises(ScheduleError, match="with lanes cannot be reversed: reverse each"):
         reverse(two)
+
+
+def test_builders_may_count_with_numpy():
+    """Sets of rounds are bits: those of NumPy's integers end with the 64th."""
+    rounds = [()] * 80
+    counted = [(), *((number,) for number in numpy.arange(79))]
+    assert waits(Program(tuple(rounds), (), tuple(counted))) == chained(80)

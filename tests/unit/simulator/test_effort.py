@@ -5,7 +5,16 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator import simulate
-from hpccoll.simulator.effort import ESTIMATE, MESSAGES, MOST, PROGRAMS, check, effort
+from hpccoll.simulator.conditions import SimulatedConditions
+from hpccoll.simulator.effort import (
+    COMPILED,
+    ESTIMATE,
+    MESSAGES,
+    MOST,
+    PROGRAMS,
+    check,
+    effort,
+)
 from hpccoll.simulator.workload import Workload
 
 
@@ -53,3 +62,26 @@ def test_the_event_loop_tells_what_time_it_is():
     assert all(text.endswith("are simulated") for *_, text in told)
     parts = [part for _, part, _ in told]
     assert parts == sorted(parts) and 0 < parts[0] < parts[-1] <= 1
+
+
+def test_what_the_python_loop_serves_is_expected_to_take_longer():
+    work = Workload(schedule("alltoall", "pairwise", 64), 1000)
+    usual, chosen, often = (effort(work, 64, *how).seconds for how in ((), (False,), (False, 10)))
+    assert often > 5 * chosen and (chosen > 2 * usual or not COMPILED)
+
+
+def test_repeats_and_routes_that_are_chosen_are_announced_for_few_ranks_too():
+    told = []
+    for conditions, shape in ((SimulatedConditions(noise="exponential:1us", repeat=2), None),
+                              (None, "torus:4x4:routing=adaptive")):
+        simulate(schedule("allreduce", "ring", 16), 1e5, "hdr", shape=shape,
+                 conditions=conditions, told=lambda *words: told.append(words))
+        assert told[0][0] == ESTIMATE
+        told.clear()
+
+
+def test_one_rank_with_work_and_no_messages_is_told_of():
+    """Hundreds of moments and not one message: their part of none is no division by zero."""
+    made = simulate(schedule("reduce_scatter", "ring", 1), "1M", "hdr", segment_bytes=2048,
+                    conditions=SimulatedConditions(late="one:0:5us"))
+    assert made.messages == 0 and made.seconds > 0

@@ -129,3 +129,6 @@ def test_too_many_ways_to_choose_from():
     with pytest.raises(ArgumentError, match="adaptive among 4,096|spread takes all"):
         FatTree(extents=(65, 65, 65), routing="adaptive").routes(0, 64 * 65 * 65)
     assert len(shape.routes(0, 64)) == 64
+    for routing in ("spread", "adaptive"):
+        with pytest.raises(ArgumentError, match="among more than 4,096 ways"):
+            Torus(extents=(2,) * 12, routing=routing).routes(0, 4095)

@@ -33,7 +33,8 @@ def test_a_rank_that_only_sends_needs_no_scratch():
     program = Program(((send(1, at(WORK, 0)),),))
     assert started(WORK, program, 2) == Program(((send(1, at(IN, 0)),),))
     found = started(WORK, Program(((recv(1, at(WORK, 0)),),)), 2)
-    assert found == Program(((copy(at(TMP, 0, 2), at(IN, 0, 2)),), (recv(1, at(TMP, 0)),)), (0, 1))
+    assert found.rounds == ((copy(at(TMP, 0, 2), at(IN, 0, 2)),), (recv(1, at(TMP, 0)),))
+    assert list(found.scratch) == [0, 1]
     leaf = schedule("reduce", "leader", topology="2x2").program(1)
     assert leaf.scratch == () and leaf.rounds[-1][0].kind == SEND
 
