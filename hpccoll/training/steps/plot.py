@@ -12,7 +12,7 @@ from hpccoll.training.steps.simulation import StepForecast
 from hpccoll.units import size_text, time_text
 
 #: Inches of a panel; colours of lines, distinct to the colour-blind.
-WIDTH, HEIGHT = 5.2, 4.6
+WIDTH, HEIGHT = 4.6, 3.8
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
@@ -20,17 +20,18 @@ def draw(forecasts: Sequence[StepForecast], path: str | os.PathLike[str]) -> Non
     """Draw simulated steps; the suffix names the format.
 
     Over the numbers of ranks where these differ, or else over bucket sizes; the last one's step
-    stands beside. A single one is drawn alone.
+    stands below, so that a page shows all at a size that can be read. A single one is drawn alone.
 
     Raises:
         HpccollError: matplotlib is not installed.
     """
     last = forecasts[-1]
     over_ranks = len({f.ranks for f in forecasts}) > 1
-    panels = 3 if len(forecasts) > 1 else 1
-    figure = new_figure(WIDTH * (panels + 0.5), HEIGHT)
-    axes = figure.subplots(1, panels, squeeze=False, width_ratios=[1] * (panels - 1) + [1.5])[0]
-    if panels > 1:
+    rows = 2 if len(forecasts) > 1 else 1
+    figure = new_figure(2 * WIDTH, HEIGHT * rows)
+    grid = figure.add_gridspec(rows, 2)
+    if rows > 1:
+        axes = [figure.add_subplot(grid[0, column]) for column in (0, 1)]
         ends = {f.topology for f in forecasts}
         title = "step" if over_ranks or len(ends) > 1 else f"step on {last.ranks:,} ranks"
         _lines(axes[0], forecasts, over_ranks, title, lambda f: f.seconds)
@@ -40,7 +41,7 @@ def draw(forecasts: Sequence[StepForecast], path: str | os.PathLike[str]) -> Non
         axes[1].set_ylim(0, 1.02)
         axes[0].set_ylim(bottom=0)
     spans = last.timeline.tracks[0]
-    step_panel(axes[-1], spans, steps_of(spans)[-1],
+    step_panel(figure.add_subplot(grid[-1, :]), spans, steps_of(spans)[-1],
                f"{last.ranks:,} ranks, {_label(last, True)}: {time_text(last.seconds)}")
     figure.suptitle(f"{last.model.name} on {last.machine}, simulated", x=0.02, ha="left",
                     color=INK, fontsize=14, fontweight="bold")
