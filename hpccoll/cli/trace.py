@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from hpccoll.cli.options import check_outputs, write_text
+from hpccoll.cli.options import check_outputs, write_text, written
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.observed.files import read as read_calls
 from hpccoll.measure.observed.joined import join
@@ -133,7 +133,8 @@ def trace_report(path, skip, plot_path, rank, step, json_path):
     else:
         click.echo(f"{file}: {found}", nl=False)
     if plot_path is not None:
-        draw_step(timeline, plot_path, rank, step)
+        with written("--plot", plot_path):
+            draw_step(timeline, plot_path, rank, step)
         click.echo(f"wrote {plot_path}", err=True)
 
 

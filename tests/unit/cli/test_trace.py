@@ -36,6 +36,17 @@ def test_a_report(file):
     assert done.output.startswith(f"{file}: 1 rank, 1 step") and "bucket 4" in done.output
 
 
+def test_a_picture_for_which_there_is_no_space(file, monkeypatch):
+    pytest.importorskip("matplotlib")
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    done = call(file, "--plot", file.with_suffix(".png"))
+    assert done.exit_code == 2
+    assert done.stderr.startswith("hpccoll: --plot: cannot write") and "No space" in done.stderr
+
+
 def test_of_a_folder_the_newest(file):
     simulate_step("vgg16").timeline.save(file.with_name("exchange-0.json"))
     os.utime(file.with_name("exchange-0.json"), (1, 1))
