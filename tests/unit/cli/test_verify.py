@@ -143,14 +143,15 @@ def test_explain_prints_text():
     assert done.stdout == as_text(schedule("bcast", "knomial", 5, root=2, k=3), 100)
 
 
-def test_explain_lists_algorithms():
-    assert call("explain", "--list").stdout == as_list()
-    assert call("explain", "--list", "scan").stdout == as_list("scan")
+def test_explain_lists_algorithms(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    assert call("explain", "--list").stdout == as_list(width=90)
+    assert call("explain", "--list", "scan").stdout == as_list("scan", 90)
     assert call("explain", "--list", "--markdown").stdout == as_markdown()
     for words in (["--list", "scan", "linear"], ["--markdown"], ["--list", "scan", "--markdown"]):
         done = call("explain", *words)
         assert done.exit_code == 2 and "write --list, --list COLLECTIVE" in done.stderr
-    assert call("explain", "scan").stdout.startswith(as_list("scan"))
+    assert call("explain", "scan").stdout.startswith(as_list("scan", 90))
     assert call("explain").stdout.startswith("allreduce") and "reduced over" in call(
         "explain").stdout
 
