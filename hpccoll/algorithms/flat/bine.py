@@ -14,7 +14,7 @@ Rounds: floor(log2 p). Sent: n a child, of which the root has most; reduce n.
 from __future__ import annotations
 
 from hpccoll.algorithms.parts import tree_walks
-from hpccoll.algorithms.parts.swing_routes import partner, routes
+from hpccoll.algorithms.parts.swing_routes import partner, places, routes
 from hpccoll.algorithms.parts.trees import TreeNode
 from hpccoll.ir.schedule import Program
 
@@ -35,12 +35,12 @@ def tree(rank: int, size: int, root: int) -> TreeNode:
     if rank == left_out:
         return TreeNode(root, ())
     ring = size - size % 2
-    order, moves = routes(ring)
+    place_of, moves = places(ring), routes(ring)[1]
 
     def slot(virtual: int) -> int:
         """Where a rank keeps the root's block in the allgather."""
         away = root - (root > left_out) - virtual
-        return order.index((-away if virtual % 2 else away) % max(ring, 1))
+        return place_of[(-away if virtual % 2 else away) % max(ring, 1)]
 
     virtual = rank - (rank > left_out)
     own, parent, children = slot(virtual), None, []

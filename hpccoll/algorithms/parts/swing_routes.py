@@ -53,6 +53,19 @@ def routes(ring: int) -> tuple[tuple[int, ...], tuple[Move, ...]]:
     return tuple(order), tuple(reversed(moves))
 
 
+@lru_cache(maxsize=64)
+def places(ring: int) -> tuple[int, ...]:
+    """For each offset, its place in the list of :func:`routes`.
+
+    >>> places(6)
+    (0, 4, 3, 1, 5, 2)
+    """
+    found = [0] * max(ring, 1)
+    for place, offset in enumerate(routes(ring)[0]):
+        found[offset] = place
+    return tuple(found)
+
+
 def rounds(size: int) -> int:
     """Closed form: rounds of each half."""
     return (max(size - size % 2, 1) - 1).bit_length()
