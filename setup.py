@@ -30,7 +30,8 @@ def extensions():
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,
                   include_dirs=[numpy.get_include(), "hpccoll/arrays"],
-                  extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"])
+                  extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
+                  extra_link_args=["-pthread"])
         for name, sources, depends in with_numpy]
 
 
