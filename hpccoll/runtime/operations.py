@@ -8,8 +8,8 @@ compiled executor are in :mod:`hpccoll.runtime.taped`.
 
 Nonblocking calls whose messages are small share the channels of a *lane*: one runs, and those that
 were begun later wait for their turn, so that messages come in the order of the calls on every rank.
-Whoever moves an operation on moves those before it in its lane first. When one has failed nobody has
-a turn any more: other ranks would take the messages of the next one for those of the failed one.
+Whoever moves an operation on moves those before it in its lane first. When one has failed nobody
+has a turn any more: others would take the messages of the next one for those of the failed one.
 
 Results for staged device memory are stored when completion is observed, in the thread that
 observes it.

@@ -20,7 +20,7 @@ if not compiled.BUILT:
 from unit.runtime.test_compiled import Wire, addresses, exchange, tape
 
 from hpccoll.runtime import _tape
-from hpccoll.runtime.operations import NULL, cell
+from hpccoll.runtime.operations import NULL, Operation, cell
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.runtime.taped import TapedOperation
 
@@ -151,6 +151,21 @@ def test_after_a_failure_nobody_begins(undisturbed, threaded):
         MPI.Request.Wait(request)
     PROGRESS.once()
     assert not PROGRESS.operations and two.lane.first is None
+
+
+def test_after_a_failure_the_interpreter_begins_nothing():
+    lane = _tape.Lane()
+    failing, following = (Operation(context(), SimpleNamespace(
+        start=lambda: None, done=False, progress=lambda: False, title="", plan=None, tag=0),
+        None, None, False, lane) for _ in range(2))
+    assert failing.started and lane.first is failing and not following.started
+    failing._complete(OSError("broken"))
+    assert lane.first is None and not following.progress() and not following.started
+    following._complete(OSError("given up"))
+    for one in (failing, following):
+        one.quiet = True
+        one.token.Wait()
+    assert not PROGRESS.operations
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["looks again", "waits for it"])
