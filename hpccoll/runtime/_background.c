@@ -114,7 +114,7 @@ void leave_lane(Lane *lane, PyObject *operation)
     pthread_mutex_unlock(&turns);
 }
 
-/* One has failed, on this rank. Others take its messages for those of the next one, if that begins. */
+/* One has failed here: others would take messages of the next one for those of the failed one. */
 void break_lane(Lane *lane)
 {
     pthread_mutex_lock(&turns);

@@ -142,7 +142,7 @@ static int step(Taped *self, int64_t patience)
 {
     int found = DONE;
     Py_INCREF(self);
-    while (!has_ended(self) && !self->over) {  /* it may be, since others have run it */
+    while (!has_ended(self) && !self->over) {  /* over: out of service, meanwhile */
         if (!claim(self, RUNNING)) {
             found = WAITING;
             if (patience && given_back(self, patience))
