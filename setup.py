@@ -21,17 +21,18 @@ def extensions():
         return [EVENTS]
     kernel = "hpccoll/arrays/_half.h"
     with_numpy = [
-        ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel]),
+        ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel], []),
         ("hpccoll.runtime._tape",
          [f"hpccoll/runtime/_{part}.c" for part in
           ("tape", "running", "recognition", "requests", "background", "numbers", "noted",
            "entrance", "watched")],
-         ["hpccoll/runtime/_tape.h", "hpccoll/runtime/_requests.h", kernel])]
+         ["hpccoll/runtime/_tape.h", "hpccoll/runtime/_requests.h", kernel], ["-pthread"])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,
                   include_dirs=[numpy.get_include(), "hpccoll/arrays"],
-                  extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"])
-        for name, sources, depends in with_numpy]
+                  extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
+                  extra_link_args=linked)
+        for name, sources, depends, linked in with_numpy]
 
 
 setup(ext_modules=extensions())

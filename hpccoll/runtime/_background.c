@@ -1,4 +1,4 @@
-/* A thread that moves tapes on while no rank waits in a call of ours, and never needs the GIL.
+/* A thread that moves tapes of requests on, whatever their rank does, and never needs the GIL.
  *
  *     listed    operations under way that a thread may drive
  *     turns     the lock of that list, and of the lanes; who holds it waits for nothing
@@ -38,7 +38,7 @@ static pthread_cond_t changed;
 static pthread_t thread;
 /* It runs; there must not be one, or could not be; it sleeps; it does so until it is woken. */
 static int started, stopped, sleeping, lazy;
-/* Threads of this process that wait in a call of ours, and move everything on meanwhile. */
+/* Threads of this process in the first millisecond of a `Wait`: they move everything on. */
 static _Atomic int waiting;
 static Taped **listed;
 static Py_ssize_t listed_count, listed_room;
@@ -52,10 +52,12 @@ static int64_t now(void)
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-/* The first in a lane that has not ended; with the lock. */
+/* The first in a lane that has not ended; None where one has failed; with the lock. */
 static Turn first_turn(const Lane *lane)
 {
-    Turn none = {NULL, NULL};
+    Turn none = {NULL, NULL}, nobody = {Py_None, NULL};
+    if (lane->broken)
+        return nobody;
     for (Py_ssize_t i = 0; i < lane->count; i++)
         if (lane->queue[i].taped == NULL || !has_ended(lane->queue[i].taped))
             return lane->queue[i];
@@ -112,6 +114,14 @@ void leave_lane(Lane *lane, PyObject *operation)
     pthread_mutex_unlock(&turns);
 }
 
+/* One has failed here: others would take messages of the next one for those of the failed one. */
+void break_lane(Lane *lane)
+{
+    pthread_mutex_lock(&turns);
+    lane->broken = 1;
+    pthread_mutex_unlock(&turns);
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 enum { STILL, MOVED, MOVED_MUCH };
@@ -120,6 +130,7 @@ enum { STILL, MOVED, MOVED_MUCH };
 static int pass(void)
 {
     int moved = STILL;
+    Lane *stuck = NULL;  /* found so in this pass: who is behind the first need not look for it */
     for (Py_ssize_t i = 0; i < listed_count && !stopped
                            && !atomic_load_explicit(&waiting, memory_order_relaxed); i++) {
         Taped *operation = listed[i];
@@ -127,8 +138,13 @@ static int pass(void)
             operation->met = 1;
             continue;
         }
-        if (operation->lane != NULL)
-            operation = first_turn(operation->lane).taped;
+        Lane *lane = operation->lane;
+        if (lane != NULL) {
+            if (lane == stuck)
+                continue;
+            stuck = lane;
+            operation = first_turn(lane).taped;
+        }
         if (operation == NULL || has_ended(operation) || !claim(operation, RUNNING))
             continue;
         pthread_mutex_unlock(&turns);
@@ -137,8 +153,10 @@ static int pass(void)
         int found = advance(operation->run->tape, state, 0);
         if (found == DONE || state->at != at)
             moved = operation->is_long || moved == MOVED_MUCH ? MOVED_MUCH : MOVED;
-        if (found == DONE)
+        if (found == DONE) {
             atomic_store_explicit(&operation->ended, 1, memory_order_release);
+            stuck = NULL;
+        }
         release(operation);
         pthread_mutex_lock(&turns);
     }
@@ -150,6 +168,7 @@ static void *work(void *none)
     int64_t pause = LONGEST, last = now(), eager = 0;
 #ifdef __linux__
     prctl(PR_SET_TIMERSLACK, 1UL);
+    prctl(PR_SET_NAME, "hpccoll tapes");
 #endif
     pthread_mutex_lock(&turns);
     while (!stopped) {
@@ -189,9 +208,12 @@ static void *work(void *none)
 /* Start the thread; with the lock. */
 static void start(void)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for threads of Python */
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&others, own[i]);  /* blocked, a fault of its own would be reported by nobody */
+    pthread_sigmask(SIG_SETMASK, &others, &before);  /* signals are for threads of Python */
     started = pthread_create(&thread, NULL, work, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     stopped = !started;
@@ -257,7 +279,7 @@ int hands_over(const Taped *operation)
     return operation->is_long && operation->listed && started && operation->run->tape->spins;
 }
 
-/* Somebody begins, or ends, to wait in a call of ours. */
+/* Somebody begins, or ends, to wait for a request in machine code. */
 void attend(int more)
 {
     atomic_fetch_add_explicit(&waiting, more, memory_order_relaxed);

@@ -18,6 +18,8 @@ enum { MOST_KEPT = 64 };
 #define MUCH (384 << 10)
 /* Looks for a message between two offers of the processor, where every rank has one. */
 #define LOOKS 50
+/* Microseconds for who still looks at an operation that has ended, when it begins anew. */
+#define STARTED 1000000
 
 static PyObject *progress, *operations, *make_token, *tokens;
 static PyObject *once_name, *lazy_name, *wake_name, *operation_name, *heard_name;
@@ -140,7 +142,7 @@ static int step(Taped *self, int64_t patience)
 {
     int found = DONE;
     Py_INCREF(self);
-    while (!has_ended(self)) {
+    while (!has_ended(self) && !self->over) {  /* over: out of service, meanwhile */
         if (!claim(self, RUNNING)) {
             found = WAITING;
             if (patience && given_back(self, patience))
@@ -199,6 +201,8 @@ static int go_on(Taped *self, int64_t patience)
 /* Begin an operation, for a request that gets the handle of a token. */
 static int begin(Taped *self, PyObject *request)
 {
+    if (self->token == NULL && atomic_load_explicit(&self->busy, memory_order_acquire) != FREE)
+        given_back(self, STARTED);
     if (self->token != NULL || atomic_load_explicit(&self->busy, memory_order_acquire) != FREE) {
         PyErr_SetString(PyExc_RuntimeError, "the operation is under way");
         return -1;
@@ -284,6 +288,13 @@ static PyObject *lane_leave(Lane *self, PyObject *operation)
     Py_RETURN_NONE;
 }
 
+static PyObject *lane_stop(Lane *self, PyObject *none)
+{
+    (void)none;
+    break_lane(self);
+    Py_RETURN_NONE;
+}
+
 static PyObject *lane_first(Lane *self, void *none)
 {
     (void)none;
@@ -294,10 +305,11 @@ static PyObject *lane_first(Lane *self, void *none)
 static PyMethodDef lane_methods[] = {
     {"enter", (PyCFunction)lane_enter, METH_O, "Put an operation behind the others."},
     {"leave", (PyCFunction)lane_leave, METH_O, "Take one out; the next one begins."},
+    {"stop", (PyCFunction)lane_stop, METH_NOARGS, "One has failed: nobody has a turn any more."},
     {NULL}};
 
 static PyGetSetDef lane_attributes[] = {
-    {"first", (getter)lane_first, NULL, "whose turn it is", NULL}, {NULL}};
+    {"first", (getter)lane_first, NULL, "whose turn it is, if anybody's", NULL}, {NULL}};
 
 PyTypeObject LaneType = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -391,6 +403,8 @@ static PyObject *taped_conclude(Taped *self, PyObject *failed)
     self->over = 1;
     self->idle = 0;
     int lost = take_out(operations, (PyObject *)self) < 0;
+    if (fails && self->lane != NULL)
+        break_lane(self->lane);
     take_back(self);
     release(self);  /* it may have been claimed by Python, which failed */
     if (!fails && self->begin != NULL)

@@ -19,6 +19,7 @@ typedef struct {
     PyObject_HEAD
     Turn *queue;
     Py_ssize_t count, room;
+    char broken;  /* one has failed: its messages are on the way, no other must take them */
 } Lane;
 
 /* A generalized request, lent to one operation after the other. */
@@ -71,6 +72,7 @@ int prepare_background(void);
 int put_under_way(Taped *operation);
 int enter_lane(Lane *lane, PyObject *operation);
 void leave_lane(Lane *lane, PyObject *operation);
+void break_lane(Lane *lane);
 void take_back(Taped *operation);
 Turn whose_turn(Lane *lane);
 int hands_over(const Taped *operation);

@@ -28,8 +28,8 @@ static int64_t nanoseconds(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Copy a long message, and time it: the figure falls at once and rises slowly. Several slow copies
-   decide, not one during which another process had the processor. */
+/* Copy a long message, and time it: the figure falls at once and rises slowly. Where copies were
+   quick three slow ones in a row decide, not one during which another process had the processor. */
 static void copy_timed(Tape *tape, char *into, const char *from, int64_t nbytes)
 {
     int64_t start = nanoseconds();

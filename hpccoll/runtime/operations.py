@@ -8,7 +8,8 @@ compiled executor are in :mod:`hpccoll.runtime.taped`.
 
 Nonblocking calls whose messages are small share the channels of a *lane*: one runs, and those that
 were begun later wait for their turn, so that messages come in the order of the calls on every rank.
-Whoever moves an operation on moves those before it in its lane first.
+Whoever moves an operation on moves those before it in its lane first. When one has failed nobody
+has a turn any more: others would take the messages of the next one for those of the failed one.
 
 Results for staged device memory are stored when completion is observed, in the thread that
 observes it.
@@ -78,8 +79,10 @@ class Operation(Underway):
 
     def _advance(self, execution: Execution) -> bool:
         """Start it when its turn has come, or do what can be done now; tell whether it moved."""
-        if self.lane is not None and self.lane.first is not self:
-            return bool(self.lane.first.progress())
+        if self.lane is not None:
+            first = self.lane.first  # None: one has failed
+            if first is not self:
+                return first is not None and bool(first.progress())
         moved = not self.started or execution.progress()
         if not self.started:
             self.started = True
@@ -116,6 +119,8 @@ class Operation(Underway):
                                       self.execution.tag)
         self.error, self.over = error, True
         if self.lane is not None:
+            if error is not None:
+                self.lane.stop()
             self.lane.leave(self)
         PROGRESS.remove(self)
         self.token.Complete()

@@ -120,7 +120,9 @@ class TapedOperation(_tape.Taped, Underway):
         if not self.claim():
             return False
         try:
-            fetched = self.awaited.fetched()
+            # Another thread may have ended it, or taken it out of service, before it was claimed.
+            fetched = (not self.over and (self.lane is None or self.lane.first is self)
+                       and self.awaited.fetched())
         except BaseException:
             self.awaited.give_up()  # and nobody goes on until it is taken out of service
             raise

@@ -13,6 +13,7 @@ import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.guard import exchange
 from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.context import LANE_BYTES
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
@@ -125,6 +126,44 @@ def test_every_later_call_of_every_rank_is_refused(monkeypatch, form, executor, 
         other.Allreduce(source, sink)
     assert (sink == SIZE).all()
     other.Free()
+
+
+@pytest.mark.skipif(not BUILT or MPI.Query_thread() < MPI.THREAD_MULTIPLE,
+                    reason="requests do not share channels")
+@pytest.mark.parametrize("ends, contract", [("by Ctrl-C", ""), ("in time", "off")])
+def test_the_next_request_sends_nothing(monkeypatch, ends, contract):
+    """Others would take its messages for those that are missing, and have a sum of both calls."""
+    if contract:
+        monkeypatch.setenv("HPCCOLL_CONTRACT", contract)
+    monkeypatch.setenv("HPCCOLL_PROGRESS", "calls" if RANK else "thread")
+    comm = communicator(monkeypatch, timeout="60" if ends == "by Ctrl-C" else "1")
+    sinks = numpy.zeros((2, 3 * LANE_BYTES // 8))  # three segments, of which rank 0 sends two
+    with comm.using(**OURS):
+        if RANK == 0:
+            RAW.Barrier()  # and nothing of rank 1's moves on until rank 0 has failed
+        failing, following = [comm.Iallreduce(numpy.full(sink.size, 1.0 + turn), sink)
+                              for turn, sink in enumerate(sinks)]
+        if RANK:
+            RAW.Barrier()
+        if RANK == 0 and ends == "by Ctrl-C":
+            timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                failing.Wait()
+            timer.join()
+        elif RANK == 0:
+            with pytest.raises(CollectiveTimeout):
+                failing.Wait()
+        RAW.Barrier()
+        start = time.monotonic()
+        if RANK:
+            with pytest.raises((CollectiveTimeout, BrokenCommunicatorError)):
+                failing.Wait()
+        RAW.Barrier()  # until then rank 0 moves on what it can
+        with pytest.raises((CollectiveTimeout, BrokenCommunicatorError)):
+            following.Wait()
+        assert time.monotonic() - start < 20
+    RAW.Barrier()
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from launch import ROOT
@@ -34,6 +35,13 @@ def test_every_message_arrives_whole_and_in_order(tmp_path, sanitizer):
     done = run(tmp_path / "channels")
     assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
     assert done.stdout.count(" 0 words wrong") == len(done.stdout.splitlines()) == 32
+
+
+def test_who_has_no_sanitizer_is_told_that_nothing_was_checked(monkeypatch, capsys):
+    monkeypatch.setattr(sanitize, "has", lambda *_: False)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    assert not sanitize.main()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("NOTHING WAS CHECKED")
 
 
 @pytest.mark.parametrize("order", [ANNOUNCED, GIVEN_BACK], ids=["announced", "given back"])

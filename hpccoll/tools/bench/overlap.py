@@ -158,12 +158,15 @@ class OverlapRunner:
         self.overlapped: list[float] = []
         self.processor: list[float] = []
         self.wrong = self.changed = 0
+        #: Processor time of the process where the last iteration began.
+        self.used = 0.0
 
     def begin(self) -> tuple[float, MPI.Request]:
         """All ranks together: begin the collective."""
         if self.memory.restorable:
             self.memory.restore()
         self.world.control.Barrier()
+        self.used = process_time()
         return perf_counter(), self.method(*self.memory.arguments)
 
     def waiting(self, iterations: int) -> list[float]:
@@ -184,8 +187,8 @@ class OverlapRunner:
             work.do(units)
             self.alone.append(perf_counter() - start)
             used -= process_time()
-            used -= process_time()
             start, request = self.begin()
+            used -= self.used
             begun = perf_counter()
             testing = 0.0
             for number, part in enumerate(slices):

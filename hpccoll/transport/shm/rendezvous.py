@@ -129,7 +129,8 @@ class Send:
     def copy_in(self) -> None:
         """Copy into the cell and time it; the channel's figure falls at once and rises slowly.
 
-        Several slow copies decide, not one during which another process had the processor.
+        Where copies were quick three slow ones in a row decide, not one during which another
+        process had the processor.
         """
         channel = self.channel
         copy, operands = self.copies[self.place]

@@ -1,8 +1,11 @@
 """Tapes behind requests, on channels in this process: turns, tokens, and who ends what."""
 
 import random
+import signal
 import sys
+import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy
@@ -17,7 +20,7 @@ if not compiled.BUILT:
 from unit.runtime.test_compiled import Wire, addresses, exchange, tape
 
 from hpccoll.runtime import _tape
-from hpccoll.runtime.operations import NULL, cell
+from hpccoll.runtime.operations import NULL, Operation, cell
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.runtime.taped import TapedOperation
 
@@ -50,6 +53,16 @@ def operation(code, lane=None, threaded=False):
     stand_in = SimpleNamespace(begin=owned.begin, owners=(ATTENDANCE,))
     made.__init__(context(), stand_in, None, lane, threaded)
     return made
+
+
+@pytest.fixture
+def undisturbed():
+    """No other thread of Python runs while this one computes, and that of progress looks on."""
+    before = sys.getswitchinterval()
+    with PROGRESS.attended():
+        sys.setswitchinterval(1000)
+        yield
+        sys.setswitchinterval(before)
 
 
 class Two:
@@ -117,33 +130,83 @@ def test_somebody_else_ends_it():
     assert cell(one).value == NULL == cell(other).value
 
 
-def test_a_failure_lets_the_next_one_begin():
+@pytest.mark.parametrize("threaded", [False, True], ids=["calls", "thread"])
+def test_after_a_failure_nobody_begins(undisturbed, threaded):
+    """Other ranks would take the next one's messages for those that are missing of the failed."""
     two = Two()
-    here = two.begins(0, two.lane)
+    here = two.begins(0, two.lane, threaded)
     failing, next_one = (begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(2))
-    held = failing._operation
+    held, waiting = failing._operation, next_one._operation
     held._complete(OSError("broken"))
-    assert two.lane.first is next_one._operation and held.error and held.context.abandoned
-    held.quiet = True
-    failing_wait = MPI.Request.Wait
-    failing_wait(failing)
-    next_one._operation._complete(OSError("given up"))
-    next_one._operation = None
+    assert two.lane.first is None and held.error and held.context.abandoned
+    begin(here, numpy.ones(8), numpy.zeros(8))._operation._complete(OSError("refused"))
+    others = Two()
+    ended_meanwhile([begin(others.begins(i, None, True), numpy.ones(8), numpy.zeros(8))
+                     for i in range(2)])  # by then the thread has seen those before it twice
+    assert next_one.Test() == "slow" and not waiting.progress() and not waiting.over
+    assert two.wires[0].sides[0].sent == 1
+    for request in (failing, next_one):
+        request._operation._complete(OSError("given up"))
+        request._operation.quiet = True
+        MPI.Request.Wait(request)
+    PROGRESS.once()
     assert not PROGRESS.operations and two.lane.first is None
+
+
+def test_after_a_failure_the_interpreter_begins_nothing():
+    lane = _tape.Lane()
+    failing, following = (Operation(context(), SimpleNamespace(
+        start=lambda: None, done=False, progress=lambda: False, title="", plan=None, tag=0),
+        None, None, False, lane) for _ in range(2))
+    assert failing.started and lane.first is failing and not following.started
+    failing._complete(OSError("broken"))
+    assert lane.first is None and not following.progress() and not following.started
+    following._complete(OSError("given up"))
+    for one in (failing, following):
+        one.quiet = True
+        one.token.Wait()
+    assert not PROGRESS.operations
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["looks again", "waits for it"])
+def test_who_waits_does_not_run_what_was_taken_out_of_service(waits):
+    """Its memory is the caller's again, who has had the error."""
+    two, sink = Two(), numpy.zeros(8)
+    one = begin(two.begins(0), numpy.ones(8), sink)
+    held, found = one._operation, []
+    assert held.claim()
+    waiter = threading.Thread(target=lambda: found.append(held.attempt(3_000_000)))
+    if waits:
+        waiter.start()
+    other = begin(two.begins(1), numpy.ones(8), numpy.zeros(8))
+    held._complete(OSError("broken"))
+    if waits:
+        waiter.join()
+    else:
+        held.attempt(0)
+    assert not held.ended and not sink.any() and not held.busy
+    held.quiet = True
+    MPI.Request.Wait(one)
+    finish(other)
+
+
+def test_python_fetches_nothing_for_what_is_over():
+    two = Two()
+    one = begin(two.begins(0), numpy.ones(8), numpy.zeros(8))
+    held = one._operation
+    held.attendant = SimpleNamespace(fetched=lambda: pytest.fail("it was asked"))
+    held._complete(OSError("broken"))
+    assert not held._fetched(_tape.ELSEWHERE) and not held.busy
+    held.quiet = True
+    MPI.Request.Wait(one)
 
 
 def test_a_persistent_request_starts_again():
     two = Two()
     there = two.begins(1)
     source, sink = numpy.zeros(8), numpy.zeros(8)
-    side = two.rank(0)
-    request = Request()
-    run = tape(side.code, side.channels)
-    again = TapedOperation.__new__(TapedOperation)
-    again.__init__(context(), SimpleNamespace(
-        begin=lambda *_: run.begin(*addresses(source, sink), (source, sink)), owners=(ATTENDANCE,)),
-        None, None, False)
-    request._operation = again
+    request = persistent(two, source, sink)
+    again = request._operation
     for turn in range(4):
         source[:] = turn
         out = numpy.zeros(8)
@@ -155,13 +218,34 @@ def test_a_persistent_request_starts_again():
         assert request.Wait() == "slow"
 
 
-@pytest.fixture
-def undisturbed():
-    """No other thread of Python runs while this one computes."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1000)
-    yield
-    sys.setswitchinterval(before)
+def persistent(two, source, sink):
+    """A persistent request of the first rank's."""
+    side, request = two.rank(0), Request()
+    run = tape(side.code, side.channels)
+    request._operation = again = TapedOperation.__new__(TapedOperation)
+    again.__init__(context(), SimpleNamespace(
+        begin=lambda *_: run.begin(*addresses(source, sink), (source, sink)), owners=(ATTENDANCE,)),
+        None, None, False)
+    return request
+
+
+def test_a_start_waits_for_who_still_looks(undisturbed):
+    """At the run before, which has ended: that is no run under way."""
+    two, looking = Two(), threading.Lock()
+    request = persistent(two, numpy.ones(8), numpy.zeros(8))
+    again = request._operation
+
+    def look():
+        with looking:
+            again.give_back()
+    assert again.claim()
+    looking.acquire()
+    looker = threading.Thread(target=look)
+    looker.start()
+    looking.release()  # which does not make it run: this one has the interpreter
+    assert again.busy and request.Start() is None
+    looker.join()
+    finish(begin(two.begins(1), numpy.ones(8), numpy.zeros(8)), request)
 
 
 def ended_meanwhile(requests):
@@ -234,6 +318,18 @@ def test_waits_and_the_thread_take_turns():
             pass
         finish(*thrown.sample((one, other), 2))
         assert (outs[0] == -1 - turn).all() and (outs[1] == 1 + turn).all()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are not listed")
+def test_signals_are_for_others_but_its_own_faults_are_not():
+    two = Two()
+    finish(*(begin(two.begins(i, None, True), numpy.ones(8), numpy.zeros(8)) for i in range(2)))
+    blocked, = (int(status.partition("SigBlk:")[2].split()[0], 16) for status in (
+        task.read_text() for task in Path("/proc/self/task").glob("*/status"))
+        if status.startswith("Name:\thpccoll tapes"))
+    faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+    for one in {signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, *faults}:
+        assert bool(blocked >> one - 1 & 1) == (one not in faults)
 
 
 def test_misuse():

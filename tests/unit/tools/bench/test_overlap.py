@@ -1,6 +1,7 @@
 """Overlap of nonblocking collectives and computation."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +41,25 @@ def test_kinds_of_work():
     assert overlap.kinds("python, asleep,python") == ("python", "asleep")
     with pytest.raises(ArgumentError, match="no 'music'.*numpy, python, asleep"):
         overlap.kinds("music")
+
+
+def test_processor_time_is_that_of_the_collective(monkeypatch):
+    """Not of meeting the other ranks before it, nor of restoring its input, nor of the work."""
+    clock = SimpleNamespace(now=0)
+
+    def spend(seconds, value=None):
+        clock.now += seconds
+        return value
+    for name in ("perf_counter", "process_time"):
+        monkeypatch.setattr(overlap, name, lambda: clock.now)
+    request = SimpleNamespace(Test=lambda: spend(100), Wait=lambda: spend(1000))
+    runner = overlap.OverlapRunner(
+        SimpleNamespace(control=SimpleNamespace(Barrier=lambda: spend(1e6))), None, None,
+        lambda: spend(10, request),
+        SimpleNamespace(restorable=True, restore=lambda: spend(1e9), arguments=()))
+    runner.together(2, SimpleNamespace(do=spend), 6, 2)
+    assert runner.processor == [10 + 2 * 100 + 1000] * 2
+    assert runner.alone == runner.compute == [6] * 2 and runner.overlapped == [1216] * 2
 
 
 def test_overlap_command(tmp_path):
