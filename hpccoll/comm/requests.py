@@ -74,21 +74,23 @@ class Driven(Several, _Methods):
         """Move on; tell whether the collective is over."""
         return self.Test(status), None
 
-    def looking(self) -> Callable[[], None]:
+    def looking(self) -> Callable[[], bool]:
         """What looks after the collective between two tests of several requests.
 
-        An error ends it; the next test raises it.
+        It tells whether it is to be called again: not where the collective has ended well. An error
+        ends it, too; the next test raises it.
         """
         operation = self._operation
         if operation is None or operation.over:
-            return lambda: None
+            return lambda: operation is not None and operation.error is not None
         look, failed = operation.looking(), operation.failed
 
-        def attended() -> None:
+        def attended() -> bool:
             try:
                 look()
             except BaseException as error:
                 failed(error)
+            return not operation.over or operation.error is not None
         return attended
 
     def Cancel(self) -> None:

@@ -118,8 +118,10 @@ class Bounded(_Methods):
                 watch.moved()
         return True
 
-    def looking(self) -> Callable[[], None]:
+    def looking(self) -> Callable[[], bool]:
         """What is to be called between two tests of several requests, of which this one is one.
+
+        It tells whether it is to be called again: not where this request is complete.
 
         Raises:
             CollectiveTimeout, PeerLost, BrokenCommunicatorError, ContractError: as ``Wait``, unless
@@ -128,15 +130,19 @@ class Bounded(_Methods):
         begun = self._begun()
         context = begun.guard.context
         watch = Watch(begun, *context.bounds, context.limits.spins)
+        over = super().Get_status
 
-        def look() -> None:
+        def look() -> bool:
+            if over():
+                return False
             try:
                 watch.idle()
             except HpccollError as error:
                 late = isinstance(error, CollectiveTimeout) and not error.peers
-                if not late and not super(Bounded, self).Get_status():
+                if not late and not over():
                     self._judged(begun, raise_, error)
                 watch.moved()
+            return True
         return look
 
     def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:

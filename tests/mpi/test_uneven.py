@@ -14,7 +14,8 @@ RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
 ODD = SIZE - 1
 OURS = {"allreduce": "recursive_doubling", "bcast": "binomial", "alltoall": "pairwise",
-        "allgather": "ring", "barrier": "dissemination"}
+        "allgather": "ring", "barrier": "dissemination", "gather": "linear", "scatter": "linear"}
+NATIVE = dict.fromkeys(OURS, "native")
 pytestmark = pytest.mark.mpi(min_size=2)
 
 
@@ -28,7 +29,7 @@ def make(monkeypatch):
     RAW.Barrier()
 
 
-@pytest.mark.parametrize("wishes", [OURS, dict.fromkeys(OURS, "native")], ids=["ours", "native"])
+@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
 def test_in_place_on_some_ranks_only(make, wishes):
     """MPI allows it, and each rank gets its result where it wants it."""
     comm = make()
@@ -41,6 +42,39 @@ def test_in_place_on_some_ranks_only(make, wishes):
             blocks[RANK] = RANK
             comm.Allgather(MPI.IN_PLACE if odd == RANK else blocks[RANK].copy(), blocks)
             assert (blocks.T == numpy.arange(SIZE)).all()
+    comm.Free()
+
+
+@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
+def test_a_rank_with_nothing_may_have_any_type(make, capfd, wishes):
+    """MPI allows it: what has no elements matches all types, also between pairs of ranks."""
+    comm, nothing = make(), numpy.empty(0)
+    counts = [1] * ODD + [0]  # the last rank has nothing
+    mine, some = numpy.full(counts[RANK], RANK, "i4"), numpy.zeros(ODD, "i4")
+    with comm.using(**wishes):
+        for root in (0, ODD):
+            some[:] = -1
+            sink = [some, counts] if RANK == root else None
+            comm.Gatherv(nothing if RANK == ODD else mine, sink, root)
+            assert RANK != root or (some == numpy.arange(ODD)).all()
+            mine[:] = -1
+            comm.Scatterv([numpy.arange(ODD, dtype="i4"), counts] if RANK == root else None,
+                          nothing if RANK == ODD else mine, root)
+            assert (mine == RANK).all()
+        # All only send to themselves, in types of their own.
+        kind = "f8" if RANK == ODD else "i4"
+        alone = (numpy.arange(SIZE) == RANK) * 3
+        kept = numpy.zeros(3, kind)
+        comm.Alltoallv([numpy.arange(3, dtype=kind), alone], [kept, alone])
+        assert (kept == numpy.arange(3)).all()
+        guard = comm._private().guard
+        RAW.Barrier()
+        for _ in range(3):
+            guard.natives._look_back()
+        RAW.Barrier()
+        assert not guard.alarmed and guard.failure is None
+        comm.Barrier()
+    assert "finds, after the call" not in capfd.readouterr().err
     comm.Free()
 
 
