@@ -119,7 +119,7 @@ class Guard:
         self.natives = Natives(self)
         self.native, self.attended = self.natives.method, self.natives.attended
         self.beginning, self.lasting = self.natives.beginning, self.natives.lasting
-        self.objects = self.natives.objects
+        self.objects, self.unsent = self.natives.objects, self.natives.unsent
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
                                 self.tell)
         context.remote.heard = self.heard

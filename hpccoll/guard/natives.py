@@ -117,15 +117,35 @@ class Natives:
         return lasting(request, self.guard, f"native {name}")
 
     def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
-        """A lower-case method of mpi4py's, counted and looked after like a blocking one."""
-        return self.attended(native, description.collective, self.guard.stamp(description))
+        """A lower-case method of mpi4py's, counted and looked after like a blocking one.
 
-    def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0
-                 ) -> Callable[..., Any]:
-        """A function in which all ranks call the MPI library, as it is to be called."""
-        if not self.guard.stamps or self.guard.context.size == 1:
+        Of what it raises, only the caller can tell whether it was before anything was sent: see
+        :meth:`unsent`.
+        """
+        return self.attended(native, description.collective, self.guard.stamp(description), True)
+
+    def unsent(self) -> None:
+        """Take a call of objects back, which sent nothing: other ranks have not come to it."""
+        if self.counts:
+            self.log.words[NUMBER] -= 1
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether calls are counted here."""
+        return self.guard.stamps and self.guard.context.size > 1
+
+    def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0,
+                 pickles: bool = False) -> Callable[..., Any]:
+        """A function in which all ranks call the MPI library, as it is to be called.
+
+        Args:
+            function, name, stamp: what it is.
+            pickles: it may fail after the library has done its part.
+        """
+        if not self.counts:
             return function
-        return noted(function, self.log, stamp, self.guard.refused, partial(self._failed, name))
+        return noted(function, self.log, stamp, self.guard.refused,
+                     partial(self._failed, name, pickles))
 
     def _bounded(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
                  *args: Any) -> None:
@@ -145,15 +165,17 @@ class Natives:
                 raise verdict from error
             raise
 
-    def _failed(self, name: str, error: BaseException) -> bool:
-        """Tell whether a call failed before anything was sent.
+    def _failed(self, name: str, pickles: bool, error: BaseException) -> bool:
+        """Tell whether a call failed before anything was sent, as far as that is known here.
 
         Raises:
             PeerLost: it failed because a rank is gone.
         """
         if isinstance(error, HpccollError) or not isinstance(error, Exception):
             return False
-        if not isinstance(error, MPI.Exception) or error.Get_error_class() in ARGUMENT_ERRORS:
+        if not isinstance(error, MPI.Exception):
+            return not pickles
+        if error.Get_error_class() in ARGUMENT_ERRORS:
             return True
         verdict = self.guard.fail(error, f"native {name}", None, 0)
         if verdict is not error:

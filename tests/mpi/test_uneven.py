@@ -1,5 +1,6 @@
 """Ranks that call unlike each other in ways that no field of one call tells."""
 
+import pickle
 import time
 
 import numpy
@@ -9,6 +10,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
+from hpccoll.runtime.log import NUMBER
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
@@ -75,6 +77,44 @@ def test_a_rank_with_nothing_may_have_any_type(make, capfd, wishes):
         assert not guard.alarmed and guard.failure is None
         comm.Barrier()
     assert "finds, after the call" not in capfd.readouterr().err
+    comm.Free()
+
+
+class Unreadable:
+    """An object that cannot be unpickled."""
+
+    def __reduce__(self):
+        return int, ("made for a test",)
+
+
+@pytest.mark.parametrize("method", ["gather", "allgather", "alltoall", "scatter"])
+def test_an_object_that_one_rank_cannot_read_or_send(make, method):
+    """What could not be read has been sent, and counts as a call; what was never sent does not."""
+    comm = make()
+    log = comm._private().guard.logs.mine
+    several = method in ("alltoall", "scatter")
+    mine, good = ([[one] * SIZE if several else one] for one in (Unreadable(), 1))
+    wrong = [[lambda: None] * SIZE if several else lambda: None], [[1]] * several
+    root = [0] * (method in ("gather", "scatter"))
+    comm.Barrier()
+    for args in (mine, good):
+        number = log.words[NUMBER]
+        try:
+            getattr(comm, method)(*args, *root)
+        except ValueError as error:
+            assert "made for a test" in str(error)
+        RAW.Barrier()
+        assert log.words[NUMBER] == number + 1
+    if RANK == 0 or method != "scatter":
+        for args in filter(None, wrong):
+            with pytest.raises((AttributeError, TypeError, ValueError, pickle.PicklingError)):
+                getattr(comm, method)(*args, *root)
+    assert log.words[NUMBER] == number + 1
+    guard = comm._private().guard
+    for _ in range(3):
+        comm.Barrier()
+        guard.natives._look_back()
+    assert guard.failure is None
     comm.Free()
 
 

@@ -15,6 +15,7 @@ from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds
 from hpccoll.runtime.log import (
     ALARM,
+    ASKED,
     ENDS,
     FREED,
     INSIDE,
@@ -175,6 +176,54 @@ def test_a_freed_communicator_is_looked_at_once_more_only(made, monkeypatch, cap
         assert guard.natives.watched() == ""
     guard.natives.leave(FREED)
     assert capfd.readouterr().err.count("finds, after the call") == 1 and guard.failure is None
+
+
+def test_a_call_of_objects_is_taken_back_by_who_knows_that_nothing_was_sent(made):
+    """It may have failed to read what it got."""
+    guard, logs = made
+
+    def unreadable():
+        raise ValueError("made for a test")
+    for method in (guard.natives.objects(unreadable, Description("gather of objects")),
+                   guard.natives.attended(unreadable)):
+        with pytest.raises(ValueError, match="made for a test"):
+            method()
+        assert logs[0].words[NUMBER] == 1  # a call of buffers fails before anything is sent
+    guard.natives.unsent()
+    assert logs[0].words[NUMBER] == 0
+    guard.context.size = 1  # where no calls are counted
+    guard.natives.unsent()
+    assert logs[0].words[NUMBER] == 0
+
+
+class Called:
+    """Something that is waited for."""
+
+    def __init__(self, title):
+        self.title = title
+
+    def pending(self):
+        return 0, (1,)
+
+
+@pytest.mark.parametrize("titles", [["iallreduce"], ["iallreduce", "native ibcast"]])
+def test_a_long_wait_for_one_or_several_asks_the_others(made, monkeypatch, titles):
+    """And tells, by then, where they are; short ones with pauses between ask nothing."""
+    guard, logs = made
+    now = [100.0]
+    monkeypatch.setattr(guards.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(guards.time, "monotonic_ns", lambda: int(now[0] * 1e9))
+    guard.said, guard.asked = ("", 0, 0), 0.0
+    for number in range(5):
+        now[0] += 0.75
+        guard._say(Called(titles[0]), number)
+        assert not logs[1].words[ASKED]
+    now[0] += 5
+    for look in range(10):
+        assert not logs[1].words[ASKED]
+        guard._say(Called(titles[look % len(titles)]), 5)
+        now[0] += 0.125
+    assert logs[1].words[ASKED]
 
 
 def test_nothing_is_said_of_what_the_logs_show_no_more(made, capfd):
