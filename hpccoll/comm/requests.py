@@ -5,9 +5,10 @@ execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for bot
 that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a operation, which
 :mod:`hpccoll.runtime.progress` moves on.
 
-``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``, and so are the class methods that wait
-for several (:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so on) wait
-inside the MPI library, which knows no deadline.
+``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``, and so are ``Waitall``, ``Waitany``
+and ``Waitsome`` (:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so
+on), and ``waitall``, ``waitany`` and ``waitsome``, which these classes inherit, wait inside the MPI
+library, which knows no deadline.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
 missing, and end with an error where a rank is gone or has given up. The library's own ``Wait`` can
 be left by nobody, so it is not called: the request is tested until it is complete.
 
-The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library; those
-of ``hpccoll.Request`` are bounded, too.
+The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library; so
+do the lower-case ``waitall``, ``waitany`` and ``waitsome``, of either class. ``Waitall``,
+``Waitany`` and ``Waitsome`` of ``hpccoll.Request`` are bounded, too.
 """
 
 from __future__ import annotations
