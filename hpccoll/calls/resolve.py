@@ -326,7 +326,10 @@ def _same(source: Buffer, sink: Buffer, count: int | None, op: Any = None,
           collective: str = "") -> None:
     """Input and output agree in type and count, do not overlap, and suit the operator."""
     # A float64 dtype equals None: NumPy takes that for its default.
-    if source.dtype is not None and sink.dtype is not None and source.dtype != sink.dtype:
+    # What only moves may have any type where there is nothing of it.
+    typed = collective or source.count and sink.count
+    if (typed and source.dtype is not None and sink.dtype is not None
+            and source.dtype != sink.dtype):
         raise ArgumentError("sendbuf", f"has elements of type {source.dtype}, recvbuf of "
                                        f"{sink.dtype}")
     if source.namespace is not sink.namespace:

@@ -5,9 +5,10 @@ execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for bot
 that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a operation, which
 :mod:`hpccoll.runtime.progress` moves on.
 
-``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``, and so are the class methods that wait
-for several (:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so on) wait
-inside the MPI library, which knows no deadline.
+``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``, and so are ``Waitall``, ``Waitany``
+and ``Waitsome`` (:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so
+on), and ``waitall``, ``waitany`` and ``waitsome``, which these classes inherit, wait inside the MPI
+library, which knows no deadline.
 """
 
 from __future__ import annotations
@@ -74,21 +75,23 @@ class Driven(Several, _Methods):
         """Move on; tell whether the collective is over."""
         return self.Test(status), None
 
-    def looking(self) -> Callable[[], None]:
+    def looking(self) -> Callable[[], bool]:
         """What looks after the collective between two tests of several requests.
 
-        An error ends it; the next test raises it.
+        It tells whether it is to be called again: not where the collective has ended well. An error
+        ends it, too; the next test raises it.
         """
         operation = self._operation
         if operation is None or operation.over:
-            return lambda: None
+            return lambda: operation is not None and operation.error is not None
         look, failed = operation.looking(), operation.failed
 
-        def attended() -> None:
+        def attended() -> bool:
             try:
                 look()
             except BaseException as error:
                 failed(error)
+            return not operation.over or operation.error is not None
         return attended
 
     def Cancel(self) -> None:

@@ -3,8 +3,8 @@
 mpi4py's ``MPI.Request.Waitall`` and its kin wait inside the MPI library, which nobody can leave.
 These test until enough is complete. Meanwhile each collective among the requests is looked after as
 its own ``Wait`` would: who is missing is reported, and where it cannot end there is an error. What
-is no collective - a message, a file - has no bounds; where nothing else is waited for, the library
-waits.
+is no collective - a message, a file - has no bounds; where nothing else is waited for any more, the
+library waits.
 """
 
 from __future__ import annotations
@@ -57,20 +57,19 @@ class Several:
 
 def _until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Callable[..., Any],
            enough: Callable[[Any], bool], told: Any) -> Any:
-    """Test requests until what that gives is enough; without collectives, wait for them."""
+    """Test requests until what that gives is enough; once no collective is left, wait for them."""
     PROGRESS.check_process()
     looks = [one.looking() for one in requests
              if hasattr(one, "looking") and MPI.Request.__bool__(one)]
-    if not looks:
-        return wait(requests, told)
-    with PROGRESS.attended():
-        while True:
-            PROGRESS.once()
-            found = _quietly(test, requests, told)
-            if enough(found):
-                return found
-            for look in looks:
-                look()
+    if looks:
+        with PROGRESS.attended():
+            while looks:
+                PROGRESS.once()
+                found = _quietly(test, requests, enough, told)
+                if enough(found):
+                    return found
+                looks = [look for look in looks if look()]
+    return wait(requests, told)
 
 
 def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> bool:
@@ -80,18 +79,23 @@ def _all(requests: Sequence[MPI.Request], statuses: list[MPI.Status] | None) -> 
     return MPI.Request.Waitall(requests, statuses)
 
 
-def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request], told: Any) -> Any:
-    """Test, and raise what went wrong with a collective of ours that is over now."""
-    underway = [operation for one in requests if MPI.Request.__bool__(one)
+def _quietly(test: Callable[..., Any], requests: Sequence[MPI.Request],
+             enough: Callable[[Any], bool], told: Any) -> Any:
+    """Test, and raise what went wrong with a collective of ours that is over now.
+
+    Where other requests are found complete, which is known but once, an error waits for its turn.
+    """
+    underway = [(one, operation) for one in requests if MPI.Request.__bool__(one)
                 and (operation := getattr(one, "_operation", None)) is not None]
-    for operation in underway:
+    for _, operation in underway:
         operation.quiet = True  # else MPI's callback raises it, and its caller cannot
     try:
         found = test(requests, told)
     finally:
-        for operation in underway:
+        for _, operation in underway:
             operation.quiet = False
-    for operation in underway:
-        if operation.error is not None:
+    for one, operation in underway:
+        among = not MPI.Request.__bool__(one)
+        if operation.error is not None and (among or not enough(found)):
             raise operation.error
     return found

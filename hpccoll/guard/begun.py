@@ -4,8 +4,9 @@
 missing, and end with an error where a rank is gone or has given up. The library's own ``Wait`` can
 be left by nobody, so it is not called: the request is tested until it is complete.
 
-The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library; those
-of ``hpccoll.Request`` are bounded, too.
+The class methods of mpi4py (``MPI.Request.Waitall`` and so on) wait inside the MPI library; so
+do the lower-case ``waitall``, ``waitany`` and ``waitsome``, of either class. ``Waitall``,
+``Waitany`` and ``Waitsome`` of ``hpccoll.Request`` are bounded, too.
 """
 
 from __future__ import annotations
@@ -118,8 +119,10 @@ class Bounded(_Methods):
                 watch.moved()
         return True
 
-    def looking(self) -> Callable[[], None]:
+    def looking(self) -> Callable[[], bool]:
         """What is to be called between two tests of several requests, of which this one is one.
+
+        It tells whether it is to be called again: not where this request is complete.
 
         Raises:
             CollectiveTimeout, PeerLost, BrokenCommunicatorError, ContractError: as ``Wait``, unless
@@ -128,15 +131,19 @@ class Bounded(_Methods):
         begun = self._begun()
         context = begun.guard.context
         watch = Watch(begun, *context.bounds, context.limits.spins)
+        over = super().Get_status
 
-        def look() -> None:
+        def look() -> bool:
+            if over():
+                return False
             try:
                 watch.idle()
             except HpccollError as error:
                 late = isinstance(error, CollectiveTimeout) and not error.peers
-                if not late and not super(Bounded, self).Get_status():
+                if not late and not over():
                     self._judged(begun, raise_, error)
                 watch.moved()
+            return True
         return look
 
     def _judged(self, begun: BegunCall, function: Callable[..., Any], *args: Any) -> Any:

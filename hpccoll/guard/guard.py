@@ -31,7 +31,7 @@ from hpccoll.errors import (
     PeerLost,
 )
 from hpccoll.guard.begun import BegunCall
-from hpccoll.guard.board import Board, Doing, saying
+from hpccoll.guard.board import QUIET, Board, Doing, saying
 from hpccoll.guard.exchange import MessagedLogs, logs_of
 from hpccoll.guard.flight import RECORDER
 from hpccoll.guard.losses import Losses
@@ -119,7 +119,7 @@ class Guard:
         self.natives = Natives(self)
         self.native, self.attended = self.natives.method, self.natives.attended
         self.beginning, self.lasting = self.natives.beginning, self.natives.lasting
-        self.objects = self.natives.objects
+        self.objects, self.unsent = self.natives.objects, self.natives.unsent
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
                                 self.tell)
         context.remote.heard = self.heard
@@ -237,9 +237,10 @@ class Guard:
         round, peers = awaited.pending()
         now, mine = time.monotonic(), self.logs.mine
         if self.said != (awaited.title, number, round):
+            if mine.quiet_for() > QUIET:  # a wait begins; else one for several, in turn
+                self.asked = now
             self.said = awaited.title, number, round
             mine.say(saying(awaited.title, number, round, peers, call_site()))
-            self.asked = now
         mine.look()
         if now - self.asked > CURIOUS:
             self.asked = now
@@ -288,7 +289,8 @@ class Guard:
 
     # -- when a call has failed ---------------------------------------------------------------
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int,
-             site: str = "", number: int | None = None) -> BaseException:
+             site: str = "", number: int | None = None, in_thread: bool = False
+             ) -> BaseException:
         """Take note that a call failed here; return what the caller is to get.
 
         Args:
@@ -298,9 +300,12 @@ class Guard:
             tag: of its messages; 0 for blocking calls.
             site: where in the program; where the caller's is, if omitted.
             number: of the call; that of the last one begun, if omitted.
+            in_thread: it is the watcher that has found it: the next call raises it.
         """
         with self.lock:
             if self.failure is not None:
+                if in_thread:
+                    return self.untold or self.failure
                 return self._again() if self.untold or self.failure is not error else error
             error = self.losses.explain(error, title)
             interrupted = not isinstance(error, Exception)
@@ -330,6 +335,8 @@ class Guard:
                 f"{type(verdict).__name__}: {verdict}")
             if isinstance(verdict, BrokenCommunicatorError):
                 self.failure = verdict
+            if in_thread:  # before anybody else may ask
+                self.untold = verdict
         self.told(self.refuse)
         RECORDER.noticed(f"{type(verdict).__name__}: {verdict}", failed=True)
         return verdict

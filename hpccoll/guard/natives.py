@@ -31,7 +31,7 @@ from hpccoll.guard.exchange import MessagedLogs
 from hpccoll.guard.sites import main_site
 from hpccoll.guard.verdict import judge
 from hpccoll.runtime.description import Description, describe_native
-from hpccoll.runtime.log import ASKED, INSIDE, NUMBER
+from hpccoll.runtime.log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER
 from hpccoll.runtime.noted import noted
 from hpccoll.runtime.waiting import Meeting
 
@@ -69,7 +69,7 @@ class Natives:
         #: The log of the next rank here, and the call that was not like its own at the last look.
         near = sorted(guard.logs.logs)
         self.next = guard.logs.logs[near[(near.index(guard.rank) + 1) % len(near)]]
-        self.odd = 0
+        self.odd, self.said = 0, False
 
     # -- how they are called -------------------------------------------------------------------
     def method(self, native: Callable[..., Any], name: str, call: Call | None
@@ -117,15 +117,35 @@ class Natives:
         return lasting(request, self.guard, f"native {name}")
 
     def objects(self, native: Callable[..., Any], description: Description) -> Callable[..., Any]:
-        """A lower-case method of mpi4py's, counted and looked after like a blocking one."""
-        return self.attended(native, description.collective, self.guard.stamp(description))
+        """A lower-case method of mpi4py's, counted and looked after like a blocking one.
 
-    def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0
-                 ) -> Callable[..., Any]:
-        """A function in which all ranks call the MPI library, as it is to be called."""
-        if not self.guard.stamps or self.guard.context.size == 1:
+        Of what it raises, only the caller can tell whether it was before anything was sent: see
+        :meth:`unsent`.
+        """
+        return self.attended(native, description.collective, self.guard.stamp(description), True)
+
+    def unsent(self) -> None:
+        """Take a call of objects back, which sent nothing: other ranks have not come to it."""
+        if self.counts:
+            self.log.words[NUMBER] -= 1
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether calls are counted here."""
+        return self.guard.stamps and self.guard.context.size > 1
+
+    def attended(self, function: Callable[..., Any], name: str = "set-up", stamp: int = 0,
+                 pickles: bool = False) -> Callable[..., Any]:
+        """A function in which all ranks call the MPI library, as it is to be called.
+
+        Args:
+            function, name, stamp: what it is.
+            pickles: it may fail after the library has done its part.
+        """
+        if not self.counts:
             return function
-        return noted(function, self.log, stamp, self.guard.refused, partial(self._failed, name))
+        return noted(function, self.log, stamp, self.guard.refused,
+                     partial(self._failed, name, pickles))
 
     def _bounded(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
                  *args: Any) -> None:
@@ -145,15 +165,17 @@ class Natives:
                 raise verdict from error
             raise
 
-    def _failed(self, name: str, error: BaseException) -> bool:
-        """Tell whether a call failed before anything was sent.
+    def _failed(self, name: str, pickles: bool, error: BaseException) -> bool:
+        """Tell whether a call failed before anything was sent, as far as that is known here.
 
         Raises:
             PeerLost: it failed because a rank is gone.
         """
         if isinstance(error, HpccollError) or not isinstance(error, Exception):
             return False
-        if not isinstance(error, MPI.Exception) or error.Get_error_class() in ARGUMENT_ERRORS:
+        if not isinstance(error, MPI.Exception):
+            return not pickles
+        if error.Get_error_class() in ARGUMENT_ERRORS:
             return True
         verdict = self.guard.fail(error, f"native {name}", None, 0)
         if verdict is not error:
@@ -172,7 +194,8 @@ class Natives:
             words[ASKED] = 0
             if self.log.quiet_for() > QUIET:
                 self.log.say({"number": words[NUMBER], "site": main_site()[-200:]}, looks=False)
-        self._look_back()
+        if not words[LEFT]:
+            self._look_back()
         inside, report = words[INSIDE], self.guard.context.bounds.report
         if not inside or inside != self.stay.number:
             self.stay = Stay(inside, now, report)
@@ -195,26 +218,38 @@ class Natives:
         The library compares nothing. Of ours no message is used by another call, but where ranks
         come in another order, by chance each message may wait for its call. Each rank compares with
         the next one: where not all have done the same, some neighbours have not. At two looks, for
-        a call that fails at once is not counted, and one may be just being written.
+        a call of the other one's that fails at once is not counted. Not of the same call: in a fast
+        loop, the one of the last look is forgotten.
         """
         number, before = self.log.differs(self.next), self.odd
-        self.odd = number if number != self.log.words[INSIDE] else 0  # else it has not ended
-        if not self.odd or self.odd != before or self.guard.failure or self.guard.alarmed:
+        self.odd = number if self.log.words[ENDS + (number & LAST)] else 0
+        if not self.odd or not before or self.told:
             return
+        error: BaseException | None = None
         if self.speaks:
-            self.guard.untold = self.guard.fail(
+            error = self.guard.fail(
                 ForeignMessage(-1, self.guard.rank), "a call that has ended",
-                self.log.description(number), 0, number=number)
-        self._tell_late(self.guard.untold)
+                self.log.description(number), 0, number=number, in_thread=True)
+        if not isinstance(error, BrokenCommunicatorError):  # else another thread was first
+            self._tell_late(error)
+
+    @property
+    def told(self) -> bool:
+        """Tell whether somebody has said that something is wrong."""
+        return self.said or self.guard.failure is not None or self.guard.alarmed
 
     def last_look(self) -> None:
         """Say, at the end, what nobody has said of calls that ranks have made differently."""
-        if not self.guard.failure and not self.guard.alarmed and self.log.differs(self.next):
+        if not self.log.words[LEFT] and not self.told and self.log.differs(self.next):
             self._tell_late(None)
 
     def _tell_late(self, error: BaseException | None) -> None:
-        logs = self.guard.logs.logs
-        error = error or judge({rank: log.record() for rank, log in logs.items()}, len(logs))
+        """Say once that calls were not the same; nothing where the logs show it no more."""
+        records = {rank: log.record() for rank, log in self.guard.logs.logs.items()}
+        error = error or judge(records, self.guard.context.size)
+        if error is None:
+            return
+        self.said = True
         print(f"hpccoll: rank {self.guard.rank} finds, after the call: {error}; what it gave may "
               "be wrong", file=sys.stderr, flush=True)
 
@@ -241,7 +276,9 @@ class Natives:
         """Tell the others that a call cannot end; return what to say, if it still has not."""
         description, site = self.log.description(number), main_site()
         title = f"native {called(description)}" if description else "a native collective"
-        verdict = self.guard.fail(error, title, description, 0, site) if self.speaks else error
+        verdict = error
+        if self.speaks:
+            verdict = self.guard.fail(error, title, description, 0, site, in_thread=True)
         if self.escaped():
             return ""
         return (f"hpccoll: rank {self.guard.rank} ends, in call {number}, {title} at {site}: "

@@ -53,13 +53,16 @@ class Watcher:
         self.watched: weakref.WeakSet[LookedAfter] = weakref.WeakSet()
         self.stopping = threading.Event()
         self.thread: threading.Thread | None = None
-        self.pid = 0
+        self.pid, self.lock = 0, threading.Lock()
 
     def add(self, one: LookedAfter) -> None:
         """Look after a communicator from now on."""
-        self.watched.add(one)
-        if self.pid != os.getpid():  # threads do not come along with a fork
-            self.pid, self.stopping = os.getpid(), threading.Event()
+        begins = self.pid != os.getpid()  # threads do not come along with a fork
+        if begins:
+            self.pid, self.lock, self.stopping = os.getpid(), threading.Lock(), threading.Event()
+        with self.lock:
+            self.watched.add(one)
+        if begins:
             self.thread = threading.Thread(target=self._work, args=(self.stopping,),
                                            name="hpccoll watcher", daemon=True)
             atexit.register(self.stop)
@@ -71,18 +74,24 @@ class Watcher:
             self.stopping.set()
             if self.thread is not None:
                 self.thread.join()  # it must not look at memory that goes
-            for one in list(self.watched):
+            for one in self._all():
                 one.leave(ENDED)
+
+    def _all(self) -> list[LookedAfter]:
+        """All of them, as a set that the thread may go through while another one adds to it."""
+        with self.lock:
+            return list(self.watched)
 
     def _work(self, stopping: threading.Event) -> None:
         busy = False
         while not stopping.wait(QUICK if busy else PERIOD):
             busy = False
-            for one in list(self.watched):
+            for one in self._all():
                 try:
                     text = one.watched()
                 except Exception as error:  # one that cannot be looked at must not end the thread
-                    self.watched.discard(one)
+                    with self.lock:
+                        self.watched.discard(one)
                     print(f"hpccoll: a communicator is not looked after any more: "
                           f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                     continue

@@ -107,6 +107,9 @@ class Guarding(Protocol):
     def objects(self, method: Callable[..., Any], description: Description) -> Callable[..., Any]:
         """A lower-case method of mpi4py's as it is to be called."""
 
+    def unsent(self) -> None:
+        """Take the last call back, a lower-case one of mpi4py's, which has sent nothing."""
+
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of all ranks as it is to be called, so that it does not hang for ever."""
 

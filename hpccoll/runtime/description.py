@@ -68,11 +68,17 @@ def _stamp(one: Description) -> int:
 
 
 def element_of(call: Call) -> str:
-    """The type of a call's elements as a letter and its bytes; empty where it is not known."""
+    """The type of a call's elements as a letter and its bytes; empty where it is not known.
+
+    MPI lets a buffer without elements have any type. So may pairs of ranks that move nothing: where
+    a rank moves nothing to or from another one, it cannot tell that both have the same type.
+    """
     if call.op is not None:
         return _name(call.dtype)
-    known = {_name(one.dtype) for one in (call.source, call.sink)
-             if one is not None and one.dtype is not None}
+    buffers = [one for one in (call.source, call.sink) if one is not None]
+    if call.name in ("alltoallv", "alltoallw") and any(0 in one.counts for one in buffers):
+        return ""
+    known = {_name(one.dtype) for one in buffers if one.dtype is not None and one.count}
     return known.pop() if len(known) == 1 else ""
 
 

@@ -58,7 +58,7 @@ class Mode(NamedTuple):
 
 
 MODES = (Mode("of ours", WISHES, "tags", 0), Mode("of ours", WISHES, "tags", 1000),
-         Mode("chosen by default", {}, "always", 0), Mode("chosen by default", {}, "always", 100))
+         Mode("chosen by default", {}, "always", 0), Mode("chosen by default", {}, "always", 1000))
 
 
 def tried(mode: Mode, way: tuple[str, str, str], odd: int) -> tuple[str, float]:

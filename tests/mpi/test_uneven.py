@@ -1,5 +1,6 @@
 """Ranks that call unlike each other in ways that no field of one call tells."""
 
+import pickle
 import time
 
 import numpy
@@ -9,12 +10,14 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
+from hpccoll.runtime.log import NUMBER
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
 ODD = SIZE - 1
 OURS = {"allreduce": "recursive_doubling", "bcast": "binomial", "alltoall": "pairwise",
-        "allgather": "ring", "barrier": "dissemination"}
+        "allgather": "ring", "barrier": "dissemination", "gather": "linear", "scatter": "linear"}
+NATIVE = dict.fromkeys(OURS, "native")
 pytestmark = pytest.mark.mpi(min_size=2)
 
 
@@ -28,7 +31,7 @@ def make(monkeypatch):
     RAW.Barrier()
 
 
-@pytest.mark.parametrize("wishes", [OURS, dict.fromkeys(OURS, "native")], ids=["ours", "native"])
+@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
 def test_in_place_on_some_ranks_only(make, wishes):
     """MPI allows it, and each rank gets its result where it wants it."""
     comm = make()
@@ -41,6 +44,77 @@ def test_in_place_on_some_ranks_only(make, wishes):
             blocks[RANK] = RANK
             comm.Allgather(MPI.IN_PLACE if odd == RANK else blocks[RANK].copy(), blocks)
             assert (blocks.T == numpy.arange(SIZE)).all()
+    comm.Free()
+
+
+@pytest.mark.parametrize("wishes", [OURS, NATIVE], ids=["ours", "native"])
+def test_a_rank_with_nothing_may_have_any_type(make, capfd, wishes):
+    """MPI allows it: what has no elements matches all types, also between pairs of ranks."""
+    comm, nothing = make(), numpy.empty(0)
+    counts = [1] * ODD + [0]  # the last rank has nothing
+    mine, some = numpy.full(counts[RANK], RANK, "i4"), numpy.zeros(ODD, "i4")
+    with comm.using(**wishes):
+        for root in (0, ODD):
+            some[:] = -1
+            sink = [some, counts] if RANK == root else None
+            comm.Gatherv(nothing if RANK == ODD else mine, sink, root)
+            assert RANK != root or (some == numpy.arange(ODD)).all()
+            mine[:] = -1
+            comm.Scatterv([numpy.arange(ODD, dtype="i4"), counts] if RANK == root else None,
+                          nothing if RANK == ODD else mine, root)
+            assert (mine == RANK).all()
+        # All only send to themselves, in types of their own.
+        kind = "f8" if RANK == ODD else "i4"
+        alone = (numpy.arange(SIZE) == RANK) * 3
+        kept = numpy.zeros(3, kind)
+        comm.Alltoallv([numpy.arange(3, dtype=kind), alone], [kept, alone])
+        assert (kept == numpy.arange(3)).all()
+        guard = comm._private().guard
+        RAW.Barrier()
+        for _ in range(3):
+            guard.natives._look_back()
+        RAW.Barrier()
+        assert not guard.alarmed and guard.failure is None
+        comm.Barrier()
+    assert "finds, after the call" not in capfd.readouterr().err
+    comm.Free()
+
+
+class Unreadable:
+    """An object that cannot be unpickled."""
+
+    def __reduce__(self):
+        return int, ("made for a test",)
+
+
+@pytest.mark.parametrize("method", ["gather", "allgather", "alltoall", "scatter"])
+def test_an_object_that_one_rank_cannot_read_or_send(make, method):
+    """What could not be read has been sent, and counts as a call; what was never sent does not."""
+    comm = make()
+    log = comm._private().guard.logs.mine
+    several = method in ("alltoall", "scatter")
+    mine, good = ([[one] * SIZE if several else one] for one in (Unreadable(), 1))
+    wrong = [[lambda: None] * SIZE if several else lambda: None], [[1]] * several
+    root = [0] * (method in ("gather", "scatter"))
+    comm.Barrier()
+    for args in (mine, good):
+        number = log.words[NUMBER]
+        try:
+            getattr(comm, method)(*args, *root)
+        except ValueError as error:
+            assert "made for a test" in str(error)
+        RAW.Barrier()
+        assert log.words[NUMBER] == number + 1
+    if RANK == 0 or method != "scatter":
+        for args in filter(None, wrong):
+            with pytest.raises((AttributeError, TypeError, ValueError, pickle.PicklingError)):
+                getattr(comm, method)(*args, *root)
+    assert log.words[NUMBER] == number + 1
+    guard = comm._private().guard
+    for _ in range(3):
+        comm.Barrier()
+        guard.natives._look_back()
+    assert guard.failure is None
     comm.Free()
 
 

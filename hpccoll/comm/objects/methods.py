@@ -35,6 +35,7 @@ from hpccoll.comm.objects.wire import (
     memory_for,
 )
 from hpccoll.comm.recognition import shortcut
+from hpccoll.errors import HpccollError
 from hpccoll.runtime.description import Description
 
 
@@ -139,7 +140,31 @@ class Objects(Base):
         with self._check_usable().entrance:
             if served is None:
                 served = self._cache[name, root] = self._lower_case(name, root)
-            return served(self, obj, *root)
+            try:
+                return served(self, obj, *root)
+            except (HpccollError, MPI.Exception):
+                raise
+            except Exception:
+                guard = self._private().guard if self._guards else None
+                if guard is not None and self._refused(name, obj, root):
+                    guard.unsent()
+                raise
+
+    def _refused(self, name: str, obj: Any, root: tuple[int, ...]) -> bool:
+        """Tell, by trying once more, whether mpi4py has failed to pickle what it was to send.
+
+        Else it has failed to unpickle what it got: the call has ended on the other ranks.
+        """
+        if name == "scatter" and root != (self.Get_rank(),):
+            return False
+        several, size = name in ("scatter", "alltoall"), self.Get_size()
+        try:
+            objects = ([obj] if not several else [None] * size if obj is None else list(obj))
+            for one in objects:
+                MPI.pickle.dumps(one)
+        except Exception:
+            return True
+        return several and len(objects) != size
 
     def _lower_case(self, name: str, root: tuple[int, ...]) -> Callable[..., Any]:
         """A method of mpi4py's as it is to be called."""

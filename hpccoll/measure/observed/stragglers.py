@@ -26,6 +26,7 @@ class Straggler(NamedTuple):
         late: mean seconds after the first rank to come.
         latest: the most.
         waits: seconds that others waited for this one, as the last to come, summed over them.
+        first: lowest rank of the communicator: the parts of a split may have one name.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Straggler(NamedTuple):
     late: float
     latest: float
     waits: float
+    first: int = 0
 
     def __str__(self) -> str:
         return (f"On {self.name}, rank {self.rank} came last to {self.last / self.calls:.0%} of "
@@ -57,14 +59,15 @@ def stragglers(joined: JoinedRecords) -> list[Straggler]:
         for row, rank in enumerate(one.ranks):
             found.append(Straggler(
                 one.name, rank, starts.shape[1], int((last == row).sum()), float(late[row].mean()),
-                float(late[row].max()), float(waits[:, last == row].sum())))
+                float(late[row].max()), float(waits[:, last == row].sum()),
+                min(one.ranks)))
     return sorted(found, key=lambda one: (-one.waits, one.name, one.rank))
 
 
 def told(found: Sequence[Straggler]) -> list[str]:
     """The rank of each communicator that was waited for longest, in words."""
-    worst: dict[str, Straggler] = {}
+    worst: dict[tuple[str, int], Straggler] = {}
     for one in found:
         if one.waits > 0:
-            worst.setdefault(one.name, one)
+            worst.setdefault((one.name, one.first), one)
     return list(map(str, worst.values()))[:MOST_TOLD]

@@ -21,6 +21,9 @@ class Slow:
         self.tests -= 1
         return self.tests < 0
 
+    def Get_status(self):
+        return self.tests < 0
+
 
 class Waiting(Bounded, Slow):
     pass
@@ -63,3 +66,14 @@ def test_a_number_less_call_has_a_deadline():
     request.number = 0
     with pytest.raises(CollectiveTimeout):
         request.Wait()
+
+
+def test_a_complete_request_is_looked_after_no_more():
+    """Nobody is waited for, whatever the others do."""
+    request = waiting(0, 0.0, tests=1)
+    request.watched[0].doing = lambda: pytest.fail("asks for the others")
+    look = request.looking()
+    assert look() is True
+    request.tests = -1
+    for _ in range(5000):
+        assert look() is False

@@ -1,10 +1,12 @@
 """The thread that looks: it ends a process that cannot go on, and only such a one."""
 
+import os
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -72,6 +74,44 @@ def test_what_cannot_be_looked_at_does_not_end_the_thread(capfd, monkeypatch):
     assert looks.count("bad") == 1
     assert capfd.readouterr().err == ("hpccoll: a communicator is not looked after any more: "
                                       "ZeroDivisionError: made for a test\n")
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_communicator_may_be_made_while_the_thread_looks(monkeypatch, forked):
+    """The set changes for nobody who goes through it; a child has a lock that nobody holds."""
+    class Locked(weakref.WeakSet):
+        def __iter__(self):
+            assert mine.lock.locked()
+            return super().__iter__()
+
+        def add(self, one):
+            assert mine.lock.locked()
+            super().add(one)
+
+        def discard(self, one):
+            assert mine.lock.locked()
+            super().discard(one)
+
+    class Bad:
+        def watched(self):
+            stopping.set()
+            raise ZeroDivisionError("made for a test")
+
+    mine, one, stopping = watcher.Watcher(), Bad(), threading.Event()
+    mine.watched, mine.pid = Locked(), os.getpid()
+    if forked:
+        began = []
+        mine.pid = 1
+        mine.lock.acquire()
+        monkeypatch.setattr(watcher.atexit, "register", began.append)
+        monkeypatch.setattr(mine, "_work", lambda stopping: None)
+        mine.add(one)
+        assert began == [mine.stop] and mine._all() == [one]
+        return
+    mine.add(one)
+    monkeypatch.setattr(watcher, "PERIOD", 0.001)
+    mine._work(stopping)
+    assert mine._all() == []
 
 
 def test_the_end_of_the_program_is_told_and_a_child_tells_nothing(monkeypatch):
