@@ -5,7 +5,6 @@ All other metadata is in setup.cfg.
 
 from setuptools import Extension, setup
 
-
 #: The event loop of the simulator: standard library only. Products and sums are not fused, so that
 #: its bits are those of the loop in Python on every processor.
 EVENTS = Extension("hpccoll.simulator._events", ["hpccoll/simulator/_events.c"], optional=True,
