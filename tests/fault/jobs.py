@@ -92,7 +92,8 @@ def run(bin: Path, kind: str, size: int, case: dict[str, Any], timeout: float = 
 
 
 def _over(directory: Path, rank: int) -> bool:
-    return any((directory / f"{name}.{rank}").exists() for name in ("result", "status"))
+    files = (directory / f"{name}.{rank}" for name in ("result", "status"))
+    return any(file.exists() and file.stat().st_size for file in files)  # a shell may be writing
 
 
 def _outcome(directory: Path, rank: int, odd: int) -> Outcome:
