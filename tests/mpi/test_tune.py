@@ -82,7 +82,7 @@ def test_a_table_decides(monkeypatch, path):
         works(comm, 2)
     plans = [key[1] for key in existing(comm).plans.entries]
     assert plans == ["ring"]
-    text = comm.explain("allreduce", 4000)
+    text = " ".join(comm.explain("allreduce", 4000).split())  # wherever lines end
     assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
     # Another wrapper of the same communicator knows it too, and a wish wins.
     with hpccoll.Comm(comm).using(allreduce="recursive_doubling") as other:
@@ -103,8 +103,9 @@ def test_a_table_for_others_is_not_used(monkeypatch, path):
         comm = tuned_comm(monkeypatch, path)
         works(comm)
         text = comm.explain("allreduce", 4000)
-        assert f"none; {path} is not used: it " in text and reason in text
         assert "rule" in text.splitlines()[0]
+        text = " ".join(text.split())
+        assert f"none; {path} is not used: it " in text and reason in text
         comm.Free()
         WORLD.Barrier()
 
