@@ -8,7 +8,6 @@ A. Juerss, V. Addanki, S. Schmid, "Trivance: latency-optimal allreduce by shortc
 networks", arXiv:2602.17254. In step k every rank exchanges with both ranks at distance 3^k, and
 adds what comes from both sides to what it has: after log3(n) steps it has everything. ``LATENCY``
 sends whole vectors; ``BANDWIDTH`` a third of what is left, and gathers results on the way back.
-docs/write-your-own-algorithm.md has it beside what the paper says.
 """
 import sys
 
@@ -76,5 +75,5 @@ if __name__ == "__main__":
             if (total != comm.size * numpy.arange(1000) + sum(range(comm.size))).any():
                 sys.exit(f"rank {comm.rank}: wrong answer {total}")
         if comm.rank == 0:
-            print(f"Trivance added the vectors of {comm.size} ranks")
+            print(f"{world.size} ranks: Trivance added the vectors of {comm.size}")
     comm.Free()
