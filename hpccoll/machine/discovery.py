@@ -41,6 +41,8 @@ class Place(NamedTuple):
         in_order: ranks are numbered node by node, not dealt out.
         fabric: some node has an adapter for more than TCP.
         compiled: every rank has the compiled executor.
+        shared_cache: there are two ranks, with a processor each, and what one writes the other
+            reads from a cache.
     """
 
     one_node: bool
@@ -48,6 +50,7 @@ class Place(NamedTuple):
     in_order: bool = True
     fabric: bool = False
     compiled: bool = False
+    shared_cache: bool = False
 
 
 #: Where Linux lists adapters: of InfiniBand, RoCE, Omni-Path and EFA, and of Slingshot.

@@ -38,6 +38,7 @@ from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
+from hpccoll.transport.shm.caches import share_a_cache
 from hpccoll.transport.shm.channels import OTHER_CELL_BYTES, SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.stamps import split
@@ -189,7 +190,9 @@ class Context:
             self.endpoint = CheckedEndpoint(self.endpoint)
         one_node = self.node is not None and len(self.node.local) == self.size - 1
         self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
-                           around.fabric, around.compiled)
+                           around.fabric, around.compiled,
+                           self.size == 2 and one_node and not around.oversubscribed
+                           and share_a_cache(near))
         self.lane = new_lane() if one_node and self.node and around.compiled and (
             LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)

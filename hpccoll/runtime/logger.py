@@ -47,7 +47,8 @@ def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
     ways = ["shared memory"] * bool(near) + ["MPI messages"] * (near < context.size - 1)
     LOGGER.log(_level(context.rank), "%s: %d ranks, layout %s%s; messages by %s; %s executor",
                name_of(comm), context.size, context.topology,
-               ", ranks share processors" * place.oversubscribed,
+               ", ranks share processors" * place.oversubscribed
+               + ", ranks share a cache" * place.shared_cache,
                " and ".join(ways) or "nobody", "compiled" if context.compiled else "Python")
 
 

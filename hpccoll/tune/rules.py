@@ -39,8 +39,8 @@ class Rule(NamedTuple):
         nbytes: bytes of the call, from and up to (exclusive; 0 is without end).
         most_ranks, least_ranks: largest and smallest communicator; 0 for any.
         block: fewest bytes that each rank's share must have.
-        one_node, oversubscribed, in_order, fabric, compiled: what the place must be; ``None`` for
-            any. A rule for the compiled executor holds for calls that it runs.
+        one_node, oversubscribed, in_order, fabric, compiled, shared_cache: what the place must be;
+            ``None`` for any. A rule for the compiled executor holds for calls that it runs.
         vendors: MPI libraries, as ``MPI.get_vendor`` has them; empty for any.
         segment_bytes: of a block, per message; 0 for the usual ones.
         forms: of the call, as ``FORMS`` has them.
@@ -60,6 +60,7 @@ class Rule(NamedTuple):
     least_ranks: int = 0
     compiled: bool | None = None
     forms: tuple[str, ...] = FORMS
+    shared_cache: bool | None = None
 
     def fits(self, collective: str, nbytes: int, size: int, library: str) -> bool:
         """Tell whether the rule speaks of a call and an MPI library, wherever it runs."""
@@ -74,7 +75,7 @@ class Rule(NamedTuple):
         return all(asked in (None, found) for asked, found in (
             (self.one_node, place.one_node), (self.oversubscribed, place.oversubscribed),
             (self.in_order, place.in_order), (self.fabric, place.fabric),
-            (self.compiled, place.compiled)))
+            (self.compiled, place.compiled), (self.shared_cache, place.shared_cache)))
 
     def __str__(self) -> str:
         least, end = map(int, self.nbytes)
@@ -88,7 +89,8 @@ class Rule(NamedTuple):
                                   (self.oversubscribed, "sharing processors", "a processor each"),
                                   (self.in_order, "numbered node by node", "dealt out"),
                                   (self.fabric, "with a fabric", "without a fabric"),
-                                  (self.compiled, "compiled", "not compiled")):
+                                  (self.compiled, "compiled", "not compiled"),
+                                  (self.shared_cache, "sharing a cache", "sharing no cache")):
             words += [] if held is None else [true if held else false]
         if self.forms != FORMS:
             words.append(" or ".join(form.format("call") for form in self.forms))
@@ -107,6 +109,12 @@ def _swift_pair(collective: str, algorithm: str, end: int,
     """Two ranks with a processor each, and the compiled executor."""
     return _pair(collective, algorithm, collective != "barrier", end, vendors)._replace(
         compiled=True, forms=(BLOCKING,))
+
+
+def _near_pair(collective: str, algorithm: str, end: int = 0,
+               vendors: tuple[str, ...] = MEASURED) -> Rule:
+    """The same for two processors that share a cache: what one writes costs the other little."""
+    return _swift_pair(collective, algorithm, end, vendors)._replace(shared_cache=True)
 
 
 def _swift_crowd(collective: str, algorithm: str, least: int = 1, end: int = 64 * KIB + 1,
@@ -241,8 +249,32 @@ CROWDED_REQUESTS = (
         ("bcast", "binomial", 512), ("gather", "linear", 4 * KIB),
         ("scatter", "linear", 4 * KIB), ("scan", "linear", 512), ("exscan", "linear", 512))),
 )
+#: Reading a message where it lies, as MPI libraries do, is as fast from memory as from a cache that
+#: is shared; going through a cell is several times faster there, and slower than that elsewhere.
+NEAR_PAIRS = (
+    *(_near_pair(collective, algorithm, end) for collective, algorithm, end in (
+        ("bcast", "binomial", 32 * KIB), ("bcast", "circulant", MIB + 1),
+        ("reduce", "binomial", 32 * KIB), ("reduce", "circulant", 0),
+        ("allgather", "recursive_doubling", 512 * KIB + 1),
+        ("alltoall", "pairwise", 512 * KIB + 1), ("gather", "linear", 4 * MIB + 1),
+        ("scatter", "linear", 4 * MIB + 1), ("scan", "linear", 0))),
+    _near_pair("exscan", "recursive_doubling", 0, (MPICH,)),
+    _near_pair("exscan", "recursive_doubling", 256 * KIB, (OPEN_MPI,)),
+    _near_pair("allreduce", "recursive_doubling", 16 * KIB + 1),
+    _near_pair("allreduce", "allpairs"),
+    _near_pair("reduce_scatter", "pairwise"),
+    *(_near_pair(collective, algorithm, end, (INTEL,)) for collective, algorithm, end in (
+        ("bcast", "binomial", 32 * KIB), ("bcast", "circulant", 512 * KIB + 1),
+        ("reduce", "binomial", 128 * KIB), ("reduce", "circulant", 0),
+        ("allgather", "recursive_doubling", 64 * KIB + 1),
+        ("alltoall", "pairwise", 64 * KIB + 1), ("gather", "linear", 64 * KIB + 1),
+        ("scatter", "linear", 512 * KIB + 1), ("scan", "linear", 0),
+        ("exscan", "recursive_doubling", 0), ("allreduce", "recursive_doubling", 32 * KIB),
+        ("allreduce", "allpairs", 512 * KIB + 1), ("reduce_scatter", "pairwise", 0))),
+)
 #: The first rule that fits wins.
 RULES = (
+    *NEAR_PAIRS,
     _swift_pair("barrier", "recursive_doubling", 0),
     _swift_pair("allreduce", "recursive_doubling", 16 * KIB + 1),
     _swift_pair("allreduce", "allpairs", 512 * KIB + 1),
@@ -280,7 +312,7 @@ RULES = (
     _pair("reduce_scatter", "pairwise", 24 * MIB, 0, (MPICH,)),
     _pair("reduce_scatter", "pairwise", 8 * KIB, 0, (OPEN_MPI,)),
     _pair("reduce", "binomial", 1, 0, (MPICH,), segment_bytes=256 * KIB),
-    _pair("allgather", "recursive_doubling", 1, 4 * MIB, (MPICH,)),
+    _pair("allgather", "recursive_doubling", 1, 3 * MIB // 2, (MPICH,)),
     _pair("alltoall", "pairwise", 1, 32 * KIB + 1, (MPICH,)),
     _pair("scan", "recursive_doubling", 1, 0, (MPICH,)),
     _pair("scan", "recursive_doubling", 4 * KIB, 4 * MIB),
@@ -315,7 +347,7 @@ RULES = (
     _pair("allreduce", "recursive_doubling", 3 * MIB, 8 * MIB, (INTEL,)),
     _pair("reduce", "binomial", 192 * KIB, 768 * KIB, (INTEL,)),
     _pair("reduce", "binomial", 24 * MIB, 0, (INTEL,)),
-    _pair("bcast", "linear", 2 * MIB, 8 * MIB, (INTEL,)),
+    _pair("bcast", "linear", 2 * MIB, 8 * MIB, (INTEL,))._replace(shared_cache=False),
     _pair("reduce_scatter", "pairwise", 2 * MIB, 0, (INTEL,)),
     _crowd("allreduce", "allpairs", 3 * MIB // 2, 6 * MIB, (INTEL,)),
     _crowd("reduce", "linear", 192 * KIB, 2 * MIB, (INTEL,)),

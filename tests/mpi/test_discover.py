@@ -8,6 +8,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import discover
 from hpccoll.machine.levels import LEVELS
 from hpccoll.runtime.context import existing
+from hpccoll.transport.shm.caches import share_a_cache
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -65,6 +66,22 @@ def test_rules_know_of_a_fabric(monkeypatch, tmp_path, there):
     assert comm.layout.size == WORLD.size
     assert same(WORLD, existing(comm).place).fabric == there
     comm.Free()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_rules_know_of_a_cache_that_two_ranks_share(monkeypatch, there):
+    monkeypatch.setattr("hpccoll.runtime.context.share_a_cache", lambda pair: there)
+    comm = hpccoll.Comm(WORLD.Dup())
+    assert comm.layout.size == WORLD.size
+    place = same(WORLD, existing(comm).place)
+    assert place.shared_cache == (
+        there and WORLD.size == 2 and place.one_node and not place.oversubscribed)
+    comm.Free()
+
+
+def test_whether_two_ranks_share_a_cache_is_agreed(near):
+    if near.size == 2:
+        same(near, share_a_cache(near))
 
 
 def test_switches_that_slurm_knows(alone, monkeypatch):

@@ -9,7 +9,7 @@ from hpccoll.tune.rules import FORMS, INTEL, MPICH, OPEN_MPI, RULES, Place
 
 #: A library that no rule names.
 LIBRARIES = (MPICH, OPEN_MPI, INTEL, "another")
-PLACES = [Place(*flags) for flags in product((True, False), repeat=5)]
+PLACES = [Place(*flags) for flags in product((True, False), repeat=6)]
 RANKS = sorted({2, 3, 4, 5, 8, 9, 64, *(rule.least_ranks for rule in RULES if rule.least_ranks),
                 *(rule.most_ranks + more for rule in RULES if rule.most_ranks
                   for more in (0, 1))})
@@ -27,8 +27,10 @@ def never_first(rules):
     first = set()
     for collective in {rule.collective for rule in rules}:
         numbered = [(n, r) for n, r in enumerate(rules) if r.collective == collective]
-        for nbytes, ranks, library in product(sizes([r for _, r in numbered]), RANKS, LIBRARIES):
-            fitting = [(n, r) for n, r in numbered if r.fits(collective, nbytes, ranks, library)]
+        for fitting in {tuple((n, r) for n, r in numbered
+                              if r.fits(collective, nbytes, ranks, library))
+                        for nbytes, ranks, library in product(sizes([r for _, r in numbered]),
+                                                              RANKS, LIBRARIES)}:
             for place, form in product(PLACES, FORMS):
                 first.add(next((n for n, r in fitting if r.fits_in(place) and form in r.forms),
                                None))
