@@ -1,6 +1,7 @@
 """The benchmark on real ranks: every collective is right, what is wrong is found, all end alike."""
 
 import json
+import os
 
 import numpy
 import pytest
@@ -305,6 +306,8 @@ def test_rank_0_alone_writes(tmp_path):
         record = json.load(file)
     assert record["environment"]["ranks"] == WORLD.size
     assert sum(record["environment"]["hosts"].values()) == WORLD.size
+    known = WORLD.size == 2 and os.cpu_count() > 1
+    assert (record["environment"]["shared_cache"] is not None) == known
 
 
 @pytest.mark.parametrize("words", [["nonsense"], ["allreduce", "-i", "x"],

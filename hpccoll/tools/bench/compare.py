@@ -25,7 +25,7 @@ from hpccoll.units import count_text, size_text, time_text
 
 #: What of an environment makes two runs differ before anything is measured.
 SAME = ("library", "mpi4py", "numpy", "python", "ranks", "hosts", "topology", "cpu", "cores",
-        "thread_level", "executor", "buffers", "variables")
+        "shared_cache", "thread_level", "executor", "buffers", "variables")
 #: What of the settings does, beside what the environment says, and what it was before there was
 #: such an option.
 CHOSEN = {"uneven": False, "segment_bytes": 0, "warmup": None, "iterations": None, "seconds": 0.25,

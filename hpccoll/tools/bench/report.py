@@ -28,6 +28,8 @@ SLOWER = 0.95
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
            "unregistered": ["not every rank has registered memory: where it has not, buffers "
                             "are ordinary"]}
+#: What is said of two ranks' processors; of others it is not known.
+CACHES = {True: ", which share a cache", False: ", which share no cache", None: ""}
 #: Characters for the name of an algorithm.
 LONGEST = 21
 #: Hosts and variables named one by one in the header.
@@ -304,7 +306,8 @@ def header(environment: Mapping[str, Any]) -> list[str]:
         f"Python {environment['python']}, thread level {environment['thread_level']}"
         + (f", {environment['executor']} executor" if environment.get("executor") else ""),
         f"{ranks} rank{'s' * (ranks != 1)} on {', '.join(named[:NAMED])}{more}{layout}; "
-        f"{environment['cores']} cores, {environment['cpu']}",
+        f"{environment['cores']} cores, {environment['cpu']}"
+        + CACHES[environment.get("shared_cache")],
         environment["command"],
     ]
     lines += BUFFERS.get(environment.get("buffers", ""), [])

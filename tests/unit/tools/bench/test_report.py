@@ -59,6 +59,12 @@ def test_recorded_results_fit(name, width):
     assert "recursive_doubling" in text and "wrong elements: 0" in text
 
 
+@pytest.mark.parametrize("shared, words", [(True, "CPU, which share a cache"),
+                                           (False, "CPU, which share no cache"), (None, "CPU")])
+def test_the_head_says_whether_two_ranks_share_a_cache(shared, words):
+    assert report.header(ENVIRONMENT | {"shared_cache": shared})[1].endswith(words)
+
+
 def test_constants_stand_in_the_head_and_sizes_have_units():
     environment, groups = recorded("allreduce/mpich-4.json")
     text = told(report.SizeTable(Console(file=io.StringIO(), width=100)), environment, groups)
