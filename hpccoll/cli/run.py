@@ -163,9 +163,9 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
     """Run an unchanged mpi4py program: its MPI.COMM_WORLD is an hpccoll.Comm.
 
     \b
-    mpiexec -n 64 python -m hpccoll run script.py --its-own-option
-    mpiexec -n 64 python -m hpccoll run --algorithm allreduce=ring -m package.module
-    mpiexec -n 64 python -m hpccoll run --profile script.py
+    mpiexec -n 64 hpccoll run script.py --its-own-option
+    mpiexec -n 64 hpccoll run --algorithm allreduce=ring -m package.module
+    mpiexec -n 64 hpccoll run --profile script.py
     """
     kind = program[0] if program[0] in ("-m", "-c") else ""
     if not kind and program[0].startswith("-"):

@@ -45,7 +45,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
             of parameters are combined (Maleki et al., arXiv 2006.02924).
         gradient_predivide_factor: a mean divides by it before the sum, and by the rest after.
         groups: the number of buckets, or lists of parameters that travel together; by default
-            buckets of 25 MiB.
+            buckets of a 32nd part of all, 1 to 25 MiB each.
         sparse_as_dense: sparse gradients travel as dense ones.
         process_set: the ranks.
 
