@@ -23,7 +23,7 @@ BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
 Progress = Callable[[str, float], None]
 #: Seconds after the first Ctrl-C from when on another one means it.
 INSIST = 1.0
-#: Seconds that the first rank has to say that it was interrupted, before another one aborts the job.
+#: Seconds that the first rank has to say that it was interrupted before another one aborts all.
 MOMENT = 0.5
 
 
