@@ -134,8 +134,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     # A single step is compared with those of other buckets, which are timed together with it.
     single = len(grids) * len(plans) * len(buckets) == 1
     compared = [*buckets, *sweep.BUCKETS] if single and json_path is None else buckets
-    found: list[StepForecast] = []
-    pays: list[tuple[CollectiveTimes, StepPlan, sweep.BreakEven]] = []
+    found, pays = [], []
     interrupted = False
     try:
         for times, plan in product(grids, plans):

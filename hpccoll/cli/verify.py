@@ -117,7 +117,7 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         work = select(numbers("--ranks", ranks), names(collectives), names(algorithms), layouts,
                       thorough)
     console = Console()
-    verdicts: list[ProofOutcome] = []
+    verdicts = []
     interrupted = False
     columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.description}"))
