@@ -11,7 +11,7 @@ import os
 import sys
 
 os.environ.setdefault("KERAS_BACKEND", next(
-    name for name in ("jax", "torch", "tensorflow") if importlib.util.find_spec(name)))
+    (name for name in ("jax", "torch", "tensorflow") if importlib.util.find_spec(name)), "jax"))
 
 import keras
 import numpy

@@ -9,6 +9,8 @@ def main() -> None:
     """Run the command line, or say what it takes to have one."""
     try:
         from hpccoll.cli import main as command
+    except KeyboardInterrupt:
+        sys.exit(130)
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise

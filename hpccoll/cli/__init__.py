@@ -1,7 +1,8 @@
 """The command line: one sub-command a module, imported only when it is called.
 
 So ``hpccoll verify`` runs where there is no MPI, and ``hpccoll --help`` imports nothing. Every
-error the library raises on purpose becomes one line on standard error and exit status 2.
+error the library raises on purpose becomes one line on standard error and exit status 2. Ctrl-C is
+one line, too, and status 130; a command that knows something by then shows it first.
 
 A new sub-command is a module here with a ``command``, and a line in ``COMMANDS``. One for many
 ranks is a ``Ranked`` command: it calls ``require_mpi`` before it imports what needs MPI, ``agree``
@@ -16,7 +17,7 @@ from importlib import import_module
 import click
 
 from hpccoll import __version__
-from hpccoll.cli.ranks import said, without_mpi
+from hpccoll.cli.ranks import interrupted, said, without_mpi
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError
 
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two
@@ -49,7 +50,8 @@ class Commands(click.Group):
                         ) -> tuple[str | None, click.Command | None, list[str]]:
         if " ".join(args[:2]) in COMMANDS:
             args = [" ".join(args[:2]), *args[2:]]
-        elif args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        elif (args and args[0] not in COMMANDS and not args[0].startswith("-")
+              and not context.resilient_parsing):  # a shell that completes words asks, too
             raise ArgumentError.unknown("command", args[0], COMMANDS)
         return super().resolve_command(context, args)
 
@@ -76,6 +78,8 @@ class Commands(click.Group):
         except HpccollError as error:
             context.exit(without_mpi(error) if isinstance(error, MpiLibraryError)
                          else said(error))
+        except KeyboardInterrupt:
+            context.exit(interrupted(str(context.invoked_subcommand)))
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

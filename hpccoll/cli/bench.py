@@ -167,13 +167,13 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
     candidates, or those of --algorithm.
 
     \b
-    mpiexec -n 4 python -m hpccoll bench allreduce
-    mpiexec -n 8 python -m hpccoll bench my.py:torus -p x=2 -p y=2 -p z=2
-    mpiexec -n 4 python -m hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial:k=8
-    mpiexec -n 4 python -m hpccoll bench all --json record.json --plot picture.png
-    mpiexec -n 2 python -m hpccoll bench allreduce --overlap --algorithm native,ring
-    python -m hpccoll bench --compare before.json after.json
-    python -m hpccoll bench allreduce --matrix envs/mpich --matrix envs/openmpi --ranks 2,4
+    mpiexec -n 4 hpccoll bench allreduce
+    mpiexec -n 8 hpccoll bench my.py:torus -p x=2 -p y=2 -p z=2
+    mpiexec -n 4 hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial
+    mpiexec -n 4 hpccoll bench all --json record.json --plot picture.png
+    mpiexec -n 2 hpccoll bench allreduce --overlap --algorithm native,ring
+    hpccoll bench --compare before.json after.json
+    hpccoll bench allreduce --matrix env/mpich --matrix env/openmpi --ranks 2,4
     """
     try:
         check_together(context, TOGETHER)
@@ -238,6 +238,8 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
             sys.exit(BAD_OPTIONS)
         except Exception as error:
             abort(comm, error)
+    if interrupted and form != "table":  # which says so itself
+        complain("bench", "interrupted: not everything was measured")
     sys.exit(WRONG if failures else INTERRUPTED if interrupted else 0)
 
 

@@ -54,7 +54,7 @@ def command(gradients: str, layers: int, backward: float, wanted: tuple[str, ...
 
     \b
     mpiexec -n 2 hpccoll bench step --gradients 100M --backward 0.2
-    mpiexec -n 4 hpccoll bench step --candidates none,exchange,exchange:powersgd,ddp,ddp:gloo
+    mpiexec -n 4 hpccoll bench step --candidates none,exchange:powersgd,ddp:gloo
     """
     with ExitStack() as stack:
         stopped = stack.enter_context(stoppable())
@@ -93,6 +93,8 @@ def command(gradients: str, layers: int, backward: float, wanted: tuple[str, ...
                     console.print(_table(found))
         except Exception as error:
             abort(comm, error)
+    if interrupted:
+        complain("bench step", "interrupted: not everything was measured")
     sys.exit(INTERRUPTED if interrupted else 0)
 
 

@@ -73,6 +73,8 @@ def command(only: str | None, json_path: str | None) -> None:
             sys.exit(BAD_OPTIONS)
         except Exception as error:
             abort(comm, error)
+    if interrupted:
+        complain("bench torch", "interrupted: not everything was measured")
     sys.exit(INTERRUPTED if interrupted else 0)
 
 

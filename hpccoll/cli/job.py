@@ -52,10 +52,10 @@ def command(command_line, listed, output, ppn, threads, gpus, **given):
 
     \b
     hpccoll job --nodes 4 --ppn 32 -- python -m hpccoll run my_program.py
-    hpccoll job --site frontier --nodes 8 --account ABC123 -o job.sbatch -- python -m mpi4py x.py
+    hpccoll job --site frontier --account ABC123 -o job.sbatch -- python train.py
     hpccoll job --site gpu --gpus 8 --ppn 8 -- 'python train.py --log "$job.log"'
     hpccoll job --interactive --site frontier --account ABC123 -o session.sh
-    hpccoll job --train --site perlmutter --nodes 16 -- python -m hpccoll run train.py
+    hpccoll job --train --site perlmutter -- python -m hpccoll run train.py
     """
     if listed:
         from hpccoll.cli.terminal import columns

@@ -25,12 +25,14 @@ import click
 
 from hpccoll import config
 from hpccoll.cli.options import check_outputs
-from hpccoll.cli.ranks import without_mpi
+from hpccoll.cli.ranks import BAD_OPTIONS, without_mpi
 from hpccoll.errors import ArgumentError, MpiLibraryError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import launched, not_loaded, require_mpi
 
 REPLACED = "COMM_WORLD", "COMM_SELF"
+#: What is run in place of a script.
+KINDS = {"-m": "a module", "-c": "code"}
 #: Seconds that a failed program's threads and exit handlers have before the job is aborted.
 GRACE = 30.0
 
@@ -141,7 +143,42 @@ def _topology(context: click.Context, parameter: click.Parameter, text: str | No
         raise click.BadParameter(str(error)) from error
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True,
+def _program(context: click.Context, parameter: click.Parameter,
+             words: tuple[str, ...]) -> tuple[str, ...]:
+    """Check what is to be run, as far as its words tell."""
+    if words and words[0] in KINDS and len(words) == 1:
+        raise click.UsageError(f"{words[0]} needs {KINDS[words[0]]} to run")
+    if words and words[0] not in KINDS and words[0].startswith("-"):
+        raise click.NoSuchOption(words[0])
+    return words
+
+
+class Started(click.Command):
+    """A command that knows only what its launcher says of other ranks: each error is one line.
+
+    What is wrong with the command line is so on all ranks, and the first one says it.
+    """
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise self._said(error, launched()[0] <= 0) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:  # which may be that of one node only
+            raise self._said(error, True) from error
+
+    def _said(self, error: click.UsageError, here: bool) -> click.exceptions.Exit:
+        if here:
+            said = " ".join(error.format_message().split())
+            click.echo(f"hpccoll: {self.name}: {said}", err=True)
+        return click.exceptions.Exit(BAD_OPTIONS)
+
+
+@click.command("run", cls=Started, context_settings={"ignore_unknown_options": True,
                                         "allow_interspersed_args": False},
                options_metavar="[OPTIONS]", short_help="Run an unchanged mpi4py program.")
 @click.option("--algorithm", "algorithms", multiple=True, callback=_algorithms,
@@ -156,22 +193,18 @@ def _topology(context: click.Context, parameter: click.Parameter, text: str | No
 @click.option("--json", "json_path", metavar="FILE", help="Profile, and write it as JSON.")
 @click.option("--plot", "plot_path", metavar="FILE",
               help="Profile, and draw it; the suffix names the format: png, svg, pdf.")
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED,
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, callback=_program,
                 metavar="SCRIPT|-m MODULE|-c CODE [ARGUMENTS]...")
 def command(algorithms: str, topology: str | None, profiled: bool, compare: bool,
             json_path: str | None, plot_path: str | None, program: tuple[str, ...]) -> None:
     """Run an unchanged mpi4py program: its MPI.COMM_WORLD is an hpccoll.Comm.
 
     \b
-    mpiexec -n 64 python -m hpccoll run script.py --its-own-option
-    mpiexec -n 64 python -m hpccoll run --algorithm allreduce=ring -m package.module
-    mpiexec -n 64 python -m hpccoll run --profile script.py
+    mpiexec -n 64 hpccoll run script.py --its-own-option
+    mpiexec -n 64 hpccoll run --algorithm allreduce=ring -m package.module
+    mpiexec -n 64 hpccoll run --profile script.py
     """
-    kind = program[0] if program[0] in ("-m", "-c") else ""
-    if not kind and program[0].startswith("-"):
-        raise click.NoSuchOption(program[0])
-    if kind and len(program) == 1:
-        raise click.UsageError(f"{kind} needs {'a module' if kind == '-m' else 'code'} to run")
+    kind = program[0] if program[0] in KINDS else ""
     if not kind and not os.path.exists(program[0]):
         raise click.UsageError(f"there is no file {program[0]!r}")
     if algorithms:

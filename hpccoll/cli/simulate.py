@@ -27,7 +27,15 @@ from rich.progress import (
 from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import Asked, addressed, asked, check_outputs, names, write_text
-from hpccoll.cli.ranks import BAD_OPTIONS, INTERRUPTED, WRONG, abort, agree, complain
+from hpccoll.cli.ranks import (
+    BAD_OPTIONS,
+    INTERRUPTED,
+    WRONG,
+    abort,
+    agree,
+    complain,
+    stoppable,
+)
 from hpccoll.cli.sections import Sectioned
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
@@ -147,11 +155,11 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     --algorithm.
 
     \b
-    hpccoll simulate allreduce --nodes 1024 --ppn 4x2 --nbytes 1G --machine frontier
-    hpccoll simulate allreduce --nodes 2:4096 --ppn 8 --nbytes 64M --plot nodes.png
-    hpccoll simulate alltoall --topology 4x8 --nbytes 1K:16M --algorithm pairwise,bruck:k=4
+    hpccoll simulate allreduce --nodes 64 --ppn 4x2 --nbytes 1G --machine frontier
+    hpccoll simulate allreduce --nodes 2:4096 --ppn 8 --nbytes 64M --plot n.png
+    hpccoll simulate alltoall --topology 4x8 --nbytes 1K:16M --algorithm bruck:k=4
     mpiexec -n 4 python -m hpccoll simulate --calibrate here.json
-    hpccoll simulate my.py:torus --nodes 16 --ppn 4 -p x=4 -p y=4 -p z=4 --algorithm ring,rails
+    hpccoll simulate my.py:torus --nodes 16 --ppn 4 -p x=4 -p y=4 -p z=4
     hpccoll simulate step --help
     """
     if calibrate is not None:
@@ -253,30 +261,34 @@ def _against(path: str, collective: str | None, machine: str, topology: str | No
 
 def _calibrate(path: str) -> None:
     """Measure on all ranks; rank 0 writes the file."""
-    MPI = require_mpi(steps=True)
-    from hpccoll.comm.communicator import Comm
-    from hpccoll.tools.calibrate import calibrate
+    with stoppable() as stopped:
+        MPI = require_mpi(steps=True)
+        from hpccoll.comm.communicator import Comm
+        from hpccoll.tools.calibrate import calibrate
 
-    world = MPI.COMM_WORLD
-    try:
-        if world.Get_size() < 2:
-            raise ArgumentError("--calibrate", "one rank alone has no links to measure",
-                                "start it with mpiexec -n 2 or more")
-        if world.bcast(world.Get_rank() == 0 and not writable(path)):
-            raise ArgumentError("--calibrate", f"cannot write {path!r}")
-        comm = agree(world, lambda: Comm(world))
-    except HpccollError as error:
-        complain("simulate", str(error))
-        sys.exit(BAD_OPTIONS)
-    try:
-        measured = calibrate(comm, PurePath(path).stem)
-    except NoisyMachineError as error:
-        complain("simulate", str(error))
-        sys.exit(WRONG)
-    except Exception as error:
-        abort(world, error)
-    if world.Get_rank() == 0:
-        write_text(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
+        world = MPI.COMM_WORLD
+        try:
+            if world.Get_size() < 2:
+                raise ArgumentError("--calibrate", "one rank alone has no links to measure",
+                                    "start it with mpiexec -n 2 or more")
+            if world.bcast(world.Get_rank() == 0 and not writable(path)):
+                raise ArgumentError("--calibrate", f"cannot write {path!r}")
+            comm = agree(world, lambda: Comm(world))
+        except HpccollError as error:
+            complain("simulate", str(error))
+            sys.exit(BAD_OPTIONS)
+        try:
+            measured = calibrate(comm, PurePath(path).stem, stopped)
+        except KeyboardInterrupt:  # on all ranks
+            complain("simulate", "interrupted: nothing is written")
+            sys.exit(INTERRUPTED)
+        except NoisyMachineError as error:
+            complain("simulate", str(error))
+            sys.exit(WRONG)
+        except Exception as error:
+            abort(world, error)
+        if world.Get_rank() == 0:
+            write_text(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
 
 
 def _layouts(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:

@@ -1,6 +1,7 @@
 """``hpccoll simulate step``: how long a training step takes on a machine that is not there.
 
-Exit status: 0, or 2 for bad options, a bad model or machine file, or a scheme that does not fit.
+Exit status: 0, 2 for bad options, a bad model or machine file, or a scheme that does not fit, 130
+when interrupted, with the steps that are simulated by then.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 from textwrap import wrap
 from typing import Any
 
@@ -22,6 +24,7 @@ from hpccoll.cli.options import (
     write_text,
     written,
 )
+from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError
 from hpccoll.explain.columns import FittedTable, Header
@@ -101,9 +104,9 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     """Time a step of data-parallel training: what of the exchange is hidden, and what is not.
 
     \b
-    hpccoll simulate step --model bert-large --nodes 1:512 --ppn 4 --machine perlmutter-gpu
-    hpccoll simulate step --model resnet50 --nodes 64 --ppn 8 --bucket-bytes 1M:256M --plot b.png
-    hpccoll simulate step --model mine.json --nodes 4 --compress none --compress bf16 --break-even
+    hpccoll simulate step --model bert-large --nodes 1:64 --machine perlmutter-gpu
+    hpccoll simulate step --model resnet50 --bucket-bytes 1M:256M --plot b.png
+    hpccoll simulate step --model mine.json --compress bf16 --break-even
     """
     if listed:
         for name, known in MODELS.items():
@@ -131,11 +134,20 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     # A single step is compared with those of other buckets, which are timed together with it.
     single = len(grids) * len(plans) * len(buckets) == 1
     compared = [*buckets, *sweep.BUCKETS] if single and json_path is None else buckets
-    found = [forecast for times in grids for plan in plans
-             for forecast in sweep.over_buckets(trained, plan, times, compared)]
+    found, pays = [], []
+    interrupted = False
+    try:
+        for times, plan in product(grids, plans):
+            found += sweep.over_buckets(trained, plan, times, compared)
+        for times, plan in product(grids, plans) if break_even else ():
+            if plan.compress != "none":
+                pays.append((times, plan, sweep.break_even(
+                    trained, plan._replace(bucket_bytes=buckets[0]), times)))
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        interrupted = True
     best, found = sweep.fastest(found), found[:1] if single else found
-    pays = [(times, plan, sweep.break_even(trained, plan._replace(bucket_bytes=buckets[0]), times))
-            for times in grids for plan in plans if break_even and plan.compress != "none"]
     if json_path is not None:
         write_text(json_path, json.dumps({
             "format": 1, "model": trained.as_json(),
@@ -144,7 +156,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
                             "shard": plan.shard, **_finite(point._asdict())}
                            for times, plan, point in pays]}, indent=1) + "\n")
     else:
-        _show(found, best, grids[0].machine)
+        _show(found, best, grids[0].machine, single)
         for times, plan, point in pays:
             click.echo(f"{plan.compress} on {times.topology}: {_paying(point)}")
     if plot_path is not None:
@@ -155,11 +167,17 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
         with written("--trace", trace_path):
             found[-1].timeline.save(trace_path)
         click.echo(f"wrote {trace_path}", err=True)
+    if interrupted:
+        asked = len(grids) * len(plans) * len(buckets)
+        click.echo(f"hpccoll: simulate step: interrupted: {len(found)} of {asked} steps are "
+                   "simulated" + f", {len(pays)} break-even rates found" * break_even, err=True)
+        context.exit(INTERRUPTED)
 
 
-def _show(found: Sequence[StepForecast], best: StepForecast, machine: Machine) -> None:
-    """One step as a report, with the best buckets for it; several as a table."""
-    if len(found) > 1:
+def _show(found: Sequence[StepForecast], best: StepForecast, machine: Machine,
+          single: bool) -> None:
+    """One step as a report, with the best buckets for it; several, if asked for, as a table."""
+    if not single:
         _table(found, machine)
         return
     click.echo(str(found[0]), nl=False)

@@ -51,7 +51,7 @@ def command(context, collective, topology, machine, rounds, budget, chunks, port
 
     \b
     hpccoll synthesize allgather --topology ring:6 -o ring6.json
-    hpccoll synthesize allreduce --topology 2x4 --machine hdr --rounds 3 -o two-nodes.json
+    hpccoll synthesize allreduce --topology 2x4 --machine hdr --rounds 3 -o a.json
     hpccoll synthesize allreduce --topology dgx1 --rounds 2 --budget 3 --chunks 2
     """
     known = None if machine is None else catalog.find(machine)

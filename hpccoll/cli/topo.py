@@ -1,18 +1,29 @@
 """``hpccoll topo``: where the ranks are, as a tree, a picture or JSON, and what links cost.
 
-Exit status: 0, 2 for bad options and unusable files.
+Exit status: 0, 2 for bad options and unusable files, 130 when interrupted, with the pairs that
+were measured by then.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from hpccoll.cli.options import check_outputs, write_text
-from hpccoll.cli.ranks import BAD_OPTIONS, Ranked, abort, agree_on_rank_0, complain, silent
+from hpccoll.cli.ranks import (
+    BAD_OPTIONS,
+    INTERRUPTED,
+    Ranked,
+    abort,
+    agree_on_rank_0,
+    complain,
+    silent,
+    stoppable,
+)
 from hpccoll.errors import HpccollError
 from hpccoll.machine.launcher import require_mpi
 
@@ -38,36 +49,42 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
     mpiexec -n 4 python -m hpccoll topo
     srun --mpi=pmi2 python -m hpccoll topo --plot machine.png --json machine.json
     """
-    MPI = require_mpi(steps=True)
-    from hpccoll.tools import topo
+    with stoppable() as stopped:
+        MPI = require_mpi(steps=True)
+        from hpccoll.tools import topo
 
-    comm = MPI.COMM_WORLD
-    try:
-        agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
-        machine = topo.survey(comm, network)
-    except HpccollError as error:
-        complain("topo", str(error))
-        sys.exit(BAD_OPTIONS)
-    try:
-        links = None
-        if measured and comm.Get_size() > 1:
-            links = _measured(comm, topo.chosen(comm.Get_size(), most), json_path == "-")
-        if comm.Get_rank() == 0:
-            _show(machine, links, json_path, plot_path)
-    except Exception as error:
-        # A rank that fails alone must not leave the others waiting for it.
-        abort(comm, error)
+        comm = MPI.COMM_WORLD
+        try:
+            agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
+            machine = topo.survey(comm, network)
+        except HpccollError as error:
+            complain("topo", str(error))
+            sys.exit(BAD_OPTIONS)
+        try:
+            links, missing = None, 0
+            if measured and comm.Get_size() > 1:
+                links = _measured(comm, topo.chosen(comm.Get_size(), most), json_path == "-",
+                                  stopped)
+                missing = comm.bcast(links and links.missing)
+            if comm.Get_rank() == 0:
+                _show(machine, links, json_path, plot_path)
+        except Exception as error:
+            # A rank that fails alone must not leave the others waiting for it.
+            abort(comm, error)
+    if missing:
+        complain("topo", f"interrupted: {missing} pairs of ranks were not measured")
+        sys.exit(INTERRUPTED)
 
 
-def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool) -> Any:
+def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool, stopped: Callable[[], bool]) -> Any:
     """Measure, with a bar on terminals."""
     from hpccoll.cli import terminal
     from hpccoll.tools.topo import measure
 
     if comm.Get_rank() != 0:
-        return measure(comm, ranks, silent)
+        return measure(comm, ranks, silent, stopped)
     with terminal.screen(not quiet)[1] as bar:
-        return measure(comm, ranks, terminal.shown(bar))
+        return measure(comm, ranks, terminal.shown(bar), stopped)
 
 
 def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None) -> None:

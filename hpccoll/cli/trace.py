@@ -91,7 +91,7 @@ def trace_diagnose(folder, json_path):
 
     \b
     HPCCOLL_TRACE=traces mpiexec -n 4 python program.py    # it hangs
-    pkill -USR1 -f program.py                              # every rank writes what it does
+    pkill -USR1 -f program.py               # every rank writes what it does
     hpccoll trace diagnose traces
     """
     check_outputs(json_path, None)

@@ -81,9 +81,9 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
     names that every job knows.
 
     \b
-    mpiexec -n 4 python -m hpccoll tune --quick
-    mpiexec -n 4 python -m hpccoll tune --probe
-    mpiexec -n 64 python -m hpccoll tune --collective allreduce,bcast -o tuning.json
+    mpiexec -n 4 hpccoll tune --quick
+    mpiexec -n 4 hpccoll tune --probe
+    mpiexec -n 64 hpccoll tune --collective allreduce,bcast -o tuning.json
     """
     with ExitStack() as stack:
         stopped = stack.enter_context(stoppable())
@@ -116,6 +116,8 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
         except Exception as error:
             abort(comm, error)
         if outcome.interrupted:
+            stack.close()
+            complain("tune", "interrupted: nothing is written")
             sys.exit(INTERRUPTED)
         try:
             curves = agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome, replaced))

@@ -6,6 +6,9 @@ ranks. Up to 32 ranks each schedule is proved for uneven and empty blocks, in pl
 segments too, beyond every fourth is, and the others with one element per block. ``--thorough``
 proves everything for all. What the table claims is proved along: closed forms, rank order, and
 the same bits on all ranks unless an algorithm is for exact operators only.
+
+Exit status: 0, 1 where something is not proved, 2 for bad options, 130 when interrupted, with what
+is proved by then.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
 from hpccoll.algorithms.outside import is_reference
 from hpccoll.algorithms.table import is_ours
 from hpccoll.cli.options import ALGORITHM, Asked, names, parameters, stated
+from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import Schedule
@@ -114,24 +118,33 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
                       thorough)
     console = Console()
     verdicts = []
+    interrupted = False
     columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True,
                   disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(work))
-        with closing(prove_all(work, min(jobs or cores(), len(work)))) as proofs:
-            for verdict in proofs:
-                verdicts.append(verdict)
-                if verdict.problem:
-                    break
-                collective, algorithm, size, topology, *_ = verdict.job
-                progress.update(task, advance=1,
-                                description=f"{collective} {algorithm} {topology or size}")
-    if verdicts[-1].problem:
+        try:
+            with closing(prove_all(work, min(jobs or cores(), len(work)))) as proofs:
+                for verdict in proofs:
+                    verdicts.append(verdict)
+                    if verdict.problem:
+                        break
+                    collective, algorithm, size, topology, *_ = verdict.job
+                    progress.update(task, advance=1,
+                                    description=f"{collective} {algorithm} {topology or size}")
+        except KeyboardInterrupt:
+            interrupted = True
+    if verdicts and verdicts[-1].problem:
         click.echo(f"hpccoll: not proved: {verdicts[-1].problem}", err=True)
         context.exit(1)
-    console.print(summary(verdicts))
-    console.print(f"{sum(v.schedules for v in verdicts)} schedules proved")
+    if verdicts:
+        console.print(summary(verdicts))
+        console.print(f"{sum(v.schedules for v in verdicts)} schedules proved")
+    if interrupted:
+        click.echo(f"hpccoll: verify: interrupted: {len(verdicts)} of {len(work)} cases (an "
+                   "algorithm, a number of ranks) are proved", err=True)
+        context.exit(INTERRUPTED)
 
 
 def select(ranks: Sequence[int], collectives: Sequence[str], algorithms: Sequence[str],
@@ -275,20 +288,30 @@ def prove_all(work: Sequence[ProofTask], jobs: int) -> Iterator[ProofOutcome]:
     # Fresh processes: forking a process that may have threads can deadlock.
     with ProcessPoolExecutor(jobs, get_context("spawn"), die_quietly) as pool:
         queue = iter(work)
-        running: set[Future[ProofOutcome]] = {
-            pool.submit(prove_job, each) for each in islice(queue, 4 * jobs)}
+
+        def submit(number: int) -> set[Future[ProofOutcome]]:
+            """The next so many; a process that is started for one begins deaf to Ctrl-C."""
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                return {pool.submit(prove_job, each) for each in islice(queue, number)}
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        running = submit(4 * jobs)
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-                running |= {pool.submit(prove_job, job) for job in islice(queue, len(done))}
+                running |= submit(len(done))
                 yield from (future.result() for future in done)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def die_quietly() -> None:
-    """Let Ctrl-C, which reaches every process, end a worker without a traceback."""
+    """Let Ctrl-C, which reaches every process, end a worker without a traceback: one that came
+    while the worker began, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def cores() -> int:

@@ -20,6 +20,6 @@ def require_keras() -> None:
             raise FrameworkError("keras", "is not installed") from None
         raise FrameworkError(
             "keras", f"its backend cannot be imported ({error}): set KERAS_BACKEND to 'jax', "
-            "'torch' or 'tensorflow', whichever is installed") from error
+            "'torch' or 'tensorflow', whichever is installed", extra="keras,jax") from error
     if int(version.split(".")[0]) < 3:
         raise FrameworkError("keras", f"version {version} is here, and hpccoll needs 3 or later")

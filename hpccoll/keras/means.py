@@ -35,7 +35,7 @@ def means(comm: Any, op: str, compress: Any) -> Means:
     backend = keras.config.backend()
     if backend not in BACKENDS:
         raise FrameworkError("keras", f"its backend '{backend}' cannot train: set KERAS_BACKEND to "
-                             f"one of {', '.join(BACKENDS)}")
+                             f"one of {', '.join(BACKENDS)}", extra="keras,jax")
     return BACKENDS[backend](comm, op, compress)
 
 

@@ -53,33 +53,45 @@ BUSY = 10.0
 HELD_UP = 0.85
 
 
-def calibrate(comm: hpccoll.Comm, name: str) -> Machine:
+def calibrate(comm: hpccoll.Comm, name: str,
+              stopped: Callable[[], bool] = lambda: False) -> Machine:
     """Measure a machine; collective over two ranks or more, and the same on all of them.
+
+    Args:
+        comm: the ranks.
+        name: what the machine is called.
+        stopped: asked after every measurement; where it says so on any rank, all end.
 
     Raises:
         NoisyMachineError: on all ranks, where a busy machine was measured.
+        KeyboardInterrupt: on all ranks, where one was told to stop.
     """
+    def passing(*asked: Any) -> float:
+        seconds = _passing(comm, *asked)
+        if comm.allreduce(stopped(), MPI.LOR):
+            raise KeyboardInterrupt
+        return seconds
+
     topology = comm.layout
     hosts = comm.allgather(MPI.Get_processor_name())
     levels: list[Level] = []
     names: set[str] = set()
     for depth, pairs in _crossings(topology):
         a, b = pairs[0]
-        alone = _passing(comm, pairs[:1], SMALL)
-        overhead = min(_passing(comm, pairs[:1], SMALL, one_way), alone / 2)
-        middle, large = (_passing(comm, pairs[:1], n) for n in (MIDDLE, LARGE))
+        alone = passing(pairs[:1], SMALL)
+        overhead = min(passing(pairs[:1], SMALL, one_way), alone / 2)
+        middle, large = (passing(pairs[:1], n) for n in (MIDDLE, LARGE))
         beta = max(large - middle, 1e-3 * large) / (LARGE - MIDDLE)
         across = depth < topology.depth - 1
         senders = len(pairs) if across else 2 * len(pairs)
         limit = math.inf
         if senders > 1:
-            together = senders * LARGE / _passing(comm, pairs, LARGE,
-                                                  one_way if across else exchanged)
+            together = senders * LARGE / passing(pairs, LARGE, one_way if across else exchanged)
             limit = together if together < HELD_UP * senders / beta else math.inf
         header = 0.0
         if across and limit < math.inf:
             # With header * beta alone, with header * senders / limit among others.
-            delay = _passing(comm, pairs, SMALL) - alone
+            delay = passing(pairs, SMALL) - alone
             header = min(max(delay, 0.0) / (senders / limit - beta), (alone - overhead) / beta)
         levels.append(Level(_name("node" if hosts[a] == hosts[b] else "network", names),
                             max(alone - overhead - header * beta, 0.0), beta,

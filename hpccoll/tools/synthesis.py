@@ -157,6 +157,9 @@ def spread(place: SmallWorld, owners: Sequence[int], rounds: int, budget: int,
                 if len(loads) > capacity * n:
                     solver.add(z3.Implies(choice, z3.PbLe(loads, capacity * n)))
     found = solver.check()
+    # The solver takes Ctrl-C for itself.
+    if found == z3.unknown and "interrupted" in solver.reason_unknown():
+        raise KeyboardInterrupt
     if found == z3.unknown:
         raise HpccollError(f"not found out in {seconds:g} s whether there is a schedule; give it "
                            "more --seconds, or more --rounds or --budget, which is easier")

@@ -20,6 +20,7 @@ from hpccoll.torch.functions import allreduce
 from hpccoll.torch.gradients import GradientExchange, Wishes
 from hpccoll.torch.processes import ProcessSet, global_process_set
 from hpccoll.torch.tensors import values
+from hpccoll.training.compress import parse
 from hpccoll.training.exchange import Exchange
 
 
@@ -45,13 +46,13 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
             of parameters are combined (Maleki et al., arXiv 2006.02924).
         gradient_predivide_factor: a mean divides by it before the sum, and by the rest after.
         groups: the number of buckets, or lists of parameters that travel together; by default
-            buckets of 25 MiB.
+            buckets of a 32nd part of all, 1 to 25 MiB each.
         sparse_as_dense: sparse gradients travel as dense ones.
         process_set: the ranks.
 
     Raises:
-        ArgumentError: parameters without a name, two of one name, or an argument that makes no
-            sense.
+        ArgumentError: parameters without a name, two of one name, no such compression, or an
+            argument that makes no sense.
         ExchangeMismatch: ranks have other parameters; on all of them.
     """
     if op not in (AVERAGE, SUM, ADASUM):
@@ -67,9 +68,10 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     # A scheduler made before has put its own ``step`` into the instance.
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items()
                             if key != "step")
-    wishes = Wishes(compression.name if isinstance(compression, Compressor) else compression,
-                    backward_passes_per_step, op, 1 / gradient_predivide_factor,
-                    gradient_predivide_factor, groups, sparse_as_dense)
+    chosen = compression.name if isinstance(compression, Compressor) else compression
+    wishes = Wishes("none" if chosen is None else parse(chosen), backward_passes_per_step, op,
+                    1 / gradient_predivide_factor, gradient_predivide_factor, groups,
+                    sparse_as_dense)
     wrapped._begin(_names(optimizer, named_parameters), wishes, process_set)
     return wrapped
 

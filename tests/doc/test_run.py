@@ -63,6 +63,7 @@ def test_program_is_started_as_python_starts_it(capture, programs, program):
 
 @pytest.mark.parametrize("arguments, message", [
     ((), "Missing argument"),
+    (("scrpt.py",), "there is no file 'scrpt.py'"),
     (("-m",), "-m needs a module to run"),
     (("--no-such-option", "script.py"), "No such option '--no-such-option'"),
     (("--algorithm", "allreduce=nothing", "script.py"), "choose from ring"),
@@ -73,6 +74,8 @@ def test_wrong_use_is_explained(capture, programs, arguments, message):
     status, output = capture(*RUN, *arguments, cwd=programs)
     assert status != 0
     assert message in output
+    if "describes" not in message:  # which is found when the program has begun
+        assert status == 2 and output.startswith("hpccoll: run: ") and output.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from hpccoll.tools.bench.steps import (
     Joined,
     Stepper,
 )
+from hpccoll.training.compress import parse
 
 #: The candidate that communicates nothing, and those of other libraries.
 NONE, EXCHANGE, DDP, HOROVOD = "none", "exchange", "ddp", "horovod"
@@ -60,6 +61,7 @@ def candidates(names: Sequence[str]) -> dict[str, Callable[..., Stepper]]:
 
 
 def _exchanged(compress: str) -> Callable[..., Stepper]:
+    parse(compress or "none")  # a mistake is found before anything is measured
     return lambda comm, model: Exchanged(comm, model, compress)
 
 

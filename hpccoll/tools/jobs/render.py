@@ -47,7 +47,7 @@ def script(job: Job) -> str:
             f"# Made with: {_made_with(given)}", *_comment(_facts(site))]
     if job.interactive:
         return "\n".join([*text, *_opening(site, head), *_joined(sections), ""])
-    if YOURS in "".join(line.text for line in (*head, *sections[0])):
+    if any(YOURS in line.text and not line.text.startswith("# ") for line in (*head, *sections[0])):
         text += [f"# Fill in what says {YOURS}."]
     return "\n".join([*text, *_joined([head, *sections]), ""])
 
@@ -145,8 +145,13 @@ def _modules(site: Site, job: Job) -> list[Line]:
                                                   "from here on, too"), *modules)
     if job.clean:
         return list(modules)
-    return [Line("", "modules are those of the shell that submits; to load them here: "
-                     + "; ".join(line.text for line in modules))]
+    return _asleep("modules are those of the shell that submits, or these without the #",
+                   *(line.text for line in modules))
+
+
+def _asleep(why: str, *lines: str) -> list[Line]:
+    """Lines that do nothing until their ``#`` is taken away: each is whole, and says why above."""
+    return [Line("", why), *(Line(f"# {line}", "") for line in lines)]
 
 
 def _python(job: Job) -> list[Line]:
@@ -154,8 +159,8 @@ def _python(job: Job) -> list[Line]:
         return [Line(f"source {shlex.quote(job.activate)}", "the Python environment")]
     if job.clean:
         return [Line(f"source {YOURS}/bin/activate", "the Python environment")]
-    return [Line("", "the Python environment is the one that was active when the job was "
-                     "submitted; or write here: source .venv/bin/activate")]
+    return _asleep("the Python environment is that of the shell that submits, or this without the "
+                   "#", "source .venv/bin/activate")
 
 
 def _training(job: Job) -> list[Line]:
@@ -164,8 +169,8 @@ def _training(job: Job) -> list[Line]:
         Line("export PYTHONUNBUFFERED=1", "losses show when they are printed"),
         Line("", "ranks meet through MPI: neither torchrun nor MASTER_ADDR is needed; hpccoll run "
                  "sets RANK, LOCAL_RANK and WORLD_SIZE"),
-        Line("", "where does the time of a step go? Write here: export HPCCOLL_TRACE=trace-$job "
-                 "and afterwards: hpccoll trace report trace-$job")]
+        *_asleep("where does the time of a step go? Take the # away, and afterwards: hpccoll trace "
+                 "report trace-$job", "export HPCCOLL_TRACE=trace-$job")]
 
 
 def _threads(site: Site, job: Job) -> str:
@@ -181,7 +186,7 @@ def _run(job: Job, number: str) -> list[Line]:
     doctor = f'"${{launch[@]}}" python -m hpccoll doctor --ranks {number}'
     if job.interactive:
         return [Line(doctor, "one job of all ranks, or as many jobs of one rank each?"),
-                Line("", f'then, as often as you like: "${{launch[@]}}" {job.command}')]
+                *_asleep("then, as often as you like:", f'"${{launch[@]}}" {job.command}')]
     return [
         Line(f"if ! {doctor}; then",
              "one job of all ranks, or as many jobs of one rank each? Stop unless all is well"),

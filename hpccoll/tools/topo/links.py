@@ -34,11 +34,13 @@ class Links(NamedTuple):
         ranks: those that were measured, in order.
         latency: seconds of a small message one way, by pair of ranks, the smaller one first.
         bandwidth: bytes per second of a large one.
+        missing: pairs that were not measured, because somebody did not want to wait for them.
     """
 
     ranks: tuple[int, ...]
     latency: Mapping[tuple[int, int], float]
     bandwidth: Mapping[tuple[int, int], float]
+    missing: int = 0
 
     def levels(self, machine: JobMap) -> dict[str, tuple[float, float, int]]:
         """Median latency, median bandwidth and number of pairs, by the level where they meet."""
@@ -64,8 +66,12 @@ def chosen(size: int, most: int = MOST) -> tuple[int, ...]:
 
 
 def measure(comm: MPI.Intracomm, ranks: Sequence[int],
-            progress: Callable[[str, float], None] = lambda name, part: None) -> Links | None:
-    """Measure all pairs of ranks; collective over ``comm``, ``None`` on all ranks but 0."""
+            progress: Callable[[str, float], None] = lambda name, part: None,
+            stopped: Callable[[], bool] = lambda: False) -> Links | None:
+    """Measure all pairs of ranks; collective over ``comm``, ``None`` on all ranks but 0.
+
+    Where ``stopped`` says so on any rank, the pairs that are left are not measured.
+    """
     mine, me = {}, comm.Get_rank()
     pairs = [(a, b) for i, a in enumerate(ranks) for b in ranks[i + 1:]]
     for number, (a, b) in enumerate(pairs):
@@ -73,21 +79,29 @@ def measure(comm: MPI.Intracomm, ranks: Sequence[int],
             times = _pair(comm, b if me == a else a, first=me == a)
             if me == a:
                 mine[a, b] = times
-        together(comm)
         progress(f"ranks {a} and {b}", (number + 1) / len(pairs))
+        if together(comm, stopped()):
+            break
     answers = comm.gather(mine)
     if answers is None:
         return None
     times_of = {pair: times for part in answers for pair, times in part.items()}
-    return Links(tuple(ranks), {pair: times_of[pair][0] for pair in pairs},
-                 {pair: LARGE / times_of[pair][1] for pair in pairs})
+    done = [pair for pair in pairs if pair in times_of]
+    return Links(tuple(ranks), {pair: times_of[pair][0] for pair in done},
+                 {pair: LARGE / times_of[pair][1] for pair in done}, len(pairs) - len(done))
 
 
-def together(comm: MPI.Intracomm) -> None:
-    """Wait for all ranks, without taking a processor from those that are still at work."""
-    request = comm.Ibarrier()
+def together(comm: MPI.Intracomm, stop: bool = False) -> bool:
+    """Wait for all ranks, without taking a processor from those that are still at work.
+
+    Returns:
+        Whether any of them wants to stop.
+    """
+    mine, found = numpy.array([stop], "i4"), numpy.empty(1, "i4")
+    request = comm.Iallreduce(mine, found, MPI.MAX)
     while not request.Test():
         time.sleep(NAP)
+    return bool(found[0])
 
 
 def _pair(comm: MPI.Intracomm, peer: int, first: bool) -> tuple[float, float]:

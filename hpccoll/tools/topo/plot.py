@@ -114,13 +114,13 @@ def _heat(axes: Any, bar: Any, machine: JobMap, ranks: Sequence[int],
     for i, a in enumerate(ranks):
         for j, b in enumerate(ranks):
             if a != b:
-                square[i][j] = values[min(a, b), max(a, b)]
+                square[i][j] = values.get((min(a, b), max(a, b)), float("nan"))
     low, high = min(values.values()), max(values.values())
     image = axes.imshow(square, cmap=colours, norm=LogNorm(low, max(high, low * 1.01)))
     if count <= FIGURES:
         for i in range(count):
             for j in range(count):
-                if i != j:
+                if square[i][j] == square[i][j]:
                     dark = (square[i][j] / low) ** 2 > high / low
                     axes.text(j, i, f"{square[i][j]:.3g}", ha="center", va="center", fontsize=9,
                               color="white" if dark else INK)

@@ -10,6 +10,7 @@ rank, which does a little more of it than each of several.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,6 +19,8 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import Comm, units
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.explain import plotting
 from hpccoll.training.compress import SCHEMES, Scheme, parse
 from hpccoll.training.compress.scheme import Shapes
 
@@ -78,11 +81,14 @@ def costs(nbytes: int, size: int, forms: Sequence[str] = FORMS) -> list[Price]:
 
     >>> [one.scheme for one in costs(4096, 8, ["bf16"])]
     ['none', 'bf16']
+
+    Raises:
+        ArgumentError: an unknown scheme, before anything is measured.
     """
     shapes = shapes_of(nbytes)
     found: list[Price] = []
-    for form in ("none", *(form for form in forms if form != "none")):
-        scheme = parse(form)
+    schemes = {form: parse(form) for form in ("none", *forms)}
+    for form, scheme in schemes.items():
         work, wire = work_seconds(scheme, shapes), scheme.wire_bytes(shapes, size)
         more = work - found[0].work if found else 0.0
         saved = found[0].wire - wire if found else 0.0
@@ -93,7 +99,7 @@ def costs(nbytes: int, size: int, forms: Sequence[str] = FORMS) -> list[Price]:
 
 def table(found: Sequence[Price], nbytes: int) -> str:
     """The costs as text."""
-    lines = [f"{'scheme':<24}{'work':>10}{'of it':>11}{'wire':>9}{'pays below':>15}"]
+    lines = [f"{'scheme':<24}{'work':>10}{'rate':>11}{'wire':>9}{'pays below':>15}"]
     for one in found:
         share = one.wire / found[0].wire if found[0].wire else 1.0
         below = "-" if one is found[0] else f"{one.below * 8 / 1e9:.3g} Gbit/s"
@@ -119,7 +125,11 @@ def plot(found: Sequence[Price], path: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print, and draw."""
+    """Measure, print, and draw.
+
+    Raises:
+        HpccollError: something that cannot be measured, or a picture that cannot be drawn.
+    """
     parser = argparse.ArgumentParser(prog="python -m hpccoll.training.compress.pays",
                                      description="Below which link rate compression pays.")
     parser.add_argument("--nbytes", default="25M", help="bytes of the bucket (default 25M)")
@@ -128,6 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("schemes", nargs="*", default=FORMS, help="such as topk:density=0.001")
     asked = parser.parse_args(arguments)
     nbytes = units.size("--nbytes", asked.nbytes, least=4)
+    if asked.ranks < 1:
+        raise ArgumentError("--ranks", f"{asked.ranks} are too few", "bytes are those of 2 or more")
+    if asked.plot:
+        plotting.check(asked.plot)
     found = costs(nbytes, asked.ranks, asked.schemes)
     print(table(found, nbytes))
     if asked.plot:
@@ -135,4 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HpccollError as error:
+        print(f"hpccoll: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -5,9 +5,10 @@ import pytest
 
 pytest.importorskip("rich")
 
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from hpccoll.cli import main
+from hpccoll.cli import COMMANDS, main
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
@@ -27,6 +28,34 @@ def test_a_command_that_is_none_names_the_likely_one(word, meant):
     done = CliRunner().invoke(main, [word, "--whatever"])
     assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
     assert f"command: '{word}' is unknown; did you mean {meant}" in done.stderr
+
+
+def every_command():
+    """Names and commands, those of groups too."""
+    group = click.Context(main, info_name="hpccoll", terminal_width=80)
+    for name in COMMANDS:
+        command = main.get_command(group, name)
+        yield click.Context(command, info_name=name, parent=group, terminal_width=80)
+        for inner, each in getattr(command, "commands", {}).items():
+            yield click.Context(each, info_name=f"{name} {inner}", parent=group, terminal_width=80)
+
+
+def test_help_fits_eighty_columns():
+    """Examples, which stand as they are, too."""
+    pages = [context.get_help() for context in every_command()]
+    assert len(pages) > len(COMMANDS)
+    wide = [line for page in pages for line in page.splitlines() if len(line) > 80]
+    assert not wide
+
+
+@pytest.mark.parametrize("words, begun, found", [
+    ([], "sim", {"simulate", "simulate step"}), (["simulate"], "--no", {"--nodes", "--no-fold"}),
+    (["simulate", "step"], "--br", {"--break-even"}), (["trace"], "di", {"diagnose"}),
+    (["bench", "--format"], "o", {"osu"}), (["bnech"], "--", {"--help"})])
+def test_a_shell_completes_words(words, begun, found):
+    """A mistake before the word is no error yet."""
+    made = ShellComplete(main, {}, "hpccoll", "_HPCCOLL_COMPLETE").get_completions(words, begun)
+    assert found <= {each.value for each in made}
 
 
 def test_groups_are_shown():

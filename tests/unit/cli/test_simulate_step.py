@@ -10,6 +10,7 @@ pytest.importorskip("rich")
 from click.testing import CliRunner
 
 from hpccoll.cli import main
+from hpccoll.training.steps import sweep
 from hpccoll.training.steps.catalog import MODELS, find
 from hpccoll.training.steps.simulation import simulate_step
 from hpccoll.training.trace import read
@@ -48,6 +49,29 @@ def test_the_table_fits_and_says_what_its_columns_are(width, monkeypatch):
     assert any(line.startswith("# exposed: ") for line in lines)
     assert not any(line.startswith("*") for line in lines)  # one step on each layout
     assert ("a wider terminal also shows" in lines[-1]) is (width == 80)
+
+
+@pytest.mark.parametrize("more, asked, said", [
+    ((), 3, "interrupted: 1 of 3 steps are simulated\n"),
+    (("--compress", "bf16", "--break-even"), 1, "0 break-even rates found\n")])
+def test_ctrl_c_shows_the_steps_that_are_known(monkeypatch, more, asked, said):
+    def stopping(*words):
+        raise KeyboardInterrupt
+
+    def one(*words):
+        monkeypatch.setattr(sweep, "over_buckets", stopping)
+        return whole(*words)
+
+    whole = sweep.over_buckets
+    monkeypatch.setattr(sweep, "over_buckets", one)
+    monkeypatch.setattr(sweep, "break_even", stopping)
+    nodes = "1:4" if asked > 1 else "2"
+    done = call("--model", "resnet50", "--nodes", nodes, *more)
+    assert done.exit_code == 130 and done.stderr.endswith(said), done.stderr
+    assert ("1x1" in done.stdout) if asked > 1 else ("on 2 ranks" in done.stdout)
+    done = call("--model", "resnet50", "--nodes", nodes)  # at once
+    assert done.exit_code == 130 and done.stdout == ""
+    assert done.stderr == "hpccoll: simulate step: interrupted\n"
 
 
 def test_sizes_as_people_write_them():

@@ -1,6 +1,7 @@
 """The commands ``hpccoll verify`` and ``hpccoll explain``, and how errors reach the user."""
 
 import json
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,30 @@ def test_a_failure_ends_with_status_1_and_names_the_schedule(monkeypatch, jobs):
     assert "hpccoll: not proved: allreduce keep size=" in done.stderr
     assert "holds rank 0's block 0 instead of the contributions" in done.stderr
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("proved", [0, 2])
+def test_ctrl_c_shows_what_is_proved(monkeypatch, proved):
+    def stopping(work, jobs):
+        yield from map(cli_verify.prove_job, work[:proved])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_verify, "prove_all", stopping)
+    done = call("verify", "--ranks", "1-9", "--collective", "allreduce", "--algorithm", "ring")
+    assert done.exit_code == 130
+    assert done.stderr == (f"hpccoll: verify: interrupted: {proved} of 9 cases (an algorithm, a "
+                           "number of ranks) are proved\n")
+    assert ("2 schedules proved" in done.stdout) is bool(proved)
+
+
+def test_a_process_hears_ctrl_c_when_it_can_end_quietly(monkeypatch):
+    """One that came while it began, too: deaf until then."""
+    known, masks = [], []
+    monkeypatch.setattr(signal, "signal", lambda *words: known.append(words))
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda *words: masks.append(words))
+    cli_verify.die_quietly()
+    assert known == [(signal.SIGINT, signal.SIG_DFL)]
+    assert masks == [(signal.SIG_UNBLOCK, {signal.SIGINT})]
 
 
 @pytest.mark.parametrize("claims, problem", [

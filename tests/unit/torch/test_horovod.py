@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hpccoll.errors import HpccollError
+
 pytest.importorskip("torch")
 hvd = pytest.importorskip("hpccoll.torch.horovod")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "training" / "horovod.md"
@@ -49,6 +51,16 @@ def test_the_package_has_these_names():
     assert all(getattr(hpccoll.torch, name) is getattr(hvd, name) for name in hvd.__all__)
     with pytest.raises(AttributeError, match="elastic"):
         hpccoll.torch.elastic
+
+
+@pytest.mark.parametrize("compression, problem", [
+    ("topkk", "'topkk' is unknown; did you mean 'topk'"), (object(), "expected a scheme or its")])
+def test_a_mistaken_compression_is_said_at_once(compression, problem):
+    """Not in the first backward pass."""
+    import torch
+    plain = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+    with pytest.raises(HpccollError, match=problem):
+        hvd.DistributedOptimizer(plain, compression=compression)
 
 
 @pytest.mark.parametrize("module", ["hpccoll.torch", "hpccoll.torch.horovod"])

@@ -36,6 +36,13 @@ def test_unknown_candidates_are_refused_with_the_known_ones(name):
         candidates([name])
 
 
+def test_an_unknown_scheme_is_refused_before_anything_is_measured():
+    assert list(candidates(["exchange", "exchange:topk:density=0.1"])) == [
+        "exchange", "exchange:topk:density=0.1"]
+    with pytest.raises(ArgumentError, match="'bf61' is unknown; did you mean 'bf16'"):
+        candidates(["exchange:bf61"])
+
+
 def test_missing_libraries_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod.torch", None)
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -99,6 +99,20 @@ def test_a_shell_in_a_job(name, command):
     assert 'python -m hpccoll doctor --ranks' in text and "\n#SBATCH" not in text
 
 
+@pytest.mark.parametrize("more", [{}, {"train": True}, {"interactive": True}], ids=str)
+@pytest.mark.parametrize("name", SITES)
+def test_what_waits_for_its_comment_to_be_taken_away_is_whole(name, more):
+    """A line of shell that is broken in two would be half a command then."""
+    text = script(Job(name, **more, command="python -m hpccoll run my_program.py " + "x" * 60))
+    asleep = re.findall(r"^# ((?:module|source|export) .*|\"\$\{launch.*)", text, re.MULTILINE)
+    wanted = [line.text for line in SITES[name].modules] + ["source .venv/bin/activate"]
+    wanted += ["export HPCCOLL_TRACE=trace-$job"] * ("train" in more)
+    assert set(wanted) <= set(asleep)
+    assert ("interactive" in more) == any(line.endswith("x" * 60) for line in asleep)
+    for line in asleep:
+        assert subprocess.run(["bash", "-n"], input=line, text=True, check=False).returncode == 0
+
+
 def test_a_job_without_the_shells_variables():
     text = script(Job("frontier", clean=True))
     assert "#SBATCH --export=NONE" in text and "\nmodule load PrgEnv-gnu" in text

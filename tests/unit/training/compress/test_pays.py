@@ -30,5 +30,15 @@ def test_the_command(capsys, tmp_path):
     assert [line.split()[0] for line in lines] == ["scheme", "none", "bf16", "onebit"]
     assert "100.00%" in lines[1] and "50.00%" in lines[2] and lines[3].endswith("Gbit/s")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ArgumentError, match="'zip' is unknown"):
-        pays.main(["--nbytes", "64K", "zip"])
+
+
+@pytest.mark.parametrize("words, problem", [
+    (["bf16", "zip"], "'zip' is unknown"), (["--ranks", "0"], "--ranks: 0 are too few"),
+    (["--nbytes", "much"], "--nbytes: cannot read 'much'"),
+    (["--plot", "x.doc"], "--plot: 'x.doc' ends in no known format")])
+def test_mistakes_are_found_before_anything_is_measured(monkeypatch, words, problem):
+    if "--plot" in words:
+        pytest.importorskip("matplotlib")
+    monkeypatch.setattr(pays, "work_seconds", None)
+    with pytest.raises(ArgumentError, match=problem):
+        pays.main(words)
