@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from hpccoll.ir.in_network import InNetwork
+from hpccoll.ir.order import Waits
 from hpccoll.ir.schedule import COPY, RECV, REDUCE, SEND, Program, Round, Span, Step
 from hpccoll.ir.schedule import at as slot
 
@@ -15,9 +17,24 @@ Written = list[Program]
 def replaced(programs: Written, rank: int, rounds: Sequence[Round],
              scratch: Sequence[int] | None = None) -> Written:
     """The same programs with another one for a rank; rounds without steps are left out."""
-    program = Program(tuple(tuple(steps) for steps in rounds if steps),
-                      programs[rank].scratch if scratch is None else tuple(scratch))
+    old = programs[rank]
+    # In lanes, others may wait for a round that is empty.
+    kept = tuple(tuple(steps) for steps in rounds if steps or old.after)
+    program = Program(kept, old.scratch if scratch is None else tuple(scratch),
+                      carried(old.after, old.rounds, kept))
     return [*programs[:rank], program, *programs[rank + 1:]]
+
+
+def carried(waits: Waits, old: Sequence[object], new: Sequence[object]) -> Waits:
+    """What changed rounds wait for: each for what it, or the one in its place, waited for."""
+    if not waits:
+        return ()
+    places = {id(item): place for place, item in enumerate(old)}
+    origin = [place if place < len(old) and old[place] is item
+              else places.get(id(item), min(place, len(old) - 1))
+              for place, item in enumerate(new)]
+    return tuple(tuple(other for other in range(place) if origin[other] in waits[origin[place]])
+                 for place in range(len(new)))
 
 
 def draw_round(draw: Random, programs: Written, most: int = 0) -> tuple[int, int] | None:
@@ -74,10 +91,12 @@ def both_mutation(change: Callable[[Random, tuple[Span, ...]], tuple[Span, ...] 
                   ) -> Callable[[Random, Written], Written | None]:
     """A kind that changes both ends of a message alike; ``None`` takes the message away."""
     def mutate(draw: Random, programs: Written) -> Written | None:
-        place = draw_step(draw, programs, lambda step: step.kind == SEND and step.spans)
+        place = draw_step(draw, programs, lambda step: step.kind == SEND and step.spans
+                          and not through_network(step))
         if place is None:
             return None
         rank, i, j, step = place
+        assert not isinstance(step.peer, InNetwork)
         turn = sum(s.kind == SEND and s.peer == step.peer
                    for steps in programs[rank].rounds[:i] for s in steps) + sum(
                        s.kind == SEND and s.peer == step.peer for s in programs[rank].rounds[i][:j])
@@ -97,6 +116,10 @@ def both_mutation(change: Callable[[Random, tuple[Span, ...]], tuple[Span, ...] 
 
 def is_message(step: Step) -> bool:
     return step.kind in (SEND, RECV)
+
+
+def through_network(step: Step) -> bool:
+    return isinstance(step.peer, InNetwork)
 
 
 def has_spans(step: Step) -> bool:
