@@ -26,8 +26,6 @@ from itertools import chain
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
-from hpccoll.units import ranges_text
-
 #: What a network can do: give copies of a message to several ranks, and reduce messages of several.
 MULTICAST, REDUCTION = ABILITIES = "multicast", "in-network reduction"
 #: Ranks, as runs of neighbours from left to right.
@@ -83,7 +81,10 @@ class InNetwork(NamedTuple):
         return InNetwork(self.sinks, self.sources)
 
     def __str__(self) -> str:
-        return f"[{ranges_text(self.senders)} > {ranges_text(self.receivers)}]"
+        sources, sinks = (",".join(
+            str(run.start) if len(run) == 1 else f"{run.start}-{run.stop - 1}" for run in runs)
+            for runs in self)
+        return f"[{sources} > {sinks}]"
 
 
 #: What a message goes to or comes from.

@@ -42,6 +42,7 @@ class _Postings:
 
     def __init__(self, endpoint: SharedEndpoint):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
+        self.offers = endpoint.offers
         self.noted: list[Posting] = []
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:

@@ -29,6 +29,6 @@ def check(schedule: Schedule, needs: Sequence[str], offers: Collection[str]) -> 
                 if isinstance(step.peer, InNetwork) and missing[0] in step.peer.needs:
                     raise CapabilityError(
                         missing[0], "the transport of this communicator",
-                        "choose an algorithm of messages between two ranks, which hpccoll.simulate "
-                        "compares with it, or try it on hpccoll.transport.loopback",
+                        "choose an algorithm of messages between two ranks here; "
+                        "hpccoll.simulate times this one, hpccoll.testing.world runs it",
                         schedule=schedule.title, rank=rank, round=number, step=str(step))
