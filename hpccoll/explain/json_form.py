@@ -29,7 +29,8 @@ def as_json(schedule: Schedule) -> dict:
         "topology": str(schedule.topology) if schedule.topology else None,
         "digest": schedule.digest,
         "wanted": WANTS[schedule.collective.name].format(root=schedule.root),
-        "facts": {**costs._asdict(), "proof": costs.proof and costs.proof._asdict()},
+        "facts": {**costs._asdict(), "proof": costs.proof and {
+            **costs.proof._asdict(), "network": list(costs.proof.network)}},
         "messages": [{"round": m.round, "from": m.sender, "to": m.receiver, "reduce": m.side,
                       "blocks": [v and v.block for v in m.values],
                       "contributions": [v and ranks_of(v.ranks) for v in m.values]}

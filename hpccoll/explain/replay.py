@@ -74,7 +74,7 @@ class Timeline(NamedTuple):
     @property
     def rounds(self) -> int:
         """The longest chain of dependent messages."""
-        return max((m.round for m in (*self.messages, *self.operations)), default=0)
+        return max([0, *(m.round for m in self.messages), *(o.round for o in self.operations)])
 
 
 class ScheduleFacts(NamedTuple):

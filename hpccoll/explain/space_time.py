@@ -278,7 +278,7 @@ class _Sheet:
 
     def legend(self, axes, line: Timeline) -> None:
         """Colours of the blocks on the left, what the ends of lines mean on the right."""
-        messages = (*line.messages, *line.operations)
+        messages: list[TimedMessage | TimedOperation] = [*line.messages, *line.operations]
         zoom, y = self.zoom, self.height - 0.34 * self.zoom
         if not any(m.values for m in messages):
             axes.text(0.3, y, "messages carry no data" if messages else

@@ -160,7 +160,7 @@ class _ElementRun(Rendezvous):
                  for held in self.programs]
         return Proof(verdict.ordered, verdict.identical, self.rounds,
                      max(sum(message.extent.count for message in mine) for mine in sends),
-                     max(map(len, sends)))
+                     max(map(len, sends)), self.needs)
 
     def results(self, rank: int) -> Iterator[tuple[int, Symbol, WantedElement]]:
         """The place and symbol of every element that is wanted from a rank."""

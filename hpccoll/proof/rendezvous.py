@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from hpccoll.errors import ProofError
-from hpccoll.ir.in_network import InNetwork, Peer, fault_of
+from hpccoll.ir.in_network import ABILITIES, InNetwork, Peer, fault_of
 from hpccoll.ir.order import Waits, by_lane
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 
@@ -247,6 +247,12 @@ class Rendezvous:
     def rounds(self) -> int:
         """Longest chain of dependent messages."""
         return max(thread.finish for thread in self.threads)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the network has had to do."""
+        found = {need for network, _ in self.ends for need in network.needs}
+        return tuple(need for need in ABILITIES if need in found)
 
     def check_knowledge(self) -> None:
         """Every rank knows that all others have entered the barrier."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
-from hpccoll.ir.in_network import ABILITIES
+from hpccoll.ir.in_network import Peer
 from hpccoll.ir.order import waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Schedule, Span, Step
 from hpccoll.ir.wellformed import keys_of
@@ -38,7 +38,7 @@ class SlotMessage(NamedTuple):
     """One end of a message, and where in its round it is written."""
 
     kind: str
-    peer: int
+    peer: Peer
     step: Step
     place: int
 
@@ -284,11 +284,10 @@ class _SlotRun(Rendezvous):
             self.check_knowledge()
         sends = [[message for steps in program.rounds for message in _sorted(steps).messages
                   if message.kind == SEND] for program in self.programs]
-        needs = {need for network, _ in self.ends for need in network.needs}
         return Proof(verdict.ordered, verdict.identical, self.rounds,
                      max(sum(stop - start for message in mine
                              for _, start, stop in message.step.spans) for mine in sends),
-                     max(map(len, sends)), tuple(need for need in ABILITIES if need in needs))
+                     max(map(len, sends)), self.needs)
 
 
 def _sorted(steps: Round) -> SlotRound:

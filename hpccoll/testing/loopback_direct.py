@@ -46,8 +46,7 @@ class DirectBatch:
     def __init__(self, endpoint: DirectEndpoint, postings: Sequence[Posting], tag: int):
         self.endpoint, self.tag = endpoint, tag
         self.postings = [each for each in postings if not isinstance(each.peer, NetworkOperation)]
-        #: What the network gives is never used in place.
-        self.network = LoopbackBatch(
+        self.network = LoopbackBatch(  # whose results are never used in place
             endpoint, [each for each in postings if isinstance(each.peer, NetworkOperation)], tag)
 
     def start(self) -> None:

@@ -243,11 +243,14 @@ def _messages(steps: Sequence[Message], rank: int, size: int
 
 
 def _others(peer: Peer, size: int) -> set[Peer]:
+    others: set[Peer]
     if not isinstance(peer, InNetwork):
-        return {(peer + 1) % size, (peer + 2) % size, size} - {peer}
+        others = {(peer + 1) % size, (peer + 2) % size, size}
+        return others - {peer}
     sources, sinks = list(peer.senders), list(peer.receivers)
-    return {peer.backwards, in_network(sources[1:], sinks), in_network(sources, sinks[:-1]),
-            in_network([*sources, size], sinks), sources[0]} - {peer}
+    others = {peer.backwards, in_network(sources[1:], sinks), in_network(sources, sinks[:-1]),
+              in_network([*sources, size], sinks), sources[0]}
+    return others - {peer}
 
 
 def _locals(steps: Sequence[Local]) -> Iterator[tuple[str, str, tuple[Local, ...]]]:

@@ -49,10 +49,10 @@ class Loopback:
                 f"messages of {', '.join(map(str, sizes))} bytes met in one operation of the "
                 f"network, of ranks {sources} for ranks {sinks}")
         else:
-            error = None
-            result = given[0].array.copy()
-            for each in given[1:] if result.size and combine is not None else ():
-                combine(result, each.array, result)
+            error, result = None, given[0].array.copy()
+            if result.size and combine is not None:
+                for each in given[1:]:
+                    combine(result, each.array, result)
             for each in taken:
                 each.array[...] = result
         for each in (*given, *taken):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import cast
 
 from hpccoll.ir.in_network import InNetwork, Peer, in_network
 from hpccoll.ir.schedule import SEND, Step
@@ -12,8 +13,7 @@ from hpccoll.testing.mutations.places import Written, replaced
 
 def other_network(draw: Random, step: Step, programs: Written, rank: int) -> list[Step]:
     """One end is of another operation, or a message to a rank."""
-    network, size = step.peer, len(programs)
-    assert isinstance(network, InNetwork)
+    network, size = cast(InNetwork, step.peer), len(programs)
     peer: Peer = draw.choice((
         network.backwards, fewer_sources(draw, network, size), fewer_sinks(draw, network, size),
         more_sinks(draw, network, size), draw.randrange(size)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import cast
 
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import Waits
@@ -96,17 +97,17 @@ def both_mutation(change: Callable[[Random, tuple[Span, ...]], tuple[Span, ...] 
         if place is None:
             return None
         rank, i, j, step = place
-        assert not isinstance(step.peer, InNetwork)
+        peer = cast(int, step.peer)
         turn = sum(s.kind == SEND and s.peer == step.peer
                    for steps in programs[rank].rounds[:i] for s in steps) + sum(
                        s.kind == SEND and s.peer == step.peer for s in programs[rank].rounds[i][:j])
-        ends = [(k, m, s) for k, steps in enumerate(programs[step.peer].rounds)
+        ends = [(k, m, s) for k, steps in enumerate(programs[peer].rounds)
                 for m, s in enumerate(steps) if s.kind == RECV and s.peer == rank]
         if turn >= len(ends):
             return None
         k, m, other = ends[turn]
         seed = draw.getrandbits(32)
-        for r, x, y, s in ((rank, i, j, step), (step.peer, k, m, other)):
+        for r, x, y, s in ((rank, i, j, step), (peer, k, m, other)):
             spans = change(Random(seed), s.spans)
             programs = with_steps(programs, r, x, y,
                                   [] if spans is None else [s._replace(spans=spans)])
