@@ -26,9 +26,11 @@ def check(schedule: Schedule, needs: Sequence[str], offers: Collection[str]) -> 
     for rank in range(schedule.size):
         for number, steps in enumerate(schedule.program(rank).rounds):
             for step in steps:
-                if isinstance(step.peer, InNetwork) and missing[0] in step.peer.needs:
+                lacks = [need for need in missing
+                         if isinstance(step.peer, InNetwork) and need in step.peer.needs]
+                if lacks:
                     raise CapabilityError(
-                        missing[0], "the transport of this communicator",
+                        " and ".join(lacks), "the transport of this communicator",
                         "choose an algorithm of messages between two ranks here; "
                         "hpccoll.simulate times this one, hpccoll.testing.world runs it",
                         schedule=schedule.title, rank=rank, round=number, step=str(step))

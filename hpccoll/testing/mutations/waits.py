@@ -77,4 +77,8 @@ def all_at_once(draw: Random, programs: Written) -> Written | None:
 def one_by_one(draw: Random, programs: Written) -> Written | None:
     """The rounds of a rank follow one another."""
     rank = _draw(draw, programs)
-    return None if rank is None else _with(programs, rank, ())
+    if rank is None:
+        return None
+    rounds = tuple(filter(None, programs[rank].rounds))  # as in all programs of one lane
+    return [*programs[:rank], programs[rank]._replace(rounds=rounds, after=()),
+            *programs[rank + 1:]]
