@@ -15,6 +15,7 @@ from hpccoll.algorithms.entry import Algorithm
 from hpccoll.algorithms.msccl import read_msccl
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import Program, Schedule, Span, Step
 
 #: Endings of the files that are read.
@@ -65,7 +66,9 @@ def _program(data: Any) -> Program:
 def _step(data: Any) -> Step:
     spans, source = (tuple(Span(str(buffer), int(start), int(stop))
                            for buffer, start, stop in data[field]) for field in ("spans", "source"))
-    return Step(str(data["kind"]), int(data["peer"]), spans, source, str(data["side"]))
+    peer = data["peer"]
+    return Step(str(data["kind"]), in_network(map(int, peer["sources"]), map(int, peer["sinks"]))
+                if isinstance(peer, dict) else int(peer), spans, source, str(data["side"]))
 
 
 def entry(path: str) -> Algorithm:

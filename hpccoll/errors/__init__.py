@@ -184,6 +184,20 @@ class ProofError(ScheduleError):
     """A schedule does not do what its collective promises."""
 
 
+class CapabilityError(ScheduleError, NotImplementedError):
+    """A schedule is right, but takes what this transport, or machine, does not have.
+
+    Attributes:
+        missing: what it is.
+    """
+
+    def __init__(self, missing: str, where: str, remedy: str, *, schedule: str = "",
+                 rank: int | None = None, round: int | None = None, step: str | None = None):
+        self.missing = missing
+        super().__init__(f"takes {missing}, which {where} does not have; {remedy}",
+                         schedule=schedule, rank=rank, round=round, step=step)
+
+
 class CollectiveTimeout(HpccollError, TimeoutError):
     """A collective did not finish in time.
 

@@ -55,6 +55,10 @@ def _square(panel: Any, schedule: Schedule, line: Timeline) -> None:
     sent = [[0.0] * size for _ in range(size)]
     for message in line.messages:
         sent[place[message.sender]][place[message.receiver]] += max(len(message.values), 1)
+    for operation in line.operations:
+        for sender in operation.network.senders:
+            for receiver in operation.network.receivers:
+                sent[place[sender]][place[receiver]] += max(len(operation.values), 1)
     shown = [[value or float("nan") for value in row] for row in sent]
     image = panel.imshow(shown, cmap="viridis_r", interpolation="nearest", vmin=0)
     dress(panel, "blocks from rank (down) to rank (across)")
@@ -75,6 +79,10 @@ def _rounds(panel: Any, line: Timeline) -> None:
     for message in line.messages:
         blocks[message.round - 1] += max(len(message.values), 1)
         messages[message.round - 1] += 1
+    for operation in line.operations:
+        senders = len(list(operation.network.senders))
+        blocks[operation.round - 1] += senders * max(len(operation.values), 1)
+        messages[operation.round - 1] += senders
     dress(panel, f"blocks in each of {count_text(line.rounds, 'round')}, "
                  f"{sum(messages):,} messages in all")
     panel.bar(range(1, line.rounds + 1), blocks, width=0.9 if line.rounds < 100 else 1.0,

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
 from hpccoll.proof.verifier import verify
 
@@ -27,8 +28,9 @@ def as_msccl(schedule: Schedule) -> str:
     """Write a schedule as MSCCL's XML; lanes are written as one, which is proved.
 
     Raises:
-        ScheduleError: a collective that MSCCL does not have, a message without blocks, or rounds of
-            lanes that deadlock one after the other.
+        ScheduleError: a collective that MSCCL does not have, a message without blocks or through
+            what the network does for several ranks, or rounds of lanes that deadlock one after the
+            other.
     """
     name = schedule.collective.name
     if name not in NAMES:
@@ -85,6 +87,9 @@ class _Writer:
             arrived: dict[Span, tuple[int, int]] = {}
             for step in steps:
                 if step.kind in (SEND, RECV):
+                    if isinstance(step.peer, InNetwork):
+                        raise ScheduleError(f"{self.schedule.title}, rank {self.rank}, round "
+                                            f"{number}: MSCCL has no messages of several ranks")
                     ends = (step.peer, -1) if step.kind == SEND else (-1, step.peer)
                     busy[ends] = None
                     for span in step.spans:

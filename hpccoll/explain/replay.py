@@ -9,10 +9,11 @@ because that is where the author of an algorithm looks for the mistake.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hpccoll.errors import ProofError
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import by_lane, waits
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
 from hpccoll.proof.cases import cases, lower_all
@@ -43,6 +44,22 @@ class TimedMessage(NamedTuple):
     side: str
 
 
+class TimedOperation(NamedTuple):
+    """What the network does with messages of several ranks, placed in time.
+
+    Attributes:
+        round: when it is over, counted from 1.
+        network: its ranks.
+        values: what it gives, slot by slot.
+        sides: of each sink, how it reduces what arrives; empty where it is stored.
+    """
+
+    round: int
+    network: InNetwork
+    values: tuple[Value | None, ...]
+    sides: tuple[str, ...]
+
+
 class Timeline(NamedTuple):
     """All messages by round, and the round in which each round of each program ends.
 
@@ -52,11 +69,12 @@ class Timeline(NamedTuple):
 
     messages: list[TimedMessage]
     finish: list[list[int | None]]
+    operations: Sequence[TimedOperation] = ()
 
     @property
     def rounds(self) -> int:
         """The longest chain of dependent messages."""
-        return max((m.round for m in self.messages), default=0)
+        return max([0, *(m.round for m in self.messages), *(o.round for o in self.operations)])
 
 
 class ScheduleFacts(NamedTuple):
@@ -81,11 +99,20 @@ def timeline(schedule: Schedule) -> Timeline:
     """Replay a schedule; messages that never meet their partner are left out."""
     ranks = [_Rank(schedule, rank) for rank in range(schedule.size)]
     posted: dict[tuple[int, int], deque] = defaultdict(deque)
-    messages, ready = [], deque(lane for rank in ranks for lane in rank.lanes)
+    joined: dict[InNetwork, dict[tuple[str, int], deque]] = defaultdict(dict)
+    messages, operations = [], []
+    ready = deque(lane for rank in ranks for lane in rank.lanes)
     while ready:
         lane = ready.popleft()
         rank = lane.rank
         for step, values in lane.start():
+            if isinstance(step.peer, InNetwork):
+                waiting = joined[step.peer]
+                waiting.setdefault((step.kind, rank.number), deque()).append((lane, step, values))
+                if len(waiting) == step.peer.ends:
+                    operations.append(_operation(step.peer, waiting))
+                    ready += _carried_out(operations[-1], step.peer, waiting)
+                continue
             pair = (rank.number, step.peer) if step.kind == SEND else (step.peer, rank.number)
             queue = posted[pair]
             if not queue or queue[0][1].kind == step.kind:
@@ -101,7 +128,36 @@ def timeline(schedule: Schedule) -> Timeline:
             receiver.rank.store(into.spans, values, bool(into.side))
             ready += [each for each in (lane, other) if each.complete(arrival)]
         ready += rank.woken()
-    return Timeline(sorted(messages, key=lambda m: m[:3]), [r.finish for r in ranks])
+    return Timeline(sorted(messages, key=lambda m: m[:3]), [r.finish for r in ranks],
+                    sorted(operations, key=lambda o: (o.round, str(o.network))))
+
+
+def _operation(network: InNetwork, waiting: Mapping[tuple[str, int], Sequence[Any]]
+               ) -> TimedOperation:
+    """What the network makes of the ends that are first in line."""
+    first = [waiting[end][0] for end in waiting]
+    values: tuple[Value | None, ...] = ()
+    for rank in network.senders:
+        _, _, given = waiting[SEND, rank][0]
+        values = tuple(one and other and Value(one.block, one.ranks | other.ranks)
+                       for one, other in zip(values, given)) if values else given
+    return TimedOperation(1 + max(lane.time for lane, _, _ in first), network, values,
+                          tuple(waiting[RECV, rank][0][1].side for rank in network.receivers))
+
+
+def _carried_out(operation: TimedOperation, network: InNetwork,
+                 waiting: dict[tuple[str, int], deque]) -> list[_Lane]:
+    """Give every sink its result; return the lanes that can go on."""
+    woken = []
+    for kind, rank in list(waiting):
+        lane, step, _ = waiting[kind, rank].popleft()
+        if not waiting[kind, rank]:
+            del waiting[kind, rank]
+        if kind == RECV:
+            lane.rank.store(step.spans, operation.values, bool(step.side))
+        if lane.complete(operation.round):
+            woken.append(lane)
+    return woken
 
 
 class _Rank:
@@ -220,6 +276,10 @@ def facts(schedule: Schedule, line: Timeline | None = None) -> ScheduleFacts:
     for message in line.messages:
         messages[message.sender] += 1
         sent[message.sender] += len(message.values)
+    for operation in line.operations:
+        for sender in operation.network.senders:
+            messages[sender] += 1
+            sent[sender] += len(operation.values)
     return ScheduleFacts(proof, problem, line.rounds, max(messages), sum(messages),
                  max(sent), sum(sent), scratch)
 

@@ -1,7 +1,8 @@
 """A schedule as a space-time picture: ranks down, rounds to the right, a line per message.
 
 A message of several blocks is a band with a stripe per block, so width shows volume. It
-ends in an arrowhead where it is stored, in a circled plus where it is reduced. Everything is
+ends in an arrowhead where it is stored, in a circled plus where it is reduced. What the network
+copies or reduces goes through a box. Everything is
 laid out in inches, so that stripes, heads and letters keep their proportions from 2 ranks to
 32; letters grow with the width, to be read where a page makes the picture small. Beyond, messages
 are summed up: :mod:`hpccoll.explain.message_sums`.
@@ -19,7 +20,7 @@ from typing import Any
 from hpccoll.errors import ArgumentError
 from hpccoll.explain.message_sums import summed
 from hpccoll.explain.plotting import FAINT, FEW, GROUND, INK, SOFT, new_figure, save
-from hpccoll.explain.replay import TimedMessage, Value, timeline
+from hpccoll.explain.replay import TimedMessage, TimedOperation, Timeline, Value, timeline
 from hpccoll.explain.text import WANTS, per_rank, title_of
 from hpccoll.ir.schedule import Schedule
 from hpccoll.units import byte_count, size_text
@@ -90,7 +91,7 @@ def painted(schedule: Schedule, nbytes: int | None = None,
         # From the top: sheets of one number of ranks have their ranks side by side.
         axes = figure.add_axes((start / width, 1 - sheet.height / height, sheet.width / width,
                                 sheet.height / height))
-        sheet.paint(axes, line.messages, nbytes)
+        sheet.paint(axes, line, nbytes)
         start += sheet.width
     return figure
 
@@ -146,14 +147,16 @@ class _Sheet:
             light += 0.13
         return hls_to_rgb(hue, light, 0.8)
 
-    def paint(self, axes, messages: Sequence[TimedMessage], nbytes: int | None) -> None:
+    def paint(self, axes, line: Timeline, nbytes: int | None) -> None:
         """Fill a pair of axes, whose unit becomes an inch."""
         axes.set(xlim=(0, self.width), ylim=(self.height, 0))
         axes.axis("off")
         self.frame(axes)
         self.header(axes, nbytes)
-        self.traffic(axes, messages)
-        self.legend(axes, messages)
+        self.traffic(axes, line.messages)
+        for operation in line.operations:
+            self.operation(axes, operation)
+        self.legend(axes, line)
 
     def header(self, axes, nbytes: int | None) -> None:
         schedule = self.schedule
@@ -235,6 +238,34 @@ class _Sheet:
         axes.add_collection(PolyCollection(heads, facecolors=fills, linewidths=0, zorder=4),
                             autolim=False)
 
+    def operation(self, axes, operation: TimedOperation) -> None:
+        """What the network does: from the sources to a box, and from there to the sinks."""
+        sources, sinks = list(operation.network.senders), list(operation.network.receivers)
+        # Operations of one round stand apart if each has one source or one sink.
+        near = sources if len(sources) == 1 else sinks if len(sinks) == 1 else [*sources, *sinks]
+        gap = min(0.12, self.column / 8)
+        start, end = self.x(operation.round - 1) + gap, self.x(operation.round) - gap
+        box = (start + end) / 2, sum(map(self.y, near)) / len(near)
+        shades = {self.colour(value) for value in operation.values} or {SOFT}
+        shade = shades.pop() if len(shades) == 1 else INK
+        width = 72 * max(STRIPE * min(len(operation.values), STRIPES), THIN)
+        for rank in sources:
+            axes.plot([start, box[0]], [self.y(rank), box[1]], color=shade, lw=width, zorder=3)
+            axes.plot(start, self.y(rank), "o", ms=144 * DOT, color=shade, mew=0, zorder=4)
+        for rank, side in zip(sinks, operation.sides):
+            axes.plot([box[0], end], [box[1], self.y(rank)], color=shade, lw=width, zorder=3)
+            if side:
+                self.plus(axes, (end, self.y(rank)), shade)
+            else:
+                axes.plot(end, self.y(rank), ">", ms=72 * HEAD, color=shade, mew=0, zorder=4)
+        self.box(axes, box, shade, operation.network.reduces)
+
+    def box(self, axes, centre: tuple[float, float], colour, reduces: bool) -> None:
+        """The network: with a plus where it reduces."""
+        axes.plot(*centre, "s", ms=144 * PLUS, mfc="white", mec=colour, mew=1.4, zorder=5)
+        if reduces:
+            axes.plot(*centre, "+", ms=86 * PLUS, mec=colour, mew=1.4, zorder=6)
+
     def ends(self, message: TimedMessage) -> tuple[tuple[float, float], tuple[float, float]]:
         gap = min(0.12, self.column / 8)
         return ((self.x(message.round - 1) + gap, self.y(message.sender)),
@@ -245,8 +276,9 @@ class _Sheet:
         axes.plot(*centre, "o", ms=144 * PLUS, mfc="white", mec=colour, mew=1.4, zorder=5)
         axes.plot(*centre, "+", ms=86 * PLUS, mec=colour, mew=1.4, zorder=6)
 
-    def legend(self, axes, messages: Sequence[TimedMessage]) -> None:
+    def legend(self, axes, line: Timeline) -> None:
         """Colours of the blocks on the left, what the ends of lines mean on the right."""
+        messages: list[TimedMessage | TimedOperation] = [*line.messages, *line.operations]
         zoom, y = self.zoom, self.height - 0.34 * self.zoom
         if not any(m.values for m in messages):
             axes.text(0.3, y, "messages carry no data" if messages else
@@ -268,7 +300,8 @@ class _Sheet:
             for edge, name, side in ends:
                 axes.text(edge, y, name, size=8.5 * zoom, color="white", weight="bold", ha=side,
                           va="center")
-        kinds = {bool(m.side) for m in messages}
+        kinds = {bool(m.side) for m in line.messages}
+        kinds |= {bool(side) for operation in line.operations for side in operation.sides}
         if True in kinds:
             self.plus(axes, (x + 0.35 * zoom, y), INK)
             axes.text(x + 0.49 * zoom, y, "reduced on arrival", size=10 * zoom, color=SOFT,
@@ -279,6 +312,12 @@ class _Sheet:
                       [y - 0.065 * zoom, y + 0.065 * zoom, y], color=INK, lw=0)
             axes.text(x + 0.49 * zoom, y, "stored on arrival", size=10 * zoom, color=SOFT,
                       va="center")
+            x += 1.7 * zoom
+        if line.operations:
+            reduces = any(operation.network.reduces for operation in line.operations)
+            self.box(axes, (x + 0.2 * zoom, y), INK, reduces)
+            axes.text(x + 0.38 * zoom, y, "copied or reduced by the network" if reduces else
+                      "copied by the network", size=10 * zoom, color=SOFT, va="center")
 
 
 def bundled(messages: Sequence[TimedMessage]) -> list[TimedMessage]:

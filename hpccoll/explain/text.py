@@ -10,17 +10,18 @@ from hpccoll.errors import ArgumentError
 from hpccoll.explain.replay import (
     ScheduleFacts,
     TimedMessage,
+    TimedOperation,
     Timeline,
     Value,
     facts,
     ranks_of,
     timeline,
 )
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import by_lane, waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Schedule, Step
 from hpccoll.units import count_text as _count
-from hpccoll.units import ranges_text as _ranges
-from hpccoll.units import size_text
+from hpccoll.units import ranges_text, ranks_text, size_text
 
 #: Up to this many ranks every message and every rank is listed; beyond, patterns and samples.
 LISTED = 16
@@ -67,7 +68,7 @@ def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
         lines += list(_claims(schedule))
     else:
         line = timeline(schedule)
-        lines += [*_costs(schedule, facts(schedule, line), nbytes), "",
+        lines += [*_costs(schedule, facts(schedule, line), line, nbytes), "",
                   "Who talks to whom" + _key(schedule) * (not brief),
                   *_traffic(schedule, line, brief)]
         lines += [] if brief else ["", *_programs(schedule, line, rank)]
@@ -99,7 +100,8 @@ def per_rank(schedule: Schedule) -> int:
     return schedule.nblocks if schedule.collective.payload == "vector" else schedule.size
 
 
-def _costs(schedule: Schedule, costs: ScheduleFacts, nbytes: int | None) -> Iterator[str]:
+def _costs(schedule: Schedule, costs: ScheduleFacts, line: Timeline, nbytes: int | None
+           ) -> Iterator[str]:
     def blocks(number: int) -> str:
         if nbytes is None:
             return _count(number, "block")
@@ -113,6 +115,9 @@ def _costs(schedule: Schedule, costs: ScheduleFacts, nbytes: int | None) -> Iter
         yield f"  sent        {total} in all, at most {most} by one rank"
         yield "  scratch     " + (f"at most {blocks(costs.scratch)} on a rank" if costs.scratch
                                   else "none")
+    needs = sorted({need for each in line.operations for need in each.network.needs})
+    if needs:
+        yield f"  needs       {' and '.join(needs)}, which few transports have"
     yield ""
     if costs.proof is None:
         yield "WRONG"
@@ -145,8 +150,10 @@ def _key(schedule: Schedule) -> str:
 
 
 def _traffic(schedule: Schedule, line: Timeline, brief: bool) -> Iterator[str]:
-    if not line.messages:
+    if not line.messages and not line.operations:
         yield "  no messages: all work is local"
+    for operation in line.operations:
+        yield f"  round {operation.round}: {_operation(schedule, operation, brief)}"
     rounds = [(number, list(group)) for number, group in groupby(line.messages, lambda m: m.round)]
     if schedule.size <= LISTED and not brief:
         for number, messages in rounds:
@@ -192,6 +199,17 @@ def _pattern(size: int, messages: list[TimedMessage]) -> str:
     return f"{who}, no data" if counts == [0] else f"{who}, {amount}, {end}"
 
 
+def _operation(schedule: Schedule, operation: TimedOperation, brief: bool) -> str:
+    """What the network does, in a line."""
+    network, values = operation.network, operation.values
+    to = ranks_text(network.receivers)
+    what = _count(len(values), "block") if brief or not values or len(values) > LISTED else (
+        _blocks(schedule, values))
+    if not network.reduces:
+        return f"multicast of rank {next(network.senders)} to {to}: {what}"
+    return f"the network reduces {ranks_text(network.senders)} for {to}: {what}"
+
+
 def _arrow(schedule: Schedule, message: TimedMessage) -> str:
     words = [f"{message.sender} -> {message.receiver}"]
     if message.values:
@@ -199,7 +217,7 @@ def _arrow(schedule: Schedule, message: TimedMessage) -> str:
         words.append(_blocks(schedule, message.values))
         ranks = {v.ranks if v else 0 for v in message.values}
         if schedule.collective.reduces:
-            words.append("of " + (_ranges(ranks_of(*ranks)) if len(ranks) == 1 else "several"))
+            words.append("of " + (ranges_text(ranks_of(*ranks)) if len(ranks) == 1 else "several"))
     return " ".join(words)
 
 
@@ -210,7 +228,7 @@ def _blocks(schedule: Schedule, values: Sequence[Value | None]) -> str:
     if schedule.collective.payload == "pairs":
         names = [f"{k // schedule.size}>{k % schedule.size}" for k in keys]
         return "b" + ",".join(names) if len(names) <= 4 else _count(len(names), "block")
-    return "b" + _ranges(keys)
+    return "b" + ranges_text(keys)
 
 
 def _programs(schedule: Schedule, line: Timeline, rank: int | None) -> Iterator[str]:
@@ -263,6 +281,8 @@ def _sentence(step: Step) -> str:
     """One step in words."""
     here, there = (" ".join(map(str, spans)) for spans in (step.spans, step.source))
     order = "arriving op mine" if step.side == LEFT else "mine op arriving"
+    if isinstance(step.peer, InNetwork):
+        return _network(step, step.peer, here, order)
     if step.kind == SEND:
         return f"send {here} to {step.peer}" if here else f"signal {step.peer}"
     if step.kind == RECV and step.side:
@@ -272,6 +292,20 @@ def _sentence(step: Step) -> str:
     if step.kind == COPY:
         return f"copy {there} to {here}"
     return f"reduce {there} into {here} ({order})"
+
+
+def _network(step: Step, network: InNetwork, here: str, order: str) -> str:
+    """One end of what the network does, in words."""
+    here = here or "a signal"
+    if step.kind == SEND and not network.reduces:
+        return f"multicast {here} to {ranges_text(network.receivers)}"
+    if step.kind == SEND:
+        return (f"give {here} to the network, which reduces {ranges_text(network.senders)} for "
+                f"{ranges_text(network.receivers)}")
+    source = f"the network's result of {ranges_text(network.senders)}" if network.reduces else (
+        f"{next(network.senders)}, by multicast")
+    return (f"reduce into {here} from {source} ({order})" if step.side else
+            f"receive {here} from {source}")
 
 
 def _columns(words: list[str], width: int = 100) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from hpccoll.ir.collectives import IN, OUT, TMP
+from hpccoll.ir.in_network import Peer
 
 Part = TypeVar("Part", bound="Joinable")
 
@@ -40,7 +41,7 @@ class Message(NamedTuple):
     """A contiguous message to (``SEND``) or from (``RECV``) a peer."""
 
     kind: str
-    peer: int
+    peer: Peer
     extent: Extent
 
     def __str__(self) -> str:

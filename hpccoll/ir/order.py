@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from operator import index
 
+from hpccoll.ir.in_network import Peer
 from hpccoll.ir.schedule import RECV, SEND, Program, Round
 
 #: For every round, the numbers of earlier ones that must be over before it begins.
@@ -76,7 +77,7 @@ def waits(program: Program) -> Waits:
         return ()
     found: list[tuple[int, ...]] = []
     before: list[int] = []
-    latest: dict[tuple[str, int], int] = {}
+    latest: dict[tuple[str, Peer], int] = {}
     # Sets of rounds are the bits of Python's int, and builders may count with NumPy's.
     after = (map(index, numbers) for numbers in program.after)
     for number, (steps, named) in enumerate(zip(program.rounds, after)):

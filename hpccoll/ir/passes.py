@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import IN, TMP
 from hpccoll.ir.extents import joined
+from hpccoll.ir.in_network import InNetwork, Peer, played
 from hpccoll.ir.order import one_after_another
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Span, Step
 
@@ -88,13 +89,14 @@ def embed(program: Program, keys: Mapping[str, Sequence[int]],
                 if here != there or step.kind != COPY:
                     yield step._replace(spans=(here,), source=(there,))
         elif not step.spans:
-            yield step._replace(peer=ranks[step.peer])
+            yield step._replace(peer=played(step.peer, ranks))
         else:
-            messages: dict[int, list[Span]] = {}
+            messages: dict[Peer, list[Span]] = {}
             before: Sequence[int] = ()
             for players, spans in pieces(step.spans):
                 if players is not before:  # neighbours are mostly played by the same ranks
-                    before, mine = players, messages.setdefault(players[step.peer], [])
+                    before, mine = players, messages.setdefault(
+                        played(step.peer, players), [])
                 mine.extend(spans)
             for peer, spans in messages.items():
                 if spans:
@@ -182,7 +184,7 @@ def relabelled(program: Program, order: Sequence[int],
         if step.kind in (SEND, RECV):
             spans = joined(chain.from_iterable(runs(span.buffer, slots(span))
                                                for span in step.spans))
-            yield step._replace(peer=order[step.peer], spans=tuple(spans))
+            yield step._replace(peer=played(step.peer, order), spans=tuple(spans))
         elif not buffers:
             yield step
         else:
@@ -226,7 +228,7 @@ def reverse(program: Program, side: str = LEFT) -> Program:
     Turns a broadcast into a reduction, and an allgather into a reduce-scatter, of operators that
     commute. What was ``out`` must hold the contributions at the start, and what was read from
     ``in`` is written there. Every rank must receive every block at most once, or a contribution
-    would count twice.
+    would count twice. A multicast becomes a reduction in the network.
 
     Raises:
         ScheduleError: the program reduces, copies anything but its input, or has lanes.
@@ -241,10 +243,12 @@ def _reversed(steps: Round, side: str) -> list[Round]:
     """Local steps come after the messages of their round, so backwards they come before."""
     local, messages = [], []
     for step in reversed(steps):
-        if step.kind == SEND:
-            messages.append(step._replace(kind=RECV, side=side if step.spans else ""))
-        elif step.kind == RECV and not step.side:
-            messages.append(step._replace(kind=SEND))
+        network = step.peer if isinstance(step.peer, InNetwork) else None
+        peer = step.peer if network is None else network.backwards
+        if step.kind == SEND and not (network and network.reduces):
+            messages.append(step._replace(kind=RECV, peer=peer, side=side if step.spans else ""))
+        elif step.kind == RECV and not step.side and not (network and network.reduces):
+            messages.append(step._replace(kind=SEND, peer=peer))
         elif step.kind == COPY and all(span.buffer == IN for span in step.source):
             local.append(step._replace(spans=step.source, source=step.spans))
         else:

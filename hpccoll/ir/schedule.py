@@ -28,6 +28,11 @@ what has arrived. A receive names each slot once. In place, slots of ``in`` and 
 memory, and all this holds for them as for one. Proofs check it by slot
 (:func:`hpccoll.proof.memory_rules.check_slots`), so that it holds whatever lies side by side.
 
+The peer of a message may be an operation of the network instead of a rank
+(:mod:`hpccoll.ir.in_network`): a multicast, or a reduction on the way. What has been said of
+messages holds for its ends; all of them carry the same blocks. A rank that gives to an operation
+and gets its result may name the same slots in both, for what arrives has left before.
+
 Rounds follow one another, unless :attr:`Program.after` says what each of them waits for. Those that
 do not wait for each other are under way at once, in any order, and what one of them writes the
 others must not name. Only rounds that send to one rank, or receive from one rank, keep the order in
@@ -44,6 +49,7 @@ from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, Collective
+from hpccoll.ir.in_network import Peer
 from hpccoll.ir.topology import Topology
 
 SEND, RECV, COPY, REDUCE = "send", "recv", "copy", "reduce"
@@ -81,14 +87,14 @@ class Step(NamedTuple):
 
     Attributes:
         kind: ``send``, ``recv``, ``copy`` or ``reduce``.
-        peer: the other rank of a message; -1 for local steps.
+        peer: the other rank of a message, or what the network does with it; -1 for local steps.
         spans: memory sent from, or written to. Empty for a message without payload.
         source: memory read by a local step.
         side: for reductions, on which side of the operator the arriving operand stands.
     """
 
     kind: str
-    peer: int
+    peer: Peer
     spans: tuple[Span, ...]
     source: tuple[Span, ...] = ()
     side: str = ""
@@ -128,15 +134,20 @@ def at(buffer: str, start: int, stop: int | None = None) -> Span:
     return Span(buffer, start, start + 1 if stop is None else stop)
 
 
-def send(to: int, *spans: Span) -> Step:
-    """Send the spans to a rank as one message; without spans, an empty message."""
+def send(to: Peer, *spans: Span) -> Step:
+    """Send the spans to a rank as one message; without spans, an empty message.
+
+    Args:
+        to: the rank, or an operation of the network of which this rank is a source.
+    """
     return Step(SEND, to, spans)
 
 
-def recv(frm: int, *spans: Span, reduce: str = "") -> Step:
+def recv(frm: Peer, *spans: Span, reduce: str = "") -> Step:
     """Receive one message into the spans, or reduce it into them.
 
     Args:
+        frm: the rank, or an operation of the network of which this rank is a sink.
         reduce: ``LEFT`` sets each slot to ``arriving op mine``, ``RIGHT`` to ``mine op arriving``;
             after all messages of the round, in the order of its steps.
     """

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from hpccoll.errors import HpccollError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, IN, TMP, Collective, slot_keys
+from hpccoll.ir.in_network import InNetwork, fault_of
 from hpccoll.ir.order import Waits
 from hpccoll.ir.schedule import (
     COPY,
@@ -167,10 +168,7 @@ class _Form:
             self.fault(f"has side {side!r}, expected {' or '.join(map(repr, SIDES[kind]))}")
         slots = self.spans(spans)
         if kind in (SEND, RECV):
-            if type(peer) is not int and not _is_index(peer):
-                self.fault(f"the peer is {peer!r}, expected a rank")
-            if not 0 <= peer < self.size or peer == self.rank:
-                self.fault(f"{peer} is not another rank of 0..{self.size - 1}")
+            self.peer(peer, kind == SEND)
         else:
             if len(spans) != 1 or not isinstance(source, tuple) or len(source) != 1:
                 self.fault("must go from one span into one span")
@@ -181,6 +179,17 @@ class _Form:
             for span in spans:
                 if span.buffer == IN:
                     self.fault(f"{span} is written, but the input is read-only")
+
+    def peer(self, peer: Any, sends: bool) -> None:
+        if isinstance(peer, InNetwork):
+            problem = fault_of(peer, self.rank, sends, self.size)
+            if problem:
+                self.fault(problem)
+            return
+        if type(peer) is not int and not _is_index(peer):
+            self.fault(f"the peer is {peer!r}, expected a rank")
+        if not 0 <= peer < self.size or peer == self.rank:
+            self.fault(f"{peer} is not another rank of 0..{self.size - 1}")
 
     def spans(self, spans: Any) -> int:
         """How many slots some spans have."""

@@ -14,7 +14,7 @@ from hpccoll.ir.extents import Extent, Local, Message, Segment, shifted
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.proof.memory_rules import check_memory
-from hpccoll.proof.rendezvous import Rendezvous, Thread
+from hpccoll.proof.rendezvous import End, Rendezvous, Thread
 from hpccoll.proof.symbols import GARBAGE, Symbol, SymbolTable
 from hpccoll.proof.verdict import Judge, Proof, WantedElement
 
@@ -111,6 +111,19 @@ class _ElementRun(Rendezvous):
         self.write(sink.rank, sink.segment, into.extent,
                    self.read(source.rank, source.segment, out.extent))
 
+    def combine_and_move(self, sources: Sequence[End], sinks: Sequence[End]) -> None:
+        (first, out), *more = sources
+        for thread, message in (*more, *sinks):
+            if message.extent.count != out.extent.count:
+                raise self.fault(f"meets '{out}' of rank {first.rank}, of another size",
+                                 thread.rank, self.number_of(thread), message)
+        symbols = self.read(first.rank, first.segment, out.extent)
+        for thread, message in more:
+            symbols = list(map(self.symbols.aggregate, symbols,
+                               self.read(thread.rank, thread.segment, message.extent)))
+        for thread, message in sinks:
+            self.write(thread.rank, thread.segment, message.extent, symbols)
+
     def forget(self, thread: Thread) -> None:
         """Empty the landing space: a message used in place was never there."""
         program = self.programs[thread.rank][thread.segment].program
@@ -147,7 +160,7 @@ class _ElementRun(Rendezvous):
                  for held in self.programs]
         return Proof(verdict.ordered, verdict.identical, self.rounds,
                      max(sum(message.extent.count for message in mine) for mine in sends),
-                     max(map(len, sends)))
+                     max(map(len, sends)), self.needs)
 
     def results(self, rank: int) -> Iterator[tuple[int, Symbol, WantedElement]]:
         """The place and symbol of every element that is wanted from a rank."""

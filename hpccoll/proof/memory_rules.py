@@ -10,15 +10,18 @@ sizes. :func:`check_memory` says the same of lowered ones, by element.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Segment, shifted
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import Waits, pasts
 from hpccoll.ir.schedule import COPY, RECV, SEND, Span, Step
 
+#: A message, as written or lowered.
+Posted = TypeVar("Posted", Step, Message)
 #: An element of the input or the output: the buffer and the place in it.
 Cell = tuple[str, int]
 
@@ -56,7 +59,8 @@ def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, f
 
     The slots that a receive writes belong to it until the round is over: no other message may name
     them, but a receive-and-reduce that is written after it, and it names each once. The two sides
-    of a local step are the same slots, or none in common.
+    of a local step are the same slots, or none in common. What the network gives may replace what
+    the rank gave to the same operation.
 
     Raises:
         ProofError: two messages, or two sides of a step, meet in memory that one writes.
@@ -81,6 +85,11 @@ def check_slots(rank: int, number: int, steps: Sequence[Step], slots: SlotMap, f
                     raise fault(_USED.format(earlier), rank, number, step)
             plain.append((step, areas))
     used += [(*area, RECV, step) for step, areas in plain for area in areas]
+    replaced = _replaced([step for step in steps if not step.side], lambda step: [
+        (buffer, slot) for span in step.spans for buffer, start, stop in slots.areas(span)
+        for slot in range(start, stop)])
+    if replaced:
+        used = [use for use in used if use[4] not in replaced]
     if plain and len(used) > 1:
         _check_apart(rank, number, used, fault)
 
@@ -155,6 +164,17 @@ def _meet(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
     return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
+def _replaced(messages: Sequence[Posted], memory: Callable[[Posted], object]) -> list[Posted]:
+    """Sends to operations of the network whose results replace them, where there is no doubt."""
+    ends: dict[InNetwork, list[Posted]] = {}
+    for message in messages:
+        if isinstance(message.peer, InNetwork):
+            ends.setdefault(message.peer, []).append(message)
+    return [out for held in ends.values() if len(held) == 2
+            for out, into in (held, held[::-1])
+            if (out.kind, into.kind) == (SEND, RECV) and memory(out) == memory(into)]
+
+
 def _check_sides(rank: int, number: int, step: Step, slots: SlotMap, fault: Fault) -> None:
     """The sides of a local step are one memory, or have nothing in common."""
     for here, there in zip(step.spans, step.source):
@@ -201,9 +221,10 @@ def check_memory(programs: Sequence[Sequence[Segment]], fault: Fault) -> None:
 
 
 def _check_messages(rank: int, number: int, messages: Sequence[Message], fault: Fault) -> None:
+    replaced = _replaced(messages, lambda message: message.extent)
     _check_apart(rank, number, [(e.buffer, e.offset, e.offset + e.count, message.kind, message)
-                                for message in messages for e in [message.extent] if e.count],
-                 fault)
+                                for message in messages for e in [message.extent]
+                                if e.count and message not in replaced], fault)
 
 
 def _check_local(rank: int, number: int, step: Local, fault: Fault) -> None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from hpccoll.errors import ProofError
+from hpccoll.ir.in_network import ABILITIES, InNetwork, Peer, fault_of
 from hpccoll.ir.order import Waits, by_lane
-from hpccoll.ir.schedule import SEND, Schedule
+from hpccoll.ir.schedule import RECV, SEND, Schedule
 
 #: Where rounds run: rank and number of the segment.
 Place = tuple[int, int]
@@ -32,7 +33,7 @@ class MessageLike(Protocol):
     def kind(self) -> str: ...
 
     @property
-    def peer(self) -> int: ...
+    def peer(self) -> Peer: ...
 
 
 class RoundLike(Protocol):
@@ -85,6 +86,10 @@ class Thread:
         return self.index >= len(self.numbers)
 
 
+#: A thread, and the message of its round that it has posted.
+End: TypeAlias = tuple[Thread, Any]
+
+
 class Rendezvous:
     """All ranks' threads and message queues.
 
@@ -103,6 +108,8 @@ class Rendezvous:
         #: By rank, the ranks (as bits) whose arrival it knows of.
         self.known = [1 << rank for rank in range(self.size)]
         self.queues: dict[tuple[int, int, int], deque[tuple[Thread, Any]]] = {}
+        #: By operation of the network and segment, the ends that wait, by kind and rank.
+        self.ends: dict[tuple[InNetwork, int], dict[tuple[str, int], deque[End]]] = {}
 
     # -- what differs ----------------------------------------------------------------------
     def begin(self, thread: Thread) -> None:
@@ -113,6 +120,10 @@ class Rendezvous:
 
     def move(self, source: Thread, out: Any, sink: Thread, into: Any) -> None:
         """Carry the content of a send of one thread to a receive of another."""
+        raise NotImplementedError
+
+    def combine_and_move(self, sources: Sequence[End], sinks: Sequence[End]) -> None:
+        """Carry out an operation of the network."""
         raise NotImplementedError
 
     def number_of(self, thread: Thread) -> int:
@@ -174,17 +185,22 @@ class Rendezvous:
         thread.open = list(messages)
         thread.knew = thread.knows if progress.waits else self.known[thread.rank]
         for message in messages:
+            if isinstance(message.peer, InNetwork):
+                problem = fault_of(message.peer, thread.rank, message.kind == SEND, self.size)
+                if problem:
+                    raise self.fault(problem, thread.rank, self.number_of(thread), message)
+                woken += self.join(thread, message, message.peer)
+                continue
             if not 0 <= message.peer < self.size or message.peer == thread.rank:
                 raise self.fault(f"{message.peer} is not another rank", thread.rank,
                                  self.number_of(thread), message)
-            woken += self.match(thread, message)
+            woken += self.match(thread, message, message.peer)
         return woken if messages else [*woken, thread]
 
-    def match(self, thread: Thread, message: MessageLike) -> list[Thread]:
+    def match(self, thread: Thread, message: MessageLike, peer: int) -> list[Thread]:
         """Post one message; when its partner is waiting, move the data and complete both."""
         rank, sending = thread.rank, message.kind == SEND
-        pair = ((rank, message.peer, thread.segment) if sending
-                else (message.peer, rank, thread.segment))
+        pair = (rank, peer, thread.segment) if sending else (peer, rank, thread.segment)
         queue = self.queues.setdefault(pair, deque())
         if not queue or queue[0][1].kind == message.kind:
             queue.append((thread, message))
@@ -193,15 +209,37 @@ class Rendezvous:
         (sender, out), (receiver, into) = (((thread, message), (other, partner)) if sending
                                            else ((other, partner), (thread, message)))
         self.move(sender, out, receiver, into)
-        self.known[receiver.rank] |= sender.knew
-        receiver.knows |= sender.knew
-        arrival = 1 + max(sender.time, receiver.time)
+        return self.complete([(sender, out)], [(receiver, into)])
+
+    def join(self, thread: Thread, message: MessageLike, network: InNetwork) -> list[Thread]:
+        """Post one end of an operation of the network; carry it out when all ends are there."""
+        waiting = self.ends.setdefault((network, thread.segment), {})
+        waiting.setdefault((message.kind, thread.rank), deque()).append((thread, message))
+        if len(waiting) < network.ends:
+            return []
+        sources, sinks = ([waiting[kind, rank].popleft() for rank in ranks] for kind, ranks in (
+            (SEND, network.senders), (RECV, network.receivers)))
+        for end in [end for end, held in waiting.items() if not held]:
+            del waiting[end]
+        self.combine_and_move(sources, sinks)
+        return self.complete(sources, sinks)
+
+    def complete(self, sources: Sequence[End], sinks: Sequence[End]) -> list[Thread]:
+        """Messages have moved: say so at all their ends; return threads that can go on."""
+        knew = 0
+        for sender, _ in sources:
+            knew |= sender.knew
+        for receiver, _ in sinks:
+            self.known[receiver.rank] |= knew
+            receiver.knows |= knew
+        ends = [*sources, *sinks]
+        arrival = 1 + max(thread.time for thread, _ in ends)
         woken = []
-        for end, completed in ((sender, out), (receiver, into)):
-            end.open.remove(completed)
-            end.finish = max(end.finish, arrival)
-            if not end.open:
-                woken.append(end)
+        for thread, completed in ends:
+            thread.open.remove(completed)
+            thread.finish = max(thread.finish, arrival)
+            if not thread.open:
+                woken.append(thread)
         return woken
 
     # -- the verdict -----------------------------------------------------------------------
@@ -209,6 +247,12 @@ class Rendezvous:
     def rounds(self) -> int:
         """Longest chain of dependent messages."""
         return max(thread.finish for thread in self.threads)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the network has had to do."""
+        found = {need for network, _ in self.ends for need in network.needs}
+        return tuple(need for need in ABILITIES if need in found)
 
     def check_knowledge(self) -> None:
         """Every rank knows that all others have entered the barrier."""

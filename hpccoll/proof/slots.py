@@ -24,11 +24,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hpccoll.ir.collectives import IN, OUT, TMP, Collective, slot_keys
+from hpccoll.ir.in_network import Peer
 from hpccoll.ir.order import waits
 from hpccoll.ir.schedule import COPY, LEFT, RECV, SEND, Program, Round, Schedule, Span, Step
 from hpccoll.ir.wellformed import keys_of
 from hpccoll.proof.memory_rules import SlotMap, check_lanes, check_slots
-from hpccoll.proof.rendezvous import Rendezvous, Thread
+from hpccoll.proof.rendezvous import End, Rendezvous, Thread
 from hpccoll.proof.symbols import GARBAGE, BlockPart, Symbol, SymbolTable, laid, pieces_of
 from hpccoll.proof.verdict import Judge, Proof, WantedElement
 
@@ -37,7 +38,7 @@ class SlotMessage(NamedTuple):
     """One end of a message, and where in its round it is written."""
 
     kind: str
-    peer: int
+    peer: Peer
     step: Step
     place: int
 
@@ -187,9 +188,30 @@ class _SlotRun(Rendezvous):
 
     # -- messages --------------------------------------------------------------------------
     def move(self, source: Thread, out: SlotMessage, sink: Thread, into: SlotMessage) -> None:
-        sender, receiver = self.memory[source.rank], self.memory[sink.rank]
-        symbols = sender.read(out.step.spans)
-        given, taken = sender.keys(out.step.spans), receiver.keys(into.step.spans)
+        self.give(source, out, self.memory[source.rank].read(out.step.spans), sink, into)
+
+    def combine_and_move(self, sources: Sequence[End], sinks: Sequence[End]) -> None:
+        (first, out), *more = sources
+        memory, spans = self.memory[first.rank], out.step.spans
+        symbols, given = memory.read(spans), memory.keys(spans)
+        for thread, message in more:
+            other = self.memory[thread.rank]
+            taken = other.keys(message.step.spans)
+            if taken != given:
+                raise self.fault(f"meets '{out}' of rank {first.rank}, of another size: "
+                                 f"{_blocks(taken)} and {_blocks(given)}", thread.rank,
+                                 thread.number, message)
+            symbols = self.combined(memory, spans, symbols, other.read(message.step.spans),
+                                    self.symbols.aggregate)
+        for thread, message in sinks:
+            self.give(first, out, symbols, thread, message)
+
+    def give(self, source: Thread, out: SlotMessage, symbols: list[Symbol], sink: Thread,
+             into: SlotMessage) -> None:
+        """What arrives at a receive; ``out`` says what it was sent from."""
+        receiver = self.memory[sink.rank]
+        given = self.memory[source.rank].keys(out.step.spans)
+        taken = receiver.keys(into.step.spans)
         if given != taken:
             if sorted(given) != sorted(taken):
                 raise self.fault(f"meets '{out}' of rank {source.rank}, of another size: "
@@ -221,18 +243,23 @@ class _SlotRun(Rendezvous):
                 self.combine(memory, step, symbols)
 
     def combine(self, memory: SlotMemory, step: Step, arrived: list[Symbol]) -> None:
-        mine, keys = memory.read(step.spans), None
-        if self.torn and any(isinstance(s, BlockPart) for s in (*arrived, *mine)):
-            held = memory.keys(step.spans)
-            one, other = pieces_of(held, arrived), pieces_of(held, mine)
-            if [key for key, _ in one] == [key for key, _ in other]:
-                keys = [key for key, _ in one]
-                arrived, mine = [s for _, s in one], [s for _, s in other]
+        mine = memory.read(step.spans)
         left, right = (arrived, mine) if step.side == LEFT else (mine, arrived)
-        symbols: list[Symbol] = list(map(self.symbols.combine, left, right))
-        if keys is not None:
-            symbols = laid(memory.keys(step.spans), list(zip(keys, symbols)))
-        memory.write(step.spans, symbols)
+        memory.write(step.spans, self.combined(memory, step.spans, left, right,
+                                               self.symbols.combine))
+
+    def combined(self, memory: SlotMemory, spans: Sequence[Span], left: list[Symbol],
+                 right: list[Symbol], how: Callable[[Symbol, Symbol], Symbol]) -> list[Symbol]:
+        """What slots of some spans would hold, combined slot by slot; or block by block, where
+        blocks lie across the borders of slots."""
+        if self.torn and any(isinstance(s, BlockPart) for s in (*left, *right)):
+            held = memory.keys(spans)
+            one, other = pieces_of(held, left), pieces_of(held, right)
+            keys = [key for key, _ in one]
+            if keys == [key for key, _ in other]:
+                return laid(held, [(key, how(a, b))
+                                   for key, (_, a), (_, b) in zip(keys, one, other)])
+        return list(map(how, left, right))
 
     # -- the verdict -----------------------------------------------------------------------
     def conclude(self) -> Proof:
@@ -260,7 +287,7 @@ class _SlotRun(Rendezvous):
         return Proof(verdict.ordered, verdict.identical, self.rounds,
                      max(sum(stop - start for message in mine
                              for _, start, stop in message.step.spans) for mine in sends),
-                     max(map(len, sends)))
+                     max(map(len, sends)), self.needs)
 
 
 def _sorted(steps: Round) -> SlotRound:

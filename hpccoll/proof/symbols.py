@@ -73,6 +73,8 @@ class SymbolTable:
         self.known: dict[tuple[int, int], int] = {}
         self.operands: list[tuple[int, int]] = []
         self.canonical: dict[int, int] = {}
+        #: Symbols in which a network combined contributions in an order of its own.
+        self.unordered_ones: set[int] = set()
 
     def contribution(self, key: int, element: int, rank: int) -> int:
         """A rank's element of a block: negative, so never mistaken for a combination."""
@@ -88,7 +90,23 @@ class SymbolTable:
         symbol = self.known.setdefault((left, right), len(self.operands))
         if symbol == len(self.operands):
             self.operands.append((left, right))
+            if self.unordered_ones and not self.unordered_ones.isdisjoint((left, right)):
+                self.unordered_ones.add(symbol)
         return symbol
+
+    def aggregate(self, left: Symbol, right: Symbol) -> Symbol:
+        """Both, combined by a network in an order of its own: like no other symbol."""
+        if left.__class__ is not int or right.__class__ is not int:
+            return GARBAGE
+        symbol = len(self.operands)
+        self.operands.append((left, right))
+        self.canonical[symbol] = symbol
+        self.unordered_ones.add(symbol)
+        return symbol
+
+    def in_order(self, symbol: int) -> bool:
+        """Tell whether a schedule says in which order contributions were combined."""
+        return symbol not in self.unordered_ones
 
     def leaves(self, symbol: int, most: int) -> list[int]:
         """Contributions of a symbol from left to right; stops after ``most``."""

@@ -22,6 +22,7 @@ class Proof(NamedTuple):
         rounds: longest chain of dependent messages (the messages of a round are independent).
         sent: most elements sent by one rank, with one element per block.
         messages: most messages sent by one rank.
+        network: what the network must be able to do: of :data:`hpccoll.ir.in_network.ABILITIES`.
     """
 
     rank_order: bool
@@ -29,6 +30,7 @@ class Proof(NamedTuple):
     rounds: int
     sent: int
     messages: int
+    network: tuple[str, ...] = ()
 
 
 class WantedElement(NamedTuple):
@@ -77,7 +79,7 @@ class Judge:
         expected = [self.symbols.contribution(key, element, r) for r in ranks]
         leaves = self.symbols.leaves(symbol, len(expected) + 1)
         if leaves == expected:
-            return True
+            return self.symbols.in_order(symbol)
         if sorted(leaves) != sorted(expected):
             raise self.fault(f"{where} holds {self.symbols.describe(leaves)} instead of the "
                              f"contributions of ranks {list(ranks)}, once each", rank)

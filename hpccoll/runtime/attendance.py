@@ -42,6 +42,7 @@ class _Postings:
 
     def __init__(self, endpoint: SharedEndpoint):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
+        self.offers = endpoint.offers
         self.noted: list[Posting] = []
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
@@ -182,7 +183,8 @@ class Attendant:
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers this rank waits for, for messages to people."""
         number = self.of.code.phase(self.run.at)
-        return number, tuple(sorted({message.peer for message in self.of.phase(number).messages}))
+        return number, tuple(sorted({cast(int, message.peer)
+                                     for message in self.of.phase(number).messages}))
 
     def finish(self) -> None:
         """Wait for the end of the run.

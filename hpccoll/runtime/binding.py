@@ -18,9 +18,11 @@ from hpccoll.arrays.kernels import Kernel
 from hpccoll.ir.collectives import TMP
 from hpccoll.ir.dataflow import Link, consumers, links
 from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
+from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.runtime.capabilities import check
 from hpccoll.runtime.plan import Plan
-from hpccoll.transport import Batch, Endpoint, Posting, copying
+from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copying
 from hpccoll.transport.checked import CheckedBatch
 
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -102,7 +104,7 @@ class Binder:
                 actions.insert(0, self.opening)
             if phase.messages:
                 batch = self.endpoint.batch(
-                    [Posting(kind == SEND, peer, view(extent), use)
+                    [Posting(kind == SEND, self._peer(peer), view(extent), use)
                      for (kind, peer, extent), use in zip(phase.messages, uses)],
                     self.tag + slot, self.repeated)
                 if isinstance(batch, CheckedBatch):
@@ -110,6 +112,13 @@ class Binder:
                 wait = batch.test, (self.tries,)
                 actions += [(batch.start, ()), wait]
             yield BoundPhase(index, actions + self._local(after, view, chained), wait, batch)
+
+    def _peer(self, peer: Peer) -> int | NetworkOperation:
+        """A rank, or what the network does, as transports know it."""
+        if not isinstance(peer, InNetwork):
+            return peer
+        check(self.plan.schedule, peer.needs, self.endpoint.offers)
+        return NetworkOperation(tuple(peer.senders), tuple(peer.receivers), self.memory.kernel)
 
     def _view(self, segment: Segment, slot: int) -> View:
         base = slot * self.plan.scratch
@@ -125,9 +134,10 @@ class Binder:
               ) -> tuple[Sequence[Sequence[Any]], Sequence[Local]]:
         """Local steps that can use messages in place, message by message, and the others."""
         senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
+        ranks = [peer for peer in senders if not isinstance(peer, InNetwork)]
         steps_of = (consumers(phase, landing)
-                    if phase.after and self.memory.perform is None
-                    and self.endpoint.direct(senders, self.tag) else None)
+                    if phase.after and self.memory.perform is None and len(ranks) == len(senders)
+                    and self.endpoint.direct(ranks, self.tag) else None)
         if steps_of is None:
             return [()] * len(phase.messages), phase.after
         # The steps of one message after the other are those of the phase, in their order.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.lanes import LaneTrack
@@ -146,7 +147,9 @@ class Execution:
     def peers(self, segment: int, number: int) -> tuple[int, ...]:
         """Ranks that this one exchanges messages with in a phase."""
         phase = self.plan.segments[segment].program.phases[number]
-        return tuple(sorted({message.peer for message in phase.messages}))
+        peers = (message.peer for message in phase.messages)
+        return tuple(sorted({rank for peer in peers for rank in (
+            peer.others(self.rank) if isinstance(peer, InNetwork) else (peer,))}))
 
     def free(self) -> None:
         """Give prepared messages back; the execution cannot be started again."""

@@ -25,9 +25,11 @@ from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.wellformed import keys_of
 from hpccoll.proof.cases import similar
+from hpccoll.proof.verdict import Proof
 from hpccoll.proof.verifier import verify
 from hpccoll.runtime import plan as plans
 from hpccoll.runtime.binding import Memory
+from hpccoll.runtime.capabilities import check
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import describe, element_of
@@ -67,7 +69,8 @@ def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
     layout, longest = call.layout(schedule, context.rank)
     segment = _segment(context, call, choice, longest)
     if choice.is_brought(call.collective):
-        _prove(schedule, call, layout, segment)
+        proof = _prove(schedule, call, layout, segment)
+        check(schedule, proof.network, context.endpoint.offers)
     plan = plans.make(schedule, context.rank, layout, longest, segment)
     if context.guard is None:
         return plan
@@ -101,7 +104,7 @@ def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
                          topology=layout, **choice.params)
 
 
-def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> None:
+def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> Proof:
     """Prove what a user brought along before it runs, for the sizes of this call too.
 
     Raises:
@@ -117,6 +120,7 @@ def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> 
         raise ArgumentError("algorithm", f"{schedule.algorithm} cannot serve this {call.name}: its "
                             "results may differ between ranks unless the operator is exact on the "
                             "type", "combine contributions in the same way on all ranks")
+    return proof
 
 
 def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,

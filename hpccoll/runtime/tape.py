@@ -26,7 +26,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.dataflow import consumers, links
@@ -230,7 +230,8 @@ class _Writer:
 
     def way(self, message: Message) -> int:
         """The number of a message's channel."""
-        return self.ways.setdefault(Way(message.kind, message.peer, self.slot), len(self.ways))
+        peer = cast(int, message.peer)  # plans with other peers are refused before they come here
+        return self.ways.setdefault(Way(message.kind, peer, self.slot), len(self.ways))
 
 
 def decode(code: Code, itemsize: int, chains: Collection[int] = ()) -> tuple[Phase, ...]:

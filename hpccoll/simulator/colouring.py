@@ -124,6 +124,8 @@ def _start(programs: PackedPrograms, paths: Sequence[Path]) -> list[int] | None:
         for index, code in enumerate(programs.mine(rank)):
             if code not in seen:
                 peer, sends = code >> 1, code & 1
+                if peer < 0:
+                    return None  # in the network, messages of many ranks meet
                 try:
                     there = programs.place(peer, 2 * rank + (not sends))
                 except (ValueError, LookupError):

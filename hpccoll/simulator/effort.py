@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.simulator.workload import Workload
 from hpccoll.units import size_text, time_text
 
@@ -71,8 +72,9 @@ def effort(work: Workload, programs: int, settled: bool = True, repeat: int = 1)
     # An end of a message counts half: its counterpart is one of another program.
     ends = round(sum(made[rank] for rank in special)
                  + usual * (programs - len(special))) * work.segments
-    in_lanes = any(r.waits is not None for held in rounds.values() for r in held)
-    each, nbytes = COSTS[COMPILED and settled and not in_lanes]
+    in_python = any(r.waits is not None or any(isinstance(m.peer, InNetwork) for m in r.messages)
+                    for held in rounds.values() for r in held)
+    each, nbytes = COSTS[COMPILED and settled and not in_python]
     return Effort(programs, ends, seconds + ends / 2 * each * repeat, ends / 2 * nbytes)
 
 

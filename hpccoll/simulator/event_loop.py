@@ -21,6 +21,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.simulator.compiled_loop import available, run_compiled
 from hpccoll.simulator.conditions import USUAL, SimulatedConditions
 from hpccoll.simulator.effort import MESSAGES, Told, silent
@@ -100,7 +101,8 @@ class EventLoop:
         return ClassLink(depth, wiring.machine.level(depth), wiring.alphas[number],
                          wiring.betas[number],
                          [Met([(i, w) for i, w, holds in zip(*need) if holds],
-                              list(zip(need[0], need[1]))) for need in needs])
+                              list(zip(need[0], need[1]))) for need in needs],
+                         wiring.networks.get(number))
 
     def add(self, rank: int, slot: int) -> None:
         """Add the threads of a slot: one that runs all its segments, or one for each lane."""
@@ -199,6 +201,9 @@ class EventLoop:
 
     def post(self, thread: PipelineSlot, sends: int, channel: ClassLink, nbytes: float) -> None:
         """Post one side of a message; it begins if the other one waits."""
+        if channel.network is not None:
+            self.join(thread, sends, channel, channel.network, nbytes)
+            return
         queue = channel.waiting.setdefault(thread.slot, deque())
         if not queue or queue[0][0] == sends:
             queue.append((sends, thread, len(thread.log), nbytes))
@@ -207,15 +212,37 @@ class EventLoop:
         if theirs != nbytes:
             raise self.wiring.unequal(thread.rank, len(thread.log), nbytes, theirs)
         here, there = (thread, len(thread.log)), (other, number)
-        flow = Flow(channel, (here, there) if sends else (there, here), nbytes, self.now,
-                    0 if sends else 1)
-        self.occupy(thread.rank)
-        self.occupy(other.rank)
-        multiple = self.wiring.multiple[(thread if sends else other).rank]
-        self.messages += multiple
-        self.met += 1
+        self.match(Flow(channel, (here, there) if sends else (there, here), nbytes, self.now,
+                        0 if sends else 1), self.wiring.multiple[(thread if sends else other).rank])
+
+    def join(self, thread: PipelineSlot, sends: int, channel: ClassLink, network: InNetwork,
+             nbytes: float) -> None:
+        """Post one end of what the network does; it begins when the last one is there."""
+        waiting = channel.ends.setdefault(thread.slot, {})
+        waiting.setdefault((sends, thread.rank), deque()).append((thread, len(thread.log), nbytes))
+        if len(waiting) < network.ends:
+            return
+        ends = []
+        for end in sorted(waiting, key=lambda end: -end[0]):
+            other, number, theirs = waiting[end].popleft()
+            if theirs != nbytes:
+                raise self.wiring.unequal(thread.rank, len(thread.log), nbytes, theirs)
+            ends.append((other, number))
+            if not waiting[end]:
+                del waiting[end]
+        here = thread, len(thread.log)
+        self.match(Flow(channel, ends, nbytes, self.now, ends.index(here)),
+                   sum(map(len, network.sources)))
+
+    def match(self, flow: Flow, sent: int) -> None:
+        """All ends of a message are posted, which stands for so many that are sent."""
+        channel = flow.channel
+        for thread, _ in flow.ends:
+            self.occupy(thread.rank)
+        self.messages += sent
+        self.met += len(flow.ends) // 2
         self.level_bytes[channel.depth] = (self.level_bytes.get(channel.depth, 0.0)
-                                           + nbytes * multiple)
+                                           + flow.nbytes * sent)
         flow.alpha += self.drawn.message()
         if flow.alpha:
             self.at(self.now + flow.alpha, BEGIN, flow)
@@ -325,7 +352,8 @@ class EventLoop:
     def logged(self, thread: PipelineSlot, flow: Flow | None, arrived: float) -> None:
         waited = None
         if flow is not None:
-            (last, at), (sender, _), (receiver, _) = flow.ends[flow.last], *flow.ends
+            (last, at), (sender, _), (receiver, _) = (
+                flow.ends[flow.last], flow.ends[0], flow.ends[-1])
             channel = flow.channel
             other = receiver if thread is sender else sender
             waited = Waited(last.index, at, other.rank,

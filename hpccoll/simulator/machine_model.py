@@ -10,6 +10,10 @@ takes ``alpha + (nbytes + header) * beta`` of that level. What it shares with ot
   its ranks send out of it share ``link`` bytes per second, and all that comes in as well. With
   ``rails`` it hangs on several such links, and its ranks are dealt out among them in order;
 * **buses** - all messages of a level inside one surrounding group share ``bus`` bytes per second;
+* **in the network** - a level whose switches give copies of a message to several ranks, or reduce
+  those of several (:mod:`hpccoll.ir.in_network`), says so by ``in_network``: such an operation
+  takes that ``alpha`` once the last end is posted, then flows at that rate or slower, through the
+  ports and links of all its ranks at once;
 * **the shape** - between groups of the outermost level, messages take hops over the links of a
   network (:mod:`~hpccoll.simulator.shapes`), beside all this.
 
@@ -20,7 +24,9 @@ Reducing takes ``gamma`` seconds per byte of the result, on the rank's own proce
 message takes that processor ``overhead`` seconds, on either side. The ``header`` of a message is
 all that it costs its way besides its bytes: many small messages hold each other up on a link.
 Source of the terms: Hockney (alpha, beta); Thakur, Rabenseifner and Gropp (gamma); LogP (overhead,
-and its gap, here the header).
+and its gap, here the header). In the network: a vector goes in and out once, in one latency, where
+messages between hosts move 2 (p - 1) / p of it (De Sensi et al., "Flare: Flexible In-Network
+Allreduce", SC '21).
 """
 
 from __future__ import annotations
@@ -42,7 +48,27 @@ REQUIRED, OPTIONAL = ("name", "levels", "reduce_bytes_per_second"), (
     "reduce_joules_per_byte")
 LEVEL_REQUIRED, LEVEL_OPTIONAL = ("name", "alpha_seconds", "bytes_per_second"), (
     "link_bytes_per_second", "bus_bytes_per_second", "overhead_seconds", "header_bytes", "rails",
-    "duplex", "joules_per_byte")
+    "duplex", "joules_per_byte", "in_network")
+UNIT_REQUIRED, UNIT_OPTIONAL = ("alpha_seconds", "bytes_per_second"), ("reduces",)
+
+
+@dataclass(frozen=True)
+class SwitchUnit:
+    """What the switches of a level do with messages of several ranks: at least copy them.
+
+    Attributes:
+        alpha: seconds from the last end posted until the first byte arrives.
+        beta: seconds per byte of each rank's stream.
+        reduces: messages of several ranks are combined, too.
+    """
+
+    alpha: float
+    beta: float
+    reduces: bool = True
+
+    def __post_init__(self):
+        for what in ("alpha", "beta"):
+            fields.cost(f"in_network {what}", getattr(self, what))
 
 
 @dataclass(frozen=True)
@@ -60,6 +86,7 @@ class Level:
         rails: links, each of ``link`` bytes per second, that a group hangs on; a rank uses one.
         duplex: ``half`` if what leaves a group and what enters it share its link.
         energy: joules per byte of a message of this level.
+        in_network: what its switches do with messages of several ranks; nothing by default.
     """
 
     name: str
@@ -72,6 +99,7 @@ class Level:
     rails: int = 1
     duplex: str = "full"
     energy: float = 0.0
+    in_network: SwitchUnit | None = None
 
     def __post_init__(self):
         for what in ("alpha", "beta", "overhead"):
@@ -214,6 +242,10 @@ def machine_as_data(machine: Machine) -> dict[str, Any]:
             ("header_bytes", level.header, 0), ("rails", level.rails, 1),
             ("duplex", level.duplex, "full"), ("joules_per_byte", level.energy, 0))
             if value != usual}
+        if (unit := level.in_network) is not None:
+            data["in_network"] = {
+                "alpha_seconds": unit.alpha, "reduces": unit.reduces,
+                "bytes_per_second": rate(f"in_network beta of level {level.name!r}", unit.beta)}
         levels.append(data)
     data = {"name": machine.name, "description": machine.description,
             "sources": list(machine.sources),
@@ -239,7 +271,19 @@ def _level(data: Any, number: int, file: str) -> Level:
         fields.number(data, "header_bytes", where, file, 0.0, least=0),
         fields.whole(f"{file}: {where}rails", data.get("rails", 1)),
         _duplex(data, where, file),
-        fields.number(data, "joules_per_byte", where, file, 0.0, least=0))
+        fields.number(data, "joules_per_byte", where, file, 0.0, least=0),
+        _unit(data["in_network"], f"{where}in_network", file) if "in_network" in data else None)
+
+
+def _unit(data: Any, where: str, file: str) -> SwitchUnit:
+    fields.check(data, where, UNIT_REQUIRED, UNIT_OPTIONAL, file)
+    where += "."
+    reduces = data.get("reduces", True)
+    if not isinstance(reduces, bool):
+        raise ArgumentError("machine", f"{file}: {where}reduces: expected true or false, got "
+                                       f"{reduces!r}")
+    return SwitchUnit(fields.number(data, "alpha_seconds", where, file, least=0),
+                      1 / fields.number(data, "bytes_per_second", where, file), reduces)
 
 
 def _duplex(data: Mapping, where: str, file: str) -> str:

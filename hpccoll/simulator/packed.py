@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Hashable, Sequence
 
+from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.simulator.workload import Round, Workload
 
 #: Messages of a rank from which on one is found by a dictionary; programs after which one is told.
@@ -22,7 +23,9 @@ class PackedPrograms:
         first_round: where the rounds of the next rank and kind begin, kind by kind; with an end.
         reduced, copied: bytes of each round.
         first_message: where the messages of each round begin; with an end.
-        codes: of each message, twice the peer, and 1 if it is sent.
+        codes: of each message, twice the peer, and 1 if it is sent; the peer -1 - n is the n-th
+            of ``networks``.
+        networks: what the network does with messages of several ranks.
         nbytes: of each message.
         waits: of each round of a program with lanes, those of the same rank and kind that it
             waits for, the first one being 0.
@@ -35,6 +38,8 @@ class PackedPrograms:
         self.codes = array("q")
         self.waits: dict[int, tuple[int, ...]] = {}
         self.places: dict[int, dict[int, int]] = {}
+        self.networks: list[InNetwork] = []
+        self.numbers: dict[InNetwork, int] = {}
 
     def add(self, made: Sequence[Sequence[Round]]) -> None:
         """Write down one more rank: its rounds of every kind."""
@@ -44,10 +49,19 @@ class PackedPrograms:
                     self.waits[len(self.reduced)] = waits
                 self.reduced.append(reduced)
                 self.copied.append(copied)
-                self.codes.extend([2 * peer + sends for sends, peer, _ in messages])
+                self.codes.extend([2 * self.number(peer) + sends for sends, peer, _ in messages])
                 self.nbytes.extend([nbytes for *_, nbytes in messages])
                 self.first_message.append(len(self.codes))
             self.first_round.append(len(self.reduced))
+
+    def number(self, peer: Peer) -> int:
+        """The rank, or the number that stands for what the network does."""
+        if not isinstance(peer, InNetwork):
+            return peer
+        if peer not in self.numbers:
+            self.networks.append(peer)
+            self.numbers[peer] = -len(self.networks)
+        return self.numbers[peer]
 
     def messages(self, rank: int) -> range:
         """Where the messages of a rank are, the first that was added being 0."""
@@ -90,6 +104,7 @@ class PackedPrograms:
     def chosen(self, ranks: Sequence[int]) -> PackedPrograms:
         """Those of some ranks alone."""
         part = PackedPrograms(self.kinds)
+        part.networks, part.numbers = self.networks, self.numbers
         for rank in ranks:
             for place in range(rank * self.kinds, (rank + 1) * self.kinds):
                 first, stop = self.first_round[place:place + 2]

@@ -23,6 +23,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.simulator.colouring import MANY, Colouring, colour
 from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, silent
 from hpccoll.simulator.effort import check as effort_check
@@ -275,6 +276,8 @@ def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
             if mine[1:] != other[1:] or len(mine.messages) != len(other.messages):
                 return False
             for a, b in zip(mine.messages, other.messages):
+                if isinstance(a.peer, InNetwork):
+                    return False  # its ranks are of several classes
                 if a.peer not in images:
                     images[a.peer] = symmetry.rank(symmetry.moved(layout.path(a.peer), by))
                 if a.sends != b.sends or a.nbytes != b.nbytes or images[a.peer] != b.peer:

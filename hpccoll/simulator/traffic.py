@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import by_lane
 from hpccoll.simulator.machine_model import Level
 from hpccoll.simulator.network import Resource
@@ -25,11 +26,19 @@ class Met(NamedTuple):
 
 
 class ClassLink:
-    """From one class of ranks to another: what its messages cost, and which sides wait."""
+    """From one class of ranks to another: what its messages cost, and which sides wait.
 
-    __slots__ = ("alpha", "beta", "depth", "header", "line", "overhead", "waiting", "ways")
+    Or between several, through the network: ``network`` says what it does.
+    """
 
-    def __init__(self, depth: int, level: Level, alpha: float, beta: float, ways: list[Met]):
+    __slots__ = ("alpha", "beta", "depth", "ends", "header", "line", "network", "overhead",
+                 "waiting", "ways")
+
+    def __init__(self, depth: int, level: Level, alpha: float, beta: float, ways: list[Met],
+                 network: InNetwork | None = None):
+        self.network = network
+        #: By slot, the ends that wait for the network's other ones, by whether they send and rank.
+        self.ends: dict[int, dict[tuple[int, int], deque[tuple[PipelineSlot, int, float]]]] = {}
         self.depth, self.alpha, self.overhead = depth, alpha, level.overhead
         #: Seconds per byte of a message that is alone on its way.
         self.header, self.beta = level.header, beta
@@ -43,16 +52,19 @@ class ClassLink:
 
 
 class Flow:
-    """One message on its way; its ends are the sender's and receiver's threads and rounds."""
+    """One message on its way; its ends are the sender's and receiver's threads and rounds.
+
+    Through the network it has several of both, the senders' first.
+    """
 
     __slots__ = ("alpha", "channel", "ends", "last", "left", "matched", "met", "nbytes", "rate",
                  "since", "version")
 
     def __init__(self, channel: ClassLink,
-                 ends: tuple[tuple[PipelineSlot, int], tuple[PipelineSlot, int]],
+                 ends: Sequence[tuple[PipelineSlot, int]],
                  nbytes: float, matched: float, last: int):
         self.channel, self.ends, self.nbytes, self.matched = channel, ends, nbytes, matched
-        #: Which of its ends was posted last, the sender's (0) or the receiver's (1).
+        #: Which of its ends was posted last.
         self.last = last
         self.left, self.alpha = nbytes + channel.header, channel.alpha
         #: On the way that it takes: the first, or another one once its bytes flow.

@@ -3,7 +3,8 @@
 A channel leads from a rank, or class of ranks, to another. What its messages need is half the
 sender's (its port, the links out of its groups, the bus) and half the receiver's, and each half
 depends on nothing else but the depth at which the two part, so halves are found once. On a shape,
-its links come between. Both event loops read from here:
+its links come between. What the network does with messages of several ranks is a channel with as
+many halves as it has ends. Both event loops read from here:
 :mod:`~hpccoll.simulator.event_loop` and its compiled twin.
 """
 
@@ -13,7 +14,8 @@ from array import array
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from hpccoll.errors import ScheduleError
+from hpccoll.errors import CapabilityError, ScheduleError
+from hpccoll.ir.in_network import MULTICAST, REDUCTION, InNetwork
 from hpccoll.simulator.conditions import USUAL, Drawn
 from hpccoll.simulator.effort import PROGRAMS, Told
 from hpccoll.simulator.machine_model import Machine
@@ -48,6 +50,7 @@ class ChannelWiring:
             resources), ``weights`` (of them a byte needs) and ``holds`` (1 if the resource can
             ever hold a message up).
         others: uses, weights and holds of the other ways of channels that have several.
+        networks: of channels with several ends, what the network does.
         drawn: what ranks and messages meet by chance.
         resources, capacity: what is shared.
     """
@@ -70,6 +73,7 @@ class ChannelWiring:
         self.first_use, self.uses, self.weights = array("q", [0]), array("i"), array("d")
         self.holds = array("b")
         self.others: dict[int, list[tuple[array[int], array[float], array[int]]]] = {}
+        self.networks: dict[int, InNetwork] = {}
         self.paths = {rank: layout.path(rank) for rank in self.ranks}
         if folding.packed is None:
             made = folding.programs.of if folding.programs else None
@@ -84,8 +88,10 @@ class ChannelWiring:
                                        for number, seconds in enumerate(self.seconds)])
         self.codes = array("i")
         for number, rank in enumerate(self.ranks):
-            self.codes.extend([2 * self.channel(bool(code & 1), rank, code >> 1) + (code & 1)
-                               for code in self.programs.mine(number)])
+            self.codes.extend([
+                2 * (self.channel(bool(code & 1), rank, code >> 1) if code >= 0 else
+                     self.operation(code >> 1)) + (code & 1)
+                for code in self.programs.mine(number)])
         del self.channels, self.halves, self.known, self.paths
 
     def channel(self, sends: bool, rank: int, peer: int) -> int:
@@ -98,6 +104,53 @@ class ChannelWiring:
             number = self.channels[key] = len(self.depths)
             self.wire(sender, receiver)
         return number
+
+    def operation(self, peer: int) -> int:
+        """The channel of what the network does, by the peer that stands for it."""
+        if self.symmetry:
+            raise ScheduleError(
+                f"{self.work.schedule.title}: some ranks use the network for messages of several "
+                "ranks, and some that seemed alike do not; simulate it without folding: fold=False")
+        if peer not in self.channels:
+            self.channels[peer] = len(self.depths)
+            self.wire_operation(self.programs.networks[-1 - peer])
+        return self.channels[peer]
+
+    def wire_operation(self, network: InNetwork) -> None:
+        """Add a channel with many ends: every rank has a stream of its own, to or from the switch.
+
+        Raises:
+            CapabilityError: the machine's switches cannot do it.
+        """
+        sources, sinks = ([self.path(rank) for rank in ranks]
+                          for ranks in (network.senders, network.receivers))
+        depth = min(parting(sources[0], path) for path in (*sources[1:], *sinks)
+                    if path != sources[0])
+        level, machine = self.machine.level(depth), self.machine
+        unit = level.in_network if not (machine.shape and not depth) else None
+        lacks = [need for need in network.needs if unit is None
+                 or need == REDUCTION and not unit.reduces]
+        if unit is None or lacks:
+            raise CapabilityError(
+                (lacks or [MULTICAST])[0],
+                f"level {level.name!r} of machine {machine.name}" + " on a shape" * bool(
+                    machine.shape), "take one whose level has it, such as dgx-h100, or give the "
+                "level an 'in_network': docs/simulate.md", schedule=self.work.schedule.title)
+        parts = []
+        for paths, uses in ((sources, self.routes.leaving), (sinks, self.routes.entering)):
+            for path in paths:
+                parts.append(self.part([(resource, unit.beta if resource.kind in PORTS else weight)
+                                        for resource, weight in uses(path, depth)], path, path))
+        way = _joined(*parts)
+        self.networks[len(self.depths)] = network
+        self.depths.append(depth)
+        self.alphas.append(unit.alpha)
+        self.betas.append(max((weight / self.capacity[index] for index, weight in zip(
+            way.resources, way.weights)), default=0.0))
+        self.uses.extend(way.resources)
+        self.weights.extend(way.weights)
+        self.holds.extend(way.holds)
+        self.first_use.append(len(self.uses))
 
     def wire(self, sender: int, receiver: int) -> None:
         """Add a channel."""
@@ -176,8 +229,8 @@ class ChannelWiring:
     @property
     def settled(self) -> bool:
         """Whether all is known before: no way is chosen on the way, nothing happens by chance but
-        where the arrays say so, and rounds follow one another."""
-        return not self.others and not self.drawn.any and not self.programs.waits
+        where the arrays say so, messages have two ends, and rounds follow one another."""
+        return not (self.others or self.drawn.any or self.programs.waits or self.networks)
 
     @property
     def ends(self) -> int:

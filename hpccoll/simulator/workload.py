@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, TMP, block_counts, slot_keys
+from hpccoll.ir.in_network import Peer
 from hpccoll.ir.order import waits
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span
 from hpccoll.ir.wellformed import program_of
@@ -32,7 +33,7 @@ class SimulatedMessage(NamedTuple):
     """A message sent to, or received from, a peer."""
 
     sends: bool
-    peer: int
+    peer: Peer
     nbytes: float
 
 
@@ -125,9 +126,9 @@ class Workload:
         order = waits(program)
         for number, steps in enumerate(program.rounds):
             # In units, which are exact: sums of bytes would depend on how they were cut.
-            messages: list[tuple[bool, int, int]] = []
+            messages: list[tuple[bool, Peer, int]] = []
             reduced = copied = 0
-            places: dict[tuple[bool, int], int] = {}
+            places: dict[tuple[bool, Peer], int] = {}
             for step in steps:
                 units = measure(step.spans)
                 if step.kind in (SEND, RECV):

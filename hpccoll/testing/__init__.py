@@ -8,6 +8,7 @@
     loopback_direct.py  loopback whose messages are used in place
     truth.py, mutate.py what mutants of lowered programs really do, and whether the proof agrees
     written.py          what programs do as they are written
+    beyond.py           schedules with lanes, and with operations of the network
     mutations/, mutate_schedules.py  mutants of whole schedules, and whether the proof agrees
     device.py           a stand-in for CuPy
     cuda_on_host.py     its kernels: CUDA C, compiled for the processor

@@ -26,6 +26,7 @@ import numpy
 from hpccoll.arrays import device
 from hpccoll.testing.cuda_on_host import compile_kernel
 from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
+from hpccoll.transport import NOTHING
 
 #: What is added to addresses that the host must not use: no processor has such ones.
 ELSEWHERE = 1 << 62
@@ -267,6 +268,8 @@ def installed(cuda_aware: bool, machine: Devices | None = None) -> Iterator[Modu
 
 class Wire:
     """An endpoint that moves device memory at once, over another endpoint."""
+
+    offers = NOTHING
 
     def __init__(self, endpoint: Any):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size

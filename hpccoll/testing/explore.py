@@ -33,7 +33,7 @@ from hpccoll.errors import HpccollError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.testing import every
 from hpccoll.testing.world import Problem, Seat, Stalled
-from hpccoll.transport import Batch, Endpoint, Posting
+from hpccoll.transport import NOTHING, Batch, Endpoint, Posting
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.loopback import spoil
 
@@ -122,7 +122,9 @@ class _Message:
 
 
 class NetworkEndpoint:
-    """One rank's side of a :class:`Network`."""
+    """One rank's side of a :class:`Network`, whose messages have one receiver each."""
+
+    offers = NOTHING
 
     def __init__(self, network: Network, rank: int):
         self.network, self.rank, self.size = network, rank, network.size

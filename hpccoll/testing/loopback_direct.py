@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.transport import Batch, Posting
-from hpccoll.transport.loopback import Loopback, LoopbackEndpoint, spoil
+from hpccoll.transport import Batch, NetworkOperation, Posting
+from hpccoll.transport.loopback import Loopback, LoopbackBatch, LoopbackEndpoint, spoil
 
 #: Tests after which messages further back are put aside.
 PATIENCE = 2
@@ -44,7 +44,10 @@ class DirectBatch:
     """Messages of one rank."""
 
     def __init__(self, endpoint: DirectEndpoint, postings: Sequence[Posting], tag: int):
-        self.endpoint, self.postings, self.tag = endpoint, postings, tag
+        self.endpoint, self.tag = endpoint, tag
+        self.postings = [each for each in postings if not isinstance(each.peer, NetworkOperation)]
+        self.network = LoopbackBatch(  # whose results are never used in place
+            endpoint, [each for each in postings if isinstance(each.peer, NetworkOperation)], tag)
 
     def start(self) -> None:
         world, rank = self.endpoint.world, self.endpoint.rank
@@ -60,6 +63,7 @@ class DirectBatch:
                 end.partner, partner.partner = partner, end
             else:
                 queue.append(end)
+        self.network.start()
 
     def test(self, tries: int = 1) -> bool:
         while self.waiting and self.waiting[0].partner:
@@ -68,7 +72,7 @@ class DirectBatch:
         if self.idle > PATIENCE:
             for end in filter(lambda end: end.partner, self.waiting):
                 end.put_aside()
-        return all(end.done for end in self.ends)
+        return all(end.done for end in self.ends) and self.network.test()
 
     def free(self) -> None:
         self.ends, self.waiting = [], []

@@ -7,7 +7,8 @@ mutant nor reject a right one.
 
     python -m hpccoll.testing.mutate [most ranks [most mutants of a schedule]]
 
-judges the mutants of every algorithm of the table, in one process per core, and prints a table.
+judges the mutants of every algorithm of the table, and of some with lanes and with operations of
+the network (:mod:`hpccoll.testing.beyond`), in one process per core, and prints a table.
 All mutants up to 5 ranks are 1.7 million, which takes 50 minutes of one core; 100 of each schedule
 take a few minutes.
 """
@@ -25,10 +26,14 @@ from typing import NamedTuple, TypeVar
 from hpccoll.errors import ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment
+from hpccoll.ir.in_network import InNetwork, Peer, in_network
+from hpccoll.ir.order import Waits
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes, cases, lower_all
 from hpccoll.proof.verifier import prove_segments
 from hpccoll.testing import every
+from hpccoll.testing.beyond import beyond
+from hpccoll.testing.mutations.places import carried
 from hpccoll.testing.truth import Truth, Verdict
 
 #: The segments of every rank.
@@ -76,7 +81,7 @@ class Findings(NamedTuple):
 
 def suite(sizes: Sequence[int], most: int | None = None, roots: range | None = None,
           part: slice = slice(None)) -> Findings:
-    """Judge the mutants of every algorithm of the table.
+    """Judge the mutants of every algorithm of the table, and of what is beyond it.
 
     Args:
         sizes: numbers of ranks.
@@ -87,7 +92,8 @@ def suite(sizes: Sequence[int], most: int | None = None, roots: range | None = N
     """
     findings = Findings(Counter(), Counter(), [])
     for size in sizes:
-        for number, (_, schedule) in list(enumerate(every(size, roots)))[part]:
+        table = [schedule for _, schedule in every(size, roots)]
+        for number, schedule in list(enumerate([*table, *beyond(size, roots)]))[part]:
             picked = chosen(schedule)
             for case in [picked[number % len(picked)]] if most else picked:
                 judge(schedule, case, findings, most)
@@ -152,9 +158,14 @@ def mutants(programs: Programs) -> Iterator[Mutant]:
     for rank, segments in enumerate(programs):
         for number, segment in enumerate(segments):
             for kind, where, phases in _programs(segment.program, rank, len(programs)):
+                waits = carried(segment.program.waits, segment.program.phases, phases)
                 yield Mutant(kind, f"rank {rank} segment {number} {where}", _put(
                     programs, rank, number, segment._replace(program=segment.program._replace(
-                        phases=phases))))
+                        phases=phases, waits=waits))))
+            for place, waits in _waits(segment.program.waits):
+                yield Mutant("hurry", f"rank {rank} segment {number} phase {place}", _put(
+                    programs, rank, number, segment._replace(
+                        program=segment.program._replace(waits=waits))))
             if number:
                 swapped = _put(programs, rank, number, segments[number - 1])
                 yield Mutant("retag", f"rank {rank} segments {number - 1}, {number}",
@@ -162,6 +173,14 @@ def mutants(programs: Programs) -> Iterator[Mutant]:
                 yield Mutant("shift", f"rank {rank} segment {number}", _put(
                     programs, rank, number, segment._replace(shift=segment.shift + 1)))
     yield from _pairs(programs)
+
+
+def _waits(waits: Waits) -> Iterator[tuple[int, Waits]]:
+    """A phase waits for one fewer."""
+    for place, named in enumerate(waits):
+        for other in named:
+            yield place, (*waits[:place], tuple(each for each in named if each != other),
+                          *waits[place + 1:])
 
 
 def _put(programs: Programs, rank: int, number: int, segment: Segment) -> Programs:
@@ -215,12 +234,23 @@ def _steps(steps: Sequence[Step], change: Callable[[Step], Iterator[tuple[str, t
 def _messages(steps: Sequence[Message], rank: int, size: int
               ) -> Iterator[tuple[str, str, tuple[Message, ...]]]:
     def change(step: Message) -> Iterator[tuple[str, tuple[Message, ...]]]:
-        for peer in {(step.peer + 1) % size, (step.peer + 2) % size, size} - {step.peer}:
+        for peer in _others(step.peer, size):
             yield "redirect", (step._replace(peer=peer),)
         yield "turn", (step._replace(kind=SEND if step.kind == RECV else RECV),)
         for kind, extent in _extents(step.extent):
             yield kind, (step._replace(extent=extent),)
     return _steps(steps, change)
+
+
+def _others(peer: Peer, size: int) -> set[Peer]:
+    others: set[Peer]
+    if not isinstance(peer, InNetwork):
+        others = {(peer + 1) % size, (peer + 2) % size, size}
+        return others - {peer}
+    sources, sinks = list(peer.senders), list(peer.receivers)
+    others = {peer.backwards, in_network(sources[1:], sinks), in_network(sources, sinks[:-1]),
+              in_network([*sources, size], sinks), sources[0]}
+    return others - {peer}
 
 
 def _locals(steps: Sequence[Local]) -> Iterator[tuple[str, str, tuple[Local, ...]]]:
@@ -266,6 +296,8 @@ def _pairs(programs: Programs) -> Iterator[Mutant]:
         for number, segment in enumerate(segments):
             for i, phase in enumerate(segment.program.phases):
                 for j, (kind, peer, _) in enumerate(phase.messages):
+                    if isinstance(peer, InNetwork):
+                        continue
                     key = (rank, peer, number) if kind == SEND else (peer, rank, number)
                     sites.setdefault(key, {SEND: [], RECV: []})[kind].append((i, j))
     for (source, sink, number), ends in sites.items():

@@ -9,7 +9,8 @@ get the same bits, must agree as well. What the proof accepts is lowered, too, a
 
     python -m hpccoll.testing.mutate_schedules [mutants [seed [most ranks]]]
 
-judges so many mutants of random schedules of the table, in one process per core. 20,000 on up to 8
+judges so many mutants of random schedules, in one process per core: of the table, and of those with
+lanes and operations of the network (:mod:`hpccoll.testing.beyond`). 20,000 on up to 8
 ranks take some ten minutes of two cores.
 """
 
@@ -30,12 +31,15 @@ from hpccoll.ir.wellformed import keys_of, program_of
 from hpccoll.proof.cases import BlockSizes, lower_all
 from hpccoll.proof.verifier import verify
 from hpccoll.testing import layouts, written
+from hpccoll.testing.beyond import beyond
 from hpccoll.testing.mutate import Findings
 from hpccoll.testing.mutations import MUTATIONS, Written
 from hpccoll.testing.truth import Truth, Verdict
 
 #: Choices of block sizes that a mutant is run on; more where proof and truth differ.
 DRAWS, MORE_DRAWS = 6, 200
+#: Part of them that are of schedules beyond the table.
+BEYOND = .25
 #: Mutants of one task of a process.
 PART = 250
 
@@ -78,7 +82,9 @@ def suite(mutants: int, seed: int, most_ranks: int = 8) -> Findings:
 
 
 def any_schedule(draw: Random, most_ranks: int) -> Schedule:
-    """A random schedule of the table."""
+    """A random schedule of the table, or with lanes or operations of the network."""
+    if draw.random() < BEYOND:
+        return draw.choice(list(beyond(draw.randint(2, most_ranks))))
     collective = draw.choice(list(ALGORITHMS))
     name = draw.choice(list(ALGORITHMS[collective]))
     entry, size = ALGORITHMS[collective][name], draw.randint(2, most_ranks)

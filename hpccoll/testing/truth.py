@@ -10,7 +10,8 @@ operator and data show
 * whether all ranks get the same bits: an operator that is not associative.
 
 Some faults need not show in a run. They are looked for in the programs: memory that does not
-exist, and memory that one message of a round, or one segment, writes and another one uses.
+exist, and memory that one message of a round, one of several rounds under way, or one segment,
+writes and another one uses.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ import numpy
 
 from hpccoll.errors import MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.extents import Extent, Local, Lowered, Phase, Segment, shifted
-from hpccoll.ir.schedule import RECV, Schedule
+from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
+from hpccoll.ir.in_network import InNetwork
+from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
 from hpccoll.runtime.executor import Execution
 from hpccoll.runtime.plan import Plan
 from hpccoll.testing.exact import Guarded
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, Stalled, interleave
-from hpccoll.transport import Batch, Endpoint, Posting
+from hpccoll.transport import NETWORK, Batch, Endpoint, NetworkOperation, Posting
 from hpccoll.transport.loopback import Loopback, LoopbackBatch, LoopbackEndpoint
 
 #: (seed, data read at the post, used in place): the runs that a right program must pass.
@@ -103,11 +105,26 @@ class Truth:
                     problem = use.phase(phase, segment.shift, rank, self.schedule.size)
                     if problem:
                         return f"rank {rank}: {problem}"
+                if self.in_turmoil(rank, segment):
+                    return f"rank {rank}: two rounds that do not wait use the same memory"
             for one, other in combinations(uses, 2):
                 if one.disturbs(other) or other.disturbs(one):
                     return f"rank {rank}: two segments use the same memory"
             self.allowed.setdefault(rank, segments)
         return ""
+
+    def in_turmoil(self, rank: int, segment: Segment) -> bool:
+        """Tell whether phases of lanes that may be under way at once disturb each other."""
+        before: list[set[int]] = []
+        uses: list[Footprint] = []
+        for number, waits in enumerate(segment.program.waits):
+            before.append(set(waits).union(*(before[other] for other in waits)))
+            uses.append(Footprint(self.sizes(rank, segment)))
+            uses[-1].phase(segment.program.phases[number], segment.shift, rank, self.schedule.size)
+            for other in set(range(number)) - before[number]:
+                if uses[-1].disturbs(uses[other], TMP) or uses[other].disturbs(uses[-1], TMP):
+                    return True
+        return False
 
     def sizes(self, rank: int, segment: Segment) -> dict[str, int]:
         """Elements of the buffers that a rank has; in place, two buffers have one name."""
@@ -170,6 +187,14 @@ def forgetful(program: Lowered) -> Lowered:
     space = program.scratch - program.landing
     if not space:
         return program
+    if program.waits:  # other lanes may be using theirs
+        return program._replace(scratch=program.scratch + space, phases=tuple(
+            phase._replace(before=(*(
+                Local(extent, Extent(TMP, program.scratch, extent.count))
+                for kind, _, extent in phase.messages
+                if kind == RECV and extent.buffer == TMP and extent.offset >= program.landing
+                and extent.offset + extent.count <= program.scratch), *phase.before))
+            for phase in program.phases))
     wipe = Local(Extent(TMP, program.landing, space), Extent(TMP, program.scratch, space))
     return Lowered(tuple(phase._replace(before=(wipe, *phase.before))
                          for phase in program.phases), program.scratch + space, program.landing)
@@ -188,10 +213,21 @@ class Footprint:
         flying: list[tuple[str, str, int]] = []
         for kind, peer, extent in phase.messages:
             buffer, area = self.area(extent, shift)
-            if peer == rank or not 0 <= peer < size:
+            if isinstance(peer, InNetwork):
+                if (not peer.sources or not peer.sinks or not peer.has(rank, kind == SEND)
+                        or max(*peer.senders, *peer.receivers) >= size):
+                    return f"{peer} is no operation of this rank"
+            elif peer == rank or not 0 <= peer < size:
                 return f"{peer} is no other rank"
             if area < 0:
                 return f"{extent} does not exist"
+            # What the network gives may replace what was given to the same operation.
+            replaced = kind == SEND and isinstance(peer, InNetwork) and (
+                [other.peer for other in phase.messages].count(peer) == 2
+                and Message(RECV, peer, extent) in phase.messages)
+            if replaced:
+                self.reads[buffer] |= area
+                continue
             if any(buffer == other and area & used and RECV in (kind, what)
                    for what, other, used in flying):
                 return "two messages of a round use the same memory"
@@ -217,14 +253,17 @@ class Footprint:
             return buffer, -1
         return buffer, ((1 << count) - 1) << start
 
-    def disturbs(self, other: Footprint) -> bool:
-        """Tell whether this segment writes what another one, running at once, uses."""
+    def disturbs(self, other: Footprint, *more: str) -> bool:
+        """Tell whether this one writes what another one, running at once, uses; segments have
+        scratch of their own, what runs in lanes has not."""
         return any(self.writes[b] & (other.reads[b] | other.writes[b])
-                   for b in (IN, OUT))
+                   for b in (IN, OUT, *more))
 
 
 class Buffering:
     """A loopback endpoint whose sends complete at once, as those of small messages may."""
+
+    offers = NETWORK
 
     def __init__(self, endpoint: LoopbackEndpoint):
         self.endpoint, self.rank, self.size = endpoint, endpoint.rank, endpoint.size
@@ -234,8 +273,15 @@ class Buffering:
         return False
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
-        """Prepare messages; see :class:`hpccoll.transport.Endpoint`."""
-        return _Buffered(self.endpoint, postings, tag)
+        """Prepare messages; see :class:`hpccoll.transport.Endpoint`.
+
+        What the network gives to one sink need not wait for the others.
+        """
+        apart = [posting._replace(peer=each) for posting in postings for each in (
+            [NetworkOperation(posting.peer.sources, (sink,), posting.peer.combine)
+             for sink in (posting.peer.sinks if posting.sends else (self.rank,))]
+            if isinstance(posting.peer, NetworkOperation) else [posting.peer])]
+        return _Buffered(self.endpoint, apart, tag)
 
 
 class _Buffered(LoopbackBatch):

@@ -216,7 +216,8 @@ def run(schedule: Schedule, problem: Problem, *, in_place: bool = False, gap: in
         if faults:
             return faults
     left = {pair for pair, queue in world.queues.items() if queue}
-    return [f"messages left over: {sorted(left)}"] if left else []
+    left |= {operation for operation, ends in world.operations.items() if ends}
+    return [f"messages left over: {sorted(left, key=str)}"] if left else []
 
 
 def interleave(executions: Iterable[Execution], seed: int = 0) -> None:

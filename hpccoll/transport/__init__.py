@@ -11,6 +11,13 @@ An endpoint is one rank's side of a transport. Its one verb is ``batch``: the me
 round, prepared; the batch is then started and tested, once or again and again. Messages
 between two ranks with one tag arrive in the order in which they were started.
 
+A message may be for, or from, what the network does with messages of several ranks: its posting has
+a :class:`NetworkOperation` in place of the peer then. Few transports can do that; each says so in
+``offers``.
+
+    mpi.py, shm/, checked.py    nothing: messages of two ranks
+    loopback.py                 multicast, reduction in the network
+
 Above a tag's own bits stands the stamp of the call (:mod:`hpccoll.transport.stamps`). A message of
 one stamp must never be taken for one of another: it stalls, or is an error.
 
@@ -25,6 +32,8 @@ from collections.abc import Callable, Sequence
 from operator import setitem
 from typing import Any, NamedTuple, Protocol
 
+#: What a network can do beyond messages of two ranks; what most transports offer of it.
+NETWORK, NOTHING = frozenset(("multicast", "in-network reduction")), frozenset[str]()
 #: A call to make later: function and operands.
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
 #: What to do with a received message: function, operands, place, start and stop stand for
@@ -32,19 +41,36 @@ Action = tuple[Callable[..., Any], tuple[Any, ...]]
 MessageUse = tuple[Callable[..., Any], tuple[Any, ...], int, int, int]
 
 
+class NetworkOperation(NamedTuple):
+    """What the network makes of messages of several ranks.
+
+    Its n-th operation takes the n-th message of each source, and gives the result to the n-th
+    receive of each sink, when all of these are posted.
+
+    Attributes:
+        sources, sinks: ranks.
+        combine: ``combine(left, right, into)`` reduces two messages, in any order; ``None`` where
+            there is one source.
+    """
+
+    sources: tuple[int, ...]
+    sinks: tuple[int, ...]
+    combine: Callable[..., Any] | None = None
+
+
 class Posting(NamedTuple):
     """One message to prepare.
 
     Attributes:
         sends: True for a message from this rank, False for a message to it.
-        peer: the other rank.
+        peer: the other rank, or what the network does.
         array: contiguous memory to send from or to receive into.
         uses: what to do with a received message instead of leaving it in ``array``, in order;
             only for endpoints that are ``direct``.
     """
 
     sends: bool
-    peer: int
+    peer: Any
     array: Any
     uses: Sequence[MessageUse] = ()
 
@@ -79,10 +105,16 @@ class Batch(Protocol):
 
 
 class Endpoint(Protocol):
-    """One rank's side of a transport."""
+    """One rank's side of a transport.
+
+    Attributes:
+        rank, size: of this side, and of all.
+        offers: what the network can do for messages of several ranks: of :data:`NETWORK`.
+    """
 
     rank: int
     size: int
+    offers: frozenset[str]
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Tell whether messages from these ranks can be used in place (``Posting.uses``)."""

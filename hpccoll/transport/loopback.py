@@ -5,6 +5,9 @@ on buffering stalls here. A receiving buffer is spoiled when it is posted and wr
 when the message is matched, as MPI allows, so reading it early shows. With ``eager=False``
 data is read at the time of the match, the latest moment MPI allows; with ``eager=True`` at
 the time of the post, the earliest.
+
+What the network does with messages of several ranks is done when the last end is posted; it reduces
+from the last source to the first, for no program may count on the order of ranks.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 import numpy
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.transport import Batch, Posting
+from hpccoll.transport import NETWORK, Batch, NetworkOperation, Posting
 
 
 class Loopback:
@@ -26,6 +29,34 @@ class Loopback:
         self.size, self.eager = size, eager
         #: Unmatched ends of messages by source, destination and tag; all of one kind.
         self.queues: dict[tuple[int, int, int], deque[Any]] = {}
+        #: By operation of the network and tag, the ends that wait, by whether they send and rank.
+        self.operations: dict[tuple[Any, ...], dict[tuple[bool, int], deque[_Posted]]] = {}
+
+    def join(self, operation: NetworkOperation, tag: int, rank: int, posted: _Posted) -> None:
+        """Post one end of an operation of the network; carry it out if all ends are there."""
+        sources, sinks, combine = operation
+        waiting = self.operations.setdefault((sources, sinks, tag), {})
+        waiting.setdefault((posted.sends, rank), deque()).append(posted)
+        if len(waiting) < len(sources) + len(sinks):
+            return
+        given = [waiting[True, source].popleft() for source in reversed(sources)]
+        taken = [waiting[False, sink].popleft() for sink in sinks]
+        for end in [end for end, held in waiting.items() if not held]:
+            del waiting[end]
+        sizes = sorted({each.array.nbytes for each in (*given, *taken)})
+        if len(sizes) > 1:
+            error = MessageSizeError(
+                f"messages of {', '.join(map(str, sizes))} bytes met in one operation of the "
+                f"network, of ranks {sources} for ranks {sinks}")
+        else:
+            error, result = None, given[0].array.copy()
+            if result.size and combine is not None:
+                for each in given[1:]:
+                    combine(result, each.array, result)
+            for each in taken:
+                each.array[...] = result
+        for each in (*given, *taken):
+            each.done, each.error = True, error
 
     def endpoint(self, rank: int) -> LoopbackEndpoint:
         """One rank's side of this world."""
@@ -34,6 +65,8 @@ class Loopback:
 
 class LoopbackEndpoint:
     """One rank's side of a :class:`Loopback`."""
+
+    offers = NETWORK
 
     def __init__(self, world: Loopback, rank: int):
         self.world, self.rank, self.size = world, rank, world.size
@@ -57,11 +90,18 @@ class LoopbackBatch:
     def start(self) -> None:
         self.pending = [_Posted(sends, array) for sends, _, array, _ in self.postings]
         world, rank = self.endpoint.world, self.endpoint.rank
+        # What the network gives may replace what was given to it, which must stay until it leaves.
+        given = [(peer, address(array)) for sends, peer, array, _ in self.postings
+                 if sends and isinstance(peer, NetworkOperation)]
         for (sends, peer, array, _), posted in zip(self.postings, self.pending):
             if not sends:
-                spoil(array)
+                if not given or (peer, address(array)) not in given:
+                    spoil(array)
             elif world.eager:
                 posted.array = array.copy()
+            if isinstance(peer, NetworkOperation):
+                world.join(peer, self.tag, rank, posted)
+                continue
             pair = (rank, peer, self.tag) if sends else (peer, rank, self.tag)
             queue = world.queues.setdefault(pair, deque())
             if queue and queue[0].sends != sends:
@@ -93,6 +133,11 @@ class _Posted:
     def __init__(self, sends: bool, array: Any):
         self.sends, self.array, self.done = sends, array, False
         self.error: MessageSizeError | None = None
+
+
+def address(array: Any) -> int:
+    """Where an array begins."""
+    return int(array.__array_interface__["data"][0])
 
 
 def spoil(array: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from mpi4py import MPI
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.transport import Posting
+from hpccoll.transport import NOTHING, Posting
 from hpccoll.transport.stamps import KIND, split
 
 #: Messages of up to so many bytes leave their sender's memory when they are posted, whatever the
@@ -71,6 +71,9 @@ class Tags:
 
 class MpiEndpoint:
     """This process's side of a private communicator."""
+
+    #: MPI's messages have one receiver each.
+    offers = NOTHING
 
     def __init__(self, comm: MPI.Intracomm):
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()

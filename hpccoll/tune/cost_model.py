@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.algorithms import schedule
 from hpccoll.config import NATIVE
+from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator.network import NetworkPaths
@@ -183,8 +184,9 @@ def _footprint(work: Workload, layout: NetworkPaths, rank: int, levels: int) -> 
         for sends, peer, blocks in messages:
             count[sends] += 1
             moved[sends] += blocks
-            other = layout.path(peer)
-            parting = next((d for d in range(levels) if path[d] != other[d]), levels)
+            others = peer.others(rank) if isinstance(peer, InNetwork) else (peer,)
+            parting = min(next((d for d in range(levels) if path[d] != other[d]), levels)
+                          for other in map(layout.path, others))
             outermost = min(outermost, parting)
             # Who leaves a group leaves all groups inside it.
             for level in range(parting, levels):

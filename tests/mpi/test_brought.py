@@ -8,11 +8,12 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms.flat import census
-from hpccoll.errors import ArgumentError, ProofError
+from hpccoll.errors import ArgumentError, CapabilityError, ProofError
 from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, reduce, send
 
-LANES = str(Path(__file__).resolve().parents[2] / "examples" / "lanes.py")
+LANES, NETWORK = (str(Path(__file__).resolve().parents[2] / "examples" / name)
+                  for name in ("lanes.py", "in_network.py"))
 
 
 @pytest.fixture
@@ -150,3 +151,18 @@ def test_lanes_run_on_their_own(comm, count):
             kept.Wait()
             assert (out == total).all()
         kept.Free()
+
+
+@pytest.mark.parametrize("name", ["ALLREDUCE", "IN_PIECES"])
+def test_what_mpi_cannot_do_is_refused_on_every_rank_and_the_next_call_works(comm, name):
+    mine, total = numpy.full(7, comm.rank + 1.), numpy.empty(7)
+    with comm.using(allreduce=f"{NETWORK}:{name}"):
+        if comm.size == 1:
+            comm.Allreduce(mine, total)
+            return
+        for begin in (comm.Allreduce, comm.Iallreduce, comm.Allreduce_init):
+            with pytest.raises(CapabilityError, match="step 'send .*takes .*transport") as caught:
+                begin(mine, total)
+            assert (caught.value.rank, caught.value.round) == (0, 1)
+    comm.Allreduce(mine, total)
+    assert (total == comm.size * (comm.size + 1) / 2).all()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 
 from hpccoll.ir.schedule import COPY, RECV, Span
-from hpccoll.testing.mutations import memory, rounds, steps
+from hpccoll.testing.mutations import memory, networks, rounds, steps, waits
 from hpccoll.testing.mutations.places import (
     Written,
     both_mutation,
@@ -23,6 +23,7 @@ from hpccoll.testing.mutations.places import (
     rounds_mutation,
     sends,
     step_mutation,
+    through_network,
     wide,
 )
 
@@ -82,4 +83,16 @@ MUTATIONS: dict[str, Callable[[Random, Written], Written | None]] = {
     "reuse scratch": memory.reuse,
     "detour": memory.detour(lambda draw, key, size: key),
     "detour of another size": memory.detour(lambda draw, key, size: draw.randrange(size)),
+    # what rounds wait for
+    "relax": waits.relax,
+    "drop wait": waits.drop_wait,
+    "add wait": waits.add_wait,
+    "all at once": waits.all_at_once,
+    "one by one": waits.one_by_one,
+    # what the network does
+    "other network": step_mutation(through_network, networks.other_network),
+    "fewer sources": networks.everywhere(networks.fewer_sources),
+    "fewer sinks": networks.everywhere(networks.fewer_sinks),
+    "more sinks": networks.everywhere(networks.more_sinks),
+    "spelt out": networks.spelt_out,
 }

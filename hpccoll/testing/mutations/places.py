@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import cast
 
+from hpccoll.ir.in_network import InNetwork
+from hpccoll.ir.order import Waits
 from hpccoll.ir.schedule import COPY, RECV, REDUCE, SEND, Program, Round, Span, Step
 from hpccoll.ir.schedule import at as slot
 
@@ -15,9 +18,24 @@ Written = list[Program]
 def replaced(programs: Written, rank: int, rounds: Sequence[Round],
              scratch: Sequence[int] | None = None) -> Written:
     """The same programs with another one for a rank; rounds without steps are left out."""
-    program = Program(tuple(tuple(steps) for steps in rounds if steps),
-                      programs[rank].scratch if scratch is None else tuple(scratch))
+    old = programs[rank]
+    # In lanes, others may wait for a round that is empty.
+    kept = tuple(tuple(steps) for steps in rounds if steps or old.after)
+    program = Program(kept, old.scratch if scratch is None else tuple(scratch),
+                      carried(old.after, old.rounds, kept))
     return [*programs[:rank], program, *programs[rank + 1:]]
+
+
+def carried(waits: Waits, old: Sequence[object], new: Sequence[object]) -> Waits:
+    """What changed rounds wait for: each for what it, or the one in its place, waited for."""
+    if not waits:
+        return ()
+    places = {id(item): place for place, item in enumerate(old)}
+    origin = [place if place < len(old) and old[place] is item
+              else places.get(id(item), min(place, len(old) - 1))
+              for place, item in enumerate(new)]
+    return tuple(tuple(other for other in range(place) if origin[other] in waits[origin[place]])
+                 for place in range(len(new)))
 
 
 def draw_round(draw: Random, programs: Written, most: int = 0) -> tuple[int, int] | None:
@@ -74,20 +92,22 @@ def both_mutation(change: Callable[[Random, tuple[Span, ...]], tuple[Span, ...] 
                   ) -> Callable[[Random, Written], Written | None]:
     """A kind that changes both ends of a message alike; ``None`` takes the message away."""
     def mutate(draw: Random, programs: Written) -> Written | None:
-        place = draw_step(draw, programs, lambda step: step.kind == SEND and step.spans)
+        place = draw_step(draw, programs, lambda step: step.kind == SEND and step.spans
+                          and not through_network(step))
         if place is None:
             return None
         rank, i, j, step = place
+        peer = cast(int, step.peer)
         turn = sum(s.kind == SEND and s.peer == step.peer
                    for steps in programs[rank].rounds[:i] for s in steps) + sum(
                        s.kind == SEND and s.peer == step.peer for s in programs[rank].rounds[i][:j])
-        ends = [(k, m, s) for k, steps in enumerate(programs[step.peer].rounds)
+        ends = [(k, m, s) for k, steps in enumerate(programs[peer].rounds)
                 for m, s in enumerate(steps) if s.kind == RECV and s.peer == rank]
         if turn >= len(ends):
             return None
         k, m, other = ends[turn]
         seed = draw.getrandbits(32)
-        for r, x, y, s in ((rank, i, j, step), (step.peer, k, m, other)):
+        for r, x, y, s in ((rank, i, j, step), (peer, k, m, other)):
             spans = change(Random(seed), s.spans)
             programs = with_steps(programs, r, x, y,
                                   [] if spans is None else [s._replace(spans=spans)])
@@ -97,6 +117,10 @@ def both_mutation(change: Callable[[Random, tuple[Span, ...]], tuple[Span, ...] 
 
 def is_message(step: Step) -> bool:
     return step.kind in (SEND, RECV)
+
+
+def through_network(step: Step) -> bool:
+    return isinstance(step.peer, InNetwork)
 
 
 def has_spans(step: Step) -> bool:

@@ -45,7 +45,7 @@ class CountedEndpoint:
 
     def __init__(self, endpoint: Endpoint, here: ThreadRank):
         self.endpoint, self.here = endpoint, here
-        self.rank, self.size = endpoint.rank, endpoint.size
+        self.rank, self.size, self.offers = endpoint.rank, endpoint.size, endpoint.offers
 
     def direct(self, peers: Sequence[int], tag: int) -> bool:
         """Loopback delivers into the receiver's memory, never in place."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from hpccoll.transport import Batch, Endpoint, Posting
+from hpccoll.transport import NOTHING, Batch, Endpoint, Posting
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.eager import eager_batch, fits_places
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
@@ -42,6 +42,9 @@ class SharedEndpoint:
         node: the ranks that share memory.
         remote: endpoint for messages to other nodes, and for what shared memory cannot carry.
     """
+
+    #: Channels have one reader each.
+    offers = NOTHING
 
     def __init__(self, node: SharedNode, remote: Endpoint):
         self.node, self.remote = node, remote

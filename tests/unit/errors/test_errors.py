@@ -73,6 +73,7 @@ ARGUMENTS = {
     "RankFailed": ("failed", (), (1,)), "NonFiniteArray": ("NaN", ("w",), (1,)),
     "GroupTimeout": ("all_reduce", 3.0), "ShardError": ({1: ["is missing"]}, "bring it"),
     "FrameworkError": ("jax", "is missing"),
+    "CapabilityError": ("multicast", "this transport", "take another"),
     "ContractError": ("call 3", (contract.Party((0, 1), {"operator": "sum"}, ("a:1",)),
                                  contract.Party((2,), {"operator": "max"}, ())))}
 CLASSES = sorted({one for module in (errors, contract, mpi) for one in vars(module).values()

@@ -8,6 +8,7 @@ from hpccoll.explain.replay import facts, ranks_of, timeline
 from hpccoll.ir.schedule import LEFT
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove
+from hpccoll.testing.beyond import beyond
 
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 
@@ -52,3 +53,13 @@ def test_contributions_accumulate_round_the_ring():
         (1, 1, 2, 1, [1], LEFT), (2, 1, 2, 0, [0, 1], LEFT), (3, 1, 2, 3, [0, 1, 3], LEFT),
         (4, 1, 2, 2, [0, 1, 2, 3], ""), (5, 1, 2, 1, [0, 1, 2, 3], ""),
         (6, 1, 2, 0, [0, 1, 2, 3], "")]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_replay_agrees_on_lanes_and_on_what_the_network_does(size):
+    for made in beyond(size):
+        agree(made)
+        line = timeline(made)
+        if made.collective.name == "allreduce":
+            last = (*line.messages, *line.operations)[-1:]
+            assert all(value.ranks == (1 << size) - 1 for m in last for value in m.values)

@@ -7,14 +7,24 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain import draw
+from hpccoll.explain.replay import timeline
 from hpccoll.explain.space_time import painted
 from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import Program, at, copy, recv, send
+from hpccoll.testing.beyond import beyond
 
 
 def swapped(rank, size):
     """Ranks 0 and 1 exchange their contributions and forget their own: wrong on purpose."""
     return Program(((send(1 - rank, at(IN, 0)), recv(1 - rank, at(OUT, 0))),))
+
+
+def summed(rank, size):
+    """The network adds up."""
+    everybody = in_network(range(size), range(size))
+    return Program(((copy(at(OUT, 0), at(IN, 0)),),
+                    (send(everybody, at(OUT, 0)), recv(everybody, at(OUT, 0)))))
 
 
 def lonely(rank, size):
@@ -90,3 +100,20 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(HpccollError, match=r"pip install 'hpccoll\[plot\]'"):
         draw(schedule("allreduce", "ring", 2), tmp_path / "x.png")
+
+
+def test_what_the_network_does_goes_through_boxes():
+    pytest.importorskip("matplotlib")
+    for made in beyond(3, range(1)):
+        axes, = painted(made).axes
+        boxes = [line for line in axes.lines if line.get_marker() == "s"]
+        words = [text.get_text() for text in axes.texts]
+        operations = timeline(made).operations
+        # One more in the legend.
+        assert len(boxes) == (len(operations) + 1 if operations and made.nblocks and
+                              made.collective.name != "barrier" else len(operations))
+        if made.collective.name == "bcast" and operations:
+            assert "copied by the network" in words
+        if made.algorithm == "summed":
+            assert "copied or reduced by the network" in words
+    assert painted(schedule("allreduce", summed, 40)).axes

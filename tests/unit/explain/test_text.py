@@ -130,3 +130,25 @@ def test_lanes_are_told_one_by_one():
 
     assert "never  round" in as_text(schedule("bcast", lambda rank, size, root: Program(
         ((recv(1 - rank, at(OUT, 0)),), (send(1 - rank, at(OUT, 0)),)), (), ((), (0,))), 2))
+
+
+def test_what_the_network_does_is_told():
+    example = str(EXAMPLES / "in_network.py")
+    made = schedule("allreduce", f"{example}:IN_PIECES", 3)
+    text = as_text(made, rank=1)
+    assert "needs       in-network reduction and multicast, which few transports have" in text
+    assert "  round 1: the network reduces ranks 0-2 for rank 1: b1" in text
+    assert "  round 2: multicast of rank 1 to ranks 0,2: b1" in text
+    assert "messages    12 in all, at most 4 from one rank" in text
+    words = " ".join(text.split())
+    assert "give out[0] to the network, which reduces 0-2 for 0;" in words
+    assert "receive out[1] from the network's result of 0-2" in words
+    assert words.endswith("multicast out[1] to 0,2; receive out[0] from 0, by multicast; "
+                          "receive out[2] from 2, by multicast")
+    assert as_json(made)["operations"][0] == {
+        "round": 1, "sources": [0, 1, 2], "sinks": [0], "blocks": [0],
+        "contributions": [[0, 1, 2]]}
+    assert "multicast of rank 0 to rank 1: 1 block" in as_text(
+        schedule("bcast", f"{example}:BCAST", 2), brief=True)
+    assert "  1: send [0-2 > 0-2] out[0]; recv [0-2 > 0-2] out[0]" in list(
+        schedule("allreduce", f"{example}:ALLREDUCE", 3).lines())

@@ -6,7 +6,13 @@ import math
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.simulator.machine_model import Level, Machine, machine_from_text
+from hpccoll.simulator.machine_model import (
+    Level,
+    Machine,
+    SwitchUnit,
+    machine_as_data,
+    machine_from_text,
+)
 
 A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6
 FLAT = Machine("flat", (Level("network", A, B),), G)
@@ -33,6 +39,14 @@ def changed(*where, **fields):
     pytest.param(changed(0, alpha_seconds=1).replace(": 1,", f": {'1' * 5000},"),
                  r"levels\[0\].alpha_seconds: expected a number, got inf", id="5000 digits"),
     ("[]", "f.json: the file: expected an object"),
+    (changed(0, in_network=3), r"levels\[0\].in_network: expected an object with the fields alpha"),
+    (changed(0, in_network={"alpha_seconds": 1}), "in_network lacks the field bytes_per_second"),
+    (changed(0, in_network={"alpha_seconds": -1, "bytes_per_second": 1}),
+     r"levels\[0\].in_network.alpha_seconds: must be 0 or more, got -1"),
+    (changed(0, in_network={"alpha_seconds": 1, "bytes_per_second": 1, "reduces": "yes"}),
+     "in_network.reduces: expected true or false, got 'yes'"),
+    (changed(0, in_network={"alpha_seconds": 1, "bytes_per_second": 1, "colour": 1}),
+     "in_network has an unknown field colour"),
     (changed(name=None), "f.json: the file lacks the field name"),
     (changed(levels=[]), "f.json: levels: expected a list of at least one"),
     (changed(colour=1), "f.json: the file has an unknown field colour"),
@@ -69,3 +83,18 @@ def test_bad_machines():
         Machine("m", ())
     with pytest.raises(ArgumentError, match="gamma of machine 'm'"):
         Machine("m", FLAT.levels, -1)
+
+
+def test_what_switches_do_is_written_and_read_back():
+    level = Level("network", A, B, in_network=SwitchUnit(2e-6, 1e-9, reduces=False))
+    machine = Machine("m", (level, Level("node", A, B)), G)
+    data = machine_as_data(machine)
+    assert data["levels"][0]["in_network"] == {
+        "alpha_seconds": 2e-6, "bytes_per_second": pytest.approx(1e9), "reduces": False}
+    assert "in_network" not in data["levels"][1]
+    again = machine_from_text(json.dumps(data), "f.json")
+    assert again.levels[0].in_network == level.in_network and again.levels[1].in_network is None
+    with pytest.raises(ArgumentError, match="in_network alpha: expected a finite number"):
+        SwitchUnit(-1, B)
+    with pytest.raises(ArgumentError, match="in_network beta of level 'network'.* cannot be"):
+        machine_as_data(Machine("m", (Level("network", A, B, in_network=SwitchUnit(A, 0)),), G))
