@@ -27,7 +27,8 @@ SLOWER = 0.95
 #: What is said of buffers that are not ordinary, or should not have been.
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
            "unregistered": ["not every rank has registered memory: where it has not, buffers "
-                            "are ordinary"]}
+                            "are ordinary"],
+           "device": ["buffers are on GPUs; a call is over when its stream is"]}
 #: Characters for the name of an algorithm.
 LONGEST = 21
 #: Hosts and variables named one by one in the header.
