@@ -13,7 +13,7 @@ from hpccoll.arrays.nccl import library
 from hpccoll.arrays.resident import queue_of, resident
 from hpccoll.calls import resolve
 from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.runtime.nccl import Group
+from hpccoll.runtime.nccl import NcclGroup
 from hpccoll.testing.device import installed
 from hpccoll.testing.exact import wrong
 from hpccoll.testing.streams import Devices
@@ -43,7 +43,8 @@ class Ranks:
         number, self.groups = nccl.get_unique_id(), []
         for rank in range(size):
             with cupy.cuda.Device(rank) as device:
-                self.groups.append(Group(nccl, nccl.NcclCommunicator(size, number, rank), device))
+                mine = nccl.NcclCommunicator(size, number, rank)
+                self.groups.append(NcclGroup(nccl, mine, device))
 
     def free(self):
         for group in self.groups:

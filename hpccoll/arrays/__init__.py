@@ -5,7 +5,7 @@
     cuda.py     the kernels of device memory, from the source reduce.cu
     device.py   recognise device memory, and reach it
     resident.py device memory that stays where it is, for work on the caller's stream
-    nccl.py     what NCCL has of MPI's types and operators, and who can use it
+    nccl.py     what NCCL has of MPI's types and operators; nccl_members.py: who can use it
     mirror.py   host arrays and their counterparts on a device
 
 A call works on arrays of one namespace (``numpy``, ``cupy``) at a time. This is the only room that

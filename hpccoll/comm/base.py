@@ -275,6 +275,10 @@ class Base(MPI.Intracomm):
         """Measure a few candidates in this job."""
         raise NotImplementedError
 
+    def _for_part(self, comm: MPI.Intracomm) -> Any:
+        """A communicator for parts of this one's calls, whose algorithms are named."""
+        raise NotImplementedError
+
     def _want(self, wishes: dict[str, Choice]) -> None:
         """Change the wishes; what was learnt under the same ones before is still known."""
         self._wishes = wishes

@@ -280,6 +280,10 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
         from hpccoll.measure.probe import probe
         return probe(context, machine, path, Comm)
 
+    def _for_part(self, comm: MPI.Intracomm) -> Comm:
+        return Comm(comm, determinism=config.NONE, tuning=config.OFF,
+                    contract=self._config.contract, checksums=self._config.checksums)
+
     # -- communicators from this one ---------------------------------------------------------
     def Create(self, group: MPI.Group) -> Comm:
         """Create a communicator of a group of this one's ranks."""

@@ -12,7 +12,7 @@ choice of hpccoll's own is ever NCCL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -22,7 +22,7 @@ from hpccoll.calls.call import Call
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.methods import Method
-from hpccoll.config import AUTO, NCCL_RAILS, NONE, OFF
+from hpccoll.config import AUTO, NCCL_RAILS
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError
 from hpccoll.guard.board import called
 from hpccoll.guard.guard import Guard
@@ -32,13 +32,15 @@ from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import MOST_KEPT, Context, existing
 from hpccoll.runtime.description import Description, describe_native
-from hpccoll.runtime.nccl import Group, join
+from hpccoll.runtime.nccl import NcclGroup, join
 from hpccoll.tune.choose import Conditions, choose, instead_of_native, obstacle
 
 if TYPE_CHECKING:
     from hpccoll.comm.base import Base
     from hpccoll.comm.communicator import Comm
 
+#: Makes an ``hpccoll.Comm``.
+Wrap = Callable[[MPI.Intracomm], "Comm"]
 #: Seconds for what is queued to happen, when a communicator is freed.
 LAST = 10.0
 
@@ -54,7 +56,7 @@ class Ranks:
         owned: communicators to free with it.
     """
 
-    def __init__(self, context: Context, name: str, group: Group, cross: Comm | None,
+    def __init__(self, context: Context, name: str, group: NcclGroup, cross: Comm | None,
                  owned: Sequence[MPI.Intracomm]):
         self.context, self.name, self.group = context, name, group
         self.cross, self.owned = cross, owned
@@ -133,21 +135,26 @@ class Nccl:
         self.made: dict[str, Ranks] = {}
         self.reasons: dict[str, str] = {}
 
-    def ranks(self, name: str, device: Any) -> Ranks | str:
+    def ranks(self, name: str, device: Any, wrap: Wrap) -> Ranks | str:
         """The ranks that serve a choice; the first question is collective.
+
+        Args:
+            name: of the choice.
+            device: the GPU of this rank.
+            wrap: makes the communicator whose collectives are ours, across nodes.
 
         Returns:
             Them; or why there are none, the same on all ranks.
         """
         if name not in self.made and name not in self.reasons:
-            made = self.context.service(Guard).attended(self._make)(name, device)
+            made = self.context.service(Guard).attended(self._make)(name, device, wrap)
             if isinstance(made, str):
                 self.reasons[name] = made
             else:
                 self.made[name] = made
         return self.made.get(name) or self.reasons[name]
 
-    def _make(self, name: str, device: Any) -> Ranks | str:
+    def _make(self, name: str, device: Any, wrap: Wrap) -> Ranks | str:
         context = self.context
         if name != NCCL_RAILS:
             group = join(context.comm, context.comm, device)
@@ -162,10 +169,7 @@ class Nccl:
         if isinstance(group, str):
             node.Free()
             return group
-        from hpccoll.comm.communicator import Comm  # which is made of what stands here
-        config = context.config
-        cross = Comm(context.comm.Split(local, number), determinism=NONE, tuning=OFF,
-                     contract=config.contract, checksums=config.checksums)
+        cross = wrap(MPI.Intracomm(context.comm.Split(local, number)))
         return Ranks(context, name, group, cross, (node, cross))
 
     def free(self) -> None:
@@ -221,7 +225,7 @@ def serve(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice, gives
     choice = choose(facts, conditions, comm._known_place())
     if choice is None or not choice.is_queued:
         return obstacle(wish, facts, conditions)  # the environment asked for it: it gives way
-    ranks = comm._private().service(Nccl).ranks(wish.name, where.device)
+    ranks = comm._private().service(Nccl).ranks(wish.name, where.device, comm._for_part)
     if isinstance(ranks, str):
         return ranks
     if where.device.id != ranks.group.device.id:

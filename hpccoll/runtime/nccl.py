@@ -1,4 +1,4 @@
-"""Collectives by NCCL: :func:`join` makes ranks a :class:`Group`, which queues calls on a stream.
+"""Collectives by NCCL: :func:`join` makes ranks an :class:`NcclGroup`, which queues calls.
 
 A call is queued behind the caller's work on its stream, and before what comes there afterwards; the
 host waits for nothing. Who may call, and what becomes of work that does not end, is decided above.
@@ -17,12 +17,13 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.arrays.kernels import operator_of
-from hpccoll.arrays.nccl import OPERATORS, introduce, library, obstacle, type_name
+from hpccoll.arrays.nccl import OPERATORS, library, type_name
+from hpccoll.arrays.nccl_members import introduce, obstacle
 from hpccoll.calls.call import Call
 from hpccoll.calls.specification import Buffer
 
 
-class Group:
+class NcclGroup:
     """One rank's side of an NCCL communicator.
 
     Args:
@@ -118,29 +119,29 @@ def at(buffer: Buffer | None, start: int = 0) -> int:
     return int(buffer.array.data.ptr) + (buffer.displs[0] + start) * buffer.array.itemsize
 
 
-def _allreduce(group: Group, call: Call, stream: Any) -> None:
+def _allreduce(group: NcclGroup, call: Call, stream: Any) -> None:
     sink, kinds = call.sink, group.elements(call)
     group.nccl_rank.allReduce(at(call.source), at(sink), _count(sink), *kinds, stream.ptr)
 
 
-def _reduce(group: Group, call: Call, stream: Any) -> None:
+def _reduce(group: NcclGroup, call: Call, stream: Any) -> None:
     group.nccl_rank.reduce(at(call.source), at(call.sink), _count(call.source),
                               *group.elements(call), call.root, stream.ptr)
 
 
-def _bcast(group: Group, call: Call, stream: Any) -> None:
+def _bcast(group: NcclGroup, call: Call, stream: Any) -> None:
     where = at(call.sink)
     group.nccl_rank.broadcast(where, where, _count(call.sink), group.bytes, call.root,
                                  stream.ptr)
 
 
-def _allgather(group: Group, call: Call, stream: Any) -> None:
+def _allgather(group: NcclGroup, call: Call, stream: Any) -> None:
     each = _count(call.sink) // group.size
     source = at(call.source, group.rank * each if call.in_place else 0)
     group.nccl_rank.allGather(source, at(call.sink), each, group.bytes, stream.ptr)
 
 
-def _reduce_scatter(group: Group, call: Call, stream: Any) -> None:
+def _reduce_scatter(group: NcclGroup, call: Call, stream: Any) -> None:
     each, sink = _count(call.source) // group.size, call.sink
     # In place, NCCL wants the result where this rank's block was, and MPI at the beginning.
     mine = group.rank * each if call.in_place else 0
@@ -152,7 +153,7 @@ def _reduce_scatter(group: Group, call: Call, stream: Any) -> None:
             sink.array[first:first + each] = sink.array[first + mine:first + mine + each]
 
 
-def _gather(group: Group, call: Call, stream: Any) -> None:
+def _gather(group: NcclGroup, call: Call, stream: Any) -> None:
     with group.together():
         if call.sink is not None:
             each = _count(call.sink) // group.size
@@ -165,7 +166,7 @@ def _gather(group: Group, call: Call, stream: Any) -> None:
                                     stream.ptr)
 
 
-def _scatter(group: Group, call: Call, stream: Any) -> None:
+def _scatter(group: NcclGroup, call: Call, stream: Any) -> None:
     with group.together():
         if call.source is not None:
             each = _count(call.source) // group.size
@@ -178,7 +179,7 @@ def _scatter(group: Group, call: Call, stream: Any) -> None:
                                     stream.ptr)
 
 
-def _alltoall(group: Group, call: Call, stream: Any) -> None:
+def _alltoall(group: NcclGroup, call: Call, stream: Any) -> None:
     source, sink = call.source, call.sink
     if source is not None and sink is not None and source.load is not None:
         with stream:  # in place: what is sent has to be out of the way, in memory of this stream
@@ -195,13 +196,13 @@ def _count(buffer: Buffer | None) -> int:
 
 
 #: What queues the calls of a method.
-QUEUES: Mapping[str, Callable[[Group, Call, Any], None]] = {
+QUEUES: Mapping[str, Callable[[NcclGroup, Call, Any], None]] = {
     "allreduce": _allreduce, "reduce": _reduce, "bcast": _bcast, "allgather": _allgather,
     "reduce_scatter_block": _reduce_scatter, "alltoall": _alltoall, "gather": _gather,
     "scatter": _scatter}
 
 
-def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any) -> Group | str:
+def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any) -> NcclGroup | str:
     """Make an NCCL communicator of the ranks of ``part``; collective over ``whole``.
 
     Args:
@@ -224,7 +225,7 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any) -> Group | str:
     try:
         if number is not None:
             with device:
-                group = Group(nccl, nccl.NcclCommunicator(
+                group = NcclGroup(nccl, nccl.NcclCommunicator(
                     part.Get_size(), number, part.Get_rank()), device)
     except Exception as error:
         problem = _told(error)

@@ -32,8 +32,8 @@ from hpccoll.testing.nccl_meetings import (
     TYPES,
     Awaiting,
     FolderMeeting,
-    Meeting,
-    Part,
+    NcclMeeting,
+    NcclPart,
 )
 from hpccoll.testing.streams import CudaError, Devices, Stream
 
@@ -48,7 +48,7 @@ class Shared:
     def __init__(self, machine: Devices, shift: int, folder: Path | None):
         self.machine, self.shift, self.folder = machine, shift, folder
         self.lock, self.numbers = threading.Lock(), 0
-        self.meetings: dict[Any, Meeting] = {}
+        self.meetings: dict[Any, NcclMeeting] = {}
         self.users: dict[Any, dict[int, int]] = {}
         self.depth = threading.local()
 
@@ -58,12 +58,12 @@ class Shared:
             self.numbers += 1
             return b"%d-%d" % (os.getpid(), self.numbers)
 
-    def meeting(self, key: bytes, number: int, size: int) -> Meeting:
+    def meeting(self, key: bytes, number: int, size: int) -> NcclMeeting:
         """The place where ranks meet for a call."""
         with self.lock:
             where = (key, number)
             if where not in self.meetings:
-                self.meetings[where] = Meeting(size) if self.folder is None else FolderMeeting(
+                self.meetings[where] = NcclMeeting(size) if self.folder is None else FolderMeeting(
                     size, self.folder / f"{key.decode()}-{number}")
             return self.meetings[where]
 
@@ -84,7 +84,7 @@ class Shared:
                 return one
         return self.machine.nulls[device]
 
-    def open(self) -> list[tuple[Communicator, Stream, Part]] | None:
+    def open(self) -> list[tuple[Communicator, Stream, NcclPart]] | None:
         """The calls of a group that this thread has begun; ``None`` outside of one."""
         stack = getattr(self.depth, "calls", None)
         return stack[0] if stack else None
@@ -163,7 +163,7 @@ class Communicator:
         if self.ended:
             raise NcclError(f"NCCL_ERROR_INVALID_ARGUMENT: the communicator was {self.ended}")
 
-    def enqueue(self, stream: Stream, parts: Sequence[Part]) -> None:
+    def enqueue(self, stream: Stream, parts: Sequence[NcclPart]) -> None:
         """Queue calls that are one."""
         self._usable()
         if stream.device_id != self.device:
@@ -197,7 +197,7 @@ class Communicator:
         memory = [self.shared.memory(address, number * count, datatype, self.device)
                   if address else None for address, number in zip((send, recv), blocks,
                                                                  strict=True)]
-        part = Part(kind, memory[0], memory[1], count, datatype, op, root)
+        part = NcclPart(kind, memory[0], memory[1], count, datatype, op, root)
         where, group = self.shared.stream(stream, self.device), self.shared.open()
         if group is None:
             self.enqueue(where, [part])

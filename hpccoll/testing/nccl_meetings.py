@@ -30,7 +30,7 @@ BFLOAT16 = TYPES["BFLOAT16"]
 PAUSE, PATIENCE = 0.002, 60.0
 
 
-class Part(NamedTuple):
+class NcclPart(NamedTuple):
     """What one rank calls.
 
     Attributes:
@@ -54,7 +54,7 @@ class Part(NamedTuple):
         return self.kind, self.count, self.dtype, self.op, self.root
 
 
-class Meeting:
+class NcclMeeting:
     """A group of calls that all ranks of a communicator make, ranks being objects here."""
 
     #: Seconds that whoever waits gives the others: objects come before somebody waits, or never.
@@ -62,11 +62,11 @@ class Meeting:
 
     def __init__(self, size: int):
         self.size, self.done = size, False
-        self.parts: dict[int, Sequence[Part]] = {}
+        self.parts: dict[int, Sequence[NcclPart]] = {}
         self.after: list[Task] = []
         self.left: set[int] = set()
 
-    def join(self, rank: int, parts: Sequence[Part], before: Task) -> Sequence[Task]:
+    def join(self, rank: int, parts: Sequence[NcclPart], before: Task) -> Sequence[Task]:
         """A rank makes its calls, behind other work; returns what they come after."""
         self.parts[rank] = parts
         self.after.append(before)
@@ -91,7 +91,7 @@ class Meeting:
                 deliver(self.parts[mine], results)
 
 
-class FolderMeeting(Meeting):
+class FolderMeeting(NcclMeeting):
     """The same where every rank is a process, and they meet in a folder.
 
     A device goes on by itself; here a process does its part when it waits for it, so all have to.
@@ -106,14 +106,14 @@ class FolderMeeting(Meeting):
     def _file(self, rank: int, what: str) -> Path:
         return self.path.with_name(f"{self.path.name}-{rank}-{what}")
 
-    def join(self, rank: int, parts: Sequence[Part], before: Task) -> Sequence[Task]:
-        """See :meth:`Meeting.join`; what other ranks queue cannot be seen, but waited for."""
+    def join(self, rank: int, parts: Sequence[NcclPart], before: Task) -> Sequence[Task]:
+        """See :meth:`NcclMeeting.join`; what other ranks queue cannot be seen, but waited for."""
         self.parts[rank] = parts
         self._file(rank, "joined").touch()
         return [before]
 
     def has(self, rank: int) -> bool:
-        """See :meth:`Meeting.has`."""
+        """See :meth:`NcclMeeting.has`."""
         return rank in self.parts or self._file(rank, "joined").exists()
 
     def perform(self, rank: int) -> None:
@@ -138,7 +138,7 @@ class Awaiting(Task):
 
     __slots__ = ("meeting", "rank")
 
-    def __init__(self, meeting: Meeting, rank: int, after: Sequence[Task]):
+    def __init__(self, meeting: NcclMeeting, rank: int, after: Sequence[Task]):
         super().__init__(self.perform, after)
         self.meeting, self.rank = meeting, rank
 
@@ -160,7 +160,7 @@ class Awaiting(Task):
         return missing
 
 
-def outcome(parts: Sequence[Sequence[Part]]) -> list[list[numpy.ndarray | None]]:
+def outcome(parts: Sequence[Sequence[NcclPart]]) -> list[list[numpy.ndarray | None]]:
     """What each rank gets by each of its calls: flat arrays, ``None`` where nothing.
 
     Raises:
@@ -188,14 +188,14 @@ def outcome(parts: Sequence[Sequence[Part]]) -> list[list[numpy.ndarray | None]]
     return found
 
 
-def deliver(parts: Sequence[Part], results: Sequence[numpy.ndarray | None]) -> None:
+def deliver(parts: Sequence[NcclPart], results: Sequence[numpy.ndarray | None]) -> None:
     """Write results to where a rank wants them."""
     for part, result in zip(parts, results, strict=True):
         if result is not None and part.recv is not None:
             part.recv[...] = result
 
 
-def combined(parts: Sequence[Part]) -> numpy.ndarray:
+def combined(parts: Sequence[NcclPart]) -> numpy.ndarray:
     """The contributions of all ranks, combined in their order."""
     one, terms = parts[0], [numpy.array(part.send) for part in parts]
     if one.op == OPERATORS["AVG"]:
@@ -208,7 +208,7 @@ def combined(parts: Sequence[Part]) -> numpy.ndarray:
 
 
 #: What every rank gets.
-COLLECTIVES: Mapping[str, Callable[[Sequence[Part]], list[numpy.ndarray | None]]] = {
+COLLECTIVES: Mapping[str, Callable[[Sequence[NcclPart]], list[numpy.ndarray | None]]] = {
     "allReduce": lambda parts: [combined(parts)] * len(parts),
     "reduce": lambda parts: [combined(parts) if rank == parts[0].root else None
                              for rank in range(len(parts))],

@@ -9,9 +9,10 @@ import pytest
 from nccl_world import DTYPES, METHODS, OPS, REDUCING, Ranks, make, world
 
 from hpccoll.arrays import device as devices
-from hpccoll.arrays import nccl as facts
+from hpccoll.arrays.nccl import library
+from hpccoll.arrays.nccl_members import Member
 from hpccoll.runtime import nccl
-from hpccoll.runtime.nccl import Group, join
+from hpccoll.runtime.nccl import NcclGroup, join
 from hpccoll.testing.nccl import Communicator, NcclError
 from hpccoll.testing.streams import CudaError
 
@@ -148,7 +149,7 @@ def by_each_its_own(group, call, stream):
 #: What is broken: where, what is there instead, and a call that it breaks.
 BREAKS = {
     "another stream than the caller's": (devices, "_stream_of", on_another_stream, "allreduce"),
-    "blocks that are no group": (Group, "together", lambda group: nullcontext(), "alltoall"),
+    "blocks that are no group": (NcclGroup, "together", lambda group: nullcontext(), "alltoall"),
     "sends without receives": ("alltoall", in_another_order),
     "in place as MPI has it": ("reduce_scatter_block", in_place_as_mpi_has_it),
     "a result that stays where NCCL puts it": ("reduce_scatter_block", left_in_its_place),
@@ -156,8 +157,8 @@ BREAKS = {
     "what is sent is where something arrives": ("alltoall", sent_from_where_it_arrives),
     "more than there is": ("allreduce", too_much),
     "ranks that do not agree": ("allreduce", by_each_its_own),
-    "an operator for another one": (Group, "elements", lambda group, call: (7, 2), "allreduce"),
-    "a type for another one": (Group, "elements", lambda group, call: (2, 0), "allreduce"),
+    "an operator for another one": (NcclGroup, "elements", lambda group, call: (7, 2), "allreduce"),
+    "a type for another one": (NcclGroup, "elements", lambda group, call: (2, 0), "allreduce"),
 }
 
 
@@ -268,7 +269,7 @@ def test_ranks_that_share_a_device_are_told():
         assert len(set(told)) == 1 and "ranks 0-1 share GPU 0000:00:00.0" in told[0]
         assert not machine.held["communicators"]
         with pytest.raises(NcclError, match="Duplicate GPU"):  # as NCCL itself would say
-            nccl_module = facts.library()
+            nccl_module = library()
             number = nccl_module.get_unique_id()
             for rank in range(2):
                 nccl_module.NcclCommunicator(2, number, rank)
@@ -278,7 +279,7 @@ def test_a_rank_without_nccl_keeps_all_from_it(monkeypatch):
     _, installing = world(2)
     with installing as cupy:
         def introduce(device):
-            return facts.Member("here", f"gpu{device.id}", "2.27.3",
+            return Member("here", f"gpu{device.id}", "2.27.3",
                                 "" if device.id else "CuPy finds no NCCL")
 
         monkeypatch.setattr(nccl, "introduce", introduce)
