@@ -23,7 +23,7 @@ RECORD = Path(__file__).with_name("gpu") / "cupy.json"
 ROOTS = {"cupy": "", "namespace": "", "nccl": "cuda.nccl.",
          "nccl_rank": "cuda.nccl.NcclCommunicator."}
 #: What the stand-in does not have: a child process, and the command doctor, use it.
-ELSEWHERE = {"arange", "zeros", "cuda.runtime.getDeviceCount", "cuda.runtime.CUDARuntimeError"}
+ELSEWHERE = {"arange", "zeros", "cuda.runtime.CUDARuntimeError"}
 #: Named in a message for the user.
 TOLD = {"ascontiguousarray"}
 #: Classes of CuPy: their stand-ins, and what those have for themselves.

@@ -247,8 +247,8 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
                 machine, machine.device, null, non_blocking),
             ExternalStream=external, nccl=nccl.library(machine, shift, folder),
             runtime=SimpleNamespace(
-                is_hip=False, deviceGetPCIBusId=lambda device: (
-                    f"0000:{machine.first + device:02x}:00.0"))))
+                is_hip=False, getDeviceCount=lambda: len(machine.nulls),
+                deviceGetPCIBusId=lambda device: f"0000:{machine.first + device:02x}:00.0")))
     return cupy
 
 

@@ -364,6 +364,10 @@ class Device:
         self.machine, self.id = machine, number
         self.left: list[int] = []
 
+    def use(self) -> None:
+        """Be the current device of this thread."""
+        self.machine.here.device = self.id
+
     def __enter__(self) -> Device:
         self.left.append(self.machine.device)
         self.machine.here.device = self.id

@@ -28,7 +28,8 @@ SLOWER = 0.95
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
            "unregistered": ["not every rank has registered memory: where it has not, buffers "
                             "are ordinary"],
-           "device": ["buffers are on GPUs; a call is over when its stream is"]}
+           "device": ["buffers are on GPUs; a call is over when its stream is; native is the MPI "
+                      "library as hpccoll.Comm calls it"]}
 #: Characters for the name of an algorithm.
 LONGEST = 21
 #: Hosts and variables named one by one in the header.

@@ -179,7 +179,8 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         stopped: asked on rank 0 whether to end early.
         progress: called on rank 0 with what is measured, and the part of everything that is done.
     """
-    world = World(comm, _spread(options.settings, options.sweeps), Comm)
+    # A library that cannot move device memory would crash in its own method.
+    world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)
     todo = planned(options, world.size)
     # The memory that it measures is the host's.
     limited = not options.on_device and max(c.nbytes for c in todo) >= SHOWN
