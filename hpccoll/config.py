@@ -21,6 +21,11 @@ from hpccoll.machine.levels import LEVELS, NODE, SWITCH
 
 #: Choices besides the algorithms of the table: the MPI library's own, or what tuning says.
 NATIVE, AUTO = "native", "auto"
+#: What queues calls on arrays of GPUs: NCCL; or NCCL inside nodes and our algorithms across.
+NCCL, NCCL_RAILS = "nccl", "nccl+rails"
+#: The collectives that these serve.
+QUEUED = {NCCL: ("allgather", "allreduce", "alltoall", "bcast", "gather", "reduce",
+                 "reduce_scatter", "scatter"), NCCL_RAILS: ("allreduce",)}
 #: Values of ``HPCCOLL_TUNING`` besides a path.
 OFF, ONLINE, PROBE = "off", "online", "probe"
 #: Classes of determinism: what the bits of a result must not depend on, weakest class first.
@@ -88,10 +93,14 @@ def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
 
 
 def check_choice(collective: str, name: str) -> str:
-    """Return the name if it is an algorithm of the collective, ``native`` or ``auto``."""
+    """Return the name if it is an algorithm of the collective, ``native``, ``auto`` or NCCL's."""
     if collective not in COLLECTIVES:
         raise ArgumentError.unknown("collective", collective, COLLECTIVES)
-    if name not in (NATIVE, AUTO):
+    if name in QUEUED:
+        if collective not in QUEUED[name]:
+            raise ArgumentError("algorithm", f"{name} has no {collective}",
+                                f"it serves {', '.join(QUEUED[name])}")
+    elif name not in (NATIVE, AUTO):
         find(collective, name)
     return name
 

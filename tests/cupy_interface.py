@@ -15,15 +15,15 @@ from importlib import import_module, metadata
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 
-from hpccoll.testing import device, streams
+from hpccoll.testing import device, nccl, streams
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hpccoll"
 RECORD = Path(__file__).with_name("gpu") / "cupy.json"
-#: Names that stand for CuPy, or for NumPy or CuPy, in the sources.
-ROOTS = {"cupy", "namespace"}
+#: Names that stand for CuPy, for NumPy or CuPy, or for a part of CuPy, in the sources.
+ROOTS = {"cupy": "", "namespace": "", "nccl": "cuda.nccl.",
+         "nccl_rank": "cuda.nccl.NcclCommunicator."}
 #: What the stand-in does not have: a child process, and the command doctor, use it.
-ELSEWHERE = {"arange", "zeros", "cuda.runtime.getDeviceCount", "cuda.runtime.deviceGetPCIBusId",
-             "cuda.runtime.CUDARuntimeError"}
+ELSEWHERE = {"arange", "zeros", "cuda.runtime.CUDARuntimeError"}
 #: Named in a message for the user.
 TOLD = {"ascontiguousarray"}
 #: Classes of CuPy: their stand-ins, and what those have for themselves.
@@ -35,6 +35,7 @@ CLASSES = {
                                      "push", "graph", "broken"}),
     "cuda.Event": (streams.Event, {"machine", "task"}),
     "cuda.Device": (streams.Device, {"machine", "left"}),
+    "cuda.nccl.NcclCommunicator": (nccl.Communicator, {"enqueue"}),
 }
 #: Attributes that instances of the stand-in have, and its classes do not show.
 INSTANCES = {"RawKernel": ("code", "name", "options"), "cuda.Stream": ("device_id",),
@@ -62,8 +63,11 @@ def _below(node: ast.AST) -> str | None:
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.insert(0, node.attr)
-        if (isinstance(node.value, ast.Name) and node.value.id in ROOTS) or node.attr in ROOTS:
-            return ".".join(parts[parts[0] in ROOTS:]) or None
+        root = (node.value.id if isinstance(node.value, ast.Name) and node.value.id in ROOTS else
+                node.attr)
+        if root in ROOTS:
+            return ROOTS[root] + ".".join(parts[parts[0] in ROOTS:]) if parts[1:] or (
+                parts[0] not in ROOTS) else None
         node = node.value
     return None
 
@@ -152,6 +156,7 @@ def misfit(mine: inspect.Signature, real: str) -> str | None:
 def record() -> dict:
     """What the installed CuPy says."""
     cupy = import_module("cupy")
+    import_module("cupy.cuda.nccl")  # a module of its own, which needs nvidia-nccl-cu12
     distribution = next(name for name in metadata.packages_distributions()["cupy"])
     return {"package": f"{distribution} {metadata.version(distribution)}",
             "names": {name: told(cupy, name)

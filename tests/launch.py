@@ -41,7 +41,7 @@ BY_SIZE = tuple(f"tests/mpi/test_{name}.py" for name in (
     "determinism", "discover", "placement", "upper_case"))
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.py" for name in (
     "begun", "broken", "brought", "cache", "communicators", "compiled", "contract", "exchange",
-    "groups", "half", "numbers", "objects_messages", "persistent", "registered", "requests",
+    "groups", "half", "nccl", "numbers", "objects_messages", "persistent", "registered", "requests",
     "sequences", "shard", "specifications", "taped", "threads", "torch_group", "torch_training")))
 TESTS = {
     2: ("tests/mpi", "tests/contract"),

@@ -4,6 +4,9 @@
     half.py     the kernels of 16-bit floats
     cuda.py     the kernels of device memory, from the source reduce.cu
     device.py   recognise device memory, and reach it
+    resident.py device memory that stays where it is, for work on the caller's stream
+    nccl.py     what NCCL has of MPI's types and operators; nccl_members.py: who can use it
+    mirror.py   host arrays and their counterparts on a device
 
 A call works on arrays of one namespace (``numpy``, ``cupy``) at a time. This is the only room that
 imports CuPy, and only when somebody brings a device array. A new kernel is a branch of

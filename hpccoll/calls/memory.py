@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from hpccoll.arrays import device
+from hpccoll.arrays.resident import Resident
 from hpccoll.calls.native import NativeOnly
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
@@ -24,6 +25,8 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
     if isinstance(obj, numpy.ndarray):
         # As mpi4py sees it: subclasses compute, and cut themselves, in ways of their own.
         array = numpy.asarray(obj)
+    elif isinstance(obj, Resident):
+        return obj.memory(argument)
     elif _is_device(obj, argument):
         return _device_memory(obj, argument, writable)
     else:

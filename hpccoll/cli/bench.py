@@ -59,6 +59,8 @@ TOGETHER = (
                            "--keep"),
              remedy="it has a table and a record, no other form, no peers, one sweep and one set "
                     "of buffers, and nonblocking calls"),
+    Together("--device", ("--overlap", "--registered", "--peers", "--calls"),
+             remedy="blocking calls on arrays of CuPy's are measured with it"),
     Together("--tests", needs="--overlap"),
     Together("--work", needs="--overlap"),
     Together("--compare", ("--overlap", "--matrix", "--plot", "--json"),
@@ -73,7 +75,7 @@ TOGETHER = (
 #: Groups of options in the help.
 SECTIONS = {
     "What is called": ("sizes", "step", "dtype", "op", "root", "in_place", "uneven", "calls",
-                       "registered", "topology"),
+                       "registered", "device", "topology"),
     "Who is compared": ("algorithm", "params", "segment_bytes", "peers"),
     "How long": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
     "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "tolerance",
@@ -109,6 +111,9 @@ SECTIONS = {
                    "number.")
 @click.option("--registered", is_flag=True,
               help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
+@click.option("--device", type=OneOf(["cuda"]), metavar="KIND",
+              help="Buffers on GPUs, for all candidates: cuda. Then nccl and nccl+rails may be "
+                   "candidates. No GPU has seen it yet.")
 @click.option("--peers", is_flag=True,
               help="PyTorch's process groups in the same processes as candidates: its own "
                    "(gloo), and hpccoll's (torch).")
@@ -312,9 +317,9 @@ def _words(context: click.Context) -> list[str]:
 
 def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
              step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
-             calls: str, registered: bool, peers: bool, warmup: int | None, iterations: int | None,
-             seconds: float, sweeps: int, rotate: int, segment_bytes: str | None,
-             topology: str | None, params: tuple[str, ...]) -> Any:
+             calls: str, registered: bool, device: str | None, peers: bool, warmup: int | None,
+             iterations: int | None, seconds: float, sweeps: int, rotate: int,
+             segment_bytes: str | None, topology: str | None, params: tuple[str, ...]) -> Any:
     """The options as values.
 
     Raises:
@@ -345,7 +350,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
         cases.data_type(dtype, op if reduces else None), op, root, in_place, uneven, osu, wanted,
         Settings(warmup, iterations, seconds, rotate, segment,
                  None if topology is None else Topology.parse(topology), FORMS[calls]),
-        registered, peers, sweeps)
+        registered, peers, sweeps, device is not None)
 
 
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,

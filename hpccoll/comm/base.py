@@ -198,14 +198,17 @@ class Base(MPI.Intracomm):
             check_served(None, method.title, args, self._config.determinism)
             return None
 
-    def _choose(self, method: Method, call: Call) -> tuple[CallFacts, Choice]:
-        """Choose for a call; may make the private communicator, on all ranks or on none."""
+    def _choose(self, method: Method, call: Call, barred: str = "") -> tuple[CallFacts, Choice]:
+        """Choose for a call; may make the private communicator, on all ranks or on none.
+
+        ``barred`` says why NCCL does not serve it.
+        """
         facts, cache = facts_of(call), self._cache
         if self._config.determinism == ANY_P:
             check_kept(facts, method.form)
         choice = cache.choices.get((method, facts))
         if choice is None:
-            conditions = self._conditions(method)
+            conditions = self._conditions(method)._replace(barred=barred)
             choice = (choose(facts, conditions, self._known_place())
                       or decide(facts, conditions, self._private().place))
             if self._config.checksums and choice.is_native and method.form == BLOCKING:
@@ -270,6 +273,10 @@ class Base(MPI.Intracomm):
     def _probe(self, context: Context, machine: Fingerprint, path: str
                ) -> tuple[Curves, str, list[str]]:
         """Measure a few candidates in this job."""
+        raise NotImplementedError
+
+    def _for_part(self, comm: MPI.Intracomm) -> Any:
+        """A communicator for parts of this one's calls, whose algorithms are named."""
         raise NotImplementedError
 
     def _want(self, wishes: dict[str, Choice]) -> None:

@@ -153,6 +153,12 @@ class Blocking(Base):
     def _serve_blocking(self, method: Method, args: tuple[Any, ...]) -> None:
         """Check the arguments, choose, and run the choice or the native method."""
         tuned = self._measurements()
+        barred, (wish, gives_way) = "", self._wish(method)
+        if wish is not None and wish.is_queued:
+            from hpccoll.comm.nccl import serve  # nobody else needs it
+            barred = serve(self, method, args, wish, gives_way)
+            if not barred:
+                return
         call, always = self._resolve(method, args), self._always
         if call is None:
             self._tell(method, None, None)
@@ -164,7 +170,7 @@ class Blocking(Base):
             with self._outside():
                 sum_call(self, call)
             return
-        facts, choice = self._choose(method, call)
+        facts, choice = self._choose(method, call, barred)
         self._tell(method, call, choice)
         if always:
             self._compare(describe_native(call, method.name)._replace(algorithm=str(choice.name)))

@@ -176,6 +176,9 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
         context = existing(self)
         conditions = Conditions(self.Get_size(), wish, environment, self.tuned,
                                 self._config.determinism)
+        if wish is not None and wish.is_queued and context is not None:
+            from hpccoll.comm.nccl import reason_of  # nobody else needs it
+            conditions = conditions._replace(barred=reason_of(self, wish.name))
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
                         context.place if context else None, detail)
@@ -226,8 +229,9 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
             segment_bytes: bytes of one block that travel as one message: a number, or ``"64K"``.
             algorithms: a choice per collective (``allgather``), or for one of its methods only
                 (``allgatherv``, ``iallgather``, ``allgather_init``): a name of
-                ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``(name, {"k": 4})``, a
-                builder ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
+                ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``"nccl"`` or
+                ``"nccl+rails"`` for arrays of GPUs, ``(name, {"k": 4})``, a builder
+                ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
 
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
@@ -275,6 +279,10 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
         # Only a job that asks for a probe loads what measures.
         from hpccoll.measure.probe import probe
         return probe(context, machine, path, Comm)
+
+    def _for_part(self, comm: MPI.Intracomm) -> Comm:
+        return Comm(comm, determinism=config.NONE, tuning=config.OFF,
+                    contract=self._config.contract, checksums=self._config.checksums)
 
     # -- communicators from this one ---------------------------------------------------------
     def Create(self, group: MPI.Group) -> Comm:

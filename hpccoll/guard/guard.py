@@ -120,6 +120,7 @@ class Guard:
         self.native, self.attended = self.natives.method, self.natives.attended
         self.beginning, self.lasting = self.natives.beginning, self.natives.lasting
         self.objects, self.unsent = self.natives.objects, self.natives.unsent
+        self.queueing = self.natives.queueing
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
                                 self.tell)
         context.remote.heard = self.heard

@@ -109,6 +109,18 @@ class Natives:
             served = self.kinds[native, stamp] = make()
         return served
 
+    def queueing(self, function: Callable[..., Any], description: Description
+                 ) -> Callable[..., Any]:
+        """A function that queues a call on a device, as it is to be called: noted in the log.
+
+        At the level ``always`` it was noted when it was compared.
+        """
+        if self.guard.always and self.guard.context.size > 1:
+            return function
+        stamp = self.guard.stamp(description)
+        return self._kept(function, stamp,
+                          lambda: self.attended(function, description.collective, stamp))
+
     def lasting(self, request: MPI.Prequest, name: str) -> MPI.Prequest:
         """A persistent request of the MPI library's, whose waits are bounded.
 

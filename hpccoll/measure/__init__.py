@@ -7,7 +7,8 @@
 The rule: never ``comm`` nor ``tools``. A job measures itself, so this stands below the communicator
 and gets its class as ``wrap`` (see :mod:`hpccoll.measure.wrapping`).
 
-A new candidate that is not an algorithm of hpccoll is a ``Peer`` in ``World.peers``, made where it
-is wanted (see :mod:`hpccoll.tools.bench.torch_groups`). A new form of calls is a class in
-``call_forms.FORMS``. What a survey tries is decided in ``shortlist``.
+``device_buffers`` has buffers on a GPU. A new candidate that is not an algorithm of hpccoll is a
+``Peer`` in ``World.peers``, made where it is wanted (see :mod:`hpccoll.tools.bench.torch_groups`).
+A new form of calls is a class in ``call_forms.FORMS``. What a survey tries is decided in
+``shortlist``.
 """

@@ -67,6 +67,9 @@ class CaseBuffers:
         op: the operator to pass, where it is not the one that MPI has for the case's.
     """
 
+    #: Whether the arguments are arrays of a GPU.
+    on_device = False
+
     def __init__(self, case: Case, rank: int,
                  empty: Callable[[int, numpy.dtype], numpy.ndarray] = numpy.empty,
                  op: MPI.Op | None = None):
@@ -143,6 +146,10 @@ class CaseBuffers:
                                 self._contribution(block, iteration), self.case.op is None)
             start += count
         return number
+
+    def whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method as it is to be timed: until its result is there."""
+        return method
 
     def _contribution(self, block: int, iteration: int) -> numpy.ndarray:
         case = self.case

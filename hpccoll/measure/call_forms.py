@@ -40,7 +40,7 @@ class BlockingForm:
     about = ""
 
     def __init__(self, memory: CaseBuffers, method: Callable):
-        self.memory, self.call = memory, method
+        self.memory, self.call = memory, memory.whole(method)
         self.returned: Any = None
 
     @staticmethod

@@ -12,7 +12,7 @@ from hpccoll.algorithms.table import picks
 from hpccoll.calls import resolve
 from hpccoll.calls.call import METHODS, Call, lacks_mpi_type
 from hpccoll.calls.facts import facts_of
-from hpccoll.config import AUTO, NATIVE, Config
+from hpccoll.config import AUTO, NATIVE, QUEUED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
@@ -30,7 +30,7 @@ ALL, PLAUSIBLE = "all", "plausible"
 #: Stands for what is compared where nobody names anything.
 USUAL = "usual"
 #: What is no name of an algorithm.
-WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE, USUAL)
+WORDS = (NATIVE, FORWARDED, AUTO, ALL, PLAUSIBLE, USUAL, *QUEUED)
 #: Bytes from which on the algorithms that the table picks for large messages are compared.
 LARGE = 64 << 10
 
@@ -107,7 +107,8 @@ def select(wanted: Sequence[Candidate], case: Case, memory: CaseBuffers,
     """
     named = expand(wanted, case.collective, case.size, case.nbytes, hierarchical)
     call = _call(case, memory)
-    refused = {c.label: problem for c in named if (problem := _objection(c, call, case))}
+    refused = {c.label: problem for c in named
+               if (problem := _objection(c, call, case, memory.on_device))}
     return [c for c in named if c.label not in refused], refused
 
 
@@ -128,11 +129,14 @@ def _call(case: Case, memory: CaseBuffers) -> Call:
     return getattr(resolve, case.collective)(case.size, memory.rank, *memory.arguments)
 
 
-def _objection(candidate: Candidate, call: Call, case: Case) -> str:
+def _objection(candidate: Candidate, call: Call, case: Case, on_device: bool) -> str:
     if candidate.name in (NATIVE, FORWARDED) and lacks_mpi_type(call):
         return f"mpi4py cannot pass {case.dtype} on"
     if candidate.name in (NATIVE, FORWARDED, AUTO):
         return ""
+    if candidate.name in QUEUED:
+        return ("" if on_device else "it serves arrays of GPUs: --device cuda") or objection(
+            Choice(candidate.name), facts_of(call), case.size)
     if not _is_known(call.collective, candidate.name):
         return f"{call.collective} has no such algorithm"
     return objection(Choice(candidate.name, dict(candidate.params)), facts_of(call), case.size)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.algorithms import Algorithm, find
 from hpccoll.algorithms.table import is_ours
-from hpccoll.config import AUTO, NATIVE
+from hpccoll.config import AUTO, NATIVE, QUEUED
 from hpccoll.ir.schedule import Program, Schedule
 
 
@@ -15,8 +15,9 @@ class Choice(NamedTuple):
     """An algorithm with its parameters, and the reason it was chosen.
 
     Attributes:
-        algorithm: a name of the table, ``native``, ``auto``, a name or reference of what a user
-            or another package brings, an ``Algorithm``, a builder, or a finished schedule.
+        algorithm: a name of the table, ``native``, ``auto``, ``nccl`` or its like, a name or
+            reference of what a user or another package brings, an ``Algorithm``, a builder, or a
+            finished schedule.
         params: parameters of the algorithm.
         segment_bytes: bytes of a block that travel as one message; 0 where the configuration
             decides.
@@ -39,7 +40,8 @@ class Choice(NamedTuple):
     def entry(self, collective: str) -> Algorithm | None:
         """What is said about the algorithm; ``None`` for a bare builder or a schedule, and for
         what is none of hpccoll's."""
-        if isinstance(self.algorithm, str) and self.algorithm not in (NATIVE, AUTO):
+        if isinstance(self.algorithm, str) and self.algorithm not in (
+                NATIVE, AUTO, *QUEUED):
             return find(collective, self.algorithm)
         return self.algorithm if isinstance(self.algorithm, Algorithm) else None
 
@@ -51,6 +53,11 @@ class Choice(NamedTuple):
     def is_native(self) -> bool:
         """Tell whether the MPI library serves the call."""
         return self.name == NATIVE
+
+    @property
+    def is_queued(self) -> bool:
+        """Tell whether NCCL serves the call, or has a part in it."""
+        return self.name in QUEUED
 
     @property
     def is_auto(self) -> bool:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
@@ -24,6 +25,7 @@ from unittest.mock import patch
 import numpy
 
 from hpccoll.arrays import device
+from hpccoll.testing import nccl
 from hpccoll.testing.cuda_on_host import compile_kernel
 from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
 from hpccoll.transport import NOTHING
@@ -45,6 +47,7 @@ class DeviceArray:
 
     def __init__(self, raw: numpy.ndarray, machine: Devices, number: int, shift: int = 0):
         self.raw, self.machine, self.number, self.shift = raw, machine, number, shift
+        machine.allocated(raw, number)
 
     def __array__(self, *args: Any, **kwargs: Any) -> numpy.ndarray:
         raise TypeError("implicit conversion of device memory to a NumPy array")
@@ -194,10 +197,11 @@ def on_device(array: Any) -> numpy.ndarray:
     return array.raw
 
 
-def module(machine: Devices, shift: int = 0) -> ModuleType:
+def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> ModuleType:
     """Make a module with the functions of CuPy that hpccoll uses, on a machine.
 
-    ``shift`` is added to the addresses that others are told.
+    ``shift`` is added to the addresses that others are told; ``folder`` is where processes meet
+    that use NCCL.
     """
     cupy = ModuleType("cupy")
 
@@ -239,30 +243,36 @@ def module(machine: Devices, shift: int = 0) -> ModuleType:
             alloc_pinned_memory=lambda size: machine.pin(size),
             Device=lambda device=None: Device(
                 machine, machine.device if device is None else device),
-            Event=lambda: Event(machine),
+            Event=lambda block=False, disable_timing=False: Event(machine),
             Stream=lambda null=False, non_blocking=False: Stream(
                 machine, machine.device, null, non_blocking),
-            ExternalStream=external, runtime=SimpleNamespace(is_hip=False)))
+            ExternalStream=external, nccl=nccl.library(machine, shift, folder),
+            runtime=SimpleNamespace(
+                is_hip=False, getDeviceCount=lambda: len(machine.nulls),
+                deviceGetPCIBusId=lambda device: f"0000:{machine.first + device:02x}:00.0")))
     return cupy
 
 
 @contextmanager
-def installed(cuda_aware: bool, machine: Devices | None = None) -> Iterator[ModuleType]:
+def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | None = None
+              ) -> Iterator[ModuleType]:
     """Make ``import cupy`` return a double; ``cuda_aware`` says whether MPI moves its memory.
 
     Where it does not, whoever follows an address of device memory is killed by the processor.
+    NCCL's ranks are objects of this process, or processes that meet in a ``folder``.
     """
-    cupy = module(machine or Devices(), 0 if cuda_aware else ELSEWHERE)
-    before = sys.modules.get("cupy")
-    sys.modules["cupy"] = cupy
+    cupy = module(machine or Devices(), 0 if cuda_aware else ELSEWHERE, folder)
+    before = {name: sys.modules.get(name) for name in ("cupy", "cupy.cuda.nccl")}
+    sys.modules["cupy"], sys.modules["cupy.cuda.nccl"] = cupy, cupy.cuda.nccl
     device.is_served.cache_clear()
     try:
         with patch.object(device, "mpi_moves_device_memory", lambda: cuda_aware):
             yield cupy
     finally:
-        del sys.modules["cupy"]
-        if before is not None:
-            sys.modules["cupy"] = before
+        for name, known in before.items():
+            del sys.modules[name]
+            if known is not None:
+                sys.modules[name] = known
         device.is_served.cache_clear()
 
 

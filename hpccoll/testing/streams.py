@@ -27,12 +27,21 @@ class CudaError(RuntimeError):
 
 
 class Task:
-    """Queued work, and what it comes after."""
+    """Queued work, and what it comes after.
+
+    Attributes:
+        missing: what it waits for beside other work, in words; empty where it can be done.
+    """
 
     __slots__ = ("after", "done", "run")
+    missing = ""
 
     def __init__(self, run: Callable[[], Any], after: Sequence[Task]):
         self.run, self.after, self.done = run, after, False
+
+    def awaited(self) -> str:
+        """What is missing still when somebody waits for it."""
+        return self.missing
 
 
 class Devices:
@@ -44,6 +53,7 @@ class Devices:
 
     Attributes:
         held: kind of resource -> how many there are; bytes of pinned memory.
+        first: number of the first device on its node.
         faults: name of a function -> calls until it fails, once.
     """
 
@@ -55,10 +65,17 @@ class Devices:
         self.faults: dict[str, int] = {}
         self.nulls = [Stream(self, device, null=True) for device in range(devices)]
         self.streams: list[weakref.ref[Stream]] = []
+        self.first = 0
+        self.memory: weakref.WeakValueDictionary[tuple[int, int], numpy.ndarray] = (
+            weakref.WeakValueDictionary())
 
     # -- what happens -----------------------------------------------------------------------
     def finish(self, task: Task) -> None:
-        """Do a task and, first, what it comes after; nothing else."""
+        """Do a task and, first, what it comes after; nothing else.
+
+        Raises:
+            CudaError: a device would never be done with it.
+        """
         with self.lock:
             waiting = [task]
             while waiting:
@@ -67,6 +84,8 @@ class Devices:
                 if before and not top.done:
                     waiting += before
                     continue
+                if not top.done and (missing := top.awaited()):
+                    raise CudaError(f"the host waits for ever: {missing}")
                 waiting.pop()
                 if not top.done:
                     top.done, top.after = True, ()
@@ -75,9 +94,25 @@ class Devices:
 
     def pass_time(self) -> None:
         """Do something that is queued although nobody waits for it; nothing without a seed."""
+        if self.chance is None:
+            return
         with self.lock:
-            if self.pending and self.chance is not None:
-                self.finish(self.chance.choice(self.pending))
+            if self.pending:
+                task = self.chance.choice(self.pending)
+                if not self.stuck(task):
+                    self.finish(task)
+
+    def stuck(self, task: Task) -> bool:
+        """Tell whether a task, or what it comes after, waits for something beside other work."""
+        waiting, seen = [task], set()
+        while waiting:
+            top = waiting.pop()
+            if not top.done and id(top) not in seen:
+                if top.missing:
+                    return True
+                seen.add(id(top))
+                waiting += top.after
+        return False
 
     def finish_all(self) -> None:
         """Do all that is queued."""
@@ -123,6 +158,20 @@ class Devices:
         """The current stream of this thread on its current device."""
         entered = self.currents[self.device]
         return entered[-1] if entered else self.nulls[self.device]
+
+    # -- memory -----------------------------------------------------------------------------
+    def allocated(self, raw: numpy.ndarray, device: int) -> None:
+        """Note memory of a device, to be found by its address."""
+        while isinstance(raw.base, numpy.ndarray):
+            raw = raw.base
+        self.memory[raw.ctypes.data, device] = raw
+
+    def memory_at(self, address: int, nbytes: int, device: int) -> numpy.ndarray | None:
+        """The bytes at an address of a device; ``None`` where it has no such memory."""
+        for (start, where), raw in list(self.memory.items()):
+            if where == device and start <= address and address + nbytes <= start + raw.nbytes:
+                return raw.reshape(-1).view("u1")[address - start:address - start + nbytes]
+        return None
 
     # -- pinned memory ----------------------------------------------------------------------
     def pin(self, nbytes: int) -> Pinned:
@@ -314,6 +363,10 @@ class Device:
     def __init__(self, machine: Devices, number: int):
         self.machine, self.id = machine, number
         self.left: list[int] = []
+
+    def use(self) -> None:
+        """Be the current device of this thread."""
+        self.machine.here.device = self.id
 
     def __enter__(self) -> Device:
         self.left.append(self.machine.device)

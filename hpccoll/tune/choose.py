@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.arrays.nccl import lacks
 from hpccoll.calls.facts import CallFacts
-from hpccoll.config import AUTO, NATIVE, NONE
+from hpccoll.config import AUTO, NATIVE, NONE, QUEUED
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.discovery import Place
@@ -52,6 +53,7 @@ class Conditions(NamedTuple):
         determinism: what the bits of results must not depend on.
         form: of the call.
         progresses: hpccoll can move nonblocking collectives on in this process.
+        barred: why NCCL serves no call here; empty where it may.
     """
 
     size: int
@@ -61,6 +63,7 @@ class Conditions(NamedTuple):
     determinism: str = NONE
     form: str = BLOCKING
     progresses: bool = True
+    barred: str = ""
 
 
 def choose(facts: CallFacts, conditions: Conditions, place: Place | None = None) -> Choice | None:
@@ -112,7 +115,7 @@ def instead_of_native(facts: CallFacts, conditions: Conditions) -> Choice | None
     """
     wish = conditions.wish
     if (conditions.size == 1 or facts.collective == "barrier"
-            or wish is not None and wish.is_native):
+            or wish is not None and (wish.is_native or wish.is_queued)):
         return None
     names = plausible(facts.collective, conditions.size, facts.nbytes or 0, False)
     for name in (*names, *ALGORITHMS[facts.collective]):
@@ -276,6 +279,9 @@ def _able(facts: CallFacts, conditions: Conditions) -> str:
 def obstacle(choice: Choice, facts: CallFacts, conditions: Conditions) -> str:
     """Why a choice cannot serve a call, or would break a promise; empty when it may serve."""
     problem = objection(choice, facts, conditions.size)
+    if choice.is_queued and not problem:
+        problem = conditions.barred if conditions.form == BLOCKING else (
+            "its blocking calls only queue their work, and there are no others")
     if not problem and conditions.size > 1 and applies(conditions.determinism, facts):
         problem = violation(choice, facts, conditions.determinism)
     if not (problem or choice.is_native) and (
@@ -291,6 +297,12 @@ def objection(choice: Choice, facts: CallFacts, size: int) -> str:
     if choice.is_native:
         return ("the MPI library cannot combine elements of this type"
                 if facts.reduces and size > 1 and not facts.has_mpi_type else "")
+    if choice.is_queued:
+        if choice.params or choice.segment_bytes:
+            return "it takes no parameters, nor segments"
+        if facts.collective not in QUEUED[choice.name]:
+            return f"it has no {facts.collective}"
+        return lacks(facts.method, facts.operator, facts.dtype)
     if isinstance(choice.algorithm, Schedule):
         return _mismatch(choice.algorithm, facts, size)
     entry = choice.entry(facts.collective)

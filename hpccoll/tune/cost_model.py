@@ -24,7 +24,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from hpccoll.algorithms import schedule
-from hpccoll.config import NATIVE
+from hpccoll.config import NATIVE, QUEUED
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
@@ -84,7 +84,7 @@ def closed_form(collective: str, candidate: Candidate, size: int, nbytes: int) -
 def terms(collective: str, candidate: Candidate, size: int, nbytes: int,
           topology: Topology | None = None) -> Terms | None:
     """The terms of a candidate; ``None`` where there is no closed form of its rounds."""
-    if candidate.name == NATIVE or size > MOST_RANKS:
+    if candidate.name in (NATIVE, *QUEUED) or size > MOST_RANKS:
         return None
     topology = topology or Topology(size)
     built = schedule(collective, candidate.name, size, topology=topology, **dict(candidate.params))

@@ -15,7 +15,7 @@ import numpy
 from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
 from hpccoll.arrays.binned import FORMATS
 from hpccoll.calls.facts import CallFacts
-from hpccoll.config import ANY_P, NATIVE
+from hpccoll.config import ANY_P, NATIVE, NCCL_RAILS, QUEUED
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
 from hpccoll.explain.columns import WIDTH, FittedTable, Header
@@ -77,6 +77,8 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     model = tuned.model(collective, size, topology) if tuned else None
     first = (f"{collective} of {size_text(nbytes)}, {count_text(size, 'rank')}: {_name(chosen)} "
              f"({chosen.reason})")
+    if chosen.is_queued:
+        note += _wrapped(_queued(chosen, topology))
     lines = [*_wrapped(first), *note,
              *_wrapped(f"measured times: {_source(tuned, collective, bool(times))}")]
     if model and model.miss > POOR:
@@ -89,7 +91,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
         lines.append("nobody knows where the ranks are before the first collective, or a look at "
                      "comm.layout:\n  rules may choose otherwise then")
     rows = [_row(candidate, facts, conditions, topology, times, model)
-            for candidate in _candidates(collective, times)]
+            for candidate in _candidates(collective, times, conditions.wish)]
     rows.sort(key=lambda row: (not row.serves, row.measured, row.predicted))
     if not detail:
         return "\n".join([*lines, *_brief(rows, chosen)]) + "\n"
@@ -97,7 +99,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     lines += ["", *table.lines(n for n, row in enumerate(rows) if row.candidate.name == chosen.name
                                and dict(row.candidate.params).items() >= chosen.params.items()),
               "* what would run"]
-    if not chosen.is_native and size <= EXPLAINED:
+    if not (chosen.is_native or chosen.is_queued) and size <= EXPLAINED:
         lines += ["", as_text(_schedule(chosen, collective, size, topology), nbytes).rstrip()]
     return "\n".join(lines) + "\n"
 
@@ -118,8 +120,12 @@ class DescribedCandidate(NamedTuple):
     cells: list[str]
 
 
-def _candidates(collective: str, times: Mapping[Candidate, float]) -> Iterable[Candidate]:
-    return dict.fromkeys((*map(Candidate, (NATIVE, *ALGORITHMS[collective])), *times))
+def _candidates(collective: str, times: Mapping[Candidate, float], wish: Choice | None
+                ) -> Iterable[Candidate]:
+    """All that could be asked for; NCCL is of use to those only who ask for it."""
+    queued = [name for name in QUEUED if wish is not None and wish.is_queued
+              and collective in QUEUED[name]]
+    return dict.fromkeys((*map(Candidate, (NATIVE, *queued, *ALGORITHMS[collective])), *times))
 
 
 def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
@@ -129,7 +135,9 @@ def _row(candidate: Candidate, facts: CallFacts, conditions: Conditions,
     collective, nbytes, size = facts.collective, facts.nbytes or 0, conditions.size
     rounds, sent, yes = "-", "-", library_name()
     choice = Choice(candidate.name, dict(candidate.params), candidate.segment_bytes)
-    if candidate.name != NATIVE:
+    if choice.is_queued:
+        yes = "on arrays of GPUs"
+    elif not choice.is_native:
         shown = _schedule(choice, collective, size, topology)
         rounds, sent, yes = _text(shown.rounds), _sent(shown, nbytes), ""
     problem = obstacle(choice, facts, conditions)
@@ -154,6 +162,15 @@ def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
         lines += wrap("could run too: " + ", ".join(others), WIDTH, subsequent_indent="  ",
                       break_on_hyphens=False)
     return [*lines, "detail=True shows every candidate, and the schedule in words"]
+
+
+def _queued(chosen: Choice, topology: Topology | None) -> str:
+    """What NCCL does for a call, in words."""
+    how = (f"reduce-scatter by NCCL inside each node of {topology or 'one'}, allreduce of each "
+           "rank's part across nodes by hpccoll's schedules, allgather by NCCL"
+           if chosen.name == NCCL_RAILS else "one call of NCCL's, queued on the caller's stream")
+    return (f"on arrays of GPUs, each rank's own: {how}; other arrays are refused, or served as if "
+            "nobody had asked where the environment asks")
 
 
 def _time(seconds: float | None) -> str:

@@ -53,6 +53,8 @@ def excludes_native(determinism: str, facts: CallFacts) -> bool:
 
 def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
     """Why an algorithm would break a promise that applies; empty if it would not."""
+    if choice.is_queued:
+        return f"NCCL promises no order of evaluation, determinism '{determinism}' does"
     if choice.is_native:
         return f"an MPI library promises no order of evaluation, determinism '{determinism}' does"
     names = reproducible(facts.collective)

@@ -8,6 +8,7 @@ import numpy
 import pytest
 
 from hpccoll.arrays.cuda import DeviceKernel
+from hpccoll.arrays.nccl import library
 from hpccoll.testing.device import installed
 
 #: Elements that keep a device busy for a moment; the stand-in is as late as it may be with few.
@@ -145,6 +146,27 @@ def test_a_stream_that_is_waited_for_ends_its_capture(place):
         with pytest.raises(Exception, match="[Cc]apture"):
             stream.end_capture()
         assert array.size == 4
+
+
+def test_nccl_comes_after_what_is_on_its_stream(place):
+    cupy, many = place
+    try:
+        nccl = library()
+    except ImportError as error:
+        pytest.skip(str(error))
+    ranks = nccl.NcclCommunicator(1, nccl.get_unique_id(), 0)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        array, into = busy(cupy, many), cupy.asarray(numpy.zeros(many, "f4"))
+        kind = nccl.NCCL_FLOAT32
+        nccl.groupStart()
+        ranks.send(array.data.ptr, many, kind, 0, stream.ptr)
+        ranks.recv(into.data.ptr, many, kind, 0, stream.ptr)
+        nccl.groupEnd()
+        ranks.allReduce(into.data.ptr, into.data.ptr, many, kind, nccl.NCCL_SUM, stream.ptr)
+        assert not stream.done
+        assert list(cupy.asnumpy(into[-3:])) == [1, 1, 1]
+    ranks.check_async_error()
+    ranks.destroy()
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2"])

@@ -27,7 +27,9 @@ SLOWER = 0.95
 #: What is said of buffers that are not ordinary, or should not have been.
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
            "unregistered": ["not every rank has registered memory: where it has not, buffers "
-                            "are ordinary"]}
+                            "are ordinary"],
+           "device": ["buffers are on GPUs; a call is over when its stream is; native is the MPI "
+                      "library as hpccoll.Comm calls it"]}
 #: What is said of two ranks' processors; of others it is not known.
 CACHES = {True: ", which share a cache", False: ", which share no cache", None: ""}
 #: Characters for the name of an algorithm.

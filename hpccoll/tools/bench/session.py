@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
+from hpccoll.arrays.mirror import use_device
 from hpccoll.comm import Comm
 from hpccoll.config import NATIVE, load
 from hpccoll.errors import ArgumentError
@@ -17,6 +18,7 @@ from hpccoll.measure import call_forms
 from hpccoll.measure import candidates as choosing
 from hpccoll.measure.buffers import Arena, CaseBuffers
 from hpccoll.measure.cases import Case, make
+from hpccoll.measure.device_buffers import DeviceBuffers
 from hpccoll.measure.results import Result, joined
 from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.tools.bench.provenance import record
@@ -41,11 +43,16 @@ class Options(NamedTuple):
     registered: bool = False
     peers: bool = False
     sweeps: int = 1
+    on_device: bool = False
 
     @property
     def layout(self) -> str | None:
         """The layout to pretend, for people and records."""
         return None if self.settings.topology is None else str(self.settings.topology)
+
+    def buffers(self, case: Case, rank: int) -> CaseBuffers:
+        """Buffers of a case, in memory that nobody registers."""
+        return (DeviceBuffers if self.on_device else CaseBuffers)(case, rank)
 
     @property
     def hierarchical(self) -> bool:
@@ -81,13 +88,19 @@ def check(options: Options, size: int) -> None:
         raise ArgumentError("--root", f"{options.root} is not a rank of 0..{size - 1}")
     if options.settings.topology is not None:
         Topology.parse(options.settings.topology, size)
+    if options.on_device:
+        near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+        problem = use_device(near.Get_rank())
+        near.Free()
+        if problem:
+            raise ArgumentError("--device", problem, "measure without it")
     form = options.settings.form
     call_forms.check(form, options.collectives, options.in_place, options.peers)
     choosing.check(options.wanted, options.collectives, size)
     refused: dict[str, str] = {}
     for name in options.collectives:
         case = next(cases(options, name, size))
-        chosen, problems = form.select(options.wanted, case, CaseBuffers(case, 0),
+        chosen, problems = form.select(options.wanted, case, options.buffers(case, 0),
                                        options.hierarchical)
         if chosen:
             return
@@ -116,11 +129,13 @@ class Buffers:
     """Makes sets of buffers, which end with the next case; making it is collective.
 
     Attributes:
-        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"``: asked for in vain.
+        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"``: asked for in vain;
+            ``"device"``.
     """
 
     def __init__(self, world: World, options: Options, todo: Sequence[Case]):
-        self.rank, self.arena, self.kind = world.rank, None, "ordinary"
+        self.rank, self.arena, self.options = world.rank, None, options
+        self.kind = "device" if options.on_device else "ordinary"
         if options.registered:
             largest = max(case.nbytes for case in todo)
             self.arena = Arena(world.measured, Comm, largest, options.settings.rotate,
@@ -130,7 +145,7 @@ class Buffers:
     def make(self, case: Case, sets: int) -> list[CaseBuffers]:
         """The buffers of a case."""
         if self.arena is None:
-            return [CaseBuffers(case, self.rank) for _ in range(sets)]
+            return [self.options.buffers(case, self.rank) for _ in range(sets)]
         self.arena.clear()
         return [CaseBuffers(case, self.rank, self.arena.empty) for _ in range(sets)]
 
@@ -164,9 +179,12 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
         stopped: asked on rank 0 whether to end early.
         progress: called on rank 0 with what is measured, and the part of everything that is done.
     """
-    world = World(comm, _spread(options.settings, options.sweeps), Comm)
+    # A library that cannot move device memory would crash in its own method.
+    world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)
     todo = planned(options, world.size)
-    rate = copy_rate(world.control) if max(c.nbytes for c in todo) >= SHOWN else 0.0
+    # The memory that it measures is the host's.
+    limited = not options.on_device and max(c.nbytes for c in todo) >= SHOWN
+    rate = copy_rate(world.control) if limited else 0.0
     buffers = Buffers(world, options, todo)
     if options.peers:
         world.peers |= open_groups(world.control)

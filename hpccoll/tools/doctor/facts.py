@@ -59,6 +59,7 @@ class RankFacts:
         ptrace_scope: the kernel's setting for reading other processes; -1 where unknown.
         devices: addresses of the visible devices, the first being the one that is used.
         device_aware: whether the MPI library moves device memory; ``None`` if it was not tried.
+        nccl, no_nccl: version of NCCL where there are devices, or why there is none.
         left: bytes, files, and how many of these can be removed, that dead jobs have left in the
             node's shared memory; asked of one rank of each node.
         no_recovery: why a job cannot go on without a rank that has died; empty if it can.
@@ -84,6 +85,8 @@ class RankFacts:
     shared: bool | None = None
     single_copy: bool | None = None
     device_aware: bool | None = None
+    nccl: str = ""
+    no_nccl: str = ""
     left: tuple[int, int, int] = (0, 0, 0)
     no_recovery: str = ""
     slurm: Mapping[str, str] = field(default_factory=dict)
@@ -122,6 +125,10 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
             found = leftovers()
             mine = replace(mine, left=(sum(each.nbytes for each in found), len(found),
                                        sum(each.sure for each in found)))
+        if mine.devices:
+            from hpccoll.arrays.nccl import version
+            number, problem = version()
+            mine = replace(mine, nccl=number, no_nccl=problem)
         if mine.devices and near.Get_rank() == 0:
             from hpccoll.arrays.device import mpi_moves_device_memory
             mine = replace(mine, device_aware=mpi_moves_device_memory())

@@ -284,7 +284,8 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         double += [rank for first, those in firsts.items() if first and len(those) > 1
                    for rank in those]
     if double:
-        yield Finding(NOTE, "devices", "ranks of a node begin on the same device", "pick it by "
+        yield Finding(NOTE, "devices", "ranks of a node begin on the same device, which "
+                      "NCCL refuses", "pick it by "
                       "local rank before the first CUDA call, in the program or by "
                       "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
     aware = {each.device_aware for each in facts} - {None}
@@ -292,6 +293,13 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
            Finding(NOTE, "devices", "the MPI library does not move device memory: hpccoll copies "
                    "it through host memory", "a CUDA-aware MPI library; Cray: "
                    "export MPICH_GPU_SUPPORT_ENABLED=1"))
+    without = tuple(each.rank for each in facts if each.no_nccl)
+    if without:
+        yield Finding(NOTE, "devices", f"no NCCL: {facts[without[0]].no_nccl}",
+                      "nothing needs it, unless comm.using(allreduce='nccl') asks for it", without)
+    elif not double and (numbers := sorted({each.nccl for each in facts if each.nccl})):
+        yield Finding(OK, "devices",
+                      f"NCCL {' and '.join(numbers)}, for comm.using(allreduce='nccl')")
 
 
 def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:

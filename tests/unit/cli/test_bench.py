@@ -146,3 +146,25 @@ def test_ones_own_algorithm_is_measured_beside_the_usual():
     assert "native" in ran.output and "TORUS:x=1:y=1:z=1" in ran.output
     for words in ([torus], [torus, "-p", "x=1"], [torus + "X", *ones], ["allreduce", *ones]):
         assert bench(*words, "-m", "64:64").exit_code == 2
+
+
+def test_command_on_a_gpu(tmp_path):
+    from hpccoll.testing.device import installed
+    with installed(False):
+        ran = bench("allreduce", "bcast", "-m", "1K:1K", "-i", "3", "--device", "cuda", "--json",
+                    str(tmp_path / "record.json"), "--algorithm", "native,ring,nccl,nccl+rails")
+    assert ran.exit_code == 0, ran.output
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert {(r["collective"], r["candidate"]) for r in record["results"]} >= {
+        ("allreduce", "nccl"), ("allreduce", "nccl+rails"), ("bcast", "nccl")}
+    assert record["environment"]["buffers"] == "device"
+    assert "# buffers are on GPUs" in ran.output
+
+
+@pytest.mark.parametrize("words, said", [
+    (("--device", "cuda"), "--device: CuPy is not installed"),
+    (("--algorithm", "nccl"), "nccl cannot serve: it serves arrays of GPUs: --device cuda"),
+    (("--device", "cuda", "--overlap"), "--device"), (("--device", "tpu"), "cuda")])
+def test_what_a_gpu_is_needed_for(words, said):
+    ran = bench("allreduce", "-m", "8:8", *words)
+    assert ran.exit_code == 2 and said in " ".join(ran.output.split()), ran.output

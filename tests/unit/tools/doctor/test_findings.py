@@ -198,6 +198,15 @@ def test_devices():
     assert "see no device" in found.what and found.ranks == (3,)
 
 
+def test_nccl():
+    own = {"devices": {n: (f"0:{n % 2}",) for n in range(4)}, "device_aware": {0: True, 2: True}}
+    told = [each.what for each in examine(job(nccl="2.27.3", **own)) if each.topic == "devices"]
+    assert "NCCL 2.27.3, for comm.using(allreduce='nccl')" in told
+    found = one(job(nccl={n: "2.27.3" for n in range(3)}, no_nccl={3: "CuPy finds no NCCL"}, **own))
+    assert (found.level, found.ranks) == (NOTE, (3,)) and "no NCCL: CuPy finds" in found.what
+    assert not any("NCCL" in each.what for each in examine(job()))
+
+
 @pytest.mark.parametrize("slurm", [
     {"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_TRES_BIND": "gres/gpu:per_task:1"},
     {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"}])

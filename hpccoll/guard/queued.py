@@ -1,0 +1,198 @@
+"""Calls that a library has queued on a device, which return before they have happened.
+
+Each is noted in this rank's log when it is made, as a call of the MPI library's is; what becomes of
+it is looked at by the watcher's thread (:class:`Queued`), where calls are compared. Where one
+cannot end any more - a rank does not come, is gone, or has given up, or the library has found a
+fault - what is queued is ended, so that whoever waits for the device goes on, and the next call
+raises the error.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpccoll.errors import (
+    BrokenCommunicatorError,
+    CollectiveTimeout,
+    ForeignMessage,
+    HpccollError,
+)
+from hpccoll.guard.board import called
+from hpccoll.guard.natives import GRACE
+from hpccoll.guard.sites import main_site
+from hpccoll.guard.watcher import WATCHER
+from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import NUMBER
+
+if TYPE_CHECKING:
+    from hpccoll.guard.guard import Guard
+
+#: What the library is called in messages.
+WHOSE = "NCCL's"
+
+
+class Pending(NamedTuple):
+    """A call that was queued.
+
+    Attributes:
+        number: of the call; 0 where calls have none.
+        description: of it.
+        event: happens when it has; its ``done`` asks the device.
+        held: what must not go before that.
+        since: when it was queued.
+    """
+
+    number: int
+    description: Description
+    event: Any
+    held: Any
+    since: float
+
+
+class Queued:
+    """What is queued by the calls of one communicator.
+
+    Args:
+        guard: of the communicator.
+        check: raises a fault that the library has found.
+        abort: ends all that is queued.
+    """
+
+    def __init__(self, guard: Guard, check: Callable[[], None], abort: Callable[[], None]):
+        self.guard, self.check, self.abort = guard, check, abort
+        self.lock, self.pending = threading.RLock(), deque[Pending]()
+        self.ended = False
+        #: The call at the last look, and how old it is at the next report.
+        self.stay = 0, 0.0
+        if guard.stamps and guard.context.size > 1:
+            WATCHER.add(self)
+
+    # -- what calls say ------------------------------------------------------------------------
+    def add(self, description: Description, event: Any, held: Any) -> None:
+        """A call was queued; forget those that have happened."""
+        number = self.guard.logs.mine.words[NUMBER] if self.guard.stamps else 0
+        with self.lock:
+            self.tidy()
+            self.pending.append(Pending(number, description, event, held, time.monotonic()))
+
+    def tidy(self) -> None:
+        """Forget the calls that have happened."""
+        with self.lock:
+            while self.pending and self.pending[0].event.done:
+                self.pending.popleft()
+
+    def end(self) -> None:
+        """End all that is queued, once."""
+        with self.lock:
+            if not self.ended:
+                self.ended = True
+                self.abort()
+                self.pending.clear()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until all has happened; tell whether it has in time."""
+        until = time.monotonic() + seconds
+        self.tidy()
+        while self.pending and time.monotonic() < until:
+            time.sleep(0)
+            self.tidy()
+        return not self.pending
+
+    @contextmanager
+    def failing(self, title: str, description: Description) -> Iterator[None]:
+        """What fails in here ends all that is queued, and the communicator.
+
+        Raises:
+            BrokenCommunicatorError: it has failed.
+        """
+        try:
+            yield
+        except BaseException as error:
+            self.end()
+            if isinstance(error, HpccollError) and self.guard.failure is not None:
+                raise  # it is what a failure before this call has made of it
+            told: BaseException = error if not isinstance(error, Exception) or isinstance(
+                error, HpccollError) else BrokenCommunicatorError(
+                    f"{title}: {type(error).__name__}: {error}; NCCL's communicator is of no use "
+                    "any more; go on with a Dup of a communicator that is whole, or end the job")
+            verdict = self.guard.fail(told, title, description, 0)
+            if verdict is error:
+                raise
+            raise verdict from error
+
+    # -- what the watcher asks -----------------------------------------------------------------
+    def watched(self) -> str:
+        """Look after what is queued; returns what to say where the process has to end: nothing."""
+        with self.lock:
+            if self.ended:
+                return ""
+            self.tidy()
+            first = self.pending[0] if self.pending else None
+        if first is None:
+            return ""
+        elapsed = time.monotonic() - first.since
+        error = self._fault() or self._hopeless(first, elapsed)
+        if error is not None:
+            self._give_up(first, error)
+            return ""
+        report = self.guard.context.bounds.report
+        if first.number != self.stay[0]:
+            self.stay = first.number, report
+        if elapsed >= self.stay[1]:
+            self.stay = first.number, elapsed + report
+            print(f"hpccoll: rank {self.guard.rank} has queued call {first.number}, "
+                  f"{called(first.description)}, which has not happened for {elapsed:.0f} s; "
+                  f"{self.guard.tell()}", file=sys.stderr, flush=True)
+        return ""
+
+    def _fault(self) -> BaseException | None:
+        """What the library has found out."""
+        try:
+            self.check()
+        except Exception as error:
+            return BrokenCommunicatorError(f"NCCL: {type(error).__name__}: {error}")
+        return None
+
+    def _hopeless(self, first: Pending, elapsed: float) -> BaseException | None:
+        """Why a call cannot happen any more; ``None`` where it may."""
+        guard, timeout = self.guard, self.guard.context.bounds.timeout
+        if guard.failure is not None or (
+                guard.logs.rung(True) if guard.natives.speaks else guard.alarmed):
+            return guard.failure or BrokenCommunicatorError("another rank has given up")
+        if guard.logs.disagree():
+            return ForeignMessage(-1, guard.rank)
+        lost = guard.board.lost(first.number, GRACE)
+        if lost:
+            return guard.loss(lost, WHOSE)
+        missing = tuple(one.rank for one in guard.doing() if one.begun < first.number)
+        if elapsed < timeout or not missing:
+            return None  # where all have come, it is the device that takes so long
+        return CollectiveTimeout(f"a call of {WHOSE}", guard.rank, 0, missing, timeout,
+                                 guard.tell())
+
+    def _give_up(self, first: Pending, error: BaseException) -> None:
+        """Tell the others that a call cannot happen; the next call raises it here."""
+        if self.guard.natives.speaks:
+            error = self.guard.fail(error, called(first.description), first.description, 0,
+                                    main_site(), number=first.number, in_thread=True)
+        self.end()
+        print(f"hpccoll: rank {self.guard.rank} ends what it has queued, from call {first.number} "
+              f"on, {called(first.description)}: {type(error).__name__}: {error}",
+              file=sys.stderr, flush=True)
+
+    def busy(self) -> bool:
+        """Tell whether something is queued."""
+        return bool(self.pending)
+
+    def escaped(self) -> bool:
+        """Tell whether all has ended; the process is never ended for it."""
+        return True
+
+    def leave(self, how: int) -> None:
+        """This rank ends its program: the guard tells the others."""

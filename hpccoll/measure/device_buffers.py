@@ -1,0 +1,70 @@
+"""Buffers of a case on a GPU: written and looked at on the host, copied there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from hpccoll.arrays import mirror
+from hpccoll.measure.buffers import CaseBuffers
+from hpccoll.measure.cases import Case, arguments
+
+
+class DeviceBuffers(CaseBuffers):
+    """Buffers of one rank on its current device; see :class:`CaseBuffers`.
+
+    What the host sees is copied before and after calls, not in the measured time. A call is over
+    when the current stream is, which is in the measured time.
+    """
+
+    on_device = True
+
+    def __init__(self, case: Case, rank: int):
+        super().__init__(case, rank)
+        hosts = [one for one in (self.send, self.recv) if isinstance(one, numpy.ndarray)]
+        self.pairs = [(one, mirror.mirrored(one)) for one in hosts]
+        self.arguments = arguments(case, rank, self._there(self.send), self._there(self.recv))
+
+    def _there(self, host: Any) -> Any:
+        """The counterpart of an array; what is none is itself."""
+        return next((there for one, there in self.pairs if one is host), host)
+
+    def refill(self, iteration: int) -> None:
+        """Poison the output and write the input of an iteration."""
+        super().refill(iteration)
+        self._push()
+
+    def restore(self) -> None:
+        """Put the input of an in-place reduction back."""
+        super().restore()
+        self._push()
+
+    def wrong(self, iteration: int) -> int:
+        """Count the wrong elements of the output."""
+        self._fetch()
+        return super().wrong(iteration)
+
+    def changed(self, iteration: int) -> int:
+        """Count the elements of a separate input that the call has changed."""
+        self._fetch()
+        return super().changed(iteration)
+
+    def whole(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method, and what a caller on the host waits for until its result is there."""
+        def call(*args: Any) -> Any:
+            returned = method(*args)
+            mirror.wait()
+            return returned
+
+        return call
+
+    def _push(self) -> None:
+        for host, there in self.pairs:
+            mirror.push(host, there)
+        mirror.wait()
+
+    def _fetch(self) -> None:
+        for host, there in self.pairs:
+            mirror.fetch(there, host)

@@ -1,0 +1,150 @@
+"""NCCL on real ranks, each with a machine of NCCL's double: they meet in a folder."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors.contract import ContractError
+from hpccoll.testing.device import installed
+from hpccoll.testing.streams import Devices
+
+pytestmark = pytest.mark.mpi
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.rank, WORLD.size
+NAMES = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter", "alltoall", "gather",
+         "scatter")
+
+
+@pytest.fixture
+def machine():
+    machine = Devices()
+    machine.first = RANK
+    return machine
+
+
+@pytest.fixture
+def cuda_aware():
+    return True
+
+
+@pytest.fixture
+def cupy(cuda_aware, machine):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = WORLD.bcast(folder)
+        with installed(cuda_aware, machine, Path(folder)) as cupy:
+            yield cupy
+        WORLD.Barrier()
+
+
+def community(**how):
+    return hpccoll.Comm(MPI.Intracomm(WORLD.Dup()), **how)
+
+
+@pytest.mark.parametrize("contract", ["tags", "always", "off"])
+def test_every_collective(cupy, contract):
+    comm, root = community(contract=contract), SIZE - 1
+    with comm.using(**dict.fromkeys(NAMES, "nccl")), cupy.cuda.Stream(non_blocking=True):
+        mine = numpy.arange(3 * SIZE, dtype="f4") + 100 * RANK
+        everyone = [numpy.arange(3 * SIZE, dtype="f4") + 100 * rank for rank in range(SIZE)]
+        source, sink, part = cupy.asarray(mine), cupy.empty(3 * SIZE, "f4"), cupy.empty(3, "f4")
+        comm.Allreduce(source, sink)
+        assert (cupy.asnumpy(sink) == sum(everyone)).all()
+        comm.Reduce(source, sink, MPI.MAX, root)
+        found = cupy.asnumpy(sink)  # every process has to let its device go on
+        assert root != RANK or (found == everyone[-1]).all()
+        comm.Reduce_scatter_block(source, part)
+        assert (cupy.asnumpy(part) == sum(everyone)[3 * RANK:3 * RANK + 3]).all()
+        comm.Allgather(part, sink)
+        assert (cupy.asnumpy(sink) == sum(everyone)).all()
+        comm.Alltoall(source, sink)
+        assert (cupy.asnumpy(sink) == numpy.concatenate(
+            [one[3 * RANK:3 * RANK + 3] for one in everyone])).all()
+        comm.Scatter(source if root == RANK else None, part, root)
+        assert (cupy.asnumpy(part) == everyone[root][3 * RANK:3 * RANK + 3]).all()
+        comm.Gather(part, sink if root == RANK else None, root)
+        cupy.cuda.get_current_stream().synchronize()
+        comm.Bcast(sink, root)
+        assert (cupy.asnumpy(sink) == everyone[root]).all()
+    comm.Free()
+
+
+@pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_nccl_inside_nodes_and_ours_across(cupy, count):
+    for layout in (f"1x{SIZE}", f"{SIZE}x1", *[f"2x{SIZE // 2}"] * (SIZE == 4)):
+        comm = community(layout=layout)
+        with comm.using(allreduce="nccl+rails"), cupy.cuda.Stream(non_blocking=True):
+            mine = numpy.arange(count, dtype="f8") + RANK
+            wanted = SIZE * numpy.arange(count) + SIZE * (SIZE - 1) // 2
+            for _ in range(2):
+                source, sink = cupy.asarray(mine), cupy.empty(count, "f8")
+                comm.Allreduce(source, sink)
+                assert (cupy.asnumpy(sink) == wanted).all()
+                comm.Allreduce(MPI.IN_PLACE, source)
+                read = source.copy()
+                source[...] = 7
+                assert (cupy.asnumpy(read) == wanted).all()
+        comm.Free()
+
+
+def test_unlike_nodes_are_refused(cupy):
+    if SIZE != 3:
+        pytest.skip("for three ranks")
+    comm = community(layout="2,1")
+    x = cupy.asarray(numpy.ones(4))
+    with comm.using(allreduce="nccl+rails"), pytest.raises(
+            ArgumentError, match="2,1 have unlike numbers of ranks"):
+        comm.Allreduce(MPI.IN_PLACE, x)
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ranks_that_share_a_device_all_learn_it(cupy, machine):
+    comm, machine.first = community(), max(RANK, 1)
+    x = cupy.asarray(numpy.ones(4))
+    with comm.using(allreduce="nccl"), pytest.raises(
+            ArgumentError, match="ranks 0-1 share GPU 0000:01:00.0"):
+        comm.Allreduce(MPI.IN_PLACE, x)
+    comm.Allreduce(MPI.IN_PLACE, x)
+    assert list(cupy.asnumpy(x)) == [SIZE] * 4
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("contract", ["tags", "always"])
+def test_ranks_that_call_unlike_things_are_named(cupy, contract):
+    comm = community(contract=contract)
+    x = cupy.asarray(numpy.ones(4 + (RANK == 1)))
+    with pytest.raises(ContractError, match="count"), comm.using(allreduce="nccl"):
+        for _ in range(200):
+            comm.Allreduce(MPI.IN_PLACE, x)
+            WORLD.Barrier()
+            time.sleep(0.02)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_rank_that_does_not_come_is_named(cupy, monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "1")
+    comm, x = community(), cupy.asarray(numpy.ones(4))
+    with comm.using(allreduce="nccl"):
+        comm.Allreduce(MPI.IN_PLACE, x)
+        cupy.cuda.get_current_stream().synchronize()
+        WORLD.Barrier()
+        found, begun = None, time.monotonic()
+        if RANK != 1:
+            comm.Allreduce(MPI.IN_PLACE, x)
+            time.sleep(1.6)
+            with pytest.raises(HpccollError, match=r"rank\(s\) 1|rank 1|gave up") as found:
+                comm.Allreduce(MPI.IN_PLACE, x)
+            cupy.cuda.get_current_stream().synchronize()  # what was queued has been ended
+            assert time.monotonic() - begun < 30, found
+        WORLD.Barrier()
+        if RANK == 1:
+            with pytest.raises(HpccollError):
+                comm.Allreduce(MPI.IN_PLACE, x)

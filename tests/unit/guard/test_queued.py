@@ -1,0 +1,137 @@
+"""Calls that are queued on a device: what becomes of them, seen from the watcher's thread."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, ForeignMessage, PeerLost
+from hpccoll.guard import queued
+from hpccoll.guard.board import AWAY, Doing
+from hpccoll.guard.queued import Queued
+from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import NUMBER
+
+CALL = Description("allreduce", "4", "f4", "sum", algorithm="nccl")
+
+
+class Guarding:
+    """A guard of rank 0 of three, whose last call is its fifth; the others' are ``begun``."""
+
+    def __init__(self, begun=(5, 5, 5)):
+        self.rank, self.begun, self.failed = 0, begun, []
+        self.stamps, self.failure, self.alarmed, self.dead, self.differ = False, None, False, (), 0
+        self.context = SimpleNamespace(size=3, bounds=SimpleNamespace(timeout=2.0, report=1.0))
+        self.natives = SimpleNamespace(speaks=True)
+        self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),
+                                    rung=lambda in_turn: self.alarmed,
+                                    disagree=lambda: self.differ)
+        self.board = SimpleNamespace(lost=lambda number, patience: self.dead)
+
+    def doing(self):
+        return [Doing(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
+
+    def tell(self):
+        return "what others do"
+
+    def loss(self, ranks, title):
+        return PeerLost(ranks, "gone", title)
+
+    def fail(self, error, title, description, tag, site="", number=None, in_thread=False):
+        self.failed.append((type(error), number, in_thread))
+        self.failure = error
+        return error
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(queued.time, "monotonic", lambda: now.seconds)
+    monkeypatch.setattr(time, "sleep", lambda seconds: setattr(
+        now, "seconds", now.seconds + 0.5))
+    return now
+
+
+def made(guard, check=lambda: None):
+    ended = []
+    one = Queued(guard, check, lambda: ended.append(True))
+    guard.stamps = True
+    event = SimpleNamespace(done=False)
+    one.add(CALL, event, object())
+    return one, event, ended
+
+
+def test_calls_that_have_happened_are_forgotten(clock):
+    one, event, _ = made(Guarding())
+    one.add(CALL, SimpleNamespace(done=True), object())
+    assert one.busy() and len(one.pending) == 2
+    event.done = True
+    assert one.watched() == "" and not one.busy()
+    assert one.drain(1.0)
+
+
+def test_a_device_that_takes_long_is_only_told_of(clock, capsys):
+    guard = Guarding()
+    one, _, ended = made(guard)
+    for second in (0.5, 1.5, 1.7, 2.6):
+        clock.seconds = 100 + second
+        assert one.watched() == ""
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and "has queued call 5, allreduce, count 4, f4, sum, nccl" in said[0]
+    assert not ended and not guard.failed
+    assert not one.drain(1.0)
+
+
+@pytest.mark.parametrize("change, error", [
+    ({"begun": (5, 4, 5)}, CollectiveTimeout), ({"dead": (1,)}, PeerLost),
+    ({"differ": True}, ForeignMessage), ({"alarmed": True}, BrokenCommunicatorError),
+    ({"failure": BrokenCommunicatorError("earlier")}, BrokenCommunicatorError)])
+def test_what_cannot_happen_any_more_is_ended(clock, capsys, change, error):
+    guard = Guarding()
+    vars(guard).update(change)
+    one, _, ended = made(guard)
+    clock.seconds += 2.5
+    assert one.watched() == "" and one.watched() == ""
+    assert ended == [True] and not one.busy()
+    assert guard.failed == [(error, 5, True)]
+    assert "ends what it has queued, from call 5 on" in capsys.readouterr().err
+
+
+def test_a_rank_that_is_missing_has_until_the_deadline(clock):
+    guard = Guarding((5, 4, 5))
+    one, _, ended = made(guard)
+    clock.seconds += 1.9
+    one.watched()
+    assert not ended
+    clock.seconds += 0.2
+    one.watched()
+    assert ended and guard.failure.peers == (1,)
+
+
+def test_a_fault_of_the_library_is_told_at_once(clock, capsys):
+    guard = Guarding()
+
+    def check():
+        raise RuntimeError("NCCL_ERROR_REMOTE")
+
+    _, _, ended = one, _, ended = made(guard, check)
+    one.watched()
+    assert ended and "NCCL: RuntimeError: NCCL_ERROR_REMOTE" in capsys.readouterr().err
+
+
+def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
+    guard = Guarding((5, 4, 5))
+    guard.natives.speaks = False
+    one, _, ended = made(guard)
+    clock.seconds += 3
+    one.watched()
+    assert ended and not guard.failed
+    assert "waiting for rank(s) 1" in capsys.readouterr().err
+
+
+def test_what_fails_in_the_call_ends_it():
+    guard = Guarding()
+    one, _, ended = made(guard)
+    with pytest.raises(BrokenCommunicatorError, match="RuntimeError: no"), one.failing("it", CALL):
+        raise RuntimeError("no")
+    assert ended and guard.failed == [(BrokenCommunicatorError, None, False)]
