@@ -174,6 +174,14 @@ int advance(Tape *tape, State *state, int64_t patience)
                                   memory_order_release);
             break;
         }
+        case NOTE: {
+            int64_t *moment = tape->moments
+                + MOMENT * (1 + (tape->moments[0]++ & (tape->moments_kept - 1)));
+            moment[0] = step[2];
+            moment[1] = step[3];
+            moment[2] = nanoseconds();
+            break;
+        }
         default:
             state->at = (step - tape->code) / WIDTH;
             return DONE;
