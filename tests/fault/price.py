@@ -1,6 +1,6 @@
 """What being looked after costs: calls compared, recorded and traced, beside calls that are not.
 
-    mpiexec -n 2 python -m mpi4py tests/fault/price.py [-o FILE.json]
+    mpiexec -n 2 python -m mpi4py tests/fault/price.py [--sizes 0,8] [-o FILE.json]
 
 makes the same calls on communicators that differ in nothing but who looks on, in turn, in rounds of
 some milliseconds each; one has the level ``off``, where nothing is compared nor recorded, and all
@@ -38,7 +38,7 @@ LOOKING: dict[str, dict[str, str]] = {
     "tags, phases": {"CONTRACT": "tags", "TRACE": tempfile.gettempdir(), "TRACE_PHASES": "yes"}}
 #: Bytes of an allreduce, 0 for a barrier.
 SIZES = 0, 8, 16 << 10, 64 << 10, 256 << 10, 1 << 20
-ROUNDS, SECONDS = 41, 0.004
+ROUNDS, SECONDS = 101, 0.002
 
 
 def communicator(settings: dict[str, str], executor: str) -> Any:
@@ -95,12 +95,14 @@ def measured(executor: str, nbytes: int) -> list[dict[str, Any]]:
 def main() -> int:
     """Measure everything, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sizes", help="bytes of an allreduce, 0 for a barrier",
+                        default=",".join(map(str, SIZES)))
     parser.add_argument("-o", "--output", type=Path, help="a file for the rows")
     options = parser.parse_args()
     watched.write_at_end = lambda folder: None  # nobody reads these traces
     rows: list[dict[str, Any]] = []
     for executor in ("compiled", "python"):
-        for nbytes in SIZES:
+        for nbytes in map(int, options.sizes.split(",")):
             rows += measured(executor, nbytes)
             if RANK == 0:
                 for row in rows[-len(LOOKING) - 1:]:
