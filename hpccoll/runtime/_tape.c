@@ -506,7 +506,27 @@ static PyObject *has_loop(PyObject *module, PyObject *args)
     return PyBool_FromLong(find_loop(ufunc, dtype, &kernel));
 }
 
+/* The interpreter notes a moment, too: in the ring at an address, of so many rows. */
+static PyObject *note(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    int64_t numbers[4];
+    (void)module;
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "note takes four numbers");
+        return NULL;
+    }
+    for (int i = 0; i < 4; i++) {
+        numbers[i] = PyLong_AsLongLong(args[i]);
+        if (numbers[i] == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    note_moment((int64_t *)(intptr_t)numbers[0], numbers[1], numbers[2], numbers[3]);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"note", (PyCFunction)(void (*)(void))note, METH_FASTCALL,
+     "Note a moment: the address of a ring, its rows, and two numbers."},
     {"has_loop", has_loop, METH_VARARGS,
      "Tell whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},

@@ -163,6 +163,7 @@ extern PyTypeObject EntranceType;
 /* _running.c */
 int advance(Tape *tape, State *state, int64_t patience);
 int passes(Tape *tape);
+void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 
 /* _tape.c */
 int play(Tape *tape, char *in, char *out, PyObject *buffers);

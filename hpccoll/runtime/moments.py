@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +24,11 @@ from hpccoll.ir.extents import Local
 from hpccoll.ir.order import lane_numbers
 from hpccoll.ir.schedule import SEND
 from hpccoll.runtime.plan import Plan
+
+try:
+    from hpccoll.runtime._tape import note
+except ImportError:  # it was not built
+    note = None  # type: ignore[assignment]
 
 #: Rows that are kept, a power of two; numbers of a row, as in ``_tape.h``.
 KEPT, ROW = 1 << 17, 3
@@ -96,6 +102,9 @@ class Moments:
         self.plans: list[Plan] = []
         self._numbers: dict[int, int] = {}
         self._words, self._last = memoryview(cast(Any, self.memory)), kept - 1
+        #: Notes a moment: takes the first two numbers of its row.
+        self.note: Callable[[int, int], None] = self._noted if note is None else partial(
+            note, self.memory.__array_interface__["data"][0], kept)
 
     def of(self, plan: Plan) -> Noting | None:
         """Where a plan's moments go; ``None`` where there have been too many plans."""
@@ -107,8 +116,7 @@ class Moments:
             self.plans.append(plan)
         return Noting(self, number)
 
-    def note(self, where: int, what: int) -> None:
-        """Note a moment."""
+    def _noted(self, where: int, what: int) -> None:
         words = self._words
         number = words[0]
         words[0] = number + 1

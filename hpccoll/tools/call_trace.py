@@ -27,10 +27,10 @@ from hpccoll.measure.trace_events import line_names
 from hpccoll.training.picture import COLOURS, INK, dress, new_figure
 from hpccoll.units import count_text, short_size_text, size_text, time_text
 
-#: Heads of the table; two of them only where somebody noted what is inside of calls.
+#: Heads of the table; where somebody noted what is inside of calls two of them, else two others.
 HEADS = ("call", "bytes", "count", "a call", "waits", "messages", "reduces", "skew",
          "last to come", "served by")
-INSIDE = "messages", "reduces"
+INSIDE, OUTSIDE = ("messages", "reduces"), ("skew", "last to come")
 #: Rows of the table; ranks and calls of the picture.
 LINES, MOST_RANKS, MOST_CALLS = 20, 32, 40
 #: Lines of phases that a communicator may have.
@@ -169,7 +169,7 @@ def table(found: CallSummary) -> Table:
     """The rows of a summary, the longest ones."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     inside = any(row.reduces is not None for row in found.rows)
-    wanted = [inside or head not in INSIDE for head in HEADS]
+    wanted = [head not in (OUTSIDE if inside else INSIDE) for head in HEADS]
     for head in compress(HEADS, wanted):
         shown.add_column(head, overflow="fold", no_wrap=head != "served by", justify=(
             "left" if head in ("call", "last to come", "served by") else "right"))

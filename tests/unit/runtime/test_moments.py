@@ -75,7 +75,10 @@ def test_every_lane_says_where_it_ends():
         assert [kind for _, kind in steps[0]].count("OVER") == len(program)
 
 
-def test_the_last_rows_are_kept():
+@pytest.mark.parametrize("built", [False, True])
+def test_the_last_rows_are_kept(monkeypatch, built):
+    if not built:
+        monkeypatch.setattr(moments, "note", None)
     one = Moments(4)
     for number in range(3):
         one.note(0, number)
@@ -125,6 +128,8 @@ def test_machine_code_needs_a_ring():
     code = words((Instruction.NOTE, 0, 1, 2), (Instruction.END, 0))
     with pytest.raises(ValueError, match="a moment that nobody wants"):
         tape(code)
+    with pytest.raises(TypeError, match="four numbers"):
+        moments.note(1, 2)
     for numbers in (3, 12, 16):
         with pytest.raises(ValueError, match="a power of two of rows"):
             tape(code, moments=numpy.zeros(numbers, "q"))
