@@ -107,13 +107,14 @@ def detection(rows: list[str]) -> Iterator[str]:
 def mismatches(rows: list[str]) -> Iterator[str]:
     """Whether every rank was told right who differs in what, and how soon."""
     yield ("| library | ranks | calls | level | good calls before | cases | errors | right | "
-           "median s | worst s |")
-    yield "|---|---:|---|---|---:|---:|---:|---:|---:|---:|"
+           "median s | worst s | of it waiting for a processor |")
+    yield "|---|---:|---|---|---:|---:|---:|---:|---:|---:|---:|"
     for path in sorted(MISMATCHES.glob("*.json")):
         for one in json.loads(path.read_text(encoding="utf-8")):
             yield (f"| {LIBRARIES[one['library']]} | {one['ranks']} | {one['calls']} | "
                    f"`{one['contract']}` | {one['before']:,} | {one['cases']} | {one['told']:,} | "
-                   f"{one['right']:,} | {one['median']:.3f} | {one['worst']:.2f} |")
+                   f"{one['right']:,} | {one['median']:.3f} | {one['worst']:.2f} | "
+                   f"{one.get('waited', '–')} |")
 
 
 FILLING = {"promises": promises, "detection": detection, "mismatches": mismatches}

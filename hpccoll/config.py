@@ -61,6 +61,7 @@ class Config(NamedTuple):
     levels: tuple[str, ...] = (SWITCH, NODE)
     network: str = ""
     trace: str = ""
+    trace_phases: bool = False
     executor: str = ""
     huge_pages: bool = True
     contract: str = TAGS
@@ -252,6 +253,10 @@ SETTINGS: dict[str, Setting] = {
         "trace", _folder,
         "folder for timelines of every collective and every exchange of gradients, which 'hpccoll "
         "trace' reads, and for what every rank was doing when a call failed; default none"),
+    "HPCCOLL_TRACE_PHASES": Setting(
+        "trace_phases", _yes_or_no,
+        "'yes' adds to the timelines of HPCCOLL_TRACE what is inside of blocking calls of ours, "
+        "phase by phase: what was sent, waited for and reduced; default 'no'"),
     "HPCCOLL_EXECUTOR": Setting(
         "executor", _executor,
         "what runs small collectives inside a node: 'compiled', or 'python', its reference; "

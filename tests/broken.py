@@ -20,9 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import launch
+from breaks import NOTED, Break
 
 #: What is copied, and what is not.
 PARTS = ("hpccoll", "tests", "docs", "examples", "setup.py", "setup.cfg", "pyproject.toml",
@@ -30,22 +30,6 @@ PARTS = ("hpccoll", "tests", "docs", "examples", "setup.py", "setup.cfg", "pypro
 #: Seconds until tests that hang are taken to have failed.
 LIMIT = 100.0
 NOTICED, UNNOTICED, WRONG = "noticed", "NOT NOTICED", "CANNOT BE TRIED"
-
-
-class Break(NamedTuple):
-    """Something that is broken, and the tests that must fail then.
-
-    Attributes:
-        what: in words.
-        edits: file, text that stands there once, and what stands there instead.
-        tests: words for pytest.
-        ranks: that the tests run on; 0 where they need no launcher.
-    """
-
-    what: str
-    edits: tuple[tuple[str, str, str], ...]
-    tests: str
-    ranks: int = 0
 
 
 STAMPS = "hpccoll/runtime/description.py"
@@ -65,6 +49,7 @@ def no_field(field: str, way: str) -> Break:
 
 
 BREAKS = (
+    *NOTED,
     # Ranks that disagree.
     no_field("dtype", "dtype-allreduce-allreduce-compiled"),
     no_field("operator", "operator-allreduce-allreduce-compiled"),

@@ -58,7 +58,7 @@ def trace_calls(folder, output, plot_path, json_path):
     """Join the collectives of all ranks of the newest job in FOLDER: a timeline and a summary.
 
     \b
-    HPCCOLL_TRACE=traces mpiexec -n 4 python program.py
+    HPCCOLL_TRACE=traces HPCCOLL_TRACE_PHASES=yes mpiexec -n 4 python program.py
     hpccoll trace traces --plot calls.png
     """
     check_outputs(json_path, plot_path)

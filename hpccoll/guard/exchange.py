@@ -6,6 +6,7 @@ tells whether somebody has done so; ``records`` collects what all say, with boun
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Container, Mapping
 from typing import Any
@@ -19,9 +20,9 @@ from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
 #: Seconds that a rank waits for the others to tell where they are, in shared memory; to come to the
-#: call, where they are late; to tell by messages, which wait until their sender has its turn; and
-#: between two looks.
-PATIENCE, LATE, LONGER, PAUSE = 0.25, 0.75, 2.0, 2e-4
+#: call, where they are late; to tell by messages, which wait until their sender has its turn; for
+#: the library to take messages that tell them; and between two looks.
+PATIENCE, LATE, LONGER, SENDING, PAUSE = 0.25, 0.75, 2.0, 0.5, 2e-4
 
 
 class SharedLogs:
@@ -45,7 +46,8 @@ class SharedLogs:
         alarm = self.mine.words[ALARM]
         return bool(alarm) and not (in_turn and self.mine.words[NUMBER] < alarm - 1)
 
-    def ring(self, story: Mapping[str, Any], gone: Container[int] = ()) -> None:
+    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+             suspects: Container[int] = ()) -> None:
         """Say what failed here, and tell the others."""
         self.mine.tell(story)
         if self.fence is not None:
@@ -104,22 +106,41 @@ class MessagedLogs:
         self.mine = self.logs[self.rank]
         self.sent: list[MPI.Request] = []
         self.arrived: dict[int, LogRecord] = {}
+        #: Sends are made here: one to a machine that is gone may not return.
+        self.sender: threading.Thread | None = None
 
     def rung(self, in_turn: bool = False) -> bool:
         """Tell whether a rank has given up, in whichever call."""
         return bool(self.mine.words[ALARM]) or self.comm.Iprobe(MPI.ANY_SOURCE, ALARM_TAG)
 
-    def ring(self, story: Mapping[str, Any], gone: Container[int] = ()) -> None:
-        """Say what failed here, and tell the others, but for those that are gone."""
+    def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
+             suspects: Container[int] = ()) -> None:
+        """Say what failed here, and tell the others, but for those that are gone.
+
+        Those that are waited for come last: MPICH does not return from a send to a machine whose
+        connection is lost. A thread sends, where there may be one, and is not waited for for long.
+        """
         self.mine.tell(story)
         self.mine.words[ALARM] = 1
+        others = [other for other in range(self.size) if other != self.rank and other not in gone]
+        for other in others:
+            self._receive(other)  # later it may be too late
+        others.sort(key=lambda other: (other in suspects, other not in self.arrived))
         data = self.mine.record().packed()
-        for other in range(self.size):
-            if other != self.rank and other not in gone:
+
+        def send() -> None:
+            for other in others:
                 try:
                     self.sent.append(self.comm.Isend([data, MPI.BYTE], other, ALARM_TAG))
                 except MPI.Exception:
                     pass  # the library knows that it is gone
+
+        if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+            send()
+            return
+        self.sender = threading.Thread(target=send, name="hpccoll alarm", daemon=True)
+        self.sender.start()
+        self.sender.join(SENDING)
 
     def disagree(self) -> bool:
         """Nothing is known of ranks that have not failed."""
@@ -133,10 +154,14 @@ class MessagedLogs:
                         else None)
 
     def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
-        """What all ranks say that have given up, waited for as above."""
+        """What all ranks say that have given up, waited for as above.
+
+        Nobody is asked where the library is still busy with a send.
+        """
+        stuck = self.sender is not None and self.sender.is_alive()
         end, others = time.monotonic() + LONGER, {
             other for other in range(self.size) if other != self.rank and other not in gone}
-        while time.monotonic() < end and not others <= self.arrived.keys():
+        while not stuck and time.monotonic() < end and not others <= self.arrived.keys():
             for other in others - self.arrived.keys():
                 self._receive(other)
             time.sleep(PAUSE)

@@ -323,7 +323,8 @@ class Guard:
                 "when": time.strftime("%H:%M:%S"), "reason": f"{type(error).__name__}: {error}",
                 "fields": description, "lost": lost or getattr(error, "ranks", ()),
                 "heard": not isinstance(error, PeerLost)
-                and isinstance(error, BrokenCommunicatorError)}, self.board.gone)
+                and isinstance(error, BrokenCommunicatorError)},
+                self.board.gone, getattr(error, "peers", ()))
             verdict = error
             if isinstance(error, PeerLost) and self.losses.known:
                 self.context.revoke()  # whatever anybody waits in ends now

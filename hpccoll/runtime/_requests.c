@@ -311,6 +311,9 @@ static PyMethodDef lane_methods[] = {
 static PyGetSetDef lane_attributes[] = {
     {"first", (getter)lane_first, NULL, "whose turn it is, if anybody's", NULL}, {NULL}};
 
+static PyMemberDef lane_members[] = {
+    {"stopped", T_BOOL, offsetof(Lane, broken), READONLY, "one has failed"}, {NULL}};
+
 PyTypeObject LaneType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "hpccoll.runtime._tape.Lane",
@@ -319,6 +322,7 @@ PyTypeObject LaneType = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_methods = lane_methods,
     .tp_getset = lane_attributes,
+    .tp_members = lane_members,
     .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)lane_dealloc,
 };

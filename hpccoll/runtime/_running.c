@@ -28,6 +28,15 @@ static int64_t nanoseconds(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Note a moment in a ring of so many rows. */
+void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what)
+{
+    int64_t *moment = moments + MOMENT * (1 + (moments[0]++ & (kept - 1)));
+    moment[0] = where;
+    moment[1] = what;
+    moment[2] = nanoseconds();
+}
+
 /* Copy a long message, and time it: the figure falls at once and rises slowly. Where copies were
    quick three slow ones in a row decide, not one during which another process had the processor. */
 static void copy_timed(Tape *tape, char *into, const char *from, int64_t nbytes)
@@ -174,6 +183,9 @@ int advance(Tape *tape, State *state, int64_t patience)
                                   memory_order_release);
             break;
         }
+        case NOTE:
+            note_moment(tape->moments, tape->moments_kept, step[2], step[3]);
+            break;
         default:
             state->at = (step - tape->code) / WIDTH;
             return DONE;

@@ -110,6 +110,10 @@ static const char *check(Tape *tape)
             break;
         case FLUSH:
             break;
+        case NOTE:
+            if (tape->moments == NULL)
+                return "a moment that nobody wants";
+            break;
         case TAKE:
             if (open >= 0 || step[4] < 0 || step[4] > LARGEST
                 || step[4] > tape->channels[step[2]].cell_bytes)
@@ -226,17 +230,34 @@ static int read_kernel(Tape *self, PyObject *kernel)
     return 0;
 }
 
+/* Where moments are noted: a row with their number, and a power of two of rows. */
+static int read_moments(Tape *self, PyObject *object)
+{
+    Py_buffer memory;
+    if (PyObject_GetBuffer(object, &memory, PyBUF_WRITABLE) < 0)
+        return -1;
+    int64_t row = MOMENT * (int64_t)sizeof(int64_t), kept = memory.len / row - 1;
+    self->moments = memory.buf;
+    self->moments_kept = kept;
+    PyBuffer_Release(&memory);  /* an array's memory does not move while the array lives */
+    if (kept > 0 && !(kept & (kept - 1)) && (kept + 1) * row == memory.len)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "moments are noted in a power of two of rows");
+    return -1;
+}
+
 static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"code", "sizes", "channels", "kernel", "scratch", "owners", "waiter",
-                            "yields", "stamp", "log", "alarm", "accumulator", NULL};
+                            "yields", "stamp", "log", "alarm", "accumulator", "moments", NULL};
     Py_buffer code, scratch;
     long long in, out, stamp = 0, log = 0, alarm = 0;
-    PyObject *channels, *kernel, *memory, *owners, *waiter, *accumulator = Py_None;
+    PyObject *channels, *kernel, *memory, *owners, *waiter;
+    PyObject *accumulator = Py_None, *moments = Py_None;
     int yields;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLO", names, &code, &in, &out,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLOO", names, &code, &in, &out,
                                      &PyTuple_Type, &channels, &kernel, &memory, &owners, &waiter,
-                                     &yields, &stamp, &log, &alarm, &accumulator))
+                                     &yields, &stamp, &log, &alarm, &accumulator, &moments))
         return NULL;
     Tape *self = (Tape *)type->tp_alloc(type, 0);
     if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
@@ -252,8 +273,10 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->accumulator_bytes = scratch.len;
         PyBuffer_Release(&scratch);
     }
+    if (moments != Py_None && read_moments(self, moments) < 0)
+        goto failed;
     self->memory = Py_NewRef(memory);
-    self->owners = PyTuple_Pack(4, owners, channels, kernel, accumulator);
+    self->owners = PyTuple_Pack(5, owners, channels, kernel, accumulator, moments);
     self->waiter = Py_NewRef(waiter);
     self->spins = yields ? 0 : SPINS;
     self->stamp = stamp;
@@ -483,7 +506,27 @@ static PyObject *has_loop(PyObject *module, PyObject *args)
     return PyBool_FromLong(find_loop(ufunc, dtype, &kernel));
 }
 
+/* The interpreter notes a moment, too: in the ring at an address, of so many rows. */
+static PyObject *note(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    int64_t numbers[4];
+    (void)module;
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "note takes four numbers");
+        return NULL;
+    }
+    for (int i = 0; i < 4; i++) {
+        numbers[i] = PyLong_AsLongLong(args[i]);
+        if (numbers[i] == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    note_moment((int64_t *)(intptr_t)numbers[0], numbers[1], numbers[2], numbers[3]);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"note", (PyCFunction)(void (*)(void))note, METH_FASTCALL,
+     "Note a moment: the address of a ring, its rows, and two numbers."},
     {"has_loop", has_loop, METH_VARARGS,
      "Tell whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},

@@ -28,8 +28,10 @@ enum { DONE, WAITING, ELSEWHERE };
    has, the stamps of the last ones, and when these began and ended. */
 enum { NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
 /* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
-enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, OPERATIONS };
+enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, OPERATIONS };
 enum { WIDTH = 8 };
+/* Numbers of a moment, as in moments.py. */
+enum { MOMENT = 3 };
 /* Microseconds that a wait takes before Python looks after it. */
 #define PATIENCE 1000
 /* The same while other operations are under way, which have to be moved on too. */
@@ -114,6 +116,8 @@ typedef struct {
     int64_t stamp;   /* of the call that it serves; what stands in a word beside a message's number */
     Word *log;       /* where calls are noted, NULL for those that are not; .. */
     Word *alarm;     /* .. and the number, and one more, of that in which somebody has given up */
+    int64_t *moments;      /* where moments are noted: how many there were, and a ring of rows; .. */
+    int64_t moments_kept;  /* .. so many, a power of two */
     PyObject *memory, *owners, *waiter;
 } Tape;
 
@@ -159,6 +163,7 @@ extern PyTypeObject EntranceType;
 /* _running.c */
 int advance(Tape *tape, State *state, int64_t patience);
 int passes(Tape *tape);
+void note_moment(int64_t *moments, int64_t kept, int64_t where, int64_t what);
 
 /* _tape.c */
 int play(Tape *tape, char *in, char *out, PyObject *buffers);

@@ -87,6 +87,8 @@ class Attendance:
         self.nbytes = {name: one.array.nbytes
                        for name, one in ((IN, call.source), (OUT, call.sink)) if one is not None}
         self.overlaps = bool(tag)
+        moments = context.moments if not tag else None
+        self.noting = moments.of(plan) if moments is not None else None
         self.kept: dict[tuple[int, int, int], dict[int, Receive]] = {}
 
     def wait(self, run: Any) -> None:
@@ -142,7 +144,8 @@ class Attendance:
         held = self.accumulator
         memory = Memory(arrays, self.scratch.view(self.dtype), reducer, numpy, None,
                         (lambda count: held[:count]) if held.size else None)
-        phases = Binder(self.plan, noted, memory, self.tag, False, 1).phases(segment, 0)
+        phases = Binder(self.plan, noted, memory, self.tag, False, 1,
+                        noting=self.noting).phases(segment, 0)
         for phase in phases:
             if phase.number == local:
                 break

@@ -2,7 +2,8 @@
 
 An action is a function with its operands. Of each phase there are, in this order, the local steps
 before its messages, the start of the messages, the test whether they are complete - which says
-``False`` while they are not, as nothing else does - and the local steps after them.
+``False`` while they are not, as nothing else does - and the local steps after them. Where somebody
+wants to know, what notes the moment stands before each of these (:mod:`hpccoll.runtime.moments`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
 from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.capabilities import check
+from hpccoll.runtime.moments import Activity, Noting, activity_of
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copying
 from hpccoll.transport.checked import CheckedBatch
@@ -80,12 +82,13 @@ class Binder:
         repeated: messages are prepared to be started many times.
         tries: looks for messages at once in every test.
         opening: what comes before everything else.
+        noting: where moments are noted, if anywhere.
     """
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int, repeated: bool,
-                 tries: int, opening: Action | None = None):
+                 tries: int, opening: Action | None = None, noting: Noting | None = None):
         self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
-        self.repeated, self.tries, self.opening = repeated, tries, opening
+        self.repeated, self.tries, self.opening, self.noting = repeated, tries, opening, noting
         self.accumulators: dict[int, Any] = {}
 
     def phases(self, number: int, slot: int) -> Iterator[BoundPhase]:
@@ -97,9 +100,10 @@ class Binder:
             yield BoundPhase(0, [self.opening], None, None)
         for index, phase in enumerate(program.phases):
             chained = slot if self.memory.accumulator and index in program.single_block else None
-            uses, after = self._uses(phase, program.landing, view, chained)
+            place = number, index
+            uses, after = self._uses(phase, program.landing, view, chained, place)
             batch = wait = None
-            actions = self._local(phase.before, view, chained)
+            actions = self._noted(place, phase.before) + self._local(phase.before, view, chained)
             if self.opening is not None and not number and not index:
                 actions.insert(0, self.opening)
             if phase.messages:
@@ -110,8 +114,22 @@ class Binder:
                 if isinstance(batch, CheckedBatch):
                     batch.round = index
                 wait = batch.test, (self.tries,)
-                actions += [(batch.start, ()), wait]
-            yield BoundPhase(index, actions + self._local(after, view, chained), wait, batch)
+                actions += [*self._note(place, Activity.SENDING), (batch.start, ()),
+                            *self._note(place, Activity.WAITING), wait]
+            actions += self._noted(place, after) + self._local(after, view, chained)
+            if program.waits or index == len(program.phases) - 1:
+                actions += self._note(place, Activity.OVER)
+            yield BoundPhase(index, actions, wait, batch)
+
+    def _note(self, place: tuple[int, int], activity: Activity) -> list[Action]:
+        """What notes that this rank goes over to something, in a segment and phase."""
+        if self.noting is None:
+            return []
+        return [(self.noting.moments.note, self.noting.words(*place, activity))]
+
+    def _noted(self, place: tuple[int, int], steps: Sequence[Local]) -> list[Action]:
+        """The same for local steps; nothing where there are none."""
+        return self._note(place, activity_of(steps)) if steps else []
 
     def _peer(self, peer: Peer) -> int | NetworkOperation:
         """A rank, or what the network does, as transports know it."""
@@ -130,8 +148,8 @@ class Binder:
             return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
         return view
 
-    def _uses(self, phase: Phase, landing: int, view: View, chained: int | None
-              ) -> tuple[Sequence[Sequence[Any]], Sequence[Local]]:
+    def _uses(self, phase: Phase, landing: int, view: View, chained: int | None,
+              place: tuple[int, int]) -> tuple[Sequence[Sequence[Any]], Sequence[Local]]:
         """Local steps that can use messages in place, message by message, and the others."""
         senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
         ranks = [peer for peer in senders if not isinstance(peer, InNetwork)]
@@ -142,8 +160,15 @@ class Binder:
             return [()] * len(phase.messages), phase.after
         # The steps of one message after the other are those of the phase, in their order.
         calls = iter(self._calls(phase.after, view, chained))
-        return [[in_place(*next(calls), step, message.extent) for step in steps]
+        return [[in_place(*self._amid(next(calls), place, step), step, message.extent)
+                 for step in steps]
                 for message, steps in zip(phase.messages, steps_of)], ()
+
+    def _amid(self, call: Action, place: tuple[int, int], step: Local) -> Action:
+        """The call of a step that uses a message amid the wait for all of them."""
+        if self.noting is None:
+            return call
+        return self.noting.around(call[0], place, activity_of((step,))), call[1]
 
     def _calls(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
         """Local steps as calls; in a chain, the next step gets the result as it was computed.

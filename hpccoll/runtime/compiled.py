@@ -135,8 +135,10 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     compiled = _kernel(call) if call.op is not None else None
     if call.op is not None and compiled is None:
         return None
+    moments = context.moments if not tag else None
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
-                           call.op is not None and half.is_half(call.dtype))
+                           call.op is not None and half.is_half(call.dtype),
+                           moments.of(plan) if moments is not None else None)
     if code is None:
         return None
     # Nonblocking and persistent calls may be in another order on every rank: no log has them.
@@ -153,7 +155,8 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)),
                       compiled, scratch, attendance, attendance.wait, not context.limits.spins,
-                      plan.stamp, log if plan.stamp else 0, alarm, accumulator)
+                      plan.stamp, log if plan.stamp else 0, alarm, accumulator,
+                      moments.memory if moments is not None else None)
 
 
 def _kernel(call: Call) -> Any:

@@ -34,6 +34,7 @@ from hpccoll.runtime.compiled import Bound, channel_class, executor, new_lane
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution
 from hpccoll.runtime.logger import tell_error
+from hpccoll.runtime.moments import Moments
 from hpccoll.runtime.plan import Plan
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
@@ -76,6 +77,10 @@ class Guarding(Protocol):
 
     log: int
     alarm: int
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why every call is refused, once one has failed here."""
 
     def stamp(self, description: Description) -> int:
         """The stamp of a call's messages."""
@@ -155,6 +160,7 @@ class Context:
         taped: operations that are tapes.
         prepared: executions, by signature and addresses.
         seen: signatures and addresses that were served once, and are prepared the next time.
+        moments: of its blocking calls, where somebody wants to know.
         guard, entrance: what watches over the calls, and lets one go at a time; whoever makes a
             communicator's context sets them.
     """
@@ -203,6 +209,7 @@ class Context:
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.abandoned: list[Any] = []
         self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: Guarding | None = None
         self.entrance: Any = nullcontext()
         self.freed = False

@@ -18,6 +18,7 @@ from hpccoll.ir.in_network import InNetwork
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Action, Binder, BoundPhase, Memory
 from hpccoll.runtime.lanes import LaneTrack
+from hpccoll.runtime.moments import Noting
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.waiting import Awaited, Watch
 from hpccoll.transport import Endpoint
@@ -61,6 +62,7 @@ class Execution:
         spins: failed tests before the processor is offered to others.
         opening: called whenever it starts; it may refuse that.
         closing: called whenever it has ended well.
+        noting: where moments are noted, if anywhere.
 
     Attributes:
         program: all actions, where there is one segment of one lane and it is prepared; else
@@ -69,13 +71,13 @@ class Execution:
 
     def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int,
                  repeated: bool = False, spins: int = SPINS, opening: Action | None = None,
-                 closing: Action | None = None):
+                 closing: Action | None = None, noting: Noting | None = None):
         self.plan, self.endpoint, self.memory, self.spins = plan, endpoint, memory, spins
         self.repeated = repeated and plan.messages <= MOST_MESSAGES
         single = self.repeated and len(plan.segments) == 1
         # A segment that waits long keeps the others waiting too.
         self.binder = Binder(plan, endpoint, memory, tag, self.repeated,
-                             TRIES if spins and single else 1, opening)
+                             TRIES if spins and single else 1, opening, noting)
         self.prepared: dict[int, list[BoundPhase]] = {}
         self.closing = closing
         self.program: list[Action] | None = None

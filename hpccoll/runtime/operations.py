@@ -9,7 +9,8 @@ compiled executor are in :mod:`hpccoll.runtime.taped`.
 Nonblocking calls whose messages are small share the channels of a *lane*: one runs, and those that
 were begun later wait for their turn, so that messages come in the order of the calls on every rank.
 Whoever moves an operation on moves those before it in its lane first. When one has failed nobody
-has a turn any more: others would take the messages of the next one for those of the failed one.
+has a turn any more: others would take the messages of the next one for those of the failed one. The
+next ones end with an error when somebody moves them on.
 
 Results for staged device memory are stored when completion is observed, in the thread that
 observes it.
@@ -79,6 +80,7 @@ class Operation(Underway):
 
     def _advance(self, execution: Execution) -> bool:
         """Start it when its turn has come, or do what can be done now; tell whether it moved."""
+        self.check_lane(self.lane)
         if self.lane is not None:
             first = self.lane.first  # None: one has failed
             if first is not self:

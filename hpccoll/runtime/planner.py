@@ -137,11 +137,12 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     guard = context.guard
     watch = (guard.opening(plan.stamp, tag), guard.closing(plan.stamp, tag)) if (
         guard is not None) else (None, None)
+    noting = context.moments.of(plan) if context.moments is not None and not tag else None
     one = call.sink or call.source
     if one is None:
         empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
         return Execution(plan, context.endpoint, empty, stamped(tag, plan.stamp), repeated, spins,
-                         *watch)
+                         *watch, noting)
     dtype, namespace = call.dtype, one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is numpy and not own_scratch:
@@ -162,7 +163,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace,
                     performer(one.array, namespace), accumulator)
     return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, spins,
-                     *watch)
+                     *watch, noting)
 
 
 def _unowned(buffer: Buffer) -> Any:

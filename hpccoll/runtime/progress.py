@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from hpccoll.config import THREAD
-from hpccoll.errors import MOST_NAMED, ForkedError
+from hpccoll.errors import MOST_NAMED, BrokenCommunicatorError, ForkedError
 from hpccoll.runtime.waiting import Awaited, Watch
 
 if TYPE_CHECKING:
@@ -88,6 +88,19 @@ class Underway(ABC):
     @abstractmethod
     def _complete(self, error: BaseException | None = None) -> None:
         """Take it out of service and let MPI know."""
+
+    def check_lane(self, lane: Any) -> None:
+        """Raise where an operation of the lane has failed: this one can never have its turn.
+
+        Not before the guard knows of that failure: this one does not know the cause.
+
+        Raises:
+            BrokenCommunicatorError: one has failed.
+        """
+        if lane is not None and lane.stopped:
+            guard = self.context.guard
+            if guard is None or guard.failure is not None:
+                raise BrokenCommunicatorError("a request before this one has failed")
 
     def linger(self, watch: Watch) -> None:
         """Nothing moved: let others run.

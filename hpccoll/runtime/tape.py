@@ -8,6 +8,7 @@ Each instruction is ``WIDTH`` words of 64 bits: what to do, the phase it belongs
     flush                                   wait for cells for what has not been sent yet
     take    channel, landing, bytes         wait for the channel's next message
     taken   channel                         the sender may use that message's cell again
+    note    where, what                     note this moment, see hpccoll/runtime/moments.py
     end
 
 An address is a base and an offset in bytes: input, output, scratch, or the cell of the message
@@ -42,6 +43,7 @@ from hpccoll.ir.extents import (
     within,
 )
 from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.runtime.moments import Activity, Noting, activity_of
 
 #: Words of an instruction.
 WIDTH = 8
@@ -64,6 +66,7 @@ class Instruction(IntEnum):
     FLUSH = 4
     TAKE = 5
     TAKEN = 6
+    NOTE = 7
 
 
 class Form(IntFlag):
@@ -117,7 +120,7 @@ def encode(program: Lowered, itemsize: int, places: int, chains: bool = False) -
 
 
 def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
-                    chains: bool = False) -> Code | None:
+                    chains: bool = False, noting: Noting | None = None) -> Code | None:
     """Make the tape of all segments of a plan, one after the other.
 
     Phases are numbered through. All segments use the same scratch: nothing of one is needed when
@@ -129,15 +132,17 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         itemsize: bytes of an element.
         places: messages that a rank may have under way to another.
         chains: results that the next step uses are held in an accumulator, where that is allowed.
+        noting: where moments are noted, if anywhere.
 
     Returns:
         ``None`` where more messages of one rank arrive in a phase than there are places, or where
         a reduction's result overlaps an operand in part.
     """
-    writer, number = _Writer(itemsize), 0
+    writer, number = _Writer(itemsize, noting), 0
     for index, (program, shift) in enumerate(segments):
         writer.shift, writer.slot = shift, index % depth
         for local, phase in enumerate(program.phases):
+            writer.place = index, local
             senders = Counter(message.peer for message in phase.messages if message.kind == RECV)
             if any(count > places for count in senders.values()):
                 return None
@@ -168,22 +173,32 @@ def _overlaps_in_part(step: Local) -> bool:
 class _Writer:
     """Instructions so far."""
 
-    def __init__(self, itemsize: int):
+    def __init__(self, itemsize: int, noting: Noting | None):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
         self.shift = self.slot = 0
+        self.noting, self.place = noting, (0, 0)
         self.words: array[int] = array("q")
         self.ways: dict[Way, int] = {}
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:
         self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
 
+    def note(self, number: int, activity: Activity) -> None:
+        """Note that this rank goes over to something, where somebody wants to know."""
+        if self.noting is not None:
+            self.put(Instruction.NOTE, number, *self.noting.words(*self.place, activity))
+
     def phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
         """One phase: steps, messages to send, messages to take with what uses them, steps."""
+        if phase.before:
+            self.note(number, activity_of(phase.before))
         for step, form in zip(phase.before, _forms(phase.before, chains)):
             self.step(number, step, form)
         # Uses of one message after the other are the steps of the phase, in their order.
         forms = _forms(phase.after, chains)
         sends = [message for message in phase.messages if message.kind == SEND]
+        if sends:
+            self.note(number, Activity.SENDING)
         for message in sends:
             self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
                      self.nbytes(message))
@@ -191,8 +206,10 @@ class _Writer:
         for index, message in enumerate(phase.messages):
             if message.kind == RECV:
                 way, landing = self.way(message), message.extent
+                self.note(number, Activity.WAITING)
                 self.put(Instruction.TAKE, number, way, self.address(landing), self.nbytes(message))
                 steps = uses[index] if uses else ()
+                self.note(number, activity_of(steps))
                 if not steps:
                     self.put(Instruction.COPY, number, self.address(landing),
                              self.address(landing, landing), self.nbytes(message))
@@ -200,8 +217,12 @@ class _Writer:
                     self.step(number, step, next(forms), landing)
                 self.put(Instruction.TAKEN, number, way)
         if sends:
+            self.note(number, Activity.DRAINING)
             self.put(Instruction.FLUSH, number)
-        for step in phase.after if uses is None else ():
+        after = phase.after if uses is None else ()
+        if after:
+            self.note(number, activity_of(after))
+        for step in after:
             self.step(number, step, next(forms))
 
     def step(self, number: int, step: Local, form: int, landing: Extent | None = None) -> None:
@@ -286,7 +307,7 @@ class _Reader:
             Instruction.END: (0, self.end), Instruction.COPY: (3, self.copy),
             Instruction.REDUCE: (5, self.reduce), Instruction.SEND: (3, self.send),
             Instruction.FLUSH: (0, self.flush), Instruction.TAKE: (3, self.take),
-            Instruction.TAKEN: (1, self.taken)}
+            Instruction.TAKEN: (1, self.taken), Instruction.NOTE: (2, self.note)}
 
     def phases(self) -> list[Phase]:
         return [Phase(tuple(before), tuple(messages), tuple(after))
@@ -359,6 +380,9 @@ class _Reader:
             raise ValueError("a message is given back to another rank")
         self.landing = None
 
+    def note(self, where: int, what: int) -> None:
+        """Nothing of the program."""
+
     def end(self) -> None:
         if self.unsent:
             raise ValueError("an end before everything is sent")
@@ -388,43 +412,3 @@ def _base(address: int) -> str:
     if not 0 <= address >> OFFSET_BITS < len(BASES):
         raise ValueError("an address of nothing")
     return BASES[address >> OFFSET_BITS]
-
-
-def as_text(code: Code) -> str:
-    """A tape for people: one instruction a line.
-
-    >>> from hpccoll.ir.extents import Extent, Lowered, Message, Phase
-    >>> swap = Phase((), (Message("send", 1, Extent("in", 0, 2)),
-    ...                   Message("recv", 1, Extent("out", 0, 2))), ())
-    >>> print(as_text(encode(Lowered((swap,), 0, 0), 8, 4)))
-      0  send    to 1, 16 bytes of in+0
-      1  take    16 bytes from 1
-      2  copy    16 bytes, out+0 <- cell+0
-      3  taken   from 1
-      4  flush
-      5  end
-    """
-    return "\n".join(f"{index:>3}  {Instruction(operation).name.lower():<7} "
-                     f"{_operands(code, operation, *operands)}".rstrip()
-                     for index, (operation, _, *operands) in enumerate(code.steps()))
-
-
-def _operands(code: Code, operation: int, *operands: int) -> str:
-    first, second, third, fourth, fifth, _ = operands
-    if operation == Instruction.COPY:
-        return f"{third} bytes, {_place(first)} <- {_place(second)}"
-    if operation == Instruction.REDUCE:
-        left = "held" if first & Form.LEFT else _place(third)
-        right = "held" if first & Form.RIGHT else _place(fourth)
-        into = ["held"] * bool(first & Form.HELD) + [_place(second)] * (
-            not first & Form.HELD or bool(first & Form.ROUNDED))
-        return f"{fifth} elements, {', '.join(into)} <- {left} op {right}"
-    if operation == Instruction.SEND:
-        return f"to {code.ways[first].peer}, {third} bytes of {_place(second)}"
-    if operation == Instruction.TAKE:
-        return f"{third} bytes from {code.ways[first].peer}"
-    return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""
-
-
-def _place(address: int) -> str:
-    return f"{BASES[address >> OFFSET_BITS]}+{address & ((1 << OFFSET_BITS) - 1)}"

@@ -104,6 +104,8 @@ class TapedOperation(_tape.Taped, Underway):
         moved = found == _tape.DONE or self.run.at != before
         if found == _tape.DONE:
             self._complete()
+        else:
+            self.check_lane(self.lane)
         return bool(moved)
 
     def _fetched(self, found: int) -> bool:

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy
@@ -14,15 +15,26 @@ from rich.table import Table
 
 from hpccoll.explain.plotting import save
 from hpccoll.measure.observed.joined import JoinedRecords, MatchedCalls, corrected, each_kind
-from hpccoll.measure.observed.record import OBJECTS, CallKind, RankRecord
+from hpccoll.measure.observed.phases import (
+    activities,
+    reduced_by_kind,
+    reduced_by_rank,
+    spans,
+)
+from hpccoll.measure.observed.record import OBJECTS, CallKind, CallRecord, RankRecord
 from hpccoll.measure.observed.stragglers import Straggler, stragglers, told
 from hpccoll.measure.trace_events import line_names
 from hpccoll.training.picture import COLOURS, INK, dress, new_figure
 from hpccoll.units import count_text, short_size_text, size_text, time_text
 
-HEADS = ("call", "bytes", "count", "a call", "waits", "skew", "last to come", "served by")
+#: Heads of the table; where somebody noted what is inside of calls two of them, else two others.
+HEADS = ("call", "bytes", "count", "a call", "waits", "messages", "reduces", "skew",
+         "last to come", "served by")
+INSIDE, OUTSIDE = ("messages", "reduces"), ("skew", "last to come")
 #: Rows of the table; ranks and calls of the picture.
 LINES, MOST_RANKS, MOST_CALLS = 20, 32, 40
+#: Lines of phases that a communicator may have.
+MOST_LINES = 1000
 
 
 class CallTimes(NamedTuple):
@@ -35,6 +47,7 @@ class CallTimes(NamedTuple):
         waits: of that, before all had come that the rank needed; the rest is the collective's.
         skew: between the first rank to come and the last.
         last: the rank of ``COMM_WORLD`` that came last most often, and in which part of the calls.
+        reduces: in reductions; ``None`` where that is not known.
     """
 
     kind: CallKind
@@ -43,11 +56,19 @@ class CallTimes(NamedTuple):
     waits: float
     skew: float
     last: tuple[int, float]
+    reduces: float | None = None
+
+    @property
+    def messages(self) -> float | None:
+        """Seconds of a call in neither waits nor reductions, where these are known."""
+        return None if self.reduces is None else max(
+            self.seconds - self.waits - self.reduces, 0.0)
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, in the order of :data:`HEADS`."""
-        waits = self.waits / self.seconds if self.seconds else 0.0
-        return (*named(self.kind), f"{self.calls:,}", time_text(self.seconds, 3), f"{waits:.0%}",
+        parts = ("" if part is None else f"{part / self.seconds if self.seconds else 0.0:.0%}"
+                 for part in (self.waits, self.messages, self.reduces))
+        return (*named(self.kind), f"{self.calls:,}", time_text(self.seconds, 3), *parts,
                 time_text(self.skew, 3), f"rank {self.last[0]} ({self.last[1]:.0%})",
                 self.kind.served)
 
@@ -94,7 +115,8 @@ class CallSummary:
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         return {"format": "hpccoll call summary 1", "ranks": self.ranks, "missing": self.missing,
-                "rows": [{**row.kind._asdict(), **row._asdict(), "kind": None}
+                "rows": [{**row.kind._asdict(), **row._asdict(), "messages": row.messages,
+                          "kind": None}
                          for row in self.rows],
                 "slowest": self.slowest, "waits": dict(self.waits),
                 "stragglers": [one._asdict() for one in self.stragglers],
@@ -117,7 +139,9 @@ def summary(joined: JoinedRecords, ranks: int) -> CallSummary:
         last = one.starts[:, at].argmax(0)
         for rank in numpy.unique(last):
             waits[one.ranks[rank]] += float(one.waits[:, at][:, last == rank].sum())
-    rows = [_row(kind, found) for kind, found in groups.items()]
+    reduced = reduced_by_kind(joined.records)
+    rows = [_row(kind, found)._replace(reduces=reduced.get(kind))
+            for kind, found in groups.items()]
     rows.sort(key=lambda row: -row.calls * row.seconds)
     slowest = max(waits.items(), key=lambda item: item[1], default=None)
     return CallSummary(len(joined.records), ranks - len(joined.records), rows, slowest, waits,
@@ -144,11 +168,13 @@ def _row(kind: CallKind, found: Sequence[tuple[MatchedCalls, numpy.ndarray]]) ->
 def table(found: CallSummary) -> Table:
     """The rows of a summary, the longest ones."""
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for head in HEADS:
+    inside = any(row.reduces is not None for row in found.rows)
+    wanted = [head not in (OUTSIDE if inside else INSIDE) for head in HEADS]
+    for head in compress(HEADS, wanted):
         shown.add_column(head, overflow="fold", no_wrap=head != "served by", justify=(
             "left" if head in ("call", "last to come", "served by") else "right"))
     for row in found.rows[:LINES]:
-        shown.add_row(*row.cells())
+        shown.add_row(*compress(row.cells(), wanted))
     return shown
 
 
@@ -157,12 +183,16 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
     """Events of the Trace Event Format: a process for each rank, a line for each communicator.
 
     Inside of a call that all ranks made, what it waited for the last one stands as ``waiting``.
+    Below, where moments were noted, lines have the phases, and what the rank did in them.
     """
     waits = _waits_by_start(joined)
     for record in joined.records:
-        lines = {f"{one.name} {index}" if index else one.name: index
-                 for index, one in enumerate(record.communicators)}
-        yield from line_names(record.rank, f"rank {record.rank}", lines)
+        names = [f"{one.name} {index}" if index else one.name
+                 for index, one in enumerate(record.communicators)]
+        yield from line_names(record.rank, f"rank {record.rank}", {
+            name: line for line, name in enumerate(names)})
+        for line, (name, one) in enumerate(zip(names, record.communicators)):
+            yield from _inside(joined, record, one, name, (line, len(names)))
         for line, one in enumerate(record.communicators):
             calls = one.calls()
             starts, stops = (corrected(calls[:, column], record.ahead) - joined.zero
@@ -179,6 +209,33 @@ def events(joined: JoinedRecords) -> Iterator[dict[str, Any]]:
                 if waited > 0:
                     yield {**event, "name": "waiting", "ts": round(start * 1e6, 3),
                            "dur": round(waited * 1e6, 3)}
+
+
+def _inside(joined: JoinedRecords, record: RankRecord, one: CallRecord, name: str,
+            place: tuple[int, int]) -> Iterator[dict[str, Any]]:
+    """What a rank did inside of the calls of a communicator, one of so many, on lines of its own.
+    """
+    made = activities(one)
+    if made is None:
+        return
+    line, step = place
+
+    def tid(number: int) -> int:
+        return line + step * (number + 1)
+
+    event = {"ph": "M", "name": "thread_sort_index", "pid": record.rank}
+    numbers = numpy.unique(made.lines).tolist()
+    for at, number in [(line, -1), *((tid(number), number) for number in numbers)]:
+        if number >= 0:
+            yield {**event, "name": "thread_name", "tid": at, "args": {
+                "name": f"{name}, phases" + (f" {number}" if len(numbers) > 1 else "")}}
+        yield {**event, "tid": at, "args": {"sort_index": line * MOST_LINES + number + 1}}
+    starts, stops = (corrected(seconds, record.ahead) - joined.zero
+                     for seconds in (made.starts, made.stops))
+    for span in spans(one, made._replace(starts=starts, stops=stops)):
+        yield {"ph": "X", "pid": record.rank, "tid": tid(span.line), "name": span.name,
+               "ts": round(span.start * 1e6, 3), "dur": round((span.stop - span.start) * 1e6, 3),
+               **({"args": span.details} if span.details else {})}
 
 
 def _waits_by_start(joined: JoinedRecords) -> dict[tuple[int, int, float], float]:
@@ -217,9 +274,15 @@ def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]
                 waits[rank] += float(one.waits[row].sum())
                 seconds[rank] += float((one.stops[row] - one.starts[row]).sum())
     dress(above, "seconds in collectives")
-    _bars(above, ranks, [0.0] * len(ranks), list(waits.values()),
-          [seconds[rank] - waits[rank] for rank in ranks])
-    above.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=2, loc="lower right",
+    reduced = reduced_by_rank(joined.records)
+    reduces = [reduced.get(rank, 0.0) for rank in ranks]
+    rest = [max(seconds[rank] - waits[rank] - reduced.get(rank, 0.0), 0.0) for rank in ranks]
+    _bars(above, ranks, [0.0] * len(ranks), list(waits.values()), rest,
+          "messages" if reduced else "messages and reductions")
+    if reduced:
+        above.barh(ranks, reduces, left=numpy.add(list(waits.values()), rest), height=0.7,
+                   color=COLOURS["computing"], label="reductions")
+    above.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=3, loc="lower right",
                  bbox_to_anchor=(1, 1))
     longest = max(joined.matched, key=lambda one: one.starts.size, default=None)
     if longest is not None and longest.starts.size:
@@ -241,11 +304,12 @@ def draw(joined: JoinedRecords, found: CallSummary, path: str | os.PathLike[str]
     save(figure, path, 130)
 
 
-def _bars(panel: Any, rows: Sequence[int], starts: Any, waits: Any, rest: Any) -> None:
+def _bars(panel: Any, rows: Sequence[int], starts: Any, waits: Any, rest: Any,
+          label: str = "messages and reductions") -> None:
     panel.barh(rows, waits, left=starts, color=COLOURS["blocked"], height=0.7,
                label="waiting for other ranks")
     panel.barh(rows, rest, left=numpy.add(starts, waits), color=COLOURS["in flight"], height=0.7,
-               label="messages and reductions")
+               label=label)
 
 
 def totals(records: Sequence[RankRecord]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.proof.cases import BlockSizes, lower_all
-from hpccoll.runtime.tape import as_text, encode
+from hpccoll.runtime.tape import encode
+from hpccoll.runtime.tape_text import as_text
 from hpccoll.transport.shm.channels import PLACES
 
 #: Bytes of an element that is shown.

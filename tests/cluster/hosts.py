@@ -96,10 +96,11 @@ class Hosts:
         self._remove()
 
     def job(self, launcher: str, ranks: list[int], *command: str,
-            cyclic: bool = False) -> tuple[list[str], dict[str, str]]:
+            cyclic: bool = False, survive: bool = False) -> tuple[list[str], dict[str, str]]:
         """Command line and environment that run ``command`` on ``ranks[n]`` ranks of host n.
 
-        Ranks are numbered host by host, or dealt out one after the other when ``cyclic``.
+        Ranks are numbered host by host, or dealt out one after the other when ``cyclic``. Those
+        that ``survive`` go on when another one has died.
         """
         said = subprocess.run([launcher, "--version"], capture_output=True, text=True,
                               check=True, env={**os.environ, **COMMON, **OPEN_MPI}).stdout
@@ -109,13 +110,13 @@ class Hosts:
             # Hydra fills a host's slots before it goes on, and begins again at the end.
             given = ",".join(f"{name}:{1 if cyclic else count}" for name, count in hosts)
             words = [launcher, "-launcher", "ssh", "-launcher-exec", shim, "-hosts", given,
-                     "-n", total]
+                     *["-disable-auto-cleanup"] * survive, "-n", total]
             variables = MPICH
         else:
             given = ",".join(f"{name}:{count}" for name, count in hosts)
             words = [launcher, "--prtemca", "plm_ssh_agent", shim, "--host", given,
                      "--map-by", ("node" if cyclic else "slot") + ":OVERSUBSCRIBE",
-                     "--bind-to", "none", "-n", total]
+                     "--bind-to", "none", *["--enable-recovery"] * survive, "-n", total]
             variables = OPEN_MPI
         return ([shim, self.names[0], shlex.join([*words, *command])],
                 {**os.environ, **COMMON, **variables})

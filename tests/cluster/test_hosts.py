@@ -31,8 +31,9 @@ def four():
         yield made
 
 
-def run(hosts, launcher, ranks, *command, cyclic=False):
-    words, environment = hosts.job(launcher, ranks, *map(str, command), cyclic=cyclic)
+def run(hosts, launcher, ranks, *command, cyclic=False, survive=False):
+    words, environment = hosts.job(launcher, ranks, *map(str, command), cyclic=cyclic,
+                                   survive=survive)
     environment["PYTHONPATH"] = str(HERE.parents[1])
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False,
                           timeout=LONGEST)
@@ -83,6 +84,24 @@ def test_a_rank_of_another_host_that_is_late_is_named_with_its_host(four, launch
     else:
         told = [line for line in done.stdout.splitlines() if "CollectiveTimeout" in line]
         assert len(told) >= 2 and all(words in line for line in told), told
+
+
+@pytest.mark.slow
+def test_a_rank_of_another_host_that_was_killed_is_named_with_its_host(four, launcher):
+    """Its host cannot tell anybody: at the deadline it is not heard of, unless the library says so.
+    """
+    # The first process of a namespace cannot kill itself: a shell is.
+    apart = ("unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", '"$0" "$@"; exit $?')
+    done = run(four, launcher, [1, 1, 1], *apart, sys.executable, HERE / "late.py", "killed",
+               survive=True)
+    if "unexpectedly disconnected" in done.stderr:  # Open MPI ends the job, and names the machine
+        assert done.returncode and four.names[2] in done.stderr, done.stderr
+        return
+    told = [line for line in done.stdout.splitlines() if line.startswith("rank ")]
+    assert {line[:6] for line in told} == {"rank 0", "rank 1"}, done.stdout + done.stderr
+    for line in told:
+        assert f"rank 2 is not heard of, on {four.names[2]}" in line, told
+        assert float(line.split(" after ")[1].split()[0]) < 2 * 2, told
 
 
 @pytest.mark.slow

@@ -1,12 +1,15 @@
 """All ways in which one rank may differ, at every rank, and whether all are told so at once.
 
-    mpiexec -n 8 python -m mpi4py tests/fault/mismatches.py [-o FILE.json]
+    mpiexec -n 8 python -m mpi4py tests/fault/mismatches.py [--modes 0,1] [-o FILE.json]
 
 makes each call of ``tests/mpi/disagreeing.py`` on a communicator of its own, the odd rank being
 each in turn, in every mode: our algorithms, on a new communicator and after a thousand good calls
-of the same shape; and, at the level ``always``, what is chosen by default. Every rank must get a
-``ContractError`` that names the odd rank, the field and both values. Prints a line for each mode;
-with ``-o`` it writes what ``docs/promises.py`` makes the table of docs/reliability.md of.
+of the same shape; and, at the level ``always``, what is chosen by default. At the level ``tags``
+what is chosen by default is tried where that is an algorithm of ours: processes in calls of the
+library's are ended (``tests/fault/test_faults.py``). Every rank must get a ``ContractError`` that
+names the odd rank, the field and both values. Prints a line for each mode; with ``-o`` it writes
+what ``docs/promises.py`` makes the table of docs/reliability.md of, beside what the file has of
+other modes. A row says, too, how long the slowest rank's process waited for a processor meanwhile.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import HpccollError
+from hpccoll.runtime.log import NUMBER
 
 
 class Mode(NamedTuple):
@@ -58,19 +62,44 @@ class Mode(NamedTuple):
 
 
 MODES = (Mode("of ours", WISHES, "tags", 0), Mode("of ours", WISHES, "tags", 1000),
-         Mode("chosen by default", {}, "always", 0), Mode("chosen by default", {}, "always", 1000))
+         Mode("chosen by default", {}, "always", 0), Mode("chosen by default", {}, "always", 1000),
+         Mode("chosen by default, ours", {}, "tags", 0))
+Way = tuple[str, str, str]
 
 
-def tried(mode: Mode, way: tuple[str, str, str], odd: int) -> tuple[str, float]:
-    """What is wrong about this rank's error, if anything; and the seconds until it came."""
+def ways_of(mode: Mode) -> list[Way]:
+    """The ways to disagree in a mode."""
+    ways = [way for way in WAYS if mode.wishes or way[0] != "algorithm"]
+    if mode.wishes or mode.contract != "tags":
+        return ways
+    comm, ours = hpccoll.Comm(MPI.Intracomm(RAW).Dup()), set()
+    for name, call in CALLS.items():
+        call(comm, SMALL, "f8", MPI.SUM, 0)
+        log = comm._private().guard.logs.mine
+        if log.description(log.words[NUMBER]).algorithm != "native":
+            ours.add(name)
+    comm.Free()
+    return [way for way in ways if {*way[1:]} <= ours]
+
+
+def delayed() -> float:
+    """Seconds that this process's threads have waited for a processor."""
+    return sum(int(file.read_text().split()[1])
+               for file in Path("/proc/self/task").glob("*/schedstat")) * 1e-9
+
+
+def tried(mode: Mode, way: Way, odd: int) -> tuple[str, float, float]:
+    """What is wrong about this rank's error, if anything; the seconds until it came, and those of
+    them in which it waited for a processor.
+    """
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), contract=mode.contract)
     with comm.using(**mode.wishes):
         for _ in range(mode.before):
             CALLS[way[1]](comm, SMALL, "f8", MPI.SUM, 0)
     RAW.Barrier()
-    start = time.monotonic()
+    start, before = time.monotonic(), delayed()
     error = disagree(comm, *way, odd, SMALL, mode.wishes)
-    seconds = time.monotonic() - start
+    seconds, waited = time.monotonic() - start, delayed() - before
     RAW.Barrier()
     try:
         if error is None:  # one that only sends has left its call: it is told in its next one
@@ -86,32 +115,41 @@ def tried(mode: Mode, way: tuple[str, str, str], odd: int) -> tuple[str, float]:
         wrong = f"{type(error).__name__}: {error}: {failure}"
     RAW.Barrier()
     comm.Free()
-    return wrong, seconds
+    return wrong, seconds, waited
 
 
 def main() -> int:
     """Try everything; the status says whether every rank was told right."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--modes", help="numbers of modes, the first is 0; all if omitted",
+                        default=",".join(map(str, range(len(MODES)))))
     parser.add_argument("-o", "--output", type=Path, help="a file for the rows of the table")
     options = parser.parse_args()
     logging.disable()  # each error is told there, too
     library = "openmpi" if "Open MPI" in MPI.Get_library_version() else "mpich"
+    modes = [MODES[int(number)] for number in options.modes.split(",")]
     rows = []
-    for mode in MODES:
-        ways = [way for way in WAYS if mode.wishes or way[0] != "algorithm"]
+    if options.output and options.output.exists():
+        rows = [row for row in json.loads(options.output.read_text(encoding="utf-8"))
+                if all((row["calls"], row["contract"], row["before"]) != (
+                    mode.calls, mode.contract, mode.before) for mode in modes)]
+    for mode in modes:
+        ways = ways_of(mode)
         told = [(odd, way, *one) for way in ways for odd in range(SIZE)
                 for one in RAW.allgather(tried(mode, way, odd))]
-        right = sum(not wrong for *_, wrong, _ in told)
-        times = [seconds for *_, seconds in told if seconds]
+        right = sum(not wrong for *_, wrong, _, _ in told)
+        times = [(seconds, waited) for *_, seconds, waited in told if seconds]
+        median = statistics.median(seconds for seconds, _ in times)
         rows.append({"library": library, "ranks": SIZE, "calls": mode.calls,
                      "contract": mode.contract, "before": mode.before,
                      "cases": len(ways) * SIZE, "told": len(told), "right": right,
-                     "median": round(statistics.median(times), 4), "worst": round(max(times), 3)})
+                     "median": round(median, 4), "worst": round(max(times)[0], 3),
+                     "waited": round(max(times)[1], 3)})
         if RANK == 0:
             print(rows[-1], flush=True)
             if options.output:  # each at once: many ranks on few cores take long
                 options.output.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
-            for odd, way, wrong, _ in told:
+            for odd, way, wrong, *_ in told:
                 if wrong:
                     print(f"{way}, odd rank {odd}: {wrong}", file=sys.stderr)
     return int(any(row["right"] != row["told"] for row in rows))

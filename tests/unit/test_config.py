@@ -32,7 +32,8 @@ def test_nothing_set_means_the_defaults():
     ("HPCCOLL_PROGRESS", "calls", "calls"), ("HPCCOLL_PROGRESS", "thread", "thread"),
     ("HPCCOLL_DETERMINISM", "run", "run"), ("HPCCOLL_DETERMINISM", "layout", "layout"),
     ("HPCCOLL_LEVELS", "node, socket", ("node", "socket")), ("HPCCOLL_NETWORK", "/a/b", "/a/b"),
-    ("HPCCOLL_TRACE", "traces/", "traces/"), ("HPCCOLL_HUGE_PAGES", "no", False),
+    ("HPCCOLL_TRACE", "traces/", "traces/"), ("HPCCOLL_TRACE_PHASES", "yes", True),
+    ("HPCCOLL_HUGE_PAGES", "no", False),
     ("HPCCOLL_CHECKSUMS", "yes", True), ("HPCCOLL_CHECK", "nan", ("nan",)),
     ("HPCCOLL_CHECK", " results, nan ", ("results", "nan")),
     ("HPCCOLL_DETERMINISM", "any-p", "any-p"),
@@ -82,6 +83,7 @@ MALFORMED = [
     ("HPCCOLL_HUGE_PAGES", "2M", "must be 'yes' or 'no'"),
     ("HPCCOLL_LOG", "verbose", "neither 'info' nor 'debug'"),
     ("HPCCOLL_PROFILE", "on", "must be 'yes' or 'no'"),
+    ("HPCCOLL_TRACE_PHASES", "on", "must be 'yes' or 'no'"),
 ]
 
 

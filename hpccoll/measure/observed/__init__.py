@@ -3,6 +3,7 @@
     watched   a class of communicators, like another one, whose calls are noted
     record    what is noted on a rank
     observer  what this process notes, and the clocks' differences; gathered, or written
+    phases    what a rank did inside of its calls, by the moments that it noted
     files     a file for each rank
     joined    the records of all ranks: which calls belong together, who waited for whom
     stragglers  who came last, how often, and by how much

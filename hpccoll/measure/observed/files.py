@@ -27,12 +27,14 @@ def save(folder: str, record: RankRecord, job: str, ranks: int) -> None:
     place.mkdir(parents=True, exist_ok=True)
     with replacing(place / f"calls-{job or 'alone'}-rank{record.rank:05}.json") as file:
         json.dump({"format": FORMAT, "job": job, "ranks": ranks, **record._asdict(),
-                   "communicators": [_rounded(one.as_json()) for one in record.communicators]},
-                  file)
+                   "communicators": list(map(_told, record.communicators))}, file)
 
 
-def _rounded(data: dict[str, Any]) -> dict[str, Any]:
-    return {**data, "times": [round(seconds, 9) for seconds in data["times"]]}
+def _told(record: CallRecord) -> dict[str, Any]:
+    """A record with all that it has, times rounded."""
+    data = record.as_json()
+    data["times"] = [round(seconds, 9) for seconds in data["times"]]
+    return data if record.moments is None else {**data, "noted": record.moments.as_json()}
 
 
 def read(folder: Path) -> tuple[list[RankRecord], int]:

@@ -58,6 +58,13 @@ class Rows(Protocol):
         """Take them away: three numbers each."""
 
 
+class Noted(Protocol):
+    """What notes moments inside of calls."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, see :mod:`hpccoll.runtime.moments`."""
+
+
 class CallRecord:
     """The calls of one communicator on one rank.
 
@@ -73,6 +80,8 @@ class CallRecord:
         earlier: calls that are not kept, and their seconds, by kind.
         waited: seconds in waits for requests, by kind.
         rows: where machine code notes calls that are not in ``times`` yet.
+        moments: where moments inside of calls are noted, if anywhere.
+        noted: the same as plain data, of a record that was read.
     """
 
     def __init__(self, name: str, ranks: tuple[int, ...], number: int = 0):
@@ -83,6 +92,8 @@ class CallRecord:
         self.earlier: dict[int, CallSums] = {}
         self.waited: dict[int, float] = {}
         self.rows: Rows | None = None
+        self.moments: Noted | None = None
+        self.noted: Mapping[str, Any] | None = None
         self._numbers: dict[CallKind, int] = {}
 
     def number_of(self, kind: CallKind) -> int:
@@ -163,6 +174,7 @@ class CallRecord:
         self.ordered, self.times = data["ordered"], array("d", data["times"])
         self.earlier = {int(kind): CallSums(*sums) for kind, sums in data["earlier"].items()}
         self.waited = {int(kind): seconds for kind, seconds in data["waited"].items()}
+        self.noted = data.get("noted")
         return self
 
 

@@ -71,6 +71,8 @@ def _blocking(method: Callable, title: str) -> Callable:
                      named.get("root", args[root_at] if 0 <= root_at < len(args) else 0)
                      if root_at >= 0 else -1)
         comm._seen.learn(key, kind)
+        if comm._context is not None and comm._record.ranks:
+            comm._record.moments = comm._context.moments
         comm._seen.told = False
         comm._record.add(kind, start, stop)
 

@@ -11,16 +11,17 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
+from hpccoll.runtime.moments import PHASE_BITS, PLAN_BITS, Activity, Noting
 from hpccoll.runtime.tape import (
     WIDTH,
     Code,
     Instruction,
-    as_text,
     decode,
     encode,
     encode_segments,
     normal_form,
 )
+from hpccoll.runtime.tape_text import as_text
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries]
 PLACES = 4
@@ -51,6 +52,32 @@ def test_a_tape_says_what_its_program_says(collective, name):
                 assert decode(code, itemsize, program.single_block if chains else ()
                               ) == normal_form(program.phases)
     assert encoded
+
+
+@pytest.mark.parametrize("collective, name", [
+    ("allreduce", "recursive_doubling"), ("allreduce", "ring"), ("bcast", "binomial"),
+    ("reduce_scatter", "pairwise"), ("alltoall", "bruck"), ("scan", "linear")])
+def test_moments_are_noted_beside_the_program(collective, name):
+    """Without what notes them it is the same tape; each instruction is noted as what it does."""
+    doing = {Instruction.SEND: {Activity.SENDING}, Instruction.TAKE: {Activity.WAITING},
+             Instruction.FLUSH: {Activity.DRAINING}, Instruction.REDUCE: {Activity.REDUCING},
+             Instruction.COPY: {Activity.COPYING, Activity.REDUCING},
+             Instruction.TAKEN: {Activity.COPYING, Activity.REDUCING}}
+    for program, itemsize in programs(collective, name, (2, 3, 5)):
+        plain = encode(program, itemsize, PLACES)
+        code = encode_segments((Segment(program, 0),), 1, itemsize, PLACES,
+                               noting=Noting(None, 7))
+        assert decode(code, itemsize) == normal_form(program.phases)
+        kept, now = [], None
+        for step in code.steps():
+            if step[0] == Instruction.NOTE:
+                assert step[2] >> PLAN_BITS == 7 and step[3] >> PHASE_BITS == step[1]
+                now = Noting.activity(step[3])
+                assert now.name.lower() in as_text(code)
+                continue
+            assert step[0] == Instruction.END or now in doing[step[0]]
+            kept.append(step)
+        assert kept == list(plain.steps())
 
 
 def moved(phase, shift):

@@ -12,6 +12,7 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+from hpccoll.errors import BrokenCommunicatorError
 from hpccoll.runtime import compiled
 
 if not compiled.BUILT:
@@ -37,7 +38,7 @@ class Request(MPI.Request):
 
 
 def context():
-    return SimpleNamespace(taped=set(), abandoned=[], bounds=(1, 1),
+    return SimpleNamespace(taped=set(), abandoned=[], bounds=(1, 1), guard=None,
                            fail=lambda error, *details: error)
 
 
@@ -132,11 +133,15 @@ def test_somebody_else_ends_it():
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["calls", "thread"])
 def test_after_a_failure_nobody_begins(undisturbed, threaded):
-    """Other ranks would take the next one's messages for those that are missing of the failed."""
+    """Other ranks would take the next one's messages for those that are missing of the failed.
+
+    The next one ends with an error, once the guard has the one that says why.
+    """
     two = Two()
     here = two.begins(0, two.lane, threaded)
     failing, next_one = (begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(2))
     held, waiting = failing._operation, next_one._operation
+    waiting.context.guard = SimpleNamespace(failure=None)
     held._complete(OSError("broken"))
     assert two.lane.first is None and held.error and held.context.abandoned
     begin(here, numpy.ones(8), numpy.zeros(8))._operation._complete(OSError("refused"))
@@ -144,9 +149,11 @@ def test_after_a_failure_nobody_begins(undisturbed, threaded):
     ended_meanwhile([begin(others.begins(i, None, True), numpy.ones(8), numpy.zeros(8))
                      for i in range(2)])  # by then the thread has seen those before it twice
     assert next_one.Test() == "slow" and not waiting.progress() and not waiting.over
+    waiting.context.guard.failure = OSError("broken")
+    assert waiting.progress() and waiting.over
+    assert isinstance(waiting.error, BrokenCommunicatorError)
     assert two.wires[0].sides[0].sent == 1
     for request in (failing, next_one):
-        request._operation._complete(OSError("given up"))
         request._operation.quiet = True
         MPI.Request.Wait(request)
     PROGRESS.once()
@@ -159,9 +166,12 @@ def test_after_a_failure_the_interpreter_begins_nothing():
         start=lambda: None, done=False, progress=lambda: False, title="", plan=None, tag=0),
         None, None, False, lane) for _ in range(2))
     assert failing.started and lane.first is failing and not following.started
+    following.context.guard = SimpleNamespace(failure=None)
     failing._complete(OSError("broken"))
-    assert lane.first is None and not following.progress() and not following.started
-    following._complete(OSError("given up"))
+    assert lane.first is None and not following.progress() and not following.over
+    following.context.guard.failure = failing.error
+    assert following.progress() and isinstance(following.error, BrokenCommunicatorError)
+    assert not following.started
     for one in (failing, following):
         one.quiet = True
         one.token.Wait()

@@ -5,9 +5,11 @@ import json
 
 import pytest
 from rich.console import Console
+from unit.measure.observed.made import moment, noting
 
 from hpccoll.measure.observed.joined import join
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
+from hpccoll.runtime.moments import Activity
 from hpccoll.tools.call_trace import draw, events, said, summary, table, totals
 
 ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
@@ -64,11 +66,46 @@ def test_events_are_spans_of_calls_with_their_waits_inside():
         "Allreduce 1K", "Bcast 64"]
 
 
-def test_a_table_fits_its_columns():
-    file = io.StringIO()
-    Console(file=file, width=100).print(table(summary(join(ranks(1)), 3)))
-    assert all(len(line) <= 100 for line in file.getvalue().splitlines())
-    assert "rank 1 (50%)" in file.getvalue()
+def with_phases(records):
+    """Records whose first call, of half a second or so, reduced for 50 ms."""
+    for record in records:
+        start = record.communicators[0].calls()[0, 1]
+        record.communicators[0].noted = noting(
+            moment(start + 0.1, Activity.WAITING), moment(start + 0.15, Activity.REDUCING),
+            moment(start + 0.2, Activity.OVER))
+    return records
+
+
+def test_events_have_phases_on_lines_below():
+    found = list(events(join(with_phases(ranks(1)))))
+    lines = {event["tid"]: event["args"]["name"] for event in found
+             if event["name"] == "thread_name" and event["pid"] == 2}
+    assert lines == {0: "WORLD", 1: "WORLD, phases"}
+    order = {event["tid"]: event["args"]["sort_index"] for event in found
+             if event["name"] == "thread_sort_index"}
+    assert order[0] < order[1]
+    spans = [event for event in found if event["ph"] == "X" and event["pid"] == 2 and event["tid"]]
+    assert [event["name"] for event in spans] == ["phase 0", "waiting for rank 2", "reducing"]
+    assert spans[0]["args"] == {"of": "a plan", "to": [0], "from": [2]}
+    assert spans[2]["ts"] == pytest.approx(170_000) and spans[2]["dur"] == pytest.approx(50_000)
+
+
+def test_a_summary_says_what_was_reduced_where_that_is_known():
+    allreduce, bcast = summary(join(with_phases(ranks(1))), 3).rows
+    assert allreduce.reduces == pytest.approx(0.05) and bcast.reduces is None
+    assert allreduce.waits + allreduce.messages + allreduce.reduces == pytest.approx(
+        allreduce.seconds)
+    assert bcast.messages is None and bcast.cells()[5:7] == ("", "")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_table_fits_its_columns(inside):
+    file, records = io.StringIO(), with_phases(ranks(1)) if inside else ranks(1)
+    Console(file=file, width=100).print(table(summary(join(records), 3)))
+    text = file.getvalue()
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert ("rank 1 (50%)" in text) == ("skew" in text) == (not inside)
+    assert ("reduces" in text) == ("messages" in text) == inside
 
 
 def test_nothing_traced_is_a_summary_too(tmp_path):
@@ -80,8 +117,9 @@ def test_nothing_traced_is_a_summary_too(tmp_path):
     assert totals(empty) == "0 calls on 0 B of buffers"
 
 
-def test_a_picture_shows_all_ranks(tmp_path):
-    joined = join(ranks(1))
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_picture_shows_all_ranks(tmp_path, inside):
+    joined = join(with_phases(ranks(1)) if inside else ranks(1))
     draw(joined, summary(joined, 3), tmp_path / "calls.svg")
     assert "</svg>" in (tmp_path / "calls.svg").read_text()
     assert totals(joined.records) == "9 calls on 6.188 KiB of buffers"

@@ -1,6 +1,7 @@
 """Records of ranks as if they had called something."""
 
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
+from hpccoll.runtime.moments import PHASE_BITS
 
 ALLREDUCE = CallKind("allreduce", 1024, "f8 sum", -1, "ring")
 BCAST = CallKind("bcast", 64, "f8", 1, "native")
@@ -17,3 +18,15 @@ def rank_record(rank, calls, size=2, clock="one", ahead=(), waited=()):
     for kind, seconds in waited:
         record.add_wait(record.number_of(kind), 8.0, 8.0 + seconds)
     return RankRecord(rank, clock, tuple(ahead), 0.0, 10.0, (record,))
+
+
+def moment(second, activity, phase=0, segment=0):
+    """A row of a ring of moments."""
+    return [segment, phase << PHASE_BITS | activity, round(second * 1e9)]
+
+
+def noting(*moments, depth=1, segments=(0,), programs=([[0, [0], [2]], [0, [0, 2], [1]]],)):
+    """What a record has of moments, of one plan on the second of three ranks."""
+    return {"rows": sum(moments, []),
+            "plans": [{"title": "a plan", "depth": depth, "segments": list(segments),
+                       "programs": list(programs)}]}

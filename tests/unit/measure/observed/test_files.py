@@ -1,6 +1,7 @@
 """Files of ranks: written, read again, and what is wrong with them."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,14 @@ def test_written_and_read_again(tmp_path):
     assert records[1].ahead == ((0.5, 1e-6),)
     assert records[1].communicators[0].calls().tolist() == [[0, 1, 2], [1, 3, 3.123456789]]
     assert records[1].communicators[0].kinds == [ALLREDUCE, BCAST]
+
+
+def test_moments_are_written_along(tmp_path):
+    record = rank_record(0, [(ALLREDUCE, 1.0, 2.0)])
+    record.communicators[0].moments = SimpleNamespace(as_json=lambda: {"rows": [1, 2, 3]})
+    save(str(tmp_path), record, "job", 1)
+    [found], _ = read(tmp_path)
+    assert found.communicators[0].noted == {"rows": [1, 2, 3]}
 
 
 def test_the_newest_job_counts(tmp_path):

@@ -1,0 +1,53 @@
+"""What ``broken.py`` breaks, first part: what is noted inside of calls, and requests in turn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Break(NamedTuple):
+    """Something that is broken, and the tests that must fail then.
+
+    Attributes:
+        what: in words.
+        edits: file, text that stands there once, and what stands there instead.
+        tests: words for pytest.
+        ranks: that the tests run on; 0 where they need no launcher.
+    """
+
+    what: str
+    edits: tuple[tuple[str, str, str], ...]
+    tests: str
+    ranks: int = 0
+
+
+NOTED = (
+    Break("the compiled executor does not note when it waits",
+          (("hpccoll/runtime/tape.py", "self.note(number, Activity.WAITING)", "pass"),),
+          "tests/unit/runtime/test_tape.py -k moments"),
+    Break("the interpreter does not note when it waits",
+          (("hpccoll/runtime/binding.py", "*self._note(place, Activity.WAITING), wait]", "wait]"),),
+          "tests/unit/runtime/test_moments.py -k goes_over_to"),
+    Break("what was done inside of a call lasts until its end",
+          (("hpccoll/measure/observed/phases.py", "stops[:-1][follows] = starts[1:][follows]",
+            "pass"),), "tests/unit/measure/observed/test_phases.py -k lasts_until"),
+    Break("a ring of moments has a row less than it says",
+          (("hpccoll/runtime/_running.c", "MOMENT * (1 + (moments[0]++",
+            "MOMENT * (2 + (moments[0]++"),),
+          "tests/unit/runtime/test_moments.py -k machine_code_notes"),
+    Break("real ranks note what they reduce as something else",
+          (("hpccoll/runtime/moments.py", "Activity.REDUCING if any", "Activity.COPYING if any"),),
+          "tests/mpi/test_phases.py -k every_phase", 2),
+    Break("a request behind one that failed is never over",
+          (("hpccoll/runtime/progress.py", "if lane is not None and lane.stopped:", "if False:"),),
+          "tests/unit/runtime/test_taped.py -k after_a_failure"),
+    Break("who tests a request behind one that failed is told nothing",
+          (("hpccoll/runtime/progress.py", "if lane is not None and lane.stopped:", "if False:"),),
+          "tests/mpi/test_broken.py -k sends_nothing", 2),
+    Break("who failed waits until the dead are told",
+          (("hpccoll/guard/exchange.py", "self.sender.join(SENDING)", "self.sender.join()"),),
+          "tests/cluster/test_hosts.py -k that_was_killed"),
+    Break("the host of a rank that is not heard of is not named",
+          (("hpccoll/guard/board.py", 'UNKNOWN: f"is not heard of{far}"',
+            'UNKNOWN: "is not heard of"'),), "tests/cluster/test_hosts.py -k that_was_killed"),
+)
