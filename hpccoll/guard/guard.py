@@ -40,6 +40,7 @@ from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import judge, met
 from hpccoll.guard.watcher import WATCHER
 from hpccoll.machine.processes import Process, this_process
+from hpccoll.runtime.attendance import Attendant
 from hpccoll.runtime.binding import Action
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import Description
@@ -230,7 +231,9 @@ class Guard:
         self._say(awaited, self.logs.mine.words[NUMBER])
         if isinstance(awaited, (Execution, PreparedRun)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
-            self._look_at_messages(awaited)
+            self._look_at_messages(awaited.pending()[1], awaited.tag)
+        elif isinstance(awaited, Attendant):
+            self._look_at_messages(awaited.awaited_far(), awaited.tag)
 
     def _say(self, awaited: Awaited, number: int) -> None:
         """Say what this rank waits for; ask, now and then, what the others are doing."""
@@ -270,19 +273,19 @@ class Guard:
         return PeerLost(lost, "; ".join(str(self.board.doing(rank)) for rank in lost),
                         f"call {number}, {title}," if number else title)
 
-    def _look_at_messages(self, awaited: Execution | PreparedRun) -> None:
+    def _look_at_messages(self, peers: tuple[int, ...], tag: int) -> None:
         """Look whether a rank that is waited for has sent a message of another call instead.
 
         Such a rank cannot have gone on: its message of this call would have come before. But one
         that is just being received may not be complete yet.
         """
         comm, status, remote = self.context.comm, MPI.Status(), self.context.remote
-        for peer in awaited.pending()[1]:
+        for peer in peers:
             if comm.Iprobe(peer, MPI.ANY_TAG, status):
                 found = status.Get_tag()
-                if remote.tags.foreign(found, awaited.tag):
-                    known, tag, times = self.suspect
-                    again = (known, tag) == (peer, found)
+                if remote.tags.foreign(found, tag):
+                    known, before, times = self.suspect
+                    again = (known, before) == (peer, found)
                     self.suspect = peer, found, times + 1 if again else 1
                     if self.suspect[2] >= CERTAIN:
                         raise ForeignMessage(peer, self.rank)

@@ -174,6 +174,12 @@ int advance(Tape *tape, State *state, int64_t patience)
                                   memory_order_release);
             break;
         }
+        case POST:
+            break;
+        case START:
+        case AWAIT: /* messages of MPI's are Python's: it goes on behind */
+            state->at = (step - tape->code) / WIDTH;
+            return REMOTE;
         default:
             state->at = (step - tape->code) / WIDTH;
             return DONE;
