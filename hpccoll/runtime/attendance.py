@@ -171,7 +171,7 @@ class Attendant:
         self.number = -1
         self.receives: dict[int, Receive] = {}
         #: Messages to other nodes, and which batch of them is under way, if one is.
-        self.batches: RunBatches | None = None
+        self.remote: RunBatches | None = None
         self.under_way: int | None = None
 
     @property
@@ -222,8 +222,8 @@ class Attendant:
                 seen = self.run.at
         except BaseException as error:
             self.give_up()
-            if self.of.far is not None and self.batches is not None:
-                self.of.far.abandon(self.run, self.batches)
+            if self.of.far is not None and self.remote is not None:
+                self.of.far.abandon(self.run, self.remote)
             verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
             if verdict is not error:
                 raise verdict from error
@@ -238,9 +238,9 @@ class Attendant:
 
     def batch(self, number: int) -> Batch:
         """A batch of the tape, on the memory of this run."""
-        if self.batches is None:
-            self.batches = cast(FarMessages, self.of.far).on(self.run)
-        return self.batches.batches[number]
+        if self.remote is None:
+            self.remote = cast(FarMessages, self.of.far).on(self.run)
+        return self.remote.batches[number]
 
     def carry(self) -> None:
         """Start the batch that the run has come to, or wait until its messages are complete.
@@ -263,10 +263,10 @@ class Attendant:
             self.under_way = None
         self.run.skip()
 
-    def awaited_far(self) -> tuple[int, ...]:
-        """Ranks of other nodes whose messages this one waits for."""
-        return () if self.under_way is None or self.of.far is None else (
-            self.of.far.peers(self.under_way))
+    @property
+    def batches(self) -> list[Batch]:
+        """What it waits for from other nodes."""
+        return [] if self.under_way is None else [self.batch(self.under_way)]
 
     def listen(self) -> None:
         """Raise an error if another rank has given up."""

@@ -16,7 +16,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.ir.collectives import IN, OUT, TMP
-from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.ir.schedule import SEND
 from hpccoll.runtime.executor import MOST_MESSAGES
 from hpccoll.runtime.tape import Code, RemoteMessage, split_address
 from hpccoll.transport import Batch, Posting
@@ -79,11 +79,6 @@ class FarMessages:
             else:
                 context.seen.keep(key, True)
         return found
-
-    def peers(self, number: int) -> tuple[int, ...]:
-        """Ranks whose messages a batch waits for."""
-        return tuple(sorted({message.way.peer for message in self.messages[number]
-                             if message.way.kind == RECV}))
 
     def abandon(self, run: Any, batches: RunBatches) -> None:
         """Keep what a run that failed half-way may have in flight; nobody starts it again."""
