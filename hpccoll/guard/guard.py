@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import NoReturn
 
@@ -40,6 +40,7 @@ from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import judge, met
 from hpccoll.guard.watcher import WATCHER
 from hpccoll.machine.processes import Process, this_process
+from hpccoll.runtime.attendance import Attendant
 from hpccoll.runtime.binding import Action
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import Description
@@ -57,8 +58,11 @@ from hpccoll.runtime.log import (
     STARTS,
 )
 from hpccoll.runtime.waiting import Awaited, Meeting, Watch
-from hpccoll.transport.mpi import FIRST_TAG
+from hpccoll.transport import Batch
+from hpccoll.transport.checked import CheckedBatch
+from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch
 from hpccoll.transport.shm.channels import CHANNELS
+from hpccoll.transport.shm.endpoint import BothBatch
 from hpccoll.transport.stamps import split
 
 #: Looks at which the first message of a rank that is waited for must be of another call.
@@ -87,6 +91,15 @@ def _introduce(context: Context) -> list[Process]:
                 f"{' ...' * (len(ranks) > MOST_NAMED)}" for level, ranks in levels.items())
             raise ArgumentError(variable, f"is {text}", "give all ranks the same")
     return [Process(*process) for *_, process in told]
+
+
+def _missing(batch: Batch) -> Sequence[int]:
+    """Ranks whose messages MPI has not delivered, of those that a batch waits for."""
+    if isinstance(batch, CheckedBatch):
+        batch = batch.inner
+    if isinstance(batch, BothBatch):
+        batch = batch.far
+    return batch.missing() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
 
 
 class Guard:
@@ -229,7 +242,7 @@ class Guard:
             raise self.loss(lost, awaited.title)
         # By the last call that has begun: who waits for a request of an earlier one waits in it.
         self._say(awaited, self.logs.mine.words[NUMBER])
-        if isinstance(awaited, (Execution, PreparedRun)) and (
+        if isinstance(awaited, (Execution, PreparedRun, Attendant)) and (
                 isinstance(self.logs, MessagedLogs) or tag not in self.channels):
             self._look_at_messages(awaited)
 
@@ -271,19 +284,19 @@ class Guard:
         return PeerLost(lost, "; ".join(str(self.board.doing(rank)) for rank in lost),
                         f"call {number}, {title}," if number else title)
 
-    def _look_at_messages(self, awaited: Execution | PreparedRun) -> None:
-        """Look whether a rank that is waited for has sent a message of another call instead.
+    def _look_at_messages(self, awaited: Execution | PreparedRun | Attendant) -> None:
+        """Look whether a rank whose message is missing has sent one of another call instead.
 
         Such a rank cannot have gone on: its message of this call would have come before. But one
         that is just being received may not be complete yet.
         """
         comm, status, remote = self.context.comm, MPI.Status(), self.context.remote
-        for peer in awaited.pending()[1]:
+        for peer in {peer for batch in awaited.batches for peer in _missing(batch)}:
             if comm.Iprobe(peer, MPI.ANY_TAG, status):
                 found = status.Get_tag()
                 if remote.tags.foreign(found, awaited.tag):
-                    known, tag, times = self.suspect
-                    again = (known, tag) == (peer, found)
+                    known, before, times = self.suspect
+                    again = (known, before) == (peer, found)
                     self.suspect = peer, found, times + 1 if again else 1
                     if self.suspect[2] >= CERTAIN:
                         raise ForeignMessage(peer, self.rank)

@@ -527,8 +527,12 @@ static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObje
         Py_XDECREF(kept);
         return request;
     }
-    /* The caller holds the arguments until this returns. */
-    return play((Tape *)target, bases[IN], bases[OUT], NULL) ? NULL : Py_NewRef(Py_None);
+    /* The caller holds the arguments until this returns; after an error MPI may need them longer. */
+    Tape *tape = (Tape *)target;
+    PyObject *kept = tape->remote ? keep(arrays) : NULL;
+    int failed = tape->remote && kept == NULL ? -1 : play(tape, bases[IN], bases[OUT], kept);
+    Py_XDECREF(kept);
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t flags,

@@ -186,6 +186,12 @@ int advance(Tape *tape, State *state, int64_t patience)
         case NOTE:
             note_moment(tape->moments, tape->moments_kept, step[2], step[3]);
             break;
+        case POST:
+            break;
+        case START:
+        case AWAIT: /* messages of MPI's are Python's: it goes on behind */
+            state->at = (step - tape->code) / WIDTH;
+            return REMOTE;
         default:
             state->at = (step - tape->code) / WIDTH;
             return DONE;

@@ -70,16 +70,19 @@ static int inside(const Tape *tape, int64_t address, int64_t nbytes, int64_t ope
 /* Check every instruction; NULL, or what is wrong. */
 static const char *check(Tape *tape)
 {
-    int64_t open = -1, opened = -1;
+    int64_t open = -1, opened = -1, posted = 0, batches = 0;
+    int under_way = 0;
     tape->sends = 0;
     for (Py_ssize_t at = 0; at < tape->length; at++) {
         const int64_t *step = tape->code + at * WIDTH;
         if ((step[0] == SEND || step[0] == TAKE || step[0] == TAKEN)
             && (step[2] < 0 || step[2] >= tape->channel_count))
             return "a channel that is not there";
+        if (posted && step[0] != POST && step[0] != START)
+            return "a batch that is not started";
         switch (step[0]) {
         case END:
-            if (at != tape->length - 1 || open >= 0)
+            if (at != tape->length - 1 || open >= 0 || under_way)
                 return "an end before the end";
             return NULL;
         case COPY:
@@ -125,6 +128,22 @@ static const char *check(Tape *tape)
             if (open < 0 || opened != step[2])
                 return "a message is given back that was not taken";
             open = -1;
+            break;
+        case POST:
+            if (open >= 0 || under_way || !inside(tape, step[3], step[4], -1))
+                return "a message out of bounds";
+            posted++;
+            break;
+        case START:
+            if (!posted || step[2] != batches)
+                return "a batch of no messages, or of another number";
+            posted = 0;
+            tape->remote = under_way = 1;
+            break;
+        case AWAIT:
+            if (open >= 0 || !under_way || step[2] != batches++)
+                return "a batch that is not under way";
+            under_way = 0;
             break;
         default:
             return "an unknown instruction";
@@ -380,8 +399,9 @@ int play(Tape *tape, char *in, char *out, PyObject *buffers)
 static PyObject *tape_run(Tape *self, PyObject *args)
 {
     long long in, out;
-    if (!PyArg_ParseTuple(args, "LL", &in, &out)
-        || play(self, (char *)(intptr_t)in, (char *)(intptr_t)out, NULL) < 0)
+    PyObject *buffers = NULL;
+    if (!PyArg_ParseTuple(args, "LL|O", &in, &out, &buffers)
+        || play(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -404,7 +424,8 @@ static PyObject *tape_passes(Tape *self, PyObject *none)
 static PyMethodDef tape_methods[] = {
     {"passes", (PyCFunction)tape_passes, METH_NOARGS,
      "Tell whether a call is better left to Python, because long messages are copied too slowly."},
-    {"run", (PyCFunction)tape_run, METH_VARARGS, "Run to the end, on input and output at addresses."},
+    {"run", (PyCFunction)tape_run, METH_VARARGS,
+     "Run to the end, on input and output at addresses; what else is given keeps them alive."},
     {"begin", (PyCFunction)tape_begin, METH_VARARGS,
      "Make a run on input and output at addresses, to be driven step by step."},
     {NULL}};
@@ -454,12 +475,17 @@ static PyObject *run_restart(Run *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-/* Python has done what the next message is for: go on behind it. */
+/* Python has done what the next message, or batch, is for: go on behind it. */
 static PyObject *run_skip(Run *self, PyObject *none)
 {
     (void)none;
     const int64_t *code = self->tape->code;
-    if (code[self->state.at * WIDTH] != TAKE) {
+    int64_t operation = code[self->state.at * WIDTH];
+    if (operation == START || operation == AWAIT) {
+        self->state.at++;
+        Py_RETURN_NONE;
+    }
+    if (operation != TAKE) {
         PyErr_SetString(PyExc_ValueError, "no message is awaited");
         return NULL;
     }
@@ -472,9 +498,10 @@ static PyObject *run_skip(Run *self, PyObject *none)
 
 static PyMethodDef run_methods[] = {
     {"advance", (PyCFunction)run_advance, METH_VARARGS,
-     "Go on for so many microseconds after a message was found missing; DONE, WAITING, ELSEWHERE."},
+     "Go on for so many microseconds after a message was found missing; says what that came to."},
     {"restart", (PyCFunction)run_restart, METH_NOARGS, "Go back to the beginning."},
-    {"skip", (PyCFunction)run_skip, METH_NOARGS, "Go on behind the message that is awaited."},
+    {"skip", (PyCFunction)run_skip, METH_NOARGS,
+     "Go on behind the message that is awaited, or behind the batch that is started or awaited."},
     {NULL}};
 
 static PyMemberDef run_members[] = {
@@ -562,7 +589,7 @@ PyMODINIT_FUNC PyInit__tape(void)
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE},
         {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
-        {"ELSEWHERE", ELSEWHERE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
+        {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
         || prepare_numbers() < 0 || prepare_watching() < 0)
         return NULL;

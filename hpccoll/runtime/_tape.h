@@ -23,12 +23,12 @@
 /* What an address is relative to. */
 enum { IN, OUT, SCRATCH, CELL, BASES };
 /* What running comes to. */
-enum { DONE, WAITING, ELSEWHERE };
+enum { DONE, WAITING, ELSEWHERE, REMOTE };
 /* The words of a rank's log of calls, as in log.py: their number, that of the call which the MPI library
    has, the stamps of the last ones, and when these began and ended. */
 enum { NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
 /* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
-enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, OPERATIONS };
+enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
 enum { WIDTH = 8 };
 /* Numbers of a moment, as in moments.py. */
 enum { MOMENT = 3 };
@@ -110,7 +110,7 @@ typedef struct {
     Kernel kernel;
     char *scratch, *accumulator;
     int64_t accumulator_bytes;
-    int spins;
+    int spins, remote; /* remote: it has messages of MPI's */
     int64_t pace;    /* of recent copies of long messages into cells, in picoseconds a byte */
     unsigned passed; /* times that it was too slow to be run */
     int64_t stamp;   /* of the call that it serves; what stands in a word beside a message's number */

@@ -1,7 +1,8 @@
 """Looking after runs of tapes that wait: bounds, and messages that are not in their cells.
 
-A tape runs in machine code until a message is missing for long, or lies elsewhere. Then its
-:class:`Attendant` sees to it as the interpreter would, and lets it go on.
+A tape runs in machine code until a message is missing for long, or lies elsewhere, or until a batch
+of messages to other nodes is to be started or waited for. Then its :class:`Attendant` sees to it as
+the interpreter would, and lets it go on.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from hpccoll.arrays.kernels import kernel
 from hpccoll.calls.call import Call
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
+from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Binder, Memory
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.progress import PROGRESS
-from hpccoll.runtime.tape import DONE, WIDTH, Code, Instruction
+from hpccoll.runtime.remote import FarMessages, RunBatches
+from hpccoll.runtime.tape import DONE, REMOTE, WIDTH, Code, Instruction
 from hpccoll.runtime.waiting import Watch
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 #: Microseconds that a wait takes before Python looks after it, at first and then; with other
 #: operations under way.
 PATIENCE, LATER, SLICE = 1000, 100, 50
+#: Waits for a message inside the node, with a batch under way, between two looks at all bounds.
+WAITS = 10
 #: Phases whose messages are kept.
 KEPT = 16
 
@@ -50,8 +55,9 @@ class _Postings:
         return self.endpoint.direct(peers, tag)
 
     def batch(self, postings: Sequence[Posting], tag: int, repeated: bool) -> Batch:
-        """Note the messages."""
-        self.noted = [posting for posting in postings if not posting.sends]
+        """Note the messages that come from this node."""
+        self.noted = [posting for posting in postings
+                      if not posting.sends and posting.peer in self.endpoint.node.local]
         return _NoBatch()
 
 
@@ -76,9 +82,10 @@ class Attendance:
     """
 
     def __init__(self, context: Context, call: Call, plan: Plan, code: Code,
-                 channels: list[Channel], memory: tuple[numpy.ndarray, numpy.ndarray], tag: int):
+                 channels: list[Channel], memory: tuple[numpy.ndarray, numpy.ndarray], tag: int,
+                 far: FarMessages | None = None):
         self.endpoint = cast(SharedEndpoint, context.endpoint)
-        self.plan, self.code, self.channels = plan, code, channels
+        self.plan, self.code, self.channels, self.far = plan, code, channels, far
         self.tag = stamped(tag, plan.stamp)
         self.context, self.bounds = context, context.bounds
         self.scratch, self.accumulator = memory
@@ -164,9 +171,12 @@ class Attendant:
 
     def __init__(self, of: Attendance, run: Any):
         self.of, self.run = of, run
-        self.watch = Watch(self, *of.bounds)
+        self.watch = Watch(self, *of.bounds, spins=SPINS if of.far is None else of.far.spins)
         self.number = -1
         self.receives: dict[int, Receive] = {}
+        #: Messages to other nodes, and which batch of them is under way, if one is.
+        self.remote: RunBatches | None = None
+        self.under_way: int | None = None
 
     @property
     def title(self) -> str:
@@ -195,25 +205,73 @@ class Attendant:
         Raises:
             HpccollError: the wait is in vain.
         """
-        seen, patience = self.run.at, PATIENCE
+        seen, patience, waits = self.run.at, PATIENCE, 0
         try:
-            self.listen()
-            while self.run.advance(SLICE if PROGRESS.operations else patience) != DONE:
-                patience = LATER
+            self.open()
+            while (found := self.run.advance(
+                    SLICE if PROGRESS.operations or self.under_way is not None else patience
+                    )) != DONE:
+                if found == REMOTE:
+                    self.carry()
+                    continue
+                patience, waits = LATER, waits + 1
                 PROGRESS.once()
                 if self.run.at != seen:
                     self.watch.moved()
                 if self.fetched():
                     self.watch.moved()
-                else:
+                elif self.under_way is None or waits % WAITS == 0:
                     self.watch.look()
+                else:  # MPI moves its messages on when it is called
+                    self.batch(self.under_way).test()
                 seen = self.run.at
         except BaseException as error:
             self.give_up()
+            if self.of.far is not None and self.remote is not None:
+                self.of.far.abandon(self.run, self.remote)
             verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
             if verdict is not error:
                 raise verdict from error
             raise
+
+    def open(self) -> None:
+        """Raise an error if another rank has given up, before anything is done for a run."""
+        if self.of.far is None:
+            self.listen()
+        else:  # it comes here in every call: to look everywhere takes too long
+            self.of.far.opening()
+
+    def batch(self, number: int) -> Batch:
+        """A batch of the tape, on the memory of this run."""
+        if self.remote is None:
+            self.remote = cast(FarMessages, self.of.far).on(self.run)
+        return self.remote.batches[number]
+
+    def carry(self) -> None:
+        """Start the batch that the run has come to, or wait until its messages are complete.
+
+        Raises:
+            HpccollError: the wait is in vain.
+        """
+        at = self.run.at * WIDTH
+        operation, number = self.of.code.words[at], self.of.code.words[at + 2]
+        batch = self.batch(number)
+        if operation == Instruction.START:
+            self.under_way = number
+            batch.start()
+        else:
+            while not batch.test():
+                self.watch.idle()
+                if PROGRESS.operations:
+                    PROGRESS.once()
+            self.watch.moved()
+            self.under_way = None
+        self.run.skip()
+
+    @property
+    def batches(self) -> list[Batch]:
+        """What it waits for from other nodes."""
+        return [] if self.under_way is None else [self.batch(self.under_way)]
 
     def listen(self) -> None:
         """Raise an error if another rank has given up."""

@@ -1,8 +1,8 @@
-"""Running tapes: a plan whose messages all go through cells, handed to the compiled executor.
+"""Running tapes: a plan whose messages inside the node go through cells, in machine code.
 
     Plan --encode--> Code --with channels and scratch--> Tape --run--> result
                                                            | a message is missing for long, or
-                                                           v lies elsewhere
+                                                           v lies elsewhere; MPI's turn has come
                                                          Attendant
 
 ``_tape.c`` is that executor. It is optional: without it, and for every plan that it cannot run,
@@ -29,11 +29,13 @@ from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.attendance import SLICE, Attendance
 from hpccoll.runtime.log import ENDS, INSIDE, NUMBER, REMEMBERED, STAMPS, STARTS
 from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.tape import DONE, WIDTH, Code, Instruction, encode, encode_segments
+from hpccoll.runtime.remote import FarMessages
+from hpccoll.runtime.tape import DONE, REMOTE, WIDTH, Code, Instruction, encode, encode_segments
 from hpccoll.transport import Posting
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.stamps import stamped
 
 if TYPE_CHECKING:
     from hpccoll.runtime.context import Context
@@ -48,8 +50,8 @@ except ImportError:  # it was not built
     BUILT = False
 else:
     # One answer for both parts: whether types have kernels must not depend on the rank.
-    BUILT = half.BUILT and (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE) == (
-        PLACES, SIZE_BITS, WIDTH, DONE) and (
+    BUILT = half.BUILT and (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE, _tape.REMOTE
+                           ) == (PLACES, SIZE_BITS, WIDTH, DONE, REMOTE) and (
         (_tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS, _tape.ENDS, _tape.REMEMBERED)
         == (NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
     _tape.set_in_place(MPI.IN_PLACE)
@@ -89,7 +91,7 @@ def run_tape(tape: Any, call: Call) -> None:
     for one in buffers:
         if one.load is not None:
             one.load()
-    tape.run(*addresses_of(call))
+    tape.run(*addresses_of(call), call)
     if call.sink is not None and call.sink.store is not None:
         call.sink.store()
 
@@ -136,8 +138,12 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     if call.op is not None and compiled is None:
         return None
     moments = context.moments if not tag else None
+    # Requests whose messages MPI carries are the interpreter's: tapes are moved on by a thread that
+    # may not call MPI.
+    local = cast(SharedEndpoint, context.endpoint).node.local
+    far: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
     code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
-                           call.op is not None and half.is_half(call.dtype),
+                           call.op is not None and half.is_half(call.dtype), far,
                            moments.of(plan) if moments is not None else None)
     if code is None:
         return None
@@ -151,7 +157,10 @@ def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
     nbytes = plan.scratch * itemsize
     scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
     accumulator = half.accumulator(code.held)
-    attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag)
+    messages = (FarMessages(context, code, scratch, stamped(tag, plan.stamp)) if code.far
+                else None)
+    attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag,
+                            messages)
     sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
     return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)),
                       compiled, scratch, attendance, attendance.wait, not context.limits.spins,

@@ -36,6 +36,7 @@ from hpccoll.runtime.executor import Bounds, Execution
 from hpccoll.runtime.logger import tell_error
 from hpccoll.runtime.moments import Moments
 from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.remote import RunBatches
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
@@ -157,6 +158,7 @@ class Context:
         lane: of nonblocking collectives whose messages are small; ``None`` where ranks do not all
             share memory and have the compiled executor.
         tapes: of plans, for the compiled executor.
+        batches: messages of tapes to other nodes, by tape and addresses.
         taped: operations that are tapes.
         prepared: executions, by signature and addresses.
         seen: signatures and addresses that were served once, and are prepared the next time.
@@ -203,6 +205,8 @@ class Context:
             LANE_TAG in self.node.tags) else None
         self.plans = BoundedDict[Hashable, Plan](MOST_KEPT)
         self.tapes = BoundedDict[Hashable, Bound](MOST_KEPT)
+        self.batches = BoundedDict[Hashable, RunBatches](
+            MOST_PREPARED, RunBatches.free, lambda found: max(found.messages, LEAST_WEIGHT))
         self.prepared = BoundedDict[Hashable, Execution](
             MOST_PREPARED, Execution.free,
             lambda execution: max(execution.plan.messages, LEAST_WEIGHT))
@@ -313,6 +317,7 @@ class Context:
         if not self.freed:
             self.freed = True
             self.prepared.clear()
+            self.batches.clear()
             self.tapes.clear()
             self.stop_starts()
             for service in self._services.values():

@@ -21,7 +21,7 @@ from hpccoll.runtime.lanes import LaneTrack
 from hpccoll.runtime.moments import Noting
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.waiting import Awaited, Watch
-from hpccoll.transport import Endpoint
+from hpccoll.transport import Batch, Endpoint
 
 #: Looks for small messages at once, of a rank with a processor to itself.
 TRIES = 50
@@ -146,6 +146,11 @@ class Execution:
                 return track.phase, self.peers(track.segment, track.phase)
         return 0, ()
 
+    @property
+    def batches(self) -> list[Batch]:
+        """What it waits for."""
+        return [track.batch for track in self.tracks if track.batch is not None]
+
     def peers(self, segment: int, number: int) -> tuple[int, ...]:
         """Ranks that this one exchanges messages with in a phase."""
         phase = self.plan.segments[segment].program.phases[number]
@@ -175,6 +180,7 @@ class _Track:
         self.phases: Iterator[BoundPhase] | None = iter(())
         self.actions: Iterator[Action] = iter(())
         self.wait: Action | None = None
+        self.batch: Batch | None = None
 
     def advance(self, execution: Execution) -> bool:
         """Go on until a message is missing; tell whether anything moved."""
@@ -191,10 +197,12 @@ class _Track:
             phase = next(self.phases, None)
             if phase is not None:
                 self.phase, self.actions = phase.number, iter(phase.actions)
+                self.batch = phase.batch
                 continue
             self.segment = self.following
             self.following += execution.plan.depth
             self.phases, self.phase = execution.phases(self.segment, self.index), None
+            self.batch = None
         return moved
 
 
@@ -262,6 +270,12 @@ class PreparedRun:
             if phase.wait is self.wait and self.wait is not None:
                 return phase.number, self.execution.peers(0, phase.number)
         return 0, ()
+
+    @property
+    def batches(self) -> list[Batch]:
+        """What it waits for."""
+        return [phase.batch for phase in self.execution.prepared.get(0, ())
+                if phase.batch is not None and phase.wait is self.wait]
 
     @property
     def plan(self) -> Plan:

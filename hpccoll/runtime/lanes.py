@@ -8,6 +8,7 @@ from typing import Protocol
 from hpccoll.ir.order import Waits, by_lane
 from hpccoll.runtime.binding import Action, BoundPhase
 from hpccoll.runtime.plan import Plan
+from hpccoll.transport import Batch
 
 
 class Segmented(Protocol):
@@ -32,6 +33,11 @@ class LaneTrack:
         self.phase: int | None = None
         self.phases: Sequence[BoundPhase] | None = ()
         self.lanes: list[_Lane] = []
+
+    @property
+    def batch(self) -> Batch | None:
+        """What it waits for."""
+        return None if not self.phases or self.phase is None else self.phases[self.phase].batch
 
     def advance(self, execution: Segmented) -> bool:
         """Go on until every lane waits for messages; tell whether anything moved."""

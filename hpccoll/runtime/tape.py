@@ -9,7 +9,14 @@ Each instruction is ``WIDTH`` words of 64 bits: what to do, the phase it belongs
     take    channel, landing, bytes         wait for the channel's next message
     taken   channel                         the sender may use that message's cell again
     note    where, what                     note this moment, see hpccoll/runtime/moments.py
+    post    way, at, bytes                  a message of the next batch, to or from another node
+    start   batch                           start the messages posted since the last batch
+    await   batch                           wait until all messages of that batch are complete
     end
+
+Messages to other nodes are MPI's, of which the executor knows nothing: it stops at ``start`` and at
+``await``, for Python to see to the batch (:mod:`hpccoll.runtime.remote`), and goes on behind it.
+``post`` only says what is in a batch.
 
 An address is a base and an offset in bytes: input, output, scratch, or the cell of the message
 that was taken last. So a tape belongs to a call of some sizes, not to arrays. ``landing`` is where
@@ -17,15 +24,15 @@ the program wants a message that its steps use in the cell; nothing is written t
 0, but in chains of reductions of 16-bit floats: there it says which operands are taken from the
 accumulator, and where the result goes (:class:`Form`).
 
-:func:`encode` makes tapes, :func:`decode` makes the program of a tape again, and
-``tests/unit/runtime/test_tape.py`` proves that both say the same for every algorithm.
+:func:`encode` makes tapes, :func:`hpccoll.runtime.decoding.decode` makes the program of a tape
+again, and ``tests/unit/runtime/test_tape.py`` proves that both say the same for every algorithm.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import IntEnum, IntFlag
 from typing import NamedTuple, cast
 
@@ -49,8 +56,8 @@ from hpccoll.runtime.moments import Activity, Noting, activity_of
 WIDTH = 8
 #: Where the cell of a message is, as one more buffer of a program.
 CELL = "cell"
-#: What running a tape comes to at its end; ``_tape.h`` has the same number.
-DONE = 0
+#: What running a tape comes to at its end, and at a batch; ``_tape.h`` has the same numbers.
+DONE, REMOTE = 0, 3
 #: What an address is relative to, by its number in the bits above the offset.
 BASES = IN, OUT, TMP, CELL
 OFFSET_BITS = 48
@@ -67,6 +74,9 @@ class Instruction(IntEnum):
     TAKE = 5
     TAKEN = 6
     NOTE = 7
+    POST = 8
+    START = 9
+    AWAIT = 10
 
 
 class Form(IntFlag):
@@ -79,9 +89,9 @@ class Form(IntFlag):
 
 
 class Way(NamedTuple):
-    """A channel that a tape uses: to (``SEND``) or from (``RECV``) a peer.
+    """How a tape's messages go: to (``SEND``) or from (``RECV``) a peer.
 
-    ``slot`` says how far its tag is from the first one: segments use those of a plan in turn.
+    ``slot`` says how far their tag is from the first one: segments use those of a plan in turn.
     """
 
     kind: str
@@ -95,14 +105,16 @@ class Code(NamedTuple):
     Attributes:
         words: of all instructions, one after the other.
         ways: the channels, in the order in which instructions number them.
-        longest: bytes of its longest message.
+        longest: bytes of the longest message in one of them.
         held: elements that its accumulator has to hold.
+        far: the ways of messages to and from other nodes, numbered by themselves.
     """
 
     words: array[int]
     ways: tuple[Way, ...]
     longest: int
     held: int = 0
+    far: tuple[Way, ...] = ()
 
     def steps(self) -> Iterator[tuple[int, ...]]:
         """The words of each instruction."""
@@ -113,14 +125,47 @@ class Code(NamedTuple):
         """The phase that an instruction belongs to."""
         return self.words[index * WIDTH + 1]
 
+    def batches(self) -> list[list[RemoteMessage]]:
+        """The messages of each batch."""
+        batches: list[list[RemoteMessage]] = []
+        posted: list[RemoteMessage] = []
+        for operation, _, number, address, nbytes, *_ in self.steps():
+            if operation == Instruction.POST:
+                posted.append(RemoteMessage(self.far[number], address, nbytes))
+            elif operation == Instruction.START:
+                batches.append(posted)
+                posted = []
+        return batches
 
-def encode(program: Lowered, itemsize: int, places: int, chains: bool = False) -> Code | None:
+
+class RemoteMessage(NamedTuple):
+    """A message to or from another node: its way, where it lies or lands, its bytes."""
+
+    way: Way
+    address: int
+    nbytes: int
+
+
+def split_address(address: int) -> tuple[str, int]:
+    """What an address is relative to, and how many bytes from there it is.
+
+    Raises:
+        ValueError: it is relative to nothing.
+    """
+    if not 0 <= address >> OFFSET_BITS < len(BASES):
+        raise ValueError("an address of nothing")
+    return BASES[address >> OFFSET_BITS], address & ((1 << OFFSET_BITS) - 1)
+
+
+def encode(program: Lowered, itemsize: int, places: int, chains: bool = False,
+           far: Collection[int] = ()) -> Code | None:
     """Make the tape of a lowered program; see :func:`encode_segments`."""
-    return encode_segments((Segment(program, 0),), 1, itemsize, places, chains)
+    return encode_segments((Segment(program, 0),), 1, itemsize, places, chains, far)
 
 
 def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, places: int,
-                    chains: bool = False, noting: Noting | None = None) -> Code | None:
+                    chains: bool = False, far: Collection[int] = (),
+                    noting: Noting | None = None) -> Code | None:
     """Make the tape of all segments of a plan, one after the other.
 
     Phases are numbered through. All segments use the same scratch: nothing of one is needed when
@@ -132,18 +177,20 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
         itemsize: bytes of an element.
         places: messages that a rank may have under way to another.
         chains: results that the next step uses are held in an accumulator, where that is allowed.
+        far: ranks of other nodes, to which messages are MPI's.
         noting: where moments are noted, if anywhere.
 
     Returns:
         ``None`` where more messages of one rank arrive in a phase than there are places, or where
         a reduction's result overlaps an operand in part.
     """
-    writer, number = _Writer(itemsize, noting), 0
+    writer, number = _Writer(itemsize, far, noting), 0
     for index, (program, shift) in enumerate(segments):
         writer.shift, writer.slot = shift, index % depth
         for local, phase in enumerate(program.phases):
             writer.place = index, local
-            senders = Counter(message.peer for message in phase.messages if message.kind == RECV)
+            senders = Counter(message.peer for message in phase.messages
+                              if message.kind == RECV and message.peer not in far)
             if any(count > places for count in senders.values()):
                 return None
             if any(_overlaps_in_part(step) for step in (*phase.before, *phase.after)):
@@ -151,10 +198,10 @@ def encode_segments(segments: Sequence[Segment], depth: int, itemsize: int, plac
             writer.phase(number, phase, program.landing, chains and local in program.single_block)
             number += 1
     writer.put(Instruction.END, max(number - 1, 0))
-    return Code(writer.words, tuple(writer.ways), writer.longest, writer.held)
+    return Code(writer.words, tuple(writer.ways), writer.longest, writer.held, tuple(writer.far))
 
 
-def _forms(steps: Sequence[Local], chains: bool) -> Iterator[int]:
+def forms(steps: Sequence[Local], chains: bool) -> Iterator[int]:
     """The forms of the local steps before or after the messages of a phase."""
     for step, link in zip(steps, links(steps)):
         form = 0
@@ -173,12 +220,14 @@ def _overlaps_in_part(step: Local) -> bool:
 class _Writer:
     """Instructions so far."""
 
-    def __init__(self, itemsize: int, noting: Noting | None):
+    def __init__(self, itemsize: int, far: Collection[int], noting: Noting | None):
         self.itemsize, self.longest, self.held = itemsize, 0, 0
-        self.shift = self.slot = 0
+        self.shift = self.slot = self.batches = 0
         self.noting, self.place = noting, (0, 0)
         self.words: array[int] = array("q")
         self.ways: dict[Way, int] = {}
+        #: Ranks of other nodes, and the ways to and from them.
+        self.others, self.far = far, dict[Way, int]()
 
     def put(self, operation: Instruction, phase: int, *operands: int) -> None:
         self.words.extend((operation, phase, *operands, *[0] * (WIDTH - 2 - len(operands))))
@@ -189,22 +238,34 @@ class _Writer:
             self.put(Instruction.NOTE, number, *self.noting.words(*self.place, activity))
 
     def phase(self, number: int, phase: Phase, space: int, chains: bool) -> None:
-        """One phase: steps, messages to send, messages to take with what uses them, steps."""
+        """One phase: steps, messages to send, messages to take with what uses them, steps.
+
+        Messages of other nodes are started before all others, and waited for behind them.
+        """
         if phase.before:
             self.note(number, activity_of(phase.before))
-        for step, form in zip(phase.before, _forms(phase.before, chains)):
+        for step, form in zip(phase.before, forms(phase.before, chains)):
             self.step(number, step, form)
         # Uses of one message after the other are the steps of the phase, in their order.
-        forms = _forms(phase.after, chains)
-        sends = [message for message in phase.messages if message.kind == SEND]
-        if sends:
+        following = forms(phase.after, chains)
+        remote = [message for message in phase.messages if message.peer in self.others]
+        sends = [message for message in phase.messages
+                 if message.kind == SEND and message.peer not in self.others]
+        if remote or sends:
             self.note(number, Activity.SENDING)
+        for message in remote:
+            self.put(Instruction.POST, number, self.far_way(message),
+                     self.address(message.extent), message.extent.count * self.itemsize)
+        if remote:
+            self.put(Instruction.START, number, self.batches)
         for message in sends:
             self.put(Instruction.SEND, number, self.way(message), self.address(message.extent),
                      self.nbytes(message))
-        uses = consumers(phase, space) if phase.after else None
+        # What MPI delivers is never used where it arrives.
+        uses = (consumers(phase, space) if phase.after
+                and not any(message.kind == RECV for message in remote) else None)
         for index, message in enumerate(phase.messages):
-            if message.kind == RECV:
+            if message.kind == RECV and message.peer not in self.others:
                 way, landing = self.way(message), message.extent
                 self.note(number, Activity.WAITING)
                 self.put(Instruction.TAKE, number, way, self.address(landing), self.nbytes(message))
@@ -214,16 +275,20 @@ class _Writer:
                     self.put(Instruction.COPY, number, self.address(landing),
                              self.address(landing, landing), self.nbytes(message))
                 for step in steps:
-                    self.step(number, step, next(forms), landing)
+                    self.step(number, step, next(following), landing)
                 self.put(Instruction.TAKEN, number, way)
         if sends:
             self.note(number, Activity.DRAINING)
             self.put(Instruction.FLUSH, number)
+        if remote:
+            self.note(number, Activity.WAITING)
+            self.put(Instruction.AWAIT, number, self.batches)
+            self.batches += 1
         after = phase.after if uses is None else ()
         if after:
             self.note(number, activity_of(after))
         for step in after:
-            self.step(number, step, next(forms))
+            self.step(number, step, next(following))
 
     def step(self, number: int, step: Local, form: int, landing: Extent | None = None) -> None:
         """A local step; operands in ``landing`` are in the cell instead."""
@@ -254,161 +319,7 @@ class _Writer:
         peer = cast(int, message.peer)  # plans with other peers are refused before they come here
         return self.ways.setdefault(Way(message.kind, peer, self.slot), len(self.ways))
 
-
-def decode(code: Code, itemsize: int, chains: Collection[int] = ()) -> tuple[Phase, ...]:
-    """Make the program of a tape, in the :func:`normal_form`.
-
-    Args:
-        code: the tape.
-        itemsize: bytes of an element.
-        chains: the phases in which results are held in an accumulator.
-
-    Raises:
-        ValueError: these instructions are no tape.
-    """
-    reader = _Reader(code, itemsize)
-    for step in code.steps():
-        reader.read(*step)
-    if not reader.ended or reader.landing is not None:
-        raise ValueError("the tape has no end")
-    for number, (phase, forms) in enumerate(zip(reader.phases(), reader.forms)):
-        if forms != [form for steps in (phase.before, phase.after)
-                     for form in _forms(steps, number in chains)]:
-            raise ValueError("a chain that the program has not")
-    if max((step.into.count for phase, forms in zip(reader.phases(), reader.forms)
-            for step, form in zip((*phase.before, *phase.after), forms) if form & Form.HELD),
-           default=0) != code.held:
-        raise ValueError("an accumulator of another size")
-    return normal_form(reader.phases())
-
-
-def normal_form(phases: Sequence[Phase]) -> tuple[Phase, ...]:
-    """Phases as every executor runs them: what is sent comes first, in the order of the program.
-
-    Without messages there is no border between the steps before and after them.
-    """
-    return tuple(
-        Phase(phase.before, tuple(sorted(phase.messages, key=lambda message: message.kind != SEND)),
-              phase.after) if phase.messages else Phase((*phase.before, *phase.after), (), ())
-        for phase in phases)
-
-
-class _Reader:
-    """The phases of a tape so far."""
-
-    def __init__(self, code: Code, itemsize: int):
-        self.code, self.itemsize = code, itemsize
-        self.parts: list[tuple[list[Local], list[Message], list[Local]]] = []
-        self.forms: list[list[int]] = []
-        self.landing: Extent | None = None
-        self.way: int | None = None
-        self.unsent = self.landed = self.used = self.ended = False
-        self.readers: dict[int, tuple[int, Callable[..., None]]] = {
-            Instruction.END: (0, self.end), Instruction.COPY: (3, self.copy),
-            Instruction.REDUCE: (5, self.reduce), Instruction.SEND: (3, self.send),
-            Instruction.FLUSH: (0, self.flush), Instruction.TAKE: (3, self.take),
-            Instruction.TAKEN: (1, self.taken), Instruction.NOTE: (2, self.note)}
-
-    def phases(self) -> list[Phase]:
-        return [Phase(tuple(before), tuple(messages), tuple(after))
-                for before, messages, after in self.parts]
-
-    def read(self, operation: int, number: int, *operands: int) -> None:
-        """Read one instruction."""
-        if operation not in self.readers:
-            raise ValueError("an unknown instruction")
-        used, reader = self.readers[operation]
-        first, last = not self.parts, len(self.parts) - 1
-        follows = number == last + 1 and operation != Instruction.END
-        if self.ended or number < 0 or any(operands[used:]) or not (
-                number == last or follows or first and operation == Instruction.END and not number):
-            raise ValueError("an instruction in the wrong place")
-        if follows:
-            if self.unsent or self.landing is not None:
-                raise ValueError("a phase that was not finished")
-            self.parts.append(([], [], []))
-            self.forms.append([])
-        reader(*operands[:used])
-
-    def copy(self, into: int, source: int, nbytes: int) -> None:
-        count = self._count(nbytes)
-        if self.landing is not None and self._extent(into, count) == self.landing and (
-                _base(into) != CELL):
-            if source != BASES.index(CELL) << OFFSET_BITS or self.landed:
-                raise ValueError("a message lands twice, or not as a whole")
-            self.landed = True
-            return
-        self._step(Local(self._extent(into, count), self._extent(source, count)), into)
-
-    def reduce(self, form: int, into: int, left: int, right: int, count: int) -> None:
-        self._step(Local(*(self._extent(each, count) for each in (into, left, right))), into, form)
-
-    def _step(self, step: Local, into: int, form: int = 0) -> None:
-        if _base(into) == CELL:
-            raise ValueError("a result in a cell")
-        before, messages, after = self.parts[-1]
-        if self.unsent and self.landing is None:
-            raise ValueError("a step before everything is sent")
-        (after if messages else before).append(step)
-        self.forms[-1].append(form)
-
-    def send(self, way: int, source: int, nbytes: int) -> None:
-        messages = self.parts[-1][1]
-        if any(message.kind == RECV for message in messages):
-            raise ValueError("a message that is sent too late")
-        messages.append(Message(SEND, self._way(way, SEND).peer,
-                                self._extent(source, self._count(nbytes))))
-        self.unsent = True
-
-    def flush(self) -> None:
-        if not self.unsent or self.landing is not None:
-            raise ValueError("nothing was sent")
-        self.unsent = False
-
-    def take(self, way: int, landing: int, nbytes: int) -> None:
-        if self.landing is not None:
-            raise ValueError("two messages at once")
-        peer = self._way(way, RECV).peer
-        extent = self._extent(landing, self._count(nbytes))
-        self.parts[-1][1].append(Message(RECV, peer, extent))
-        self.landing, self.way, self.landed, self.used = extent, way, False, False
-
-    def taken(self, way: int) -> None:
-        if self.landing is None or way != self.way or not (self.landed or self.used):
-            raise ValueError("a message is given back that was not taken")
-        if self.parts[-1][1][-1].peer != self._way(way, RECV).peer:
-            raise ValueError("a message is given back to another rank")
-        self.landing = None
-
-    def note(self, where: int, what: int) -> None:
-        """Nothing of the program."""
-
-    def end(self) -> None:
-        if self.unsent:
-            raise ValueError("an end before everything is sent")
-        self.ended = True
-
-    def _way(self, number: int, kind: str) -> Way:
-        if not 0 <= number < len(self.code.ways) or self.code.ways[number].kind != kind:
-            raise ValueError("a channel that the tape has not")
-        return self.code.ways[number]
-
-    def _count(self, nbytes: int) -> int:
-        if nbytes < 0 or nbytes % self.itemsize:
-            raise ValueError("a part of an element")
-        return nbytes // self.itemsize
-
-    def _extent(self, address: int, count: int) -> Extent:
-        base, start = _base(address), self._count(address & ((1 << OFFSET_BITS) - 1))
-        if base != CELL:
-            return Extent(base, start, count)
-        if self.landing is None or start + count > self.landing.count:
-            raise ValueError("a message that is not there")
-        self.used = True
-        return Extent(self.landing.buffer, self.landing.offset + start, count)
-
-
-def _base(address: int) -> str:
-    if not 0 <= address >> OFFSET_BITS < len(BASES):
-        raise ValueError("an address of nothing")
-    return BASES[address >> OFFSET_BITS]
+    def far_way(self, message: Message) -> int:
+        """The number of the way of a message to or from another node."""
+        peer = cast(int, message.peer)  # as above
+        return self.far.setdefault(Way(message.kind, peer, self.slot), len(self.far))

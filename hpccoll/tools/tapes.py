@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.schedule import SEND, Schedule
 from hpccoll.proof.cases import BlockSizes, lower_all
-from hpccoll.runtime.tape import encode
-from hpccoll.runtime.tape_text import as_text
+from hpccoll.runtime.moments import Noting
+from hpccoll.runtime.tape import Code, Form, Instruction, encode, split_address
 from hpccoll.transport.shm.channels import PLACES
 
 #: Bytes of an element that is shown.
@@ -15,6 +15,8 @@ ITEMSIZE = 4
 
 def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
     """The instructions of a rank for blocks of one size: of one element, or ``nbytes`` in all.
+
+    Ranks of other outermost groups of the layout, if there is one, are on other nodes.
 
     Raises:
         ArgumentError: there is no such rank, or a tape cannot say what the rank does.
@@ -26,8 +28,64 @@ def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
     count = max((nbytes or 0) // ITEMSIZE // blocks, 1)
     keys = blocks * blocks if collective.payload == "pairs" else blocks
     segment, = lower_all(schedule, collective, rank, BlockSizes(lambda key: count, keys))
-    code = encode(segment.program, ITEMSIZE, PLACES)
+    code = encode(segment.program, ITEMSIZE, PLACES, far=_far(schedule, rank))
     if code is None:
         raise ArgumentError("--tape", f"no tape can say what rank {rank} does",
                             f"only {PLACES} messages of one rank may be under way at once")
     return as_text(code)
+
+
+def _far(schedule: Schedule, rank: int) -> frozenset[int]:
+    """Ranks of other nodes than this one's."""
+    layout = schedule.topology
+    if layout is None or layout.depth == 1:
+        return frozenset()
+    return frozenset(other for group in layout.groups() if rank not in group for other in group)
+
+
+def as_text(code: Code) -> str:
+    """A tape for people: one instruction a line.
+
+    >>> from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+    >>> swap = Phase((), (Message("send", 1, Extent("in", 0, 2)),
+    ...                   Message("recv", 1, Extent("out", 0, 2))), ())
+    >>> print(as_text(encode(Lowered((swap,), 0, 0), 8, 4)))
+      0  send    to 1, 16 bytes of in+0
+      1  take    16 bytes from 1
+      2  copy    16 bytes, out+0 <- cell+0
+      3  taken   from 1
+      4  flush
+      5  end
+    """
+    return "\n".join(f"{index:>3}  {Instruction(operation).name.lower():<7} "
+                     f"{_operands(code, operation, *operands)}".rstrip()
+                     for index, (operation, _, *operands) in enumerate(code.steps()))
+
+
+def _operands(code: Code, operation: int, *operands: int) -> str:
+    first, second, third, fourth, fifth, _ = operands
+    if operation == Instruction.COPY:
+        return f"{third} bytes, {_place(first)} <- {_place(second)}"
+    if operation == Instruction.REDUCE:
+        left = "held" if first & Form.LEFT else _place(third)
+        right = "held" if first & Form.RIGHT else _place(fourth)
+        into = ["held"] * bool(first & Form.HELD) + [_place(second)] * (
+            not first & Form.HELD or bool(first & Form.ROUNDED))
+        return f"{fifth} elements, {', '.join(into)} <- {left} op {right}"
+    if operation == Instruction.SEND:
+        return f"to {code.ways[first].peer}, {third} bytes of {_place(second)}"
+    if operation == Instruction.TAKE:
+        return f"{third} bytes from {code.ways[first].peer}"
+    if operation == Instruction.POST:
+        kind, peer, _ = code.far[first]
+        return (f"to {peer}, {third} bytes of {_place(second)}" if kind == SEND else
+                f"{third} bytes from {peer} into {_place(second)}")
+    if operation == Instruction.NOTE:
+        return Noting.activity(second).name.lower()
+    if operation in (Instruction.START, Instruction.AWAIT):
+        return f"batch {first}"
+    return f"from {code.ways[first].peer}" if operation == Instruction.TAKEN else ""
+
+
+def _place(address: int) -> str:
+    return "{}+{}".format(*split_address(address))

@@ -106,6 +106,7 @@ class SingleBatch:
         self.endpoint, self.comm, self.tag = endpoint, endpoint.comm, tag
         self.large = largest(postings) > SAFE
         self.postings = [(sends, peer, wire(array)) for sends, peer, array, _ in postings]
+        self.sources = sources(postings)
         self.requests: list[MPI.Request] = []
         self.statuses: list[MPI.Status] = []
 
@@ -138,6 +139,10 @@ class SingleBatch:
                     f"{self.comm.Get_rank()} expected {nbytes}; ranks disagree on counts")
         return True
 
+    def missing(self) -> list[int]:
+        """Ranks whose messages have not come."""
+        return missing(self.requests, self.sources)
+
     def free(self) -> None:
         self.requests = []
 
@@ -147,7 +152,7 @@ class PersistentBatch:
 
     def __init__(self, endpoint: MpiEndpoint, postings: Sequence[Posting], tag: int):
         comm, self.endpoint = endpoint.comm, endpoint
-        self.large = largest(postings) > SAFE
+        self.large, self.sources = largest(postings) > SAFE, sources(postings)
         self.requests = [(comm.Send_init if sends else comm.Recv_init)(
             wire(array), peer, tag) for sends, peer, array, _ in postings]
 
@@ -163,10 +168,25 @@ class PersistentBatch:
             self.endpoint.heard()
         return True
 
+    def missing(self) -> list[int]:
+        """Ranks whose messages have not come."""
+        return missing(self.requests, self.sources)
+
     def free(self) -> None:
         for request in self.requests:
             request.Free()
         self.requests = []
+
+
+def sources(postings: Sequence[Posting]) -> list[int | None]:
+    """Of each message whom it comes from; ``None`` for one that is sent."""
+    return [None if posting.sends else posting.peer for posting in postings]
+
+
+def missing(requests: Sequence[MPI.Request], peers: Sequence[int | None]) -> list[int]:
+    """The peers whose requests are not complete."""
+    return [peer for request, peer in zip(requests, peers)
+            if peer is not None and not request.Get_status()]
 
 
 def largest(postings: Sequence[Posting]) -> int:

@@ -97,7 +97,7 @@ def test_reductions_have_the_bits_of_numpy(name, char):
 
 
 @pytest.mark.parametrize("steps, problem", [
-    ([(9, 0)], "an unknown instruction"),
+    ([(_tape.OPERATIONS, 0)], "an unknown instruction"),
     ([(Instruction.COPY, 0, OUTPUT, INPUT, 8)], "no end"),
     ([(Instruction.COPY, 0, OUTPUT, INPUT, 65)], "a copy out of bounds"),
     ([(Instruction.COPY, 0, OUTPUT + 60, INPUT, 8)], "a copy out of bounds"),

@@ -11,40 +11,39 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
+from hpccoll.runtime.decoding import decode, normal_form
 from hpccoll.runtime.moments import PHASE_BITS, PLAN_BITS, Activity, Noting
-from hpccoll.runtime.tape import (
-    WIDTH,
-    Code,
-    Instruction,
-    decode,
-    encode,
-    encode_segments,
-    normal_form,
-)
-from hpccoll.runtime.tape_text import as_text
+from hpccoll.runtime.tape import WIDTH, Code, Instruction, Way, encode, encode_segments
+from hpccoll.tools.tapes import as_text
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries]
 PLACES = 4
+#: The node of a rank of so many: two in order, three in turn, the first one alone.
+NODES = {"in order": lambda rank, size: 2 * rank >= size, "dealt out": lambda rank, size: rank % 3,
+         "one alone": lambda rank, size: rank > 0}
 
 
-def programs(collective, name, sizes):
-    """Lowered programs of some ranks of an algorithm, each with bytes of an element."""
+def programs(collective, name, sizes, node=lambda rank, size: 0, most=3):
+    """Lowered programs of some ranks of an algorithm, and who is on another node than each."""
     for size in sizes:
+        first = sum(node(rank, size) == node(0, size) for rank in range(size))
+        layout = f"{first},{size - first}" if first < size else f"1x{size}"
         try:
             made = schedule(collective, name, size, **(
-                {"topology": f"1x{size}"} if ALGORITHMS[collective][name].hierarchical else {}))
+                {"topology": layout} if ALGORITHMS[collective][name].hierarchical else {}))
         except HpccollError:
             continue  # it is not for so many ranks
-        for rank in sorted({0, size // 2, size - 1}):
+        for rank in sorted({0, size // 2, size - 1})[-most:]:
+            far = {other for other in range(size) if node(other, size) != node(rank, size)}
             for case in cases(made, made.collective)[-2:]:
                 for segment in lower_all(made, made.collective, rank, case)[:1]:
-                    yield segment.program, 8
+                    yield segment.program, 8, far
 
 
 @pytest.mark.parametrize("collective, name", PAIRS)
 def test_a_tape_says_what_its_program_says(collective, name):
     encoded = 0
-    for program, itemsize in programs(collective, name, range(1, 18)):
+    for program, itemsize, _ in programs(collective, name, range(1, 18)):
         for chains in (False, True):
             code = encode(program, itemsize, PLACES, chains)
             if code is not None:
@@ -63,7 +62,7 @@ def test_moments_are_noted_beside_the_program(collective, name):
              Instruction.FLUSH: {Activity.DRAINING}, Instruction.REDUCE: {Activity.REDUCING},
              Instruction.COPY: {Activity.COPYING, Activity.REDUCING},
              Instruction.TAKEN: {Activity.COPYING, Activity.REDUCING}}
-    for program, itemsize in programs(collective, name, (2, 3, 5)):
+    for program, itemsize, _ in programs(collective, name, (2, 3, 5)):
         plain = encode(program, itemsize, PLACES)
         code = encode_segments((Segment(program, 0),), 1, itemsize, PLACES,
                                noting=Noting(None, 7))
@@ -80,6 +79,28 @@ def test_moments_are_noted_beside_the_program(collective, name):
         assert kept == list(plain.steps())
 
 
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("collective, name", PAIRS)
+def test_messages_of_other_nodes_are_in_batches(collective, name, nodes):
+    """All of them, and no others, whether the algorithm knows the nodes or not."""
+    batches = encoded = 0
+    for number, (program, itemsize, far) in enumerate(
+            programs(collective, name, (*range(2, 13), 16, 17), NODES[nodes], 2)):
+        chains = bool(number % 2)
+        code = encode(program, itemsize, PLACES, chains, far)
+        if code is None:
+            continue
+        encoded += 1
+        assert decode(code, itemsize, program.single_block if chains else ()
+                      ) == normal_form(program.phases, far)
+        found = [message.way[:2] for batch in code.batches() for message in batch]
+        assert found == [message[:2] for phase in program.phases for message in phase.messages
+                         if message.peer in far]
+        assert not {way.peer for way in code.ways} & far
+        batches += len(code.batches())
+    assert encoded and batches
+
+
 def moved(phase, shift):
     """A phase in the memory of another segment."""
     def steps(locals_):
@@ -94,7 +115,7 @@ def moved(phase, shift):
     ("bcast", "binomial"), ("alltoall", "bruck"), ("allgather", "ring"), ("scan", "linear")])
 def test_segments_follow_each_other(collective, name):
     """Each on its part of the memory, by the channels of its turn."""
-    for program, itemsize in programs(collective, name, (4,)):
+    for program, itemsize, _ in programs(collective, name, (4,)):
         cut = [Segment(program, shift) for shift in (0, 5, 10)]
         code = encode_segments(cut, 2, itemsize, PLACES)
         assert decode(code, itemsize) == normal_form(
@@ -109,7 +130,7 @@ def test_segments_follow_each_other(collective, name):
 def test_chains_are_where_the_interpreter_has_them(name):
     """Forms that were left out, or put where blocks differ, are no tape of the program."""
     chained = 0
-    for program, itemsize in programs("allreduce", name, (3, 4, 5)):
+    for program, itemsize, _ in programs("allreduce", name, (3, 4, 5)):
         code = encode(program, itemsize, PLACES, True)
         if code is not None and code.held:
             chained += 1
@@ -124,40 +145,90 @@ def test_chains_are_where_the_interpreter_has_them(name):
 
 @pytest.mark.parametrize("collective, name", [
     ("allreduce", "recursive_doubling"), ("allreduce", "ring"), ("reduce_scatter", "pairwise"),
-    ("bcast", "binomial"), ("alltoall", "bruck"), ("scan", "linear"), ("allgather", "ring")])
-def test_a_tape_with_another_word_is_another_program(collective, name):
+    ("bcast", "binomial"), ("alltoall", "bruck"), ("scan", "linear"), ("allgather", "ring"),
+    ("allreduce", "leader"), ("allreduce", "rails")])
+@pytest.mark.parametrize("node", [lambda rank, size: 0, *NODES.values()],
+                         ids=["one node", *NODES])
+def test_a_tape_with_another_word_is_another_program(collective, name, node):
     """Every word of a tape counts: changed, it says something else, or is no tape."""
     numbers = random.Random(1)
     changes = survived = 0
-    for program, itemsize in list(programs(collective, name, (2, 4, 5)))[:6]:
-        code = encode(program, itemsize, PLACES)
+    for program, itemsize, far in list(programs(collective, name, (2, 4, 5), node))[:6]:
+        code = encode(program, itemsize, PLACES, far=far)
         for place in range(len(code.words)):
             words = array("q", code.words)
             words[place] += numbers.choice([-8, -1, 1, 2, 8, 1 << 48])
             changes += 1
             try:
                 survived += decode(code._replace(words=words), itemsize) == normal_form(
-                    program.phases)
+                    program.phases, far)
             except ValueError:
                 pass
     assert changes > 20
     assert not survived
 
 
-def test_a_tape_with_an_instruction_less_or_twice_is_another_program():
+@pytest.mark.parametrize("node", [lambda rank, size: 0, *NODES.values()],
+                         ids=["one node", *NODES])
+@pytest.mark.parametrize("name", ["recursive_doubling", "ring", "leader"])
+def test_a_tape_with_an_instruction_less_or_twice_is_another_program(name, node):
     changed = 0
-    for program, itemsize in programs("allreduce", "recursive_doubling", (2, 3, 4)):
-        code = encode(program, itemsize, PLACES)
+    for program, itemsize, far in programs("allreduce", name, (2, 3, 4), node):
+        code = encode(program, itemsize, PLACES, far=far)
         for start in range(0, len(code.words), WIDTH):
             one = code.words[start:start + WIDTH]
             for words in (code.words[:start] + code.words[start + WIDTH:],
                           code.words[:start] + one + code.words[start:]):
                 try:
                     assert decode(code._replace(words=words), itemsize) != normal_form(
-                        program.phases), as_text(code)
+                        program.phases, far), as_text(code)
                 except ValueError:
                     changed += 1
     assert changed
+
+
+def instruction(operation, *operands):
+    return array("q", [operation, 0, *operands, *[0] * (WIDTH - 2 - len(operands))])
+
+
+@pytest.mark.parametrize("order, problem", [
+    ("post start send take copy taken flush await reduce end", None),
+    ("post start send take copy taken await flush reduce end", "too early"),
+    ("post start send await take copy taken flush reduce end", "too early"),
+    ("post start await send take copy taken flush reduce end", "sent too late"),
+    ("post start await take copy taken reduce end", "too late"),
+    ("post start take copy taken reduce await end", "before everything is sent"),
+    ("send post start take copy taken flush await reduce end", "first of its phase"),
+    ("post send start take copy taken flush await reduce end", "not started"),
+    ("post start post start await await end", "first of its phase"),
+    ("start await end", "no messages"), ("post end", "not started"),
+    ("post start end", "before everything is sent"), ("await end", "not under way"),
+    ("post start await await end", "not under way")])
+def test_batches_have_their_place_in_a_phase(order, problem):
+    """Started before everything else, waited for behind it, and before what uses their messages."""
+    words = {"post": (Instruction.POST, 0, 0, 8), "start": (Instruction.START, 0),
+             "await": (Instruction.AWAIT, 0), "send": (Instruction.SEND, 0, 0, 8),
+             "take": (Instruction.TAKE, 1, 1 << 48, 8),
+             "copy": (Instruction.COPY, 1 << 48, 3 << 48, 8), "taken": (Instruction.TAKEN, 1),
+             "flush": (Instruction.FLUSH,), "end": (Instruction.END,),
+             "reduce": (Instruction.REDUCE, 0, 1 << 48, 1 << 48, 2 << 48, 1)}
+    code = Code(sum((instruction(*words[word]) for word in order.split()), array("q")),
+                (Way(SEND, 1), Way(RECV, 1)), 8, far=(Way(RECV, 2),))
+    if problem is None:
+        phase, = decode(code, 8)
+        assert [message.peer for message in phase.messages] == [1, 2, 1] and len(phase.after) == 1
+        assert code.batches()[0][0].way == Way(RECV, 2)
+    else:
+        with pytest.raises(ValueError, match=problem):
+            decode(code, 8)
+
+
+def test_a_rank_is_near_or_far():
+    code = Code(instruction(Instruction.END), (Way(SEND, 1),), 8, far=(Way(RECV, 1),))
+    with pytest.raises(ValueError, match="near and far"):
+        decode(code, 8)
+    with pytest.raises(ValueError, match="that the tape has not"):
+        decode(Code(instruction(Instruction.POST, 1, 0, 8), (), 0, far=(Way(RECV, 1),)), 8)
 
 
 def test_messages_are_used_in_their_cells():

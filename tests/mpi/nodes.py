@@ -1,0 +1,47 @@
+"""Ranks of one machine as if they were on two nodes: shared memory reaches the own node only."""
+
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.runtime import context as contexts
+from hpccoll.transport.shm.channels import SharedNode
+
+RAW = MPI.COMM_WORLD
+RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
+#: The node of every rank: the upper half, and every second one, on another.
+NODES = {"in order": [int(rank >= SIZE // 2) for rank in range(SIZE)],
+         "dealt out": [rank % 2 for rank in range(SIZE)]}
+
+
+def layout_of(nodes):
+    """The layout of such nodes, as a communicator takes it."""
+    groups = [[rank for rank in range(SIZE) if nodes[rank] == node] for node in (0, 1)]
+    order = ",".join(str(rank) for group in groups for rank in group)
+    return f"{','.join(str(len(group)) for group in groups)}@{order}"
+
+
+def on_nodes(monkeypatch, placed="in order"):
+    """A communicator whose ranks are placed on two nodes."""
+    nodes = NODES[placed]
+
+    def node(comm, near, *more):
+        part = near.Split(nodes[comm.Get_rank()], near.Get_rank())
+        near.Free()
+        return SharedNode(comm, MPI.Intracomm(part), *more)
+
+    monkeypatch.setattr(contexts, "SharedNode", node)
+    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), layout=layout_of(nodes))
+    assert not comm._private().place.one_node  # which is made now
+    return comm
+
+
+def near(placed="in order"):
+    """Other ranks of this one's node."""
+    nodes = NODES[placed]
+    return [rank for rank in range(SIZE) if nodes[rank] == nodes[RANK] and rank != RANK]
+
+
+def remote_tapes(comm):
+    """Tapes of a communicator that have messages to other nodes."""
+    found = [bound.tape for bound in comm._private().tapes.entries.values()]
+    return [tape for tape in found if tape is not None and tape.owners[0].far is not None]
