@@ -156,7 +156,8 @@ def _program(context: click.Context, parameter: click.Parameter,
 class Started(click.Command):
     """A command that knows only what its launcher says of other ranks: each error is one line.
 
-    What is wrong with the command line is so on all ranks, and the first one says it.
+    What is wrong with the command line is so on all ranks, and the first one says it; the others
+    end well, because Open MPI's launcher kills all as soon as one fails.
     """
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -175,7 +176,7 @@ class Started(click.Command):
         if here:
             said = " ".join(error.format_message().split())
             click.echo(f"hpccoll: {self.name}: {said}", err=True)
-        return click.exceptions.Exit(BAD_OPTIONS)
+        return click.exceptions.Exit(BAD_OPTIONS if here else 0)
 
 
 @click.command("run", cls=Started, context_settings={"ignore_unknown_options": True,

@@ -1,6 +1,7 @@
 """``hpccoll synthesize``: find a schedule for a small world by a solver.
 
-Exit status: 0, 1 where no such schedule exists, 2 for bad options or when it was not found out.
+Exit status: 0, 1 where no such schedule exists, 2 for bad options or when it was not found out, 130
+when interrupted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from time import perf_counter
 import click
 
 from hpccoll.cli.options import SECONDS, write_text
+from hpccoll.cli.ranks import stoppable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_json
 from hpccoll.proof.verifier import verify
@@ -60,23 +62,25 @@ def command(context, collective, topology, machine, rounds, budget, chunks, port
     if budget is not None and rounds is None:
         raise ArgumentError("--budget", "means nothing without --rounds")
     made = None
-    if rounds is None:
-        # Units enough for everything show how few rounds there can be.
-        enough = place.size * chunks
-        rounds = next((r for r in range(1, MOST + 1) if synthesize(
-            collective, place, r, max(enough, r), chunks, root, seconds) is not None), MOST)
-    for units in range(rounds, rounds + place.size * chunks) if budget is None else (budget,):
-        start = perf_counter()
-        made = synthesize(collective, place, rounds, units, chunks, root, seconds)
-        took = perf_counter() - start
-        what = (f"{collective} on {topology} in {rounds} rounds, {units} units, "
-                f"{chunks} chunk{'s' * (chunks > 1)}")
-        if made is not None:
-            proof = verify(made)
-            click.echo(f"{what}: found in {took:.1f} s and proved; at most {proof.sent} blocks of "
-                       f"{max(made.nblocks, made.size)} from one rank")
-            break
-        click.echo(f"{what}: there is none ({took:.1f} s)")
+    with stoppable() as stopped:
+        if rounds is None:
+            # Units enough for everything show how few rounds there can be.
+            enough = place.size * chunks
+            rounds = next((r for r in range(1, MOST + 1) if synthesize(
+                collective, place, r, max(enough, r), chunks, root, seconds,
+                stopped) is not None), MOST)
+        for units in range(rounds, rounds + place.size * chunks) if budget is None else (budget,):
+            start = perf_counter()
+            made = synthesize(collective, place, rounds, units, chunks, root, seconds, stopped)
+            took = perf_counter() - start
+            what = (f"{collective} on {topology} in {rounds} rounds, {units} units, "
+                    f"{chunks} chunk{'s' * (chunks > 1)}")
+            if made is not None:
+                proof = verify(made)
+                click.echo(f"{what}: found in {took:.1f} s and proved; at most {proof.sent} blocks "
+                           f"of {max(made.nblocks, made.size)} from one rank")
+                break
+            click.echo(f"{what}: there is none ({took:.1f} s)")
     if made is None:
         context.exit(1)
     if known is not None:

@@ -1,8 +1,8 @@
 """What ``help`` says of defaults: ``op=MPI.SUM``, not the address of an object.
 
 MPI's handles have no readable ``repr``, and a signature shows the ``repr`` of a default. So the
-methods of :class:`hpccoll.Comm`, and functions named like them, get signatures whose defaults are
-equal to the real ones, and have a name.
+methods of :class:`hpccoll.Comm` get signatures whose defaults are equal to the real ones, and have
+a name.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def shown(default: Any) -> Any:
     return next((named for handle, named in SHOWN if default is handle), default)
 
 
-def name_defaults(*owners: Any) -> None:
-    """Let the signatures of functions, and of classes' own methods, show handles by their names."""
-    for each in owners:
-        for attribute in vars(each).values() if isinstance(each, type) else [each]:
+def name_defaults(*classes: type) -> None:
+    """Let the signatures of the classes' own methods show handles by their names."""
+    for each in classes:
+        for attribute in vars(each).values():
             # Class methods have theirs inside; what is recognised is no function, but wraps one.
             function = getattr(attribute, "__func__", attribute)
             defaults = getattr(inspect.unwrap(function), "__defaults__", None) or ()

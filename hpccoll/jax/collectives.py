@@ -19,7 +19,6 @@ from typing import Any
 from jax import numpy as jnp
 from mpi4py import MPI
 
-from hpccoll.comm.signatures import name_defaults
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.jax import calls
 from hpccoll.jax.communicator import communicator
@@ -187,9 +186,6 @@ def sendrecv(sendbuf: Any, recvbuf: Any, source: int, dest: int, *, sendtag: int
                                 "send and receive one type")
     return bind(calls.Sendrecv(comm=ranks, dest=dest, source=source, sendtag=sendtag,
                                recvtag=recvtag, received=received.shape), sent)
-
-
-name_defaults(allreduce, reduce, reduce_scatter, scan)
 
 
 def _lone(x: Any) -> Any:

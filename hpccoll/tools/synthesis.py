@@ -11,7 +11,7 @@ rounds here, its rounds the budget); the encoding of times by Booleans is ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -107,7 +107,8 @@ def least(place: SmallWorld, owners: Sequence[int]) -> int:
 
 
 def spread(place: SmallWorld, owners: Sequence[int], rounds: int, budget: int,
-           seconds: float = 60.0) -> list[ChunkMove] | None:
+           seconds: float = 60.0, stopped: Callable[[], bool] = lambda: False
+           ) -> list[ChunkMove] | None:
     """Find how chunks get from their owners to everybody; ``None`` if there is no way.
 
     Args:
@@ -115,10 +116,18 @@ def spread(place: SmallWorld, owners: Sequence[int], rounds: int, budget: int,
         owners: the rank that has each chunk at first.
         rounds, budget: rounds, and units of time that they have together.
         seconds: after which it is given up.
+        stopped: tells whether to end.
 
     Raises:
         HpccollError: z3 is not installed, or has not found out in time.
+        KeyboardInterrupt: stopped.
     """
+    def going(items: Iterable[Any]) -> Iterator[Any]:
+        for each in items:
+            if stopped():
+                raise KeyboardInterrupt
+            yield each
+
     try:
         import z3
     except ImportError as error:
@@ -130,14 +139,14 @@ def spread(place: SmallWorld, owners: Sequence[int], rounds: int, budget: int,
     solver.set("timeout", int(1000 * seconds))
     goes: dict[ChunkMove, Any] = {
         ChunkMove(chunk, a, b, r): z3.Bool(f"x{chunk}_{a}_{b}_{r}")
-        for chunk, owner in enumerate(owners) for a, b in place.links if b != owner
+        for chunk, owner in going(enumerate(owners)) for a, b in place.links if b != owner
         for r in range(rounds)}
     arrivals: dict[tuple[int, int], list[ChunkMove]] = {}
     for move in goes:
         arrivals.setdefault((move.chunk, move.to), []).append(move)
-    for moves in arrivals.values():
+    for moves in going(arrivals.values()):
         solver.add(z3.PbEq([(goes[m], 1) for m in moves], 1))
-    for move, variable in goes.items():
+    for move, variable in going(goes.items()):
         if move.frm != owners[move.chunk]:
             solver.add(z3.Implies(variable, z3.Or([
                 goes[m] for m in arrivals[move.chunk, move.frm] if m.round < move.round])))
@@ -150,7 +159,7 @@ def spread(place: SmallWorld, owners: Sequence[int], rounds: int, budget: int,
     by_link: dict[tuple[int, int, int], list[Any]] = {}
     for move, variable in goes.items():
         by_link.setdefault((move.frm, move.to, move.round), []).append(variable)
-    for links, capacity in place.limits:
+    for links, capacity in going(place.limits):
         for r in range(rounds):
             loads = [(v, 1) for a, b in links for v in by_link.get((a, b, r), ())]
             for n, choice in enumerate(units[r], 1):
@@ -170,7 +179,8 @@ def spread(place: SmallWorld, owners: Sequence[int], rounds: int, budget: int,
 
 
 def synthesize(collective: str, place: SmallWorld, rounds: int, budget: int, chunks: int = 1,
-               root: int = 0, seconds: float = 60.0) -> Schedule | None:
+               root: int = 0, seconds: float = 60.0,
+               stopped: Callable[[], bool] = lambda: False) -> Schedule | None:
     """Find a schedule; ``None`` if there is none.
 
     Args:
@@ -180,10 +190,12 @@ def synthesize(collective: str, place: SmallWorld, rounds: int, budget: int, chu
         chunks: parts of what a rank owns, or of the root's vector.
         root: of a bcast.
         seconds: after which it is given up.
+        stopped: tells whether to end.
 
     Raises:
         ArgumentError: what makes no sense.
         HpccollError: not found out.
+        KeyboardInterrupt: stopped.
     """
     if collective not in FOUND:
         raise ArgumentError("collective", f"{collective!r} is not synthesized",
@@ -199,7 +211,7 @@ def synthesize(collective: str, place: SmallWorld, rounds: int, budget: int, chu
     size = place.size
     owners = [root] * chunks if collective == "bcast" else [n // chunks
                                                           for n in range(size * chunks)]
-    moves = spread(place, owners, rounds, budget, seconds)
+    moves = spread(place, owners, rounds, budget, seconds, stopped)
     if moves is None:
         return None
     build = {"bcast": _forward, "allgather": _forward, "allreduce": _both,

@@ -15,7 +15,13 @@ from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.handle import Handle
 from hpccoll.training.exchange.ledger import StepReport
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
-from hpccoll.training.exchange.settings import FIXED, ExchangeSettings, Recipe, scheme_of
+from hpccoll.training.exchange.settings import (
+    FIXED,
+    ExchangeSettings,
+    Recipe,
+    number,
+    scheme_of,
+)
 from hpccoll.training.sparse import check
 
 
@@ -74,7 +80,8 @@ class Exchange(ExchangeCore):
                  recorder: Any = None):
         specs = specs_of(arrays := list(like), names)
         settings = ExchangeSettings(
-            Recipe(op, float(prescale), float(postscale)), scheme_of(compress),
+            Recipe(op, number("prescale", prescale), number("postscale", postscale)),
+            scheme_of(compress),
             fitting_bucket_bytes(specs) if bucket_bytes is None else bucket_bytes,
             first_bucket_bytes, order, rebuild, partition_bytes, credit_bytes, vote_seconds,
             transfer, algorithm, lanes, missing, uneven, overlap)

@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.autotune import Knobs
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress import parse
@@ -86,6 +86,8 @@ class ExchangeSettings:
         if self.compress is not None and self.recipe.op not in ("average", "sum"):
             raise ArgumentError("compress", f"no scheme computes the {self.recipe.op} of ranks",
                                 "choose op='average' or 'sum'")
+        if not number("vote_seconds", self.vote_seconds) >= 0:
+            raise ArgumentError("vote_seconds", f"expected seconds, got {self.vote_seconds!r}")
         if not isinstance(self.lanes, int) or self.lanes < 1:
             raise ArgumentError("lanes", f"expected a number of lanes, got {self.lanes!r}")
 
@@ -111,6 +113,18 @@ class ExchangeSettings:
     def text(self) -> str:
         """All of it as text, the same on ranks that agree."""
         return repr(self)
+
+
+def number(argument: str, value: Any) -> float:
+    """A number that an argument has.
+
+    Raises:
+        ArgumentTypeError: it has none.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(argument, f"expected a number, got {value!r}") from None
 
 
 def scheme_of(compress: str | Scheme | None) -> Scheme | None:

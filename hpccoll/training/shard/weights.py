@@ -11,7 +11,7 @@ the step before); hierarchical partition: Wang et al., "ZeRO++", 2023 (hpZ).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy
 
@@ -41,6 +41,12 @@ class Fetching:
     persistent: int = 100_000
     max_live: int = 1_000_000_000
     reuse: int = 1
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not isinstance(value, (int, float)) or not value >= 0:
+                raise ArgumentError(each.name, f"expected a number of elements, got {value!r}")
 
 
 def views(group: ShardGroup, whole: numpy.ndarray, specs: Sequence[ArraySpec]

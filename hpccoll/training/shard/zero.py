@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.errors import ArgumentError, NonFiniteError, ShardError
+from hpccoll.errors import ArgumentError, ArgumentTypeError, NonFiniteError, ShardError
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress.scheme import Steps
 from hpccoll.training.optimizers import ElementwiseOptimizer
@@ -108,6 +108,11 @@ class Sharded:
         one_of("op", op, ("average", "sum"))
         one_of("missing", missing, ("raise", "zeros"))
         one_of("accumulate", accumulate, ("whole", "shards"))
+        if not isinstance(optimizer, ElementwiseOptimizer):
+            raise ArgumentTypeError("optimizer", "expected one that looks at every element alone, "
+                                    f"got {optimizer!r}", "pass an object, such as Adam(rate=0.01)")
+        if clip is not None and not isinstance(clip, (int, float, Clip)):
+            raise ArgumentTypeError("clip", f"expected a norm or a Clip, got {clip!r}")
         if stage < 3 and (fetching or zeropp):
             raise ArgumentError("stage", f"{stage} has no fetching and no zeropp", "use 3")
         self.comm, self.optimizer, self.stage = comm, optimizer, stage

@@ -71,3 +71,20 @@ def test_the_command_writes_what_others_take(tmp_path):
         assert done.exit_code == 0, done.output
     done = call(main, ["synthesize", "allgather", "--topology", "ring:6", "--rounds", "2"])
     assert done.exit_code == 1 and "there is none" in done.output
+
+
+@pytest.mark.parametrize("calls", [0, 1, 40])
+def test_who_is_told_to_stop_raises_wherever_it_is(calls):
+    told = iter([False] * calls)
+    with pytest.raises(KeyboardInterrupt):
+        synthesize("allgather", world("ring:6", None, 1), 3, 3,
+                   stopped=lambda: next(told, True))
+
+
+def test_a_solver_that_was_interrupted_is_no_solver_without_an_answer(monkeypatch):
+    """It takes Ctrl-C for itself."""
+    z3 = pytest.importorskip("z3")
+    monkeypatch.setattr(z3.Solver, "check", lambda self: z3.unknown)
+    monkeypatch.setattr(z3.Solver, "reason_unknown", lambda self: "interrupted from keyboard")
+    with pytest.raises(KeyboardInterrupt):
+        synthesize("allgather", world("ring:4", None, 1), 2, 2)

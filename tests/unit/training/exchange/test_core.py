@@ -225,6 +225,7 @@ def test_sparse_rows():
 @pytest.mark.parametrize("options", [
     {"op": "median"}, {"order": "any"}, {"bucket_bytes": -1}, {"bucket_bytes": 1.5},
     {"transfer": "pigeon"}, {"missing": "ignore"}, {"lanes": 0},
+    {"prescale": "two"}, {"vote_seconds": -1}, {"names": ["one name"]},
     {"op": "max", "compress": Same()}, {"names": ["a", "a"]}], ids=str)
 def test_unusable_settings_are_refused_before_anything_is_sent(options):
     with pytest.raises(ArgumentError):

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
 
-from hpccoll.errors import ArgumentError, NonFiniteError, ShardError
+from hpccoll.errors import ArgumentError, ArgumentTypeError, NonFiniteError, ShardError
 from hpccoll.testing.threads import run_ranks
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.quantised import ZeroPlusPlus
@@ -234,3 +234,24 @@ def test_an_optimizer_that_looks_at_more_than_elements():
 
     with pytest.raises(ArgumentError, match=r"its state 'norm' has shape \(1,\) for \d+ elements"):
         run_ranks(1, lambda comm: make(comm, 1, Layers()))
+
+
+@pytest.mark.parametrize("options, problem", [
+    ({"optimizer": "adam"}, "looks at every element alone, got 'adam'"),
+    ({"optimizer": Sgd}, r"pass an object, such as Adam\(rate=0.01\)"),
+    ({"clip": "1"}, "clip: expected a norm or a Clip, got '1'")])
+def test_what_is_no_optimizer_and_no_clip_is_refused_before_anything_is_sent(options, problem):
+    def program(comm):
+        with pytest.raises(ArgumentTypeError, match=problem):
+            Sharded(comm, weights(), **{"optimizer": Sgd(rate=0.1), **options})
+        return comm.sent_bytes
+
+    assert run_ranks(2, program) == [0, 0]
+
+
+@pytest.mark.parametrize("field", ["prefetch", "persistent", "max_live", "reuse"])
+def test_elements_to_fetch_are_numbers(field):
+    assert Fetching(**{field: 1e9}) and Fetching(**{field: 0})
+    for value in -1, "many", float("nan"):
+        with pytest.raises(ArgumentError, match=f"{field}: expected a number of elements"):
+            Fetching(**{field: value})
