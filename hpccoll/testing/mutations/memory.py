@@ -125,5 +125,7 @@ def swap_spans(draw: Random, programs: Written) -> Written | None:
     if len(mine) < 2:
         return None
     one, other = draw.sample(mine, 2)
-    changed = with_steps(programs, rank, i, one, [steps[one]._replace(spans=steps[other].spans)])
-    return with_steps(changed, rank, i, other, [steps[other]._replace(spans=steps[one].spans)])
+    spans = {one: steps[other].spans, other: steps[one].spans}
+    rounds = list(programs[rank].rounds)
+    rounds[i] = tuple(step._replace(spans=spans.get(j, step.spans)) for j, step in enumerate(steps))
+    return replaced(programs, rank, rounds)
