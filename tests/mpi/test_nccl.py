@@ -129,6 +129,21 @@ def test_ranks_that_call_unlike_things_are_named(cupy, contract):
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("function", ["reduceScatter", "allGather"])
+def test_who_waits_across_is_told_of_a_failure(cupy, machine, function):
+    comm, x = community(layout=f"{SIZE}x1"), cupy.asarray(numpy.ones(4))
+    with comm.using(allreduce="nccl+rails"):
+        comm.Allreduce(MPI.IN_PLACE, x)
+        if RANK == 0:
+            machine.faults[function] = 0
+        begun = time.monotonic()
+        with pytest.raises(HpccollError, match="cudaErrorUnknown"):
+            for _ in range(100):
+                comm.Allreduce(MPI.IN_PLACE, x)
+        assert time.monotonic() - begun < 20
+
+
+@pytest.mark.mpi(min_size=2)
 def test_a_rank_that_does_not_come_is_named(cupy, monkeypatch):
     monkeypatch.setenv("HPCCOLL_TIMEOUT", "1")
     comm, x = community(), cupy.asarray(numpy.ones(4))
