@@ -33,6 +33,7 @@ from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import MOST_KEPT, Context, existing
 from hpccoll.runtime.description import Description, describe_native
+from hpccoll.runtime.log import NUMBER
 from hpccoll.runtime.nccl import NcclGroup, join
 from hpccoll.tune.choose import Conditions, choose, instead_of_native, obstacle
 
@@ -88,7 +89,10 @@ class Ranks:
         except BaseException as error:
             known = existing(self.cross) if self.cross is not None else None
             if known is not None:
-                known.fail(error, f"a part of {self.name}")
+                guard = known.service(Guard)
+                # Of the next call there: others may be in the last one still, and can end it.
+                guard.fail(error, f"a part of {self.name}", None, 0,
+                           number=guard.logs.mine.words[NUMBER] + 1)
             raise
 
     def _begin(self, call: Call, where: Queue, description: Description) -> range:
