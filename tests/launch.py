@@ -45,7 +45,8 @@ MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.p
     "sequences", "shard", "specifications", "taped", "threads", "torch_group", "torch_training")))
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
-    3: (*MORE, "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused", *(f"tests/mpi/test_{name}.py" for name in (
+    3: (*MORE, "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused",
+        *(f"tests/mpi/test_{name}.py" for name in (
         "averaging", "bench_step", "bench_torch", "bfloat16", "compress", "exchange_errors", "jax",
         "jax_training", "keras", "malformed", "mpi4py_names", "objects", "objects_errors", "probe",
         "profile", "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers",
