@@ -23,6 +23,7 @@ from pathlib import Path
 
 import launch
 from breaks import NOTED, Break
+from broken_queued import QUEUED
 
 #: What is copied, and what is not.
 PARTS = ("hpccoll", "tests", "docs", "examples", "setup.py", "setup.cfg", "pyproject.toml",
@@ -294,25 +295,7 @@ BREAKS = (
           (("hpccoll/cli/verify.py", "(signal.SIG_BLOCK, {signal.SIGINT})",
             "(signal.SIG_BLOCK, set())"),),
           "tests/doc/test_interrupted.py -k several_processes"),
-    Break("a rank that does not come to a queued call is not missed",
-          (("hpccoll/guard/queued.py", "if one.begun < first.number)", "if one.begun < 0)"),),
-          "tests/unit/guard/test_queued.py -k until_the_deadline"),
-    Break("faults that NCCL has found are not asked for",
-          (("hpccoll/guard/queued.py", "error = self._fault() or", "error ="),),
-          "tests/unit/guard/test_queued.py -k fault_of_the_library"),
-    Break("what has failed leaves queued calls to themselves",
-          (("hpccoll/guard/queued.py", "            self.end()\n            if isinstance(error",
-            "            if isinstance(error"),),
-          "tests/unit/guard/test_queued.py -k fails_in_the_call"),
-    Break("ranks do not ask who shares a GPU",
-          (("hpccoll/arrays/nccl_members.py", "        if len(ranks) > 1:", "        if False:"),),
-          "tests/unit/runtime/test_nccl.py -k share_a_device"),
-    Break("calls of NCCL are not noted",
-          (("hpccoll/comm/nccl.py", "self.guard.queueing(self._begin, description)",
-            "self._begin"),), "tests/mpi/test_nccl.py -k unlike_things_are_named and tags", 2),
-    Break("captured streams are not looked for before NCCL",
-          (("hpccoll/arrays/resident.py", "if stream.is_capturing():", "if False:"),),
-          "tests/unit/comm/test_nccl.py -k capture_goes_on"),
+    *map(Break._make, QUEUED),
 )
 
 

@@ -41,16 +41,17 @@ BY_SIZE = tuple(f"tests/mpi/test_{name}.py" for name in (
     "determinism", "discover", "placement", "upper_case"))
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *(f"tests/mpi/test_{name}.py" for name in (
     "begun", "broken", "brought", "cache", "communicators", "compiled", "contract", "exchange",
-    "groups", "half", "nccl", "numbers", "objects_messages", "persistent", "registered", "requests",
+    "groups", "half", "numbers", "objects_messages", "persistent", "registered", "requests",
     "sequences", "shard", "specifications", "taped", "threads", "torch_group", "torch_training")))
 TESTS = {
     2: ("tests/mpi", "tests/contract"),
-    3: (*MORE, *(f"tests/mpi/test_{name}.py" for name in (
+    3: (*MORE, "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused",
+        *(f"tests/mpi/test_{name}.py" for name in (
         "averaging", "bench_step", "bench_torch", "bfloat16", "compress", "exchange_errors", "jax",
         "jax_training", "keras", "malformed", "mpi4py_names", "objects", "objects_errors", "probe",
         "profile", "survey", "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers",
         "torch_zero", "torch_zero_cut", "torch_zero_errors", "tune", "uneven"))),
-    4: MORE,
+    4: (*MORE, "tests/mpi/test_nccl.py::test_nccl_inside_nodes_and_ours_across"),
     # Any rank may be the one that differs from many others.
     max(SIZES): (*BY_SIZE, "tests/mpi/test_contract.py::test_every_rank_learns_who_differs"),
 }

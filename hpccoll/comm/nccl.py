@@ -12,7 +12,8 @@ choice of hpccoll's own is ever NCCL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -23,7 +24,7 @@ from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.methods import Method
 from hpccoll.config import AUTO, NCCL_RAILS
-from hpccoll.errors import ArgumentError, BrokenCommunicatorError
+from hpccoll.errors import ArgumentError
 from hpccoll.guard.board import called
 from hpccoll.guard.guard import Guard
 from hpccoll.guard.queued import Queued
@@ -32,6 +33,7 @@ from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import MOST_KEPT, Context, existing
 from hpccoll.runtime.description import Description, describe_native
+from hpccoll.runtime.log import NUMBER
 from hpccoll.runtime.nccl import NcclGroup, join
 from hpccoll.tune.choose import Conditions, choose, instead_of_native, obstacle
 
@@ -71,14 +73,27 @@ class Ranks:
             BrokenCommunicatorError: it has failed, or one that was queued before has.
         """
         description = describe_native(call, call.name)._replace(algorithm=self.name)
-        if self.queued.ended:
-            self.guard.refuse()
-        with self.queued.failing(called(description), description):
+        self.queued.refuse()
+        with self.queued.failing(called(description), description), self._telling():
             part = self.guard.queueing(self._begin, description)(call, where, description)
             if self.cross is not None:
                 self._combine_across(self.cross, call, where, part)
                 self.group.gather_parts(call, where.stream)
                 self.queued.add(description, where.mark(), call)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What fails in here is told to the ranks that wait for this one's part across nodes."""
+        try:
+            yield
+        except BaseException as error:
+            known = existing(self.cross) if self.cross is not None else None
+            if known is not None:
+                guard = known.service(Guard)
+                # Of the next call there: others may be in the last one still, and can end it.
+                guard.fail(error, f"a part of {self.name}", None, 0,
+                           number=guard.logs.mine.words[NUMBER] + 1)
+            raise
 
     def _begin(self, call: Call, where: Queue, description: Description) -> range:
         """Queue a call, or its part before the messages; which elements those are to combine."""
@@ -93,8 +108,7 @@ class Ranks:
     def _combine_across(self, cross: Comm, call: Call, where: Queue, part: range) -> None:
         """Allreduce this rank's part with the ranks of its number on the other nodes."""
         where.stream.synchronize()
-        if self.queued.ended:
-            raise BrokenCommunicatorError("NCCL's part of the call was ended")
+        self.queued.refuse()
         if call.sink is None or call.op is None or not part or cross.Get_size() == 1:
             return
         first = call.sink.displs[0]
@@ -170,6 +184,7 @@ class Nccl:
             node.Free()
             return group
         cross = wrap(MPI.Intracomm(context.comm.Split(local, number)))
+        cross._private()  # now, so that a rank that fails can tell the others there
         return Ranks(context, name, group, cross, (node, cross))
 
     def free(self) -> None:

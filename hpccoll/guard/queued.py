@@ -67,7 +67,7 @@ class Queued:
     def __init__(self, guard: Guard, check: Callable[[], None], abort: Callable[[], None]):
         self.guard, self.check, self.abort = guard, check, abort
         self.lock, self.pending = threading.RLock(), deque[Pending]()
-        self.ended = False
+        self.ended, self.why = False, ""
         #: The call at the last look, and how old it is at the next report.
         self.stay = 0, 0.0
         if guard.stamps and guard.context.size > 1:
@@ -80,6 +80,18 @@ class Queued:
         with self.lock:
             self.tidy()
             self.pending.append(Pending(number, description, event, held, time.monotonic()))
+
+    def refuse(self) -> None:
+        """Raise what has ended the calls before, if anything has.
+
+        Raises:
+            BrokenCommunicatorError: it has; or a ``ContractError``, where ranks have disagreed.
+        """
+        if self.ended and self.guard.failure is not None:
+            self.guard.refuse()
+        if self.ended:
+            raise BrokenCommunicatorError(f"what was queued on the device was ended: {self.why}; "
+                                          "go on with a Dup of a communicator that is whole")
 
     def tidy(self) -> None:
         """Forget the calls that have happened."""
@@ -178,6 +190,7 @@ class Queued:
 
     def _give_up(self, first: Pending, error: BaseException) -> None:
         """Tell the others that a call cannot happen; the next call raises it here."""
+        self.why = f"{type(error).__name__}: {error}"
         if self.guard.natives.speaks:
             error = self.guard.fail(error, called(first.description), first.description, 0,
                                     main_site(), number=first.number, in_thread=True)

@@ -116,7 +116,7 @@ def at(buffer: Buffer | None, start: int = 0) -> int:
     """The address of an element of a buffer; 0 where this rank has none."""
     if buffer is None:
         return 0
-    return int(buffer.array.data.ptr) + (buffer.displs[0] + start) * buffer.array.itemsize
+    return int(buffer.array.data.ptr + (buffer.displs[0] + start) * buffer.array.itemsize)
 
 
 def _allreduce(group: NcclGroup, call: Call, stream: Any) -> None:

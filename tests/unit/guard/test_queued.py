@@ -126,6 +126,8 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     clock.seconds += 3
     one.watched()
     assert ended and not guard.failed
+    with pytest.raises(BrokenCommunicatorError, match=r"was ended: CollectiveTimeout: .*\(s\) 1"):
+        one.refuse()
     assert "waiting for rank(s) 1" in capsys.readouterr().err
 
 

@@ -1,0 +1,26 @@
+"""Breaks of calls that are queued on GPUs, as the fields of ``broken.Break``."""
+
+QUEUED = (
+    ("a rank that does not come to a queued call is not missed",
+     (("hpccoll/guard/queued.py", "if one.begun < first.number)", "if one.begun < 0)"),),
+     "tests/unit/guard/test_queued.py -k until_the_deadline", 0),
+    ("faults that NCCL has found are not asked for",
+     (("hpccoll/guard/queued.py", "error = self._fault() or", "error ="),),
+     "tests/unit/guard/test_queued.py -k fault_of_the_library", 0),
+    ("what has failed leaves queued calls to themselves",
+     (("hpccoll/guard/queued.py", "            self.end()\n            if isinstance(error",
+       "            if isinstance(error"),),
+     "tests/unit/guard/test_queued.py -k fails_in_the_call", 0),
+    ("ranks do not ask who shares a GPU",
+     (("hpccoll/arrays/nccl_members.py", "        if len(ranks) > 1:", "        if False:"),),
+     "tests/unit/runtime/test_nccl.py -k share_a_device", 0),
+    ("calls of NCCL are not noted",
+     (("hpccoll/comm/nccl.py", "self.guard.queueing(self._begin, description)",
+       "self._begin"),), "tests/mpi/test_nccl.py -k unlike_things_are_named and tags", 2),
+    ("who waits for a part across nodes is not told of a failure",
+     (("hpccoll/comm/nccl.py", "if known is not None:", "if False:"),),
+     "tests/mpi/test_nccl.py -k told_of_a_failure and reduceScatter", 2),
+    ("captured streams are not looked for before NCCL",
+     (("hpccoll/arrays/resident.py", "if stream.is_capturing():", "if False:"),),
+     "tests/unit/comm/test_nccl.py -k capture_goes_on", 0),
+)
