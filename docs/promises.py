@@ -114,7 +114,7 @@ def mismatches(rows: list[str]) -> Iterator[str]:
             yield (f"| {LIBRARIES[one['library']]} | {one['ranks']} | {one['calls']} | "
                    f"`{one['contract']}` | {one['before']:,} | {one['cases']} | {one['told']:,} | "
                    f"{one['right']:,} | {one['median']:.3f} | {one['worst']:.2f} | "
-                   f"{one.get('waited', '–')} |")
+                   f"{format(one['waited'], '.2f') if 'waited' in one else '–'} |")
 
 
 FILLING = {"promises": promises, "detection": detection, "mismatches": mismatches}
