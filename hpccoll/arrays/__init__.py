@@ -4,6 +4,8 @@
     half.py     the kernels of 16-bit floats
     cuda.py     the kernels of device memory, from the source reduce.cu
     device.py   recognise device memory, and reach it
+    ways.py     how device data may get from rank to rank, and which way serves whom
+    evidence.py what this rank finds out about each way
 
 A call works on arrays of one namespace (``numpy``, ``cupy``) at a time. This is the only room that
 imports CuPy, and only when somebody brings a device array. A new kernel is a branch of

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy
 
+from hpccoll.arrays.ways import Found
 from hpccoll.errors import BufferArgumentError
 
 #: DLPack device type of ordinary host memory.
@@ -181,7 +182,7 @@ def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | N
 
 
 @functools.lru_cache(maxsize=1)
-def mpi_moves_device_memory() -> bool:
+def probed() -> Found:
     """Try, once per process, whether the MPI library is CUDA-aware.
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
@@ -189,7 +190,16 @@ def mpi_moves_device_memory() -> bool:
     job = ("PMI", "PMIX", "OMPI", "PRTE", "SLURM", "MPIR", "HYDRA", "FLUX", "PALS")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(job)}
     try:
-        return subprocess.run([sys.executable, "-c", _PROBE], env=environ, timeout=120,
-                              capture_output=True, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+        status = subprocess.run([sys.executable, "-c", _PROBE], env=environ, timeout=120,
+                                capture_output=True, check=False).returncode
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Found(False, f"a child process could not try it: {error}")
+    if status:
+        return Found(False, "not CUDA-aware: a child process that sent itself device memory " + (
+            f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"))
+    return Found(True, "a child process sent device memory to itself, and got it")
+
+
+def mpi_moves_device_memory() -> bool:
+    """Tell whether the MPI library moves device memory; the first question takes seconds."""
+    return probed().can
