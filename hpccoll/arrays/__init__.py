@@ -4,6 +4,7 @@
     half.py     the kernels of 16-bit floats
     cuda.py     the kernels of device memory, from the source reduce.cu
     device.py   recognise device memory, and reach it
+    staging.py  order copies of device memory that travels through the host
     ways.py     how device data may get from rank to rank, and which way serves whom
     evidence.py what this rank finds out about each way
 

@@ -45,23 +45,30 @@ def _staged() -> Found:
     return Found(True, "always")
 
 
-#: Name of a way -> what finds out about it, where there is CuPy and a device.
+#: Name of a way -> what finds out about it on a node where there is CuPy and a device.
 LOOKS: Mapping[str, Callable[[], Found]] = {
     NCCL.name: _nccl, IPC.name: _ipc, AWARE.name: _mpi, STAGED.name: _staged}
 
 
-def told(host: int) -> Told:
-    """What this rank tells the others, see :class:`hpccoll.arrays.ways.Told`.
+def agreed(comm: MPI.Intracomm) -> list[Told]:
+    """What every rank of a communicator tells, the same on all of them; collective.
 
-    The first time may take seconds: child processes try what could kill this one.
+    One rank of each node looks, the first that has a device. It may take seconds: child processes
+    try what could kill this one.
     """
     addresses = devices()
+    near = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank())
+    try:
+        host = near.bcast(comm.Get_rank())
+        first = near.allreduce(near.Get_rank() if addresses else near.Get_size(), MPI.MIN)
+        found: Mapping[str, Found] = {}
+        if first < near.Get_size():
+            looked = {name: look() for name, look in LOOKS.items()} if (
+                first == near.Get_rank()) else None
+            found = near.bcast(looked, first)
+    finally:
+        near.Free()
     if not addresses:
         why = "no device is visible" if device.is_served() else "CuPy is not installed"
-        return Told(host, "", {name: Found(False, why) for name in LOOKS})
-    return Told(host, addresses[0], {name: look() for name, look in LOOKS.items()})
-
-
-def agreed(comm: MPI.Intracomm, host: int) -> list[Told]:
-    """What all ranks of a communicator tell, the same on each of them; collective."""
-    return comm.allgather(told(host))
+        return comm.allgather(Told(host, "", {name: Found(False, why) for name in LOOKS}))
+    return comm.allgather(Told(host, addresses[0], found))

@@ -157,12 +157,14 @@ def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int
 
 def lines(told: Sequence[Told]) -> list[str]:
     """What to show: of each way, for how many pairs it is there, and why, or why not."""
-    if len(told) < 2:
-        return ["one rank: device data goes to no other"]
+    if len(told) == 1:
+        return [f"{way.name:6} {_answer(told[0].found[way.name])}" for way in WAYS]
     everybody = len(told) * (len(told) - 1) // 2
-    shown = []
-    for share in shares(told):
-        whom = "all pairs" if share.pairs == everybody else (
-            f"{count_text(share.pairs, 'pair')}, such as {ranks_text(share.first)}")
-        shown.append(f"{share.way:6} {'yes' if share.can else 'no ':3} {whom}: {share.why}")
-    return shown
+    return [f"{share.way:6} {_answer(Found(share.can, share.why))}"
+            + (f" ({count_text(share.pairs, 'pair')} of ranks, {ranks_text(share.first)} for one)"
+               if share.pairs < everybody else "")
+            for share in shares(told)]
+
+
+def _answer(found: Found) -> str:
+    return f"{'yes' if found.can else 'no'}: {found.why}"

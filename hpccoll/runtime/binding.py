@@ -1,8 +1,9 @@
 """Binding: a segment of a plan put onto memory, as actions that only have to be called.
 
 An action is a function with its operands. Of each phase there are, in this order, the local steps
-before its messages, the start of the messages, the test whether they are complete - which says
-``False`` while they are not, as nothing else does - and the local steps after them.
+before its messages, the start of the messages, the test whether they are complete, and the local
+steps after them. The test says ``False`` while they are not, as nothing else does - but for a test
+that comes first, where data has to be brought from elsewhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hpccoll.ir.dataflow import Link, consumers, links
 from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.windows import Windows
 from hpccoll.transport import Batch, Endpoint, Posting, copying
 from hpccoll.transport.checked import CheckedBatch
 
@@ -41,6 +43,7 @@ class Memory(NamedTuple):
         perform: does local steps and waits for them, where the namespace works on a device.
         accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
             takes such memory as operands, and the place for the rounded result as a fourth one.
+        windows: instead of ``arrays``, for those that lie where the transport does not reach.
     """
 
     arrays: dict[str, Any]
@@ -49,6 +52,7 @@ class Memory(NamedTuple):
     namespace: Any
     perform: Callable[[Sequence[Action]], None] | None = None
     accumulator: Callable[[int], Any] | None = None
+    windows: Windows | None = None
 
 
 class BoundPhase(NamedTuple):
@@ -88,8 +92,11 @@ class Binder:
 
     def phases(self, number: int, slot: int) -> Iterator[BoundPhase]:
         """Put one segment onto memory, phase by phase; ``slot`` says which scratch is its own."""
-        segment = self.plan.segments[number]
+        segment, windows = self.plan.segments[number], self.memory.windows
         view = self._view(segment, slot)
+        if windows is not None:
+            view = windows.view(number, view)
+            windows.begin(number)
         program = segment.program
         if self.opening is not None and not number and not program.phases:
             yield BoundPhase(0, [self.opening], None, None)
@@ -98,6 +105,8 @@ class Binder:
             uses, after = self._uses(phase, program.landing, view, chained)
             batch = wait = None
             actions = self._local(phase.before, view, chained)
+            if windows is not None:
+                actions.insert(0, (windows.ready, (number, index)))
             if self.opening is not None and not number and not index:
                 actions.insert(0, self.opening)
             if phase.messages:
@@ -109,7 +118,10 @@ class Binder:
                     batch.round = index
                 wait = batch.test, (self.tries,)
                 actions += [(batch.start, ()), wait]
-            yield BoundPhase(index, actions + self._local(after, view, chained), wait, batch)
+            actions += self._local(after, view, chained)
+            if windows is not None:
+                actions.append((windows.passed, (number, index)))
+            yield BoundPhase(index, actions, wait, batch)
 
     def _view(self, segment: Segment, slot: int) -> View:
         base = slot * self.plan.scratch

@@ -239,7 +239,7 @@ def module(machine: Devices, shift: int = 0) -> ModuleType:
             alloc_pinned_memory=lambda size: machine.pin(size),
             Device=lambda device=None: Device(
                 machine, machine.device if device is None else device),
-            Event=lambda: Event(machine),
+            Event=lambda *, disable_timing=False: Event(machine),
             Stream=lambda null=False, non_blocking=False: Stream(
                 machine, machine.device, null, non_blocking),
             ExternalStream=external, runtime=SimpleNamespace(is_hip=False)))

@@ -52,10 +52,10 @@ def test_shares_are_those_of_all_pairs(size):
 
 def test_lines_say_for_whom_and_why():
     shown = lines(JOB[:4])
-    assert shown[0] == "nccl   yes 5 pairs, such as ranks 0-1: nccl was tried"
-    assert shown[1].startswith("nccl   no  1 pair, such as ranks 2-3: both ranks use one GPU")
-    assert shown[-1] == "staged yes all pairs: staged was tried"
-    assert "one rank" in lines(JOB[:1])[0]
+    assert shown[0] == "nccl   yes: nccl was tried (5 pairs of ranks, ranks 0-1 for one)"
+    assert shown[1].startswith("nccl   no: both ranks use one GPU, which NCCL refuses (1 pair of ")
+    assert shown[-1] == "staged yes: staged was tried"
+    assert lines(JOB[:1]) == [f"{name:6} yes: {name} was tried" for name in YES]
 
 
 def test_a_share_of_many_ranks_takes_no_time_for_each_pair():
