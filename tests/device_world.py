@@ -42,6 +42,8 @@ CALLS = {
     "gather": ("binomial", lambda p, r, s, x: resolve.gather(p, r, s, x, p // 2)),
     "scatter": ("binomial", lambda p, r, s, x: resolve.scatter(p, r, s, x, p // 2)),
     "alltoall": ("bruck", lambda p, r, s, x: resolve.alltoall(p, r, s, x)),
+    "allreduce in place": ("recursive_doubling",
+                           lambda p, r, s, x: resolve.allreduce(p, r, MPI.IN_PLACE, x, MPI.SUM)),
     "alltoall in place": ("pairwise", lambda p, r, s, x: resolve.alltoall(p, r, MPI.IN_PLACE, x)),
 }
 DTYPES = ["u1", "i4", "i8", "f2", "f4", "f8", "c8"]

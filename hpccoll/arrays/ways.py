@@ -83,9 +83,11 @@ def between(one: Told, other: Told) -> dict[str, Found]:
     """
     served = {}
     for way in WAYS:
-        each = [told.found.get(way.name, Found(False, "not looked for")) for told in (one, other)]
-        served[way.name] = next((found for found in each if not found.can), None) or (
-            Found(False, obstacle) if (obstacle := way.obstacle(one, other)) else each[0])
+        # The same whichever rank comes first: a reason against it, if there is one.
+        found = min(told.found.get(way.name, Found(False, "not looked for"))
+                    for told in (one, other))
+        obstacle = way.obstacle(one, other) if found.can else ""
+        served[way.name] = Found(False, obstacle) if obstacle else found
     return served
 
 
@@ -145,13 +147,13 @@ def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int
         for other in near.get(told[rank].host, ()):
             if rank != other and not (once and other < rank):
                 alike = told[rank].device == told[other].device
-                pairs, first = found.get(alike, (0, (rank, other)))
+                pairs, first = found.get(alike, (0, (min(rank, other), max(rank, other))))
                 found[alike] = pairs + 1, first
     yield from found.values()
     everybody = len(mine) * (len(mine) - 1) // 2 if once else len(mine) * len(theirs)
     apart = everybody - sum(pairs for pairs, _ in found.values())
     if apart:
-        yield apart, next((one, other) for one, rest in ((mine[0], theirs), (theirs[0], mine))
+        yield apart, next((min(one, other), max(one, other)) for one, rest in ((mine[0], theirs), (theirs[0], mine))
                           for other in rest if told[other].host != told[one].host)
 
 

@@ -152,12 +152,12 @@ def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writab
         if count and not 0 <= displ <= displ + count <= array.size:
             raise BufferArgumentError(argument, f"is too small: {count} elements at displacement "
                                                 f"{displ} do not fit in {array.size}")
-    rest = namespace, None, through.finish if through and writable else None, through
+    store = through.finish if through is not None and writable else None
     if not raw:
-        return Buffer(array, datatype, counts, displs, dtype, *rest)
+        return Buffer(array, datatype, counts, displs, dtype, namespace, None, store, through)
     size = dtype.itemsize
     return Buffer(array.view("u1"), MPI.BYTE, [size * count for count in counts],
-                  [size * displ for displ in displs], known, *rest)
+                  [size * displ for displ in displs], known, namespace, None, store, through)
 
 
 def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> Buffer:

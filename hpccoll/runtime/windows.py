@@ -50,8 +50,11 @@ class Windowed:
                  after: Windowed | None = None):
         self.plan, self.staged, self.after = plan, staged, after
         self.memory, self.dtype = array.view("u1"), array.dtype
-        self.moves = [transfers(segment.program, names, self.dtype.itemsize, FAIR)
-                      for segment in plan.segments]
+        # Most segments share a program.
+        programs = {id(segment.program): segment.program for segment in plan.segments}
+        found = {key: transfers(program, names, self.dtype.itemsize, FAIR)
+                 for key, program in programs.items()}
+        self.moves = [found[id(segment.program)] for segment in plan.segments]
         nbytes = max(each.count for each in self.moves) * self.dtype.itemsize
         number = len(plan.segments)
         #: Segments that are loaded before those under way are over.
@@ -191,21 +194,28 @@ class Windows:
 
 
 def windows(call: Call, plan: Plan) -> Windows | None:
-    """Windows for the buffers of a call that need them, with the first loads queued."""
+    """Windows for the buffers of a call that need them, with the first loads queued.
+
+    ``None`` for a call on memory that the transport reaches.
+    """
     source, sink = call.source, call.sink
+    entering = source.staged if source is not None else None
+    leaving = sink.staged if sink is not None else None
+    if entering is None and leaving is None:
+        return None
     made: dict[str, Windowed] = {}
+    if source is not None and entering is not None:
+        names = (IN, OUT) if source is sink else (IN,)
+        made |= dict.fromkeys(names, Windowed(plan, source.array, entering, names))
+    if sink is not None and leaving is not None and OUT not in made:
+        # An alltoall in place has its input there, too.
+        made[OUT] = Windowed(plan, sink.array, leaving, (OUT,),
+                             made[IN] if entering is leaving else None)
+    found = Windows(made)
     try:
-        if source is not None and source.staged is not None:
-            names = (IN, OUT) if source is sink else (IN,)
-            made |= dict.fromkeys(names, Windowed(plan, source.array, source.staged, names))
-        if sink is not None and sink.staged is not None and sink is not source:
-            # An alltoall in place has its input there, too.
-            after = made.get(IN) if source is not None and source.staged is sink.staged else None
-            made[OUT] = Windowed(plan, sink.array, sink.staged, (OUT,), after)
-        found = Windows(made)
         found.begin(0)
     except BaseException:
-        for each in set(made.values()):
+        for each in found.several:
             each.abandon()
         raise
-    return found if made else None
+    return found

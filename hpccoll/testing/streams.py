@@ -274,7 +274,7 @@ class Stream:
             raise CudaError(f"eventRecord: cudaErrorInvalidResourceHandle: an event of device "
                             f"{event.device_id} on a stream of device {self.device_id}")
         self.push(_nothing)
-        event.task, event.asked = self.last, False
+        event.task, event.asked, event.captured = self.last, False, self.graph is not None
         return event
 
     def wait_event(self, event: Event) -> None:
@@ -297,10 +297,11 @@ class Event:
 
     Attributes:
         asked: somebody has asked before whether it has happened.
+        captured: it is part of a graph, where nothing happens before that runs.
     """
 
     def __init__(self, machine: Devices):
-        self.machine, self.task, self.asked = machine, None, False
+        self.machine, self.task, self.asked, self.captured = machine, None, False, False
         self.device_id = machine.device
         machine.held["events"] += 1
 
@@ -316,17 +317,23 @@ class Event:
     def synchronize(self) -> None:
         """Wait until it has happened."""
         self.machine.called("eventSynchronize")
+        self._refuse_captured("eventSynchronize")
         if self.task is not None:
             self.machine.finish(self.task)
 
     @property
     def done(self) -> bool:
         """Whether it has happened; time passes while one asks."""
+        self._refuse_captured("eventQuery")
         self.machine.pass_time()
         if self.task is not None and self.asked:
             self.machine.finish(self.task)
         self.asked = True
         return self.task is None or self.task.done
+
+    def _refuse_captured(self, function: str) -> None:
+        if self.captured:
+            raise CudaError(f"{function}: cudaErrorCapturedEvent")
 
 
 class Device:

@@ -85,10 +85,11 @@ def test_a_ring_sends_before_all_is_there_and_stores_block_by_block():
     built = schedule("allreduce", "ring", 4)
     program = lower(built.program(1), vector_layout(built, 1, 40, False)[0])
     loads, stores = (transfers(program, (name,), 1, 1) for name in (IN, OUT))
-    assert len(loads.loads) == 4 and len(stores.stores) == 4
-    assert loads.needs[0] == (0,) and loads.loads[0] == ((10, 20),)  # its own block first
-    together = transfers(program, (IN,), 1, 20)
-    assert [len(group) for group in together.loads] == [1, 2] or len(together.loads) == 2
+    # Its own block is sent, and added to the next one; then one block after the other.
+    assert loads.loads == (((0, 20),), ((30, 40),), ((20, 30),))
+    assert loads.needs[:4] == ((0,), (1,), (2,), ())
+    assert [ranges for ranges, in stores.stores] == [(20, 30), (10, 20), (0, 10), (30, 40)]
+    assert transfers(program, (IN,), 1, 20).loads == (((0, 20),), ((20, 40),))
 
 
 def test_what_has_no_order_is_loaded_before_everything_and_stored_after_everything():

@@ -72,7 +72,7 @@ def test_a_large_segment_goes_block_by_block(place, monkeypatch):
     monkeypatch.setattr(windows, "FAIR", 64)
     made, _ = windowed(place, plan(0))
     made.begin(0)
-    assert len(made.arrived[0]) == 4 and len(made.windows) == 1
+    assert len(made.arrived[0]) == 3 and len(made.windows) == 1
     assert made.inward is not place.stream
 
 
