@@ -22,7 +22,7 @@ from typing import Any
 import numpy
 
 from hpccoll.arrays.staging import Staged
-from hpccoll.arrays.ways import Found
+from hpccoll.arrays.ways import Answer
 from hpccoll.errors import BufferArgumentError
 
 #: DLPack device type of ordinary host memory.
@@ -136,7 +136,7 @@ def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | N
 
 
 @functools.lru_cache(maxsize=1)
-def probed() -> Found:
+def probed() -> Answer:
     """Try, once per process, whether the MPI library is CUDA-aware.
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
@@ -147,11 +147,11 @@ def probed() -> Found:
         status = subprocess.run([sys.executable, "-c", _PROBE], env=environ, timeout=120,
                                 capture_output=True, check=False).returncode
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Found(False, f"a child process could not try it: {error}")
+        return Answer(False, f"a child process could not try it: {error}")
     if status:
-        return Found(False, "not CUDA-aware: a child process that sent itself device memory " + (
+        return Answer(False, "not CUDA-aware: a child process that sent itself device memory " + (
             f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"))
-    return Found(True, "a child process sent device memory to itself, and got it")
+    return Answer(True, "a child process sent device memory to itself, and got it")
 
 
 def mpi_moves_device_memory() -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.arrays import device
-from hpccoll.arrays.ways import AWARE, IPC, NCCL, STAGED, Found, Told
+from hpccoll.arrays.ways import AWARE, IPC, NCCL, STAGED, Answer, Told
 
 
 def devices() -> tuple[str, ...]:
@@ -29,24 +29,24 @@ def devices() -> tuple[str, ...]:
         return ()
 
 
-def _nccl() -> Found:
-    return Found(False, "hpccoll does not use NCCL")
+def _nccl() -> Answer:
+    return Answer(False, "hpccoll does not use NCCL")
 
 
-def _ipc() -> Found:
-    return Found(False, "hpccoll does not read the device memory of peers")
+def _ipc() -> Answer:
+    return Answer(False, "hpccoll does not read the device memory of peers")
 
 
-def _mpi() -> Found:
+def _mpi() -> Answer:
     return device.probed()
 
 
-def _staged() -> Found:
-    return Found(True, "always")
+def _staged() -> Answer:
+    return Answer(True, "always")
 
 
 #: Name of a way -> what finds out about it on a node where there is CuPy and a device.
-LOOKS: Mapping[str, Callable[[], Found]] = {
+LOOKS: Mapping[str, Callable[[], Answer]] = {
     NCCL.name: _nccl, IPC.name: _ipc, AWARE.name: _mpi, STAGED.name: _staged}
 
 
@@ -61,7 +61,7 @@ def agreed(comm: MPI.Intracomm) -> list[Told]:
     try:
         host = near.bcast(comm.Get_rank())
         first = near.allreduce(near.Get_rank() if addresses else near.Get_size(), MPI.MIN)
-        found: Mapping[str, Found] = {}
+        found: Mapping[str, Answer] = {}
         if first < near.Get_size():
             looked = {name: look() for name, look in LOOKS.items()} if (
                 first == near.Get_rank()) else None
@@ -70,5 +70,5 @@ def agreed(comm: MPI.Intracomm) -> list[Told]:
         near.Free()
     if not addresses:
         why = "no device is visible" if device.is_served() else "CuPy is not installed"
-        return comm.allgather(Told(host, "", {name: Found(False, why) for name in LOOKS}))
+        return comm.allgather(Told(host, "", {name: Answer(False, why) for name in LOOKS}))
     return comm.allgather(Told(host, addresses[0], found))

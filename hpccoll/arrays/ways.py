@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hpccoll.units import count_text, ranks_text
 
 
-class Found(NamedTuple):
+class Answer(NamedTuple):
     """What a rank found out about a way.
 
     Attributes:
@@ -38,10 +38,10 @@ class Told(NamedTuple):
 
     host: int
     device: str
-    found: Mapping[str, Found]
+    found: Mapping[str, Answer]
 
 
-class Way(NamedTuple):
+class DeviceWay(NamedTuple):
     """A way for the data of device arrays.
 
     Attributes:
@@ -65,18 +65,18 @@ def _elsewhere(one: Told, other: Told) -> str:
     return "" if one.host == other.host else "the ranks do not share a node"
 
 
-NCCL = Way("nccl", "NCCL", _one_device)
-IPC = Way("ipc", "reads of the peer's device memory, by CUDA IPC", _elsewhere)
-AWARE = Way("mpi", "the MPI library, on device memory")
-STAGED = Way("staged", "the MPI library and shared memory, on copies in pinned host memory")
+NCCL = DeviceWay("nccl", "NCCL", _one_device)
+IPC = DeviceWay("ipc", "reads of the peer's device memory, by CUDA IPC", _elsewhere)
+AWARE = DeviceWay("mpi", "the MPI library, on device memory")
+STAGED = DeviceWay("staged", "the MPI library and shared memory, on copies in pinned host memory")
 #: Best first: the first that serves a pair is its way.
 WAYS = NCCL, IPC, AWARE, STAGED
 
 
-def between(one: Told, other: Told) -> dict[str, Found]:
+def between(one: Told, other: Told) -> dict[str, Answer]:
     """Name of each way, best first, -> whether it serves a pair of ranks, and why or why not.
 
-    >>> found = {"mpi": Found(False, "not CUDA-aware"), "staged": Found(True, "always")}
+    >>> found = {"mpi": Answer(False, "not CUDA-aware"), "staged": Answer(True, "always")}
     >>> told = Told(0, "0000:01:00.0", found)
     >>> {name: can for name, (can, _) in between(told, told).items()}
     {'nccl': False, 'ipc': False, 'mpi': False, 'staged': True}
@@ -84,10 +84,10 @@ def between(one: Told, other: Told) -> dict[str, Found]:
     served = {}
     for way in WAYS:
         # The same whichever rank comes first: a reason against it, if there is one.
-        found = min(told.found.get(way.name, Found(False, "not looked for"))
+        found = min(told.found.get(way.name, Answer(False, "not looked for"))
                     for told in (one, other))
         obstacle = way.obstacle(one, other) if found.can else ""
-        served[way.name] = Found(False, obstacle) if obstacle else found
+        served[way.name] = Answer(False, obstacle) if obstacle else found
     return served
 
 
@@ -118,7 +118,7 @@ def shares(told: Sequence[Told]) -> list[Share]:
     Ranks that found out the same have the same answers, as far as they are as near to each other;
     so one pair of each kind is asked, and the others are counted.
     """
-    kinds: dict[tuple[tuple[str, Found], ...], list[int]] = {}
+    kinds: dict[tuple[tuple[str, Answer], ...], list[int]] = {}
     for rank, one in enumerate(told):
         kinds.setdefault(tuple(sorted(one.found.items())), []).append(rank)
     groups = list(kinds.values())
@@ -153,7 +153,8 @@ def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int
     everybody = len(mine) * (len(mine) - 1) // 2 if once else len(mine) * len(theirs)
     apart = everybody - sum(pairs for pairs, _ in found.values())
     if apart:
-        yield apart, next((min(one, other), max(one, other)) for one, rest in ((mine[0], theirs), (theirs[0], mine))
+        yield apart, next((min(one, other), max(one, other))
+                          for one, rest in ((mine[0], theirs), (theirs[0], mine))
                           for other in rest if told[other].host != told[one].host)
 
 
@@ -162,11 +163,11 @@ def lines(told: Sequence[Told]) -> list[str]:
     if len(told) == 1:
         return [f"{way.name:6} {_answer(told[0].found[way.name])}" for way in WAYS]
     everybody = len(told) * (len(told) - 1) // 2
-    return [f"{share.way:6} {_answer(Found(share.can, share.why))}"
+    return [f"{share.way:6} {_answer(Answer(share.can, share.why))}"
             + (f" ({count_text(share.pairs, 'pair')} of ranks, {ranks_text(share.first)} for one)"
                if share.pairs < everybody else "")
             for share in shares(told)]
 
 
-def _answer(found: Found) -> str:
+def _answer(found: Answer) -> str:
     return f"{'yes' if found.can else 'no'}: {found.why}"

@@ -31,7 +31,7 @@ class Ways:
         """Nothing: it holds no resources."""
 
 
-class Devices(Base):
+class DeviceWays(Base):
     """Communicators that tell about devices."""
 
     @property

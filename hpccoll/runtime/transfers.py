@@ -120,7 +120,8 @@ def _grouped(phases: numpy.ndarray, edges: Sequence[int], number: int, least: in
         one group.
     """
     sizes = numpy.diff(edges) if len(edges) > 1 else numpy.zeros(0, int)
-    group_of, groups, members, held = [-1] * number, [], numpy.zeros(len(phases), dtype=bool), 0
+    group_of, groups = [-1] * number, list[tuple[Range, ...]]()
+    members, held = numpy.zeros(len(phases), dtype=bool), 0
     for phase in sorted({int(each) for each in phases if each >= 0}):
         group_of[phase] = len(groups)
         mine = phases == phase

@@ -24,7 +24,7 @@ from unittest.mock import patch
 import numpy
 
 from hpccoll.arrays import device
-from hpccoll.arrays.ways import Found
+from hpccoll.arrays.ways import Answer
 from hpccoll.testing.cuda_on_host import compile_kernel
 from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
 
@@ -257,7 +257,7 @@ def installed(cuda_aware: bool, machine: Devices | None = None) -> Iterator[Modu
     sys.modules["cupy"] = cupy
     device.is_served.cache_clear()
     try:
-        with patch.object(device, "probed", lambda: Found(cuda_aware, "so says the double")):
+        with patch.object(device, "probed", lambda: Answer(cuda_aware, "so says the double")):
             yield cupy
     finally:
         del sys.modules["cupy"]

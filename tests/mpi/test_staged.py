@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.arrays import evidence
-from hpccoll.arrays.ways import STAGED, Found
+from hpccoll.arrays.ways import STAGED, Answer
 from hpccoll.runtime import windows
 from hpccoll.testing.device import installed
 from hpccoll.testing.streams import Devices
@@ -93,7 +93,7 @@ def test_checks_see_what_is_on_the_device(world, device, monkeypatch):
 
 def test_all_ranks_agree_on_the_ways(world, monkeypatch):
     monkeypatch.setattr(evidence, "devices", lambda: (f"0000:0{world.rank}:00.0",))
-    monkeypatch.setattr(evidence, "LOOKS", {name: lambda name=name: Found(
+    monkeypatch.setattr(evidence, "LOOKS", {name: lambda name=name: Answer(
         name == STAGED.name, f"{name} as rank 0 saw it") for name in evidence.LOOKS})
     comm = hpccoll.Comm(MPI.Intracomm(world).Dup())
     assert "Device arrays" not in comm.explain("allreduce", "1M")

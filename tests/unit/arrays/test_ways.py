@@ -4,13 +4,13 @@ from itertools import combinations
 
 import pytest
 
-from hpccoll.arrays.ways import WAYS, Found, Share, Told, between, lines, shares, way_of
+from hpccoll.arrays.ways import WAYS, Answer, Share, Told, between, lines, shares, way_of
 
-YES = {way.name: Found(True, f"{way.name} was tried") for way in WAYS}
+YES = {way.name: Answer(True, f"{way.name} was tried") for way in WAYS}
 
 
 def told(host, device, **other):
-    return Told(host, device, {**YES, **{name: Found(False, why) for name, why in other.items()}})
+    return Told(host, device, {**YES, **{name: Answer(False, why) for name, why in other.items()}})
 
 
 @pytest.mark.parametrize(("one", "other", "way"), [

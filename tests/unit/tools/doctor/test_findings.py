@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hpccoll.arrays.ways import AWARE, STAGED, WAYS, Found, Told
+from hpccoll.arrays.ways import AWARE, STAGED, WAYS, Answer, Told
 from hpccoll.tools.doctor import RankFacts, examine
 from hpccoll.tools.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING
 
@@ -192,7 +192,7 @@ def test_memory():
 def test_devices():
     both = {n: (f"0:{n % 2}", f"0:{1 - n % 2}") for n in range(4)}
     def told(can):
-        found = {way.name: Found(way is STAGED or way is AWARE and can, "tried") for way in WAYS}
+        found = {way.name: Answer(way is STAGED or way is AWARE and can, "tried") for way in WAYS}
         return {n: Told(0, both[n][0], found) for n in both}
 
     aware = {"told": told(True)}
