@@ -386,10 +386,10 @@ def _sequence(values: Any, blocks: int, argument: str,
 
 def overlap(one: Buffer, other: Buffer) -> bool:
     """Tell whether the elements used by two buffers share memory."""
-    host = [isinstance(each.array, numpy.ndarray) for each in (one, other)]
-    if host[0] != host[1]:
+    host = isinstance(one.array, numpy.ndarray)
+    if host is not isinstance(other.array, numpy.ndarray):
         return False
-    if host[0] and len(one.counts) == len(other.counts) == 1:
+    if host and len(one.counts) == len(other.counts) == 1:
         return bool(numpy.may_share_memory(*map(_used, (one, other))))
     reached = [0, 0]
     # Blocks of one buffer may lie between those of the other.
