@@ -64,11 +64,12 @@ def sum_call(comm: Base, call: Call) -> None:
     Raises:
         ArgumentError: its buffers are device memory.
     """
-    call = on_host(call)
-    source, sink = call.source, call.sink
+    source = call.source
     if source is None or source.namespace is not numpy:
         raise ArgumentError("determinism", "'any-p' is not kept for device memory",
                             "copy the buffers to the host")
+    call = on_host(call)
+    source, sink = call.source or source, call.sink
     for buffer in {id(each): each for each in (source, sink) if each is not None}.values():
         if buffer.load is not None:
             buffer.load()
