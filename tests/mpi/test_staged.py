@@ -80,6 +80,29 @@ def test_blocks_of_any_size_and_what_lies_between_them(world, device):
     assert numpy.array_equal(device.asnumpy(sink), wanted)
 
 
+def test_what_goes_in_one_piece(world, device):
+    """The MPI library's own methods, derived datatypes, and sums on any number of ranks."""
+    source, sink = device.asarray(given(world, 12)), device.asarray(numpy.full(12, -1))
+    with world.using(allreduce="native", bcast="native"):
+        world.Allreduce(source, sink)
+        assert numpy.array_equal(device.asnumpy(sink), total(world, 12))
+        world.Bcast([source, 6, MPI.INT64_T], root=world.size - 1)
+    wanted = given(world, 12)
+    wanted[:6] = numpy.arange(6) + world.size - 1
+    assert numpy.array_equal(device.asnumpy(source), wanted)
+    column = MPI.INT64_T.Create_vector(3, 1, 4).Commit()
+    matrix = device.asarray(numpy.full((3, 4), world.rank))
+    with world.using(bcast="binomial"):
+        world.Bcast([matrix, 1, column], root=world.size - 1)
+    wanted = numpy.full((3, 4), world.rank)
+    wanted[:, 0] = world.size - 1
+    assert numpy.array_equal(device.asnumpy(matrix), wanted)
+    column.Free()
+    reals, result = device.asarray(numpy.full(5, 0.1)), device.empty(5)
+    hpccoll.Comm(world, determinism="any-p").Allreduce(reals, result)
+    assert numpy.allclose(device.asnumpy(result), 0.1 * world.size)
+
+
 def test_checks_see_what_is_on_the_device(world, device, monkeypatch):
     monkeypatch.setenv("HPCCOLL_CHECK", "nan,results")
     comm = hpccoll.Comm(world, checksums=True)
