@@ -3,8 +3,8 @@
 ``planner`` goes from a call and a choice to an execution, ``binding`` puts a plan onto memory,
 ``executor`` runs it; or ``tape`` makes instructions of it, which ``compiled`` hands to the compiled
 executor, ``_tape.c``, and ``attendance`` looks after. ``windows`` brings what lies in device memory
-to the host and back, as ``transfers`` says that a program needs it. ``description`` says what ranks must agree
-on about a call, ``log`` what this one has called. ``progress`` drives what nobody waits for,
-``context`` owns all of it for a communicator. An executor of another kind takes the place of
+to the host and back, as ``transfers`` says that a program needs it. ``description`` says what ranks
+must agree on about a call, ``log`` what this one has called. ``progress`` drives what nobody waits
+for, ``context`` owns all of it for a communicator. An executor of another kind takes the place of
 ``executor``; a new endpoint is made in ``context``.
 """
