@@ -187,7 +187,7 @@ def main(calls):
             raise SystemExit(f"seed {seed}: {drawn.name} of {drawn.size} ranks: {found}")
         right["direct" if drawn.direct else "staged", drawn.name] += 1
     for (way, name), number in sorted(right.items()):
-        print(f"{way:7} {name:15} {number:6} exact")
+        print(f"{way:7} {name:18} {number:6} exact")
 
 
 if __name__ == "__main__":
