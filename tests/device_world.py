@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy
 from mpi4py import MPI
@@ -18,7 +19,7 @@ from hpccoll.calls import resolve
 from hpccoll.config import Config
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime import planner
+from hpccoll.runtime import planner, windows
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import DEDICATED
@@ -41,6 +42,9 @@ CALLS = {
     "gather": ("binomial", lambda p, r, s, x: resolve.gather(p, r, s, x, p // 2)),
     "scatter": ("binomial", lambda p, r, s, x: resolve.scatter(p, r, s, x, p // 2)),
     "alltoall": ("bruck", lambda p, r, s, x: resolve.alltoall(p, r, s, x)),
+    "allreduce in place": ("recursive_doubling",
+                           lambda p, r, s, x: resolve.allreduce(p, r, MPI.IN_PLACE, x, MPI.SUM)),
+    "alltoall in place": ("pairwise", lambda p, r, s, x: resolve.alltoall(p, r, MPI.IN_PLACE, x)),
 }
 DTYPES = ["u1", "i4", "i8", "f2", "f4", "f8", "c8"]
 STREAMS = ["null", "blocking", "non_blocking"]
@@ -57,12 +61,13 @@ class Drawn:
         self.dtype, self.direct = draw.choice(DTYPES), draw.random() < 0.5
         self.elsewhere, self.segment_bytes = draw.random() < 0.5, draw.choice([8, 1 << 20])
         self.stream, self.away = draw.choice(STREAMS), draw.random() < 0.3
+        self.fair, self.ahead = draw.choice([1, 20, windows.FAIR]), draw.choice([0, 64 << 20])
         vars(self).update(fixed)
 
     def problem(self):
         """Inputs and expected results."""
-        collective, blocks = COLLECTIVES[self.name], {"vector": 1, "blocks": self.size,
-                                                      "pairs": self.size ** 2}
+        blocks = {"vector": 1, "blocks": self.size, "pairs": self.size ** 2}
+        collective = COLLECTIVES[self.name.split()[0]]
         number = blocks[collective.payload]
         return Problem(collective, self.size, [12 if number == 1 else 3] * number,
                        self.size // 2 if collective.rooted else 0, "sum", self.dtype)
@@ -99,10 +104,13 @@ class Place:
                 if given is not None:
                     source = self.cupy.empty(given.size, drawn.dtype)
                     source[...] = self.cupy.asarray(given)
+                size = 12 if wanted is None else wanted.size
+                self.sink = (source if drawn.name == "bcast" and source is not None
+                             else self.cupy.empty(size, drawn.dtype))
+                if self.sink is not source:  # what comes before the call must not come after it
+                    self.sink[...] = source if "in place" in drawn.name else self.cupy.asarray(
+                        numpy.full(size, 55, drawn.dtype))
                 self.stream.wait_event(self.other.record())
-            size = 12 if wanted is None else wanted.size
-            self.sink = (source if drawn.name == "bcast" and source is not None
-                         else self.cupy.empty(size, drawn.dtype))
             self.source = source
             # The current device is a thread's; arrays of another one are no mistake.
             here = (self.device.id + drawn.away) % drawn.devices
@@ -136,7 +144,8 @@ class Place:
 def make(drawn, calls=1):
     """Make a call; return what is wrong. ``calls`` of them share a machine."""
     found = []
-    with installed(drawn.direct, drawn.machine) as cupy:
+    with (installed(drawn.direct, drawn.machine) as cupy,
+          patch.multiple(windows, FAIR=drawn.fair, AHEAD_BYTES=drawn.ahead)):
         for _ in range(calls):
             posed, world = drawn.problem(), Loopback(drawn.size)
             places = [Place(cupy, drawn, rank) for rank in range(drawn.size)]
@@ -178,7 +187,7 @@ def main(calls):
             raise SystemExit(f"seed {seed}: {drawn.name} of {drawn.size} ranks: {found}")
         right["direct" if drawn.direct else "staged", drawn.name] += 1
     for (way, name), number in sorted(right.items()):
-        print(f"{way:7} {name:15} {number:6} exact")
+        print(f"{way:7} {name:18} {number:6} exact")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@
     resident.py device memory that stays where it is, for work on the caller's stream
     nccl.py     what NCCL has of MPI's types and operators; nccl_members.py: who can use it
     mirror.py   host arrays and their counterparts on a device
+    staging.py  order copies of device memory that travels through the host
+    ways.py     how device data may get from rank to rank, and which way serves whom
+    evidence.py what this rank finds out about each way
 
 A call works on arrays of one namespace (``numpy``, ``cupy``) at a time. This is the only room that
 imports CuPy, and only when somebody brings a device array. A new kernel is a branch of

@@ -16,12 +16,13 @@ import importlib
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
 
+from hpccoll.arrays.staging import Staged
+from hpccoll.arrays.ways import Answer
 from hpccoll.errors import BufferArgumentError
 
 #: DLPack device type of ordinary host memory.
@@ -61,14 +62,12 @@ def seen(obj: Any) -> Any:
     return cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
 
 
-def borrow(obj: Any, array: Any, argument: str, writable: bool
-           ) -> tuple[Any, Any, Callable[[], None] | None]:
-    """Flat array over a device object's memory, its namespace, and how to store results.
+def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None]:
+    """Flat array over a device object's memory, and the namespace that works on it.
 
-    ``array`` is the object as :func:`seen`.
-
-    Where the MPI library moves device memory the array is the object's own memory;
-    elsewhere it is a host copy, and ``store()`` copies the result back.
+    ``array`` is the object as :func:`seen`. Where the MPI library moves device memory that works on
+    the memory itself; elsewhere NumPy works on what is brought to the host, and the third thing
+    says how.
 
     Raises:
         BufferArgumentError: the array is not contiguous, or its stream is captured into a graph.
@@ -86,24 +85,7 @@ def borrow(obj: Any, array: Any, argument: str, writable: bool
     if mpi_moves_device_memory():
         stream.synchronize()  # the producer of the data may still be writing it
         return flat, cupy, None
-    memory = cupy.cuda.alloc_pinned_memory(max(flat.nbytes, 1))
-    host = numpy.frombuffer(memory, flat.dtype, flat.size)
-    with flat.device:
-        try:
-            flat.get(stream=stream, out=host)
-        except BaseException:
-            _FLYING.keep(stream.record(), host)  # the copy may still be queued
-            raise
-
-    def store() -> None:
-        with flat.device:
-            flat.set(host, stream=stream)
-            if shared:
-                _FLYING.keep(stream.record(), host)
-            else:
-                stream.synchronize()
-
-    return host, numpy, store if writable else None
+    return flat, numpy, Staged(cupy, flat.device, stream, shared)
 
 
 def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
@@ -119,33 +101,6 @@ def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
     with array.device:
         stream = cupy.cuda.get_current_stream()
     return stream, isinstance(obj, cupy.ndarray) and bool(stream.ptr)
-
-
-class Flying:
-    """Pinned memory that the device still reads; it must not be used for anything else.
-
-    CuPy's pool gives memory out again as soon as nobody holds it, whatever is queued.
-    """
-
-    #: Bytes that may be held; for more, the oldest copy is waited for.
-    LIMIT = 64 << 20
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.copies: list[tuple[Any, numpy.ndarray]] = []
-
-    def keep(self, event: Any, memory: numpy.ndarray) -> None:
-        """Hold memory until an event has happened; let go of what is no longer read."""
-        with self.lock:
-            self.copies = [copy for copy in self.copies if not copy[0].done] + [(event, memory)]
-            held = sum(memory.nbytes for _, memory in self.copies)
-            while held > self.LIMIT:
-                event, memory = self.copies.pop(0)
-                event.synchronize()
-                held -= memory.nbytes
-
-
-_FLYING = Flying()
 
 
 def beside(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -181,7 +136,7 @@ def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | N
 
 
 @functools.lru_cache(maxsize=1)
-def mpi_moves_device_memory() -> bool:
+def probed() -> Answer:
     """Try, once per process, whether the MPI library is CUDA-aware.
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
@@ -189,7 +144,16 @@ def mpi_moves_device_memory() -> bool:
     job = ("PMI", "PMIX", "OMPI", "PRTE", "SLURM", "MPIR", "HYDRA", "FLUX", "PALS")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(job)}
     try:
-        return subprocess.run([sys.executable, "-c", _PROBE], env=environ, timeout=120,
-                              capture_output=True, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+        status = subprocess.run([sys.executable, "-c", _PROBE], env=environ, timeout=120,
+                                capture_output=True, check=False).returncode
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Answer(False, f"a child process could not try it: {error}")
+    if status:
+        return Answer(False, "not CUDA-aware: a child process that sent itself device memory " + (
+            f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"))
+    return Answer(True, "a child process sent device memory to itself, and got it")
+
+
+def mpi_moves_device_memory() -> bool:
+    """Tell whether the MPI library moves device memory; the first question takes seconds."""
+    return probed().can

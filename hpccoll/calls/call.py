@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from hpccoll.arrays.half import is_bfloat16
 from hpccoll.calls.datatypes import element_type
-from hpccoll.calls.specification import Buffer
+from hpccoll.calls.specification import Buffer, hosted
 from hpccoll.errors import ArgumentError
 from hpccoll.ir import collectives
 from hpccoll.ir.extents import SlotLayout
@@ -92,4 +92,12 @@ def lacks_mpi_type(call: Call) -> bool:
 
 def is_loaded(call: Call) -> bool:
     """Tell whether a buffer of a call is a copy, which has to be made when the call starts."""
-    return any(one is not None and one.load is not None for one in (call.source, call.sink))
+    return any(one is not None and (one.load is not None or one.staged is not None)
+               for one in (call.source, call.sink))
+
+
+def on_host(call: Call) -> Call:
+    """The same call on buffers in host memory, in one piece each, that have yet to be loaded."""
+    source = call.source and hosted(call.source)
+    sink = source if call.sink is call.source else call.sink and hosted(call.sink)
+    return call._replace(source=source, sink=sink)

@@ -9,16 +9,20 @@ import numpy
 
 from hpccoll.arrays import device
 from hpccoll.arrays.resident import Resident
+from hpccoll.arrays.staging import Staged
 from hpccoll.calls.native import NativeOnly
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
-#: A flat array, its namespace, and what brings results back to where they belong.
-Memory = tuple[Any, Any, Callable[[], None] | None]
+#: A flat array, the namespace that works on its data, and what brings that to the host and back
+#: where the array is not there.
+Memory = tuple[Any, Any, Staged | None]
 
 
 def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
               ) -> Memory:
-    """Flat array over an object's memory, its namespace, and how to store results back.
+    """Flat array over an object's memory, and the namespace that works on its data.
+
+    Device memory that the MPI library cannot move comes with what brings its data to the host.
 
     Where the elements are ``typed`` otherwise, the type of the array's own does not matter.
     """
@@ -28,7 +32,7 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
     elif isinstance(obj, Resident):
         return obj.memory(argument)
     elif _is_device(obj, argument):
-        return _device_memory(obj, argument, writable)
+        return _device_memory(obj, argument)
     else:
         try:
             array = numpy.asarray(memoryview(obj))
@@ -60,7 +64,7 @@ def _is_device(obj: Any, argument: str) -> bool:
         raise ArgumentTypeError(argument, f"cannot be used: {error}") from error
 
 
-def _device_memory(obj: Any, argument: str, writable: bool) -> Memory:
+def _device_memory(obj: Any, argument: str) -> Memory:
     """What :func:`memory_of` returns, for device memory."""
     if not device.is_served():
         raise NativeOnly("device memory without CuPy")
@@ -71,7 +75,7 @@ def _device_memory(obj: Any, argument: str, writable: bool) -> Memory:
             raise NativeOnly("elements that CuPy has no type for") from error
         raise ArgumentTypeError(argument, f"CuPy cannot use it: {error}",
                                 "pass it as integers of the same size") from error
-    return device.borrow(obj, array, argument, writable)
+    return device.borrow(obj, array, argument)
 
 
 def is_staged(spec: Any) -> bool:
@@ -83,8 +87,12 @@ def is_staged(spec: Any) -> bool:
             and not device.mpi_moves_device_memory())
 
 
-def staged(spec: Any, argument: str, writable: bool) -> tuple[Any, Callable[[], None] | None]:
+def staged(spec: Any, argument: str) -> tuple[Any, Callable[[], None]]:
     """The same specification on a copy in host memory, and how to bring the result back."""
     obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
-    host, _, store = device.borrow(obj, device.seen(obj), argument, writable)
+    flat, _, through = device.borrow(obj, device.seen(obj), argument)
+    if through is None:
+        raise TypeError("the MPI library moves device memory: there is nothing to copy")
+    host, load, store = through.mirror(flat)
+    load()
     return host if rest is None else [host, *rest], store

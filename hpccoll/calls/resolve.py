@@ -197,7 +197,8 @@ def alltoall(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     sink = buffer_of(recvbuf, "recvbuf", writable=True, blocks=size, raw=True)
     in_place = is_in_place(sendbuf)
     source = _copied(sink) if in_place else buffer_of(sendbuf, "sendbuf", blocks=size, raw=True)
-    _same(source, sink, sink.count)
+    if not in_place:
+        _same(source, sink, sink.count)
     each = [sink.count // size] * size
     return _pairs("alltoall", source, sink, each, each,
                   [source.displs[0] + i * each[0] for i in range(size)],
@@ -212,7 +213,8 @@ def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     in_place = is_in_place(sendbuf)
     source = _copied(sink) if in_place else buffer_of(sendbuf, "sendbuf", vector=True, blocks=size,
                                                     raw=True)
-    _same(source, sink, None)
+    if not in_place:
+        _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
         raise ArgumentError("recvbuf", f"expects {_amount(sink, sink.counts[rank])} from this rank "
                                        f"itself, sendbuf holds "
@@ -224,9 +226,10 @@ def alltoallv(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
 def alltoallw(size: int, rank: int, sendbuf: Any, recvbuf: Any) -> Call:
     """Resolve ``Alltoallw(sendbuf, recvbuf)``: blocks of bytes."""
     sink = typed_blocks(recvbuf, "recvbuf", size, True)
-    source = (_copied(sink) if is_in_place(sendbuf) else
-              typed_blocks(sendbuf, "sendbuf", size, False))
-    _same(source, sink, None)
+    in_place = is_in_place(sendbuf)
+    source = _copied(sink) if in_place else typed_blocks(sendbuf, "sendbuf", size, False)
+    if not in_place:
+        _same(source, sink, None)
     if source.counts[rank] != sink.counts[rank]:
         raise ArgumentError("recvbuf", f"expects {sink.counts[rank]} bytes from this rank itself, "
                                        f"sendbuf holds {source.counts[rank]}")
@@ -377,6 +380,8 @@ def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, roo
 
 def _copied(sink: Buffer) -> Buffer:
     """A copy of the output as the input: an alltoall in place needs its data out of the way."""
+    if sink.staged is not None:
+        return sink._replace(store=None)  # what is brought to the host is a copy
     place = beside(sink.array, sink.namespace, partial(sink.namespace.empty, dtype="u1"))
     array, perform = place(sink.array.size), performer(sink.array, sink.namespace)
 

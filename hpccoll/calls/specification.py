@@ -4,7 +4,7 @@ A specification - an array, ``[buf, count]``, ``[buf, (counts, displs), type]`` 
 becomes a :class:`Buffer`: a flat array of elements in one array namespace, with counts and
 displacements in elements. NumPy arrays and whatever exports the buffer protocol are used as
 they are. Device arrays (CuPy, ``__cuda_array_interface__``, DLPack) are used as they are
-where the MPI library moves device memory, and staged through host memory elsewhere.
+where the MPI library moves device memory, and ``staged`` through host memory elsewhere.
 
 A collective without an operator only moves elements. Ranks may describe these by different types,
 so its buffers are resolved ``raw``: as bytes, packed ones where the type is derived.
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
+from hpccoll.arrays.staging import Staged
 from hpccoll.calls.datatypes import datatype_of, element_type, is_packed
 from hpccoll.calls.memory import memory_of
 from hpccoll.calls.native import (
@@ -45,9 +46,11 @@ class Buffer(NamedTuple):
         counts: elements of each block, or the one count in a list.
         displs: displacement of each block in elements.
         dtype: of the caller's elements, raw or not; ``None`` where their type is derived.
-        namespace: module whose functions work on ``array`` (``numpy``, ``cupy``).
+        namespace: module whose functions work on the data (``numpy``, ``cupy``).
         load: call it before the array is read.
         store: call it when the result is complete, to bring it to where the caller wants it.
+        staged: says that the array is device memory, whose data NumPy works on after it has been
+            brought to the host; see :func:`hosted`.
     """
 
     array: Any
@@ -58,11 +61,20 @@ class Buffer(NamedTuple):
     namespace: Any = numpy
     load: Callable[..., None] | None = None
     store: Callable[[], None] | None = None
+    staged: Staged | None = None
 
     @property
     def count(self) -> int:  # type: ignore[override]  # MPI's word; tuple.count is not used
         """Elements in all."""
         return sum(self.counts)
+
+
+def hosted(buffer: Buffer) -> Buffer:
+    """The same buffer in host memory, all of it, to be loaded and stored."""
+    if buffer.staged is None:
+        return buffer
+    host, load, store = buffer.staged.mirror(buffer.array)
+    return buffer._replace(array=host, load=load, store=buffer.store and store, staged=None)
 
 
 def is_in_place(spec: Any) -> bool:
@@ -125,7 +137,7 @@ def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writab
         return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
     if obj is None or type(obj) is type(MPI.BOTTOM):
         raise NativeOnly("MPI.BOTTOM")
-    memory, namespace, store = memory_of(obj, argument, writable, typed)
+    memory, namespace, through = memory_of(obj, argument, writable, typed)
     datatype = _datatype(datatype, memory)
     if raw and is_packed(datatype):
         return _derived(obj, counts, displs, datatype, argument, blocks, vector, writable)
@@ -140,11 +152,12 @@ def _resolved(spec: Any, argument: str, blocks: int | None, vector: bool, writab
         if count and not 0 <= displ <= displ + count <= array.size:
             raise BufferArgumentError(argument, f"is too small: {count} elements at displacement "
                                                 f"{displ} do not fit in {array.size}")
+    store = through.finish if through is not None and writable else None
     if not raw:
-        return Buffer(array, datatype, counts, displs, dtype, namespace, None, store)
+        return Buffer(array, datatype, counts, displs, dtype, namespace, None, store, through)
     size = dtype.itemsize
     return Buffer(array.view("u1"), MPI.BYTE, [size * count for count in counts],
-                  [size * displ for displ in displs], known, namespace, None, store)
+                  [size * displ for displ in displs], known, namespace, None, store, through)
 
 
 def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> Buffer:
@@ -155,11 +168,14 @@ def packed(obj: Any, blocks: Sequence[Block], argument: str, writable: bool) -> 
         NativeOnly: it is device memory that the MPI library moves, or what mpi4py does not
             understand either.
     """
-    memory, bring = None, None
+    memory = bring = None
     if type(obj) is not type(MPI.BOTTOM):
-        memory, namespace, bring = memory_of(obj, argument, writable, True)
+        memory, namespace, through = memory_of(obj, argument, writable, True)
         if namespace is not numpy:
             raise NativeOnly("derived datatypes in device memory")
+        if through is not None:
+            memory, fetch, bring = through.mirror(memory)
+            fetch()
     form = Packed(memory, blocks, writable)
 
     def store() -> None:
@@ -369,10 +385,11 @@ def _sequence(values: Any, blocks: int, argument: str,
 
 
 def overlap(one: Buffer, other: Buffer) -> bool:
-    """Tell whether the elements used by two buffers share memory (host arrays only)."""
-    if one.namespace is not numpy or other.namespace is not numpy:
+    """Tell whether the elements used by two buffers share memory."""
+    host = isinstance(one.array, numpy.ndarray)
+    if host is not isinstance(other.array, numpy.ndarray):
         return False
-    if len(one.counts) == len(other.counts) == 1:
+    if host and len(one.counts) == len(other.counts) == 1:
         return bool(numpy.may_share_memory(*map(_used, (one, other))))
     reached = [0, 0]
     # Blocks of one buffer may lie between those of the other.
@@ -390,6 +407,8 @@ def _used(buffer: Buffer) -> Any:
 
 def _spans(buffer: Buffer, side: int) -> list[tuple[int, int, int]]:
     """First and last address of every block, and whose it is."""
-    address, size = buffer.array.__array_interface__["data"][0], buffer.array.itemsize
+    array, size = buffer.array, buffer.array.itemsize
+    address = (array.__array_interface__["data"][0] if isinstance(array, numpy.ndarray)
+               else array.data.ptr)
     return [(address + size * displ, address + size * (displ + count), side)
             for displ, count in zip(buffer.displs, buffer.counts) if count]

@@ -193,14 +193,16 @@ class Blocking(Base):
         """Run an algorithm; prepare it where the call repeats on the same memory."""
         context = self._private()
         plan = plan_for(context, call, choice)
-        tape = tape_for(context, call, plan) if self._calls is not None else None
+        # Nobody recognises a call on copies.
+        plain = not is_loaded(call)
+        tape = tape_for(context, call, plan) if plain and self._calls is not None else None
         # What is not recognised is found sooner by what the interpreter knows of calls.
         if tape is not None and not tape.passes() and self._note(method, args, tape, call):
             self._served = f"{served_by(choice)}, compiled", call.nbytes
             run_tape(tape, call)
             return
         location: Location | None = None
-        if not is_loaded(call) and self._remembers:
+        if plain and self._remembers:
             location = self._cache.store(method, args, Signature())
         known = location is not None and location in context.seen
         execution = prepare(context, call, plan, repeated=known)
@@ -249,9 +251,8 @@ def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
         method.serve_native(comm, *args, native=native)
         return
     written = 0 if method.name == "bcast" else 1
-    places = [staged(arg, "buffer", index == written) if is_staged(arg) else (arg, None)
-              for index, arg in enumerate(args)]
+    places = [staged(arg, "buffer") if is_staged(arg) else (arg, None) for arg in args]
     method.serve_native(comm, *(arg for arg, _ in places), native=native)
-    for _, store in places:
-        if store is not None:
-            store()
+    store = places[written][1]
+    if store is not None:
+        store()

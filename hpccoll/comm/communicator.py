@@ -25,6 +25,7 @@ from mpi4py import MPI
 from hpccoll import config
 from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.cache import CallCache
+from hpccoll.comm.devices import DeviceWays
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
 from hpccoll.comm.numbers import Numbers
@@ -51,7 +52,7 @@ from hpccoll.tune.table import Curves, Fingerprint
 if TYPE_CHECKING:
     from hpccoll.measure.observed.profile import Profile
 
-class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
+class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, DeviceWays):
     """A communicator with proved, chosen and explained collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
@@ -181,7 +182,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery):
             conditions = conditions._replace(barred=reason_of(self, wish.name))
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
-                        context.place if context else None, detail)
+                        context.place if context else None, detail) + self._known_ways()
 
     @property
     def tuned(self) -> Tuned | None:

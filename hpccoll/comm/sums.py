@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from hpccoll.arrays.binned import FORMATS, MOST_SUMMANDS, lanes_of, rounded, tops_of, wide
 from hpccoll.arrays.reproducible import ReproducibleSum
-from hpccoll.calls.call import Call
+from hpccoll.calls.call import Call, on_host
 from hpccoll.calls.facts import CallFacts
 from hpccoll.calls.specification import Buffer
 from hpccoll.errors import ArgumentError
@@ -64,10 +64,12 @@ def sum_call(comm: Base, call: Call) -> None:
     Raises:
         ArgumentError: its buffers are device memory.
     """
-    source, sink = call.source, call.sink
+    source = call.source
     if source is None or source.namespace is not numpy:
         raise ArgumentError("determinism", "'any-p' is not kept for device memory",
                             "copy the buffers to the host")
+    call = on_host(call)
+    source, sink = call.source or source, call.sink
     for buffer in {id(each): each for each in (source, sink) if each is not None}.values():
         if buffer.load is not None:
             buffer.load()

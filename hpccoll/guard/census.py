@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from hpccoll.calls.specification import Buffer
+from hpccoll.calls.specification import Buffer, hosted
 from hpccoll.errors.checks import NonFiniteInput, UnequalError
 from hpccoll.guard.sites import call_site
 from hpccoll.runtime.context import Context
@@ -52,6 +52,7 @@ def check_finite(context: Context, buffer: Buffer | None, method: str) -> None:
     """
     mine = numpy.zeros(3, "i8")  # how many, the first of them, whether that is NaN
     if buffer is not None:
+        buffer = _loaded(buffer)
         array = numpy.concatenate([buffer.array[displ:displ + count]
                                    for count, displ in zip(buffer.counts, buffer.displs)])
         if array.dtype.kind not in "fc":  # bfloat16
@@ -95,7 +96,16 @@ def result_of(call: Any) -> numpy.ndarray | None:
     if call is None or call.collective not in ("allreduce", "allgather", "bcast"):
         return None
     sink = call.sink or call.source
+    sink = sink and _loaded(sink)
     if sink is None or not isinstance(sink.array, numpy.ndarray):
         return None
     return numpy.concatenate([sink.array[displ:displ + count]
                               for count, displ in zip(sink.counts, sink.displs)] or [sink.array])
+
+
+def _loaded(buffer: Buffer) -> Buffer:
+    """A buffer whose data is in host memory, where it has to be brought there."""
+    host = hosted(buffer)
+    if host is not buffer and host.load is not None:
+        host.load()
+    return host

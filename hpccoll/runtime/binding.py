@@ -1,9 +1,10 @@
 """Binding: a segment of a plan put onto memory, as actions that only have to be called.
 
 An action is a function with its operands. Of each phase there are, in this order, the local steps
-before its messages, the start of the messages, the test whether they are complete - which says
-``False`` while they are not, as nothing else does - and the local steps after them. Where somebody
-wants to know, what notes the moment stands before each of these (:mod:`hpccoll.runtime.moments`).
+before its messages, the start of the messages, the test whether they are complete, and the local
+steps after them. The test says ``False`` while they are not, as nothing else does - but for a test
+that comes first, where data has to be brought from elsewhere. Where somebody wants to know, what
+notes the moment stands before each of these (:mod:`hpccoll.runtime.moments`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.capabilities import check
 from hpccoll.runtime.moments import Activity, Noting, activity_of
 from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.windows import Windows
 from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copying
 from hpccoll.transport.checked import CheckedBatch
 
@@ -45,6 +47,7 @@ class Memory(NamedTuple):
         perform: does local steps and waits for them, where the namespace works on a device.
         accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
             takes such memory as operands, and the place for the rounded result as a fourth one.
+        windows: instead of ``arrays``, for those that lie where the transport does not reach.
     """
 
     arrays: dict[str, Any]
@@ -53,6 +56,7 @@ class Memory(NamedTuple):
     namespace: Any
     perform: Callable[[Sequence[Action]], None] | None = None
     accumulator: Callable[[int], Any] | None = None
+    windows: Windows | None = None
 
 
 class BoundPhase(NamedTuple):
@@ -93,8 +97,11 @@ class Binder:
 
     def phases(self, number: int, slot: int) -> Iterator[BoundPhase]:
         """Put one segment onto memory, phase by phase; ``slot`` says which scratch is its own."""
-        segment = self.plan.segments[number]
+        segment, windows = self.plan.segments[number], self.memory.windows
         view = self._view(segment, slot)
+        if windows is not None:
+            view = windows.view(number, view)
+            windows.begin(number)
         program = segment.program
         if self.opening is not None and not number and not program.phases:
             yield BoundPhase(0, [self.opening], None, None)
@@ -104,6 +111,8 @@ class Binder:
             uses, after = self._uses(phase, program.landing, view, chained, place)
             batch = wait = None
             actions = self._noted(place, phase.before) + self._local(phase.before, view, chained)
+            if windows is not None:
+                actions.insert(0, (windows.ready, (number, index)))
             if self.opening is not None and not number and not index:
                 actions.insert(0, self.opening)
             if phase.messages:
@@ -117,6 +126,8 @@ class Binder:
                 actions += [*self._note(place, Activity.SENDING), (batch.start, ()),
                             *self._note(place, Activity.WAITING), wait]
             actions += self._noted(place, after) + self._local(after, view, chained)
+            if windows is not None:
+                actions.append((windows.passed, (number, index)))
             if program.waits or index == len(program.phases) - 1:
                 actions += self._note(place, Activity.OVER)
             yield BoundPhase(index, actions, wait, batch)

@@ -140,9 +140,13 @@ class Execution:
         return self.binder.tag
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers this rank waits for, for messages to people."""
+        """Round and peers this rank waits for, for messages to people; none where it waits for its
+        own device."""
+        windows = self.memory.windows
         for track in self.tracks:
             if track.phases is not None and track.phase is not None:
+                if windows is not None and track.wait and track.wait[0] == windows.ready:
+                    return track.phase, ()
                 return track.phase, self.peers(track.segment, track.phase)
         return 0, ()
 

@@ -24,7 +24,7 @@ class LaneTrack:
 
     Attributes:
         segment: the segment that runs.
-        phase: the phase of it that is waited for.
+        phase, wait: the phase of it that is waited for, and the test of that.
         phases: ``None`` at the end.
     """
 
@@ -33,6 +33,7 @@ class LaneTrack:
         self.phase: int | None = None
         self.phases: Sequence[BoundPhase] | None = ()
         self.lanes: list[_Lane] = []
+        self.wait: Action | None = None
 
     @property
     def batch(self) -> Batch | None:
@@ -47,7 +48,7 @@ class LaneTrack:
                 moved = True
             waiting = next((lane for lane in self.lanes if lane.actions is not None), None)
             if waiting is not None:
-                self.phase = waiting.phase
+                self.phase, self.wait = waiting.phase, waiting.wait
                 return moved
             self.segment = self.following
             self.following += execution.plan.depth

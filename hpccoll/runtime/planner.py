@@ -35,6 +35,7 @@ from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import describe, element_of
 from hpccoll.runtime.executor import Execution
 from hpccoll.runtime.logger import LOGGER
+from hpccoll.runtime.windows import windows
 from hpccoll.transport.stamps import stamped
 
 
@@ -153,7 +154,8 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         if buffer.load is not None:
             buffer.load()
     arrays = {name: _unowned(buffer) if repeated else buffer.array
-              for name, buffer in ((IN, call.source), (OUT, call.sink)) if buffer is not None}
+              for name, buffer in ((IN, call.source), (OUT, call.sink))
+              if buffer is not None and buffer.staged is None}
     reducer = accumulator = None
     if call.op is not None and call.datatype is not None:
         reducer = kernel(call.op, dtype, call.datatype, namespace)
@@ -161,7 +163,7 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         if accumulator is not None:
             accumulator = beside(one.array, namespace, accumulator)
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace,
-                    performer(one.array, namespace), accumulator)
+                    performer(one.array, namespace), accumulator, windows(call, plan))
     return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, spins,
                      *watch, noting)
 

@@ -25,6 +25,7 @@ from unittest.mock import patch
 import numpy
 
 from hpccoll.arrays import device
+from hpccoll.arrays.ways import Answer
 from hpccoll.testing import nccl
 from hpccoll.testing.cuda_on_host import compile_kernel
 from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
@@ -243,7 +244,7 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
             alloc_pinned_memory=lambda size: machine.pin(size),
             Device=lambda device=None: Device(
                 machine, machine.device if device is None else device),
-            Event=lambda block=False, disable_timing=False: Event(machine),
+            Event=lambda *, block=False, disable_timing=False: Event(machine),
             Stream=lambda null=False, non_blocking=False: Stream(
                 machine, machine.device, null, non_blocking),
             ExternalStream=external, nccl=nccl.library(machine, shift, folder),
@@ -266,7 +267,7 @@ def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | N
     sys.modules["cupy"], sys.modules["cupy.cuda.nccl"] = cupy, cupy.cuda.nccl
     device.is_served.cache_clear()
     try:
-        with patch.object(device, "mpi_moves_device_memory", lambda: cuda_aware):
+        with patch.object(device, "probed", lambda: Answer(cuda_aware, "so says the double")):
             yield cupy
     finally:
         for name, known in before.items():

@@ -5,6 +5,8 @@ happens, and nothing else. With a seed, work that nobody waits for happens now a
 order that streams and events allow. So work is late where nothing orders it, or early, and whoever
 forgot an event, or used pinned memory again too soon, gets wrong data.
 
+Who asks an event twice whether it has happened gets it: a device goes on by itself.
+
 The rules are those of CUDA's programming guide: streams of one device are ordered by events, and by
 the null stream where they are not ``non_blocking``; every thread has a current device, and a
 current stream on each; work on a stream reaches the memory of its own device.
@@ -54,6 +56,7 @@ class Devices:
     Attributes:
         held: kind of resource -> how many there are; bytes of pinned memory.
         first: number of the first device on its node.
+        calls: name of a function that may fail -> how often it was called.
         faults: name of a function -> calls until it fails, once.
     """
 
@@ -62,6 +65,7 @@ class Devices:
         self.chance = None if seed is None else random.Random(seed)
         self.pending: list[Task] = []
         self.held: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
         self.faults: dict[str, int] = {}
         self.nulls = [Stream(self, device, null=True) for device in range(devices)]
         self.streams: list[weakref.ref[Stream]] = []
@@ -135,6 +139,7 @@ class Devices:
         Raises:
             CudaError: it shall.
         """
+        self.calls[function] += 1
         if function in self.faults:
             self.faults[function] -= 1
             if self.faults[function] < 0:
@@ -308,10 +313,17 @@ class Stream:
         self.machine.finish(self.last)
 
     def record(self, event: Event | None = None) -> Event:
-        """Have an event happen after what is queued."""
+        """Have an event happen after what is queued.
+
+        Raises:
+            CudaError: the event was made for another device.
+        """
         event = Event(self.machine) if event is None else event
+        if event.device_id != self.device_id:
+            raise CudaError(f"eventRecord: cudaErrorInvalidResourceHandle: an event of device "
+                            f"{event.device_id} on a stream of device {self.device_id}")
         self.push(_nothing)
-        event.task = self.last
+        event.task, event.asked, event.captured = self.last, False, self.graph is not None
         return event
 
     def wait_event(self, event: Event) -> None:
@@ -330,11 +342,17 @@ class Stream:
 
 
 class Event:
-    """A place in a stream."""
+    """A place in a stream of the device that is current when it is made.
+
+    Attributes:
+        asked: somebody has asked before whether it has happened.
+        captured: it is part of a graph, where nothing happens before that runs.
+    """
 
     def __init__(self, machine: Devices):
-        self.machine, self.task = machine, None
-        self.machine.held["events"] += 1
+        self.machine, self.task, self.asked, self.captured = machine, None, False, False
+        self.device_id = machine.device
+        machine.held["events"] += 1
 
     task: Task | None
 
@@ -347,14 +365,24 @@ class Event:
 
     def synchronize(self) -> None:
         """Wait until it has happened."""
+        self.machine.called("eventSynchronize")
+        self._refuse_captured("eventSynchronize")
         if self.task is not None:
             self.machine.finish(self.task)
 
     @property
     def done(self) -> bool:
         """Whether it has happened; time passes while one asks."""
+        self._refuse_captured("eventQuery")
         self.machine.pass_time()
+        if self.task is not None and self.asked:
+            self.machine.finish(self.task)
+        self.asked = True
         return self.task is None or self.task.done
+
+    def _refuse_captured(self, function: str) -> None:
+        if self.captured:
+            raise CudaError(f"{function}: cudaErrorCapturedEvent")
 
 
 class Device:

@@ -71,6 +71,28 @@ def test_an_event_has_happened_when_what_is_before_it_has(place):
         assert event.done and list(cupy.asnumpy(array[-3:])) == [1, 1, 1]
 
 
+def test_who_asks_an_event_again_and_again_gets_it(place):
+    cupy, many = place
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        array = busy(cupy, many)
+        event = stream.record(cupy.cuda.Event(disable_timing=True))
+        assert not event.done
+        while not event.done:
+            pass
+        assert list(cupy.asnumpy(array[-3:])) == [1, 1, 1]
+
+
+def test_work_outlives_its_stream(place):
+    cupy, many = place
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        array = busy(cupy, many)
+        event = stream.record()
+    del stream
+    event.synchronize()
+    assert list(cupy.asnumpy(array[-3:])) == [1, 1, 1]
+
+
 def test_a_stream_waits_for_an_event_of_another(place):
     cupy, many = place
     one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))

@@ -13,7 +13,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.resolve import check_root
-from hpccoll.calls.specification import buffer_of
+from hpccoll.calls.specification import buffer_of, hosted
 from hpccoll.errors import MessageSizeError
 from hpccoll.testing.threads.requests import ThreadRequest
 from hpccoll.testing.threads.world import ThreadRank
@@ -109,7 +109,7 @@ class Messages:
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> ThreadRequest:
         """Send a buffer; it is read when the receiver is there."""
-        buffer = buffer_of(buf, "buf", raw=True)
+        buffer = hosted(buffer_of(buf, "buf", raw=True))
         if buffer.load is not None:
             buffer.load()
         return self._post(_bytes_of(buffer), dest, tag)
@@ -117,7 +117,10 @@ class Messages:
     def Irecv(self, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG
               ) -> ThreadRequest:
         """Receive into a buffer."""
-        buffer = buffer_of(buf, "buf", raw=True, writable=True)
+        resolved = buffer_of(buf, "buf", raw=True, writable=True)
+        buffer = hosted(resolved)
+        if buffer is not resolved and buffer.load is not None:
+            buffer.load()  # what the message does not reach stays
         return self._await(_bytes_of(buffer), source, tag, buffer.store)
 
     def Send(self, buf: Any, dest: int, tag: int = 0) -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import os
 import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import mpi4py
 import numpy
@@ -23,6 +21,8 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll import config
+from hpccoll.arrays.evidence import agreed, devices
+from hpccoll.arrays.ways import Told
 from hpccoll.errors import HpccollError
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
@@ -58,8 +58,8 @@ class RankFacts:
         layout: topology that hpccoll discovered, and whether its allreduce was right.
         ptrace_scope: the kernel's setting for reading other processes; -1 where unknown.
         devices: addresses of the visible devices, the first being the one that is used.
-        device_aware: whether the MPI library moves device memory; ``None`` if it was not tried.
         nccl, no_nccl: version of NCCL where there are devices, or why there is none.
+        told: what is known of the ways of device data; ``None`` where no rank has a device.
         left: bytes, files, and how many of these can be removed, that dead jobs have left in the
             node's shared memory; asked of one rank of each node.
         no_recovery: why a job cannot go on without a rank that has died; empty if it can.
@@ -84,9 +84,9 @@ class RankFacts:
     right: bool | None = None
     shared: bool | None = None
     single_copy: bool | None = None
-    device_aware: bool | None = None
     nccl: str = ""
     no_nccl: str = ""
+    told: Told | None = None
     left: tuple[int, int, int] = (0, 0, 0)
     no_recovery: str = ""
     slurm: Mapping[str, str] = field(default_factory=dict)
@@ -109,7 +109,7 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         thread_level(), versions, tuple(sorted(os.sched_getaffinity(0))),
         {name: value for name, value in sorted(environ.items())
          if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
-        problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), _devices(),
+        problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), devices(),
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
         no_recovery=ulfm_missing(environ))
@@ -129,11 +129,10 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
             from hpccoll.arrays.nccl import version
             number, problem = version()
             mine = replace(mine, nccl=number, no_nccl=problem)
-        if mine.devices and near.Get_rank() == 0:
-            from hpccoll.arrays.device import mpi_moves_device_memory
-            mine = replace(mine, device_aware=mpi_moves_device_memory())
     finally:
         near.Free()
+    if world.allreduce(bool(mine.devices), MPI.LOR):
+        mine = replace(mine, told=agreed(world)[mine.rank])
     # Unequal settings would lead the ranks apart; they are a finding, not to be tried.
     settings = _settings(mine)
     if len(set(world.allgather((settings, bool(mine.problem))))) == 1 and not mine.problem:
@@ -191,15 +190,3 @@ def _number(path: str) -> int:
         return int(Path(path).read_text())
     except (OSError, ValueError):
         return -1
-
-
-def _devices() -> tuple[str, ...]:
-    """Addresses of the devices that CuPy sees; none without CuPy."""
-    if importlib.util.find_spec("cupy") is None:
-        return ()
-    cupy: Any = importlib.import_module("cupy")
-    try:
-        count = cupy.cuda.runtime.getDeviceCount()
-        return tuple(cupy.cuda.runtime.deviceGetPCIBusId(n) for n in range(count))
-    except cupy.cuda.runtime.CUDARuntimeError:
-        return ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from hpccoll.arrays.ways import AWARE, lines
 from hpccoll.machine.launcher import alone
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
 from hpccoll.units import count_text, ranks_text, size_text
@@ -288,7 +289,11 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                       "NCCL refuses", "pick it by "
                       "local rank before the first CUDA call, in the program or by "
                       "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
-    aware = {each.device_aware for each in facts} - {None}
+    told = [each.told for each in facts if each.told is not None]
+    if told:
+        yield Finding(OK, "devices", "ways of device data: " + "; ".join(
+            " ".join(line.split()) for line in lines(told)))
+    aware = {each.found[AWARE.name].can for each in told if each.device}
     yield (Finding(OK, "devices", "the MPI library moves device memory") if aware == {True} else
            Finding(NOTE, "devices", "the MPI library does not move device memory: hpccoll copies "
                    "it through host memory", "a CUDA-aware MPI library; Cray: "

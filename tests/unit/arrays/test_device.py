@@ -14,7 +14,7 @@ from hpccoll.calls import resolve
 from hpccoll.calls.datatypes import datatype_of
 from hpccoll.calls.memory import is_staged
 from hpccoll.calls.native import NativeOnly
-from hpccoll.calls.specification import buffer_of
+from hpccoll.calls.specification import buffer_of, hosted
 from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
@@ -236,6 +236,23 @@ def test_operators_without_a_device_kernel_are_left_to_the_library():
 
 
 # -- what is recognised -------------------------------------------------------------------------
+def content(array):
+    """The elements of a buffer as the engine sees them."""
+    buffer = hosted(buffer_of(array, "b"))
+    if buffer.load is not None:
+        buffer.load()
+    return list(getattr(buffer.array, "raw", buffer.array))
+
+
+@HOW
+def test_device_buffers_that_overlap_are_refused(cuda_aware):
+    with installed(cuda_aware) as cupy:
+        array = cupy.asarray(numpy.arange(6.0))
+        with pytest.raises(BufferArgumentError, match="overlaps sendbuf"):
+            resolve.allreduce(SIZE, 0, array[:3], array[2:5], MPI.SUM)
+        assert resolve.allreduce(SIZE, 0, array[:3], array[3:], MPI.SUM).sink.count == 3
+
+
 def test_what_device_memory_is():
     with installed(True) as cupy:
         array = cupy.asarray(numpy.arange(4.0))
@@ -254,11 +271,15 @@ def test_device_memory_is_used_where_it_lies_or_copied():
         assert is_staged(array) and is_staged([array, 4, MPI.DOUBLE])
         assert buffer_of(array, "b").store is None
         buffer = buffer_of(array, "b", writable=True)
-        assert buffer.namespace is numpy and isinstance(buffer.array, numpy.ndarray)
-        buffer.array[...] = 7
+        assert buffer.namespace is numpy and buffer.staged is not None
+        host = hosted(buffer)
+        host.load()
+        assert list(host.array) == [0, 1, 2, 3] and hosted(host) is host
+        host.array[...] = 7
         assert array.raw[0] == 0
-        buffer.store()
+        host.store()
         assert list(array.raw) == [7] * 4
+        assert hosted(buffer_of(array, "b")).store is None
 
 
 def test_what_is_queued_comes_before_the_message():
@@ -267,7 +288,7 @@ def test_what_is_queued_comes_before_the_message():
         with installed(cuda_aware) as cupy:
             array = cupy.empty(4)
             array[...] = cupy.asarray(numpy.arange(4.0))
-            assert list(getattr(buffer_of(array, "b").array, "raw", array.raw)) == [0, 1, 2, 3]
+            assert content(array) == [0, 1, 2, 3]
 
 
 @HOW
@@ -275,8 +296,7 @@ def test_order_of_elements(cuda_aware):
     with installed(cuda_aware) as cupy:
         matrix = cupy.asarray(numpy.arange(6.0).reshape(2, 3))
         for array in (matrix, matrix.T):
-            flat = buffer_of(array, "b").array
-            assert list(getattr(flat, "raw", flat)) == list(range(6))
+            assert content(array) == list(range(6))
         with pytest.raises(BufferArgumentError, match="b: is not contiguous"):
             buffer_of(cupy.asarray(numpy.arange(6.0))[::2], "b")
 

@@ -11,9 +11,10 @@ from device_world import CALLS, DTYPES, Drawn, make
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.arrays import device
+from hpccoll.arrays import device, staging
 from hpccoll.errors import BufferArgumentError
 from hpccoll.runtime import planner
+from hpccoll.runtime.windows import Windowed
 from hpccoll.testing.device import DeviceArray, installed
 from hpccoll.testing.streams import CudaError, Devices, Stream
 
@@ -21,8 +22,8 @@ from hpccoll.testing.streams import CudaError, Devices, Stream
 @pytest.fixture(autouse=True)
 def flying(monkeypatch):
     """Memory that copies of this test still read, and none of another one's."""
-    monkeypatch.setattr(device, "_FLYING", device.Flying())
-    return device._FLYING
+    monkeypatch.setattr(staging, "_FLYING", staging.Flying())
+    return staging._FLYING
 
 
 def held(machine, flying):
@@ -77,18 +78,74 @@ def not_waiting_for_kernels(array, namespace):
     return perform and queue
 
 
-GET, SET, PERFORMER, STREAM_OF = (DeviceArray.get, DeviceArray.set, device.performer,
-                                  device._stream_of)
+def on_a_stream_of_its_own(*which):
+    """Windows whose copies come after nothing that the caller has queued."""
+    def made(self, plan, array, staged, *names):
+        WINDOWED(self, plan, array, staged, *names)
+        for name in which:
+            with staged.device:
+                setattr(self, name, staged.cupy.cuda.Stream(non_blocking=True))
+
+    return made
+
+
+def ahead_of_everything(self, number):
+    """Loads of a segment whose window another one is using."""
+    for each in range(number, min(number + self.ahead + 2, len(self.plan.segments))):
+        if each not in self.arrived:
+            self._load(each)
+
+
+def forgetting_stores(self, number, phase):
+    """Results on their way that nobody knows of who uses the window next."""
+    PASSED(self, number, phase)
+    self.stored.clear()
+
+
+def only_keeping(self):
+    """Results that nothing waits for."""
+    for copy in self.underway.values():
+        staging.keep(*copy)
+
+
+def storing_at_once(self, number, phase):
+    """Results that go back when the first phase that writes some of them is over."""
+    group = self.moves[number].gives[phase]
+    if group >= 0 and self.left[number][group]:
+        self.left[number][group] = 1
+        PASSED(self, number, phase)
+        self.left[number][group] = 0
+
+
+SET, PERFORMER, STREAM_OF = DeviceArray.set, device.performer, device._stream_of
+WINDOWED, PASSED = Windowed.__init__, Windowed.passed
+#: Calls in segments, of several groups of copies each.
+SMALL = {"fair": 1}
 
 #: What is broken: where, what is there instead, and a call that it breaks.
 BREAKS = {
     "the producer's stream is not waited for":
         (device, "_stream_of", without_waiting, {"direct": True, "name": "bcast"}),
     "another stream than the caller's copies": (device, "_stream_of", without_waiting, {}),
-    "the host reads before the copy is complete":
-        (DeviceArray, "get", lambda a, **how: GET(a, **how, blocking=False), {}),
+    "a phase begins before the copy that it needs is complete":
+        (Windowed, "ready", lambda self, number, phase: True, {}),
+    "copies to the host do not wait for the producer":
+        (Windowed, "__init__", on_a_stream_of_its_own("inward"), SMALL),
+    "results do not wait for earlier work on their memory":
+        (Windowed, "__init__", on_a_stream_of_its_own("outward"), {**SMALL, "name": "bcast"}),
+    "the caller's stream does not wait for the results":
+        (staging.Staged, "finish", only_keeping, {}),
+    "a window is used again before its results have left it":
+        (Windowed, "passed", forgetting_stores, {**SMALL, "name": "bcast", "ahead": 0}),
+    "a window is loaded while another segment uses it":
+        (Windowed, "begin", ahead_of_everything, {**SMALL, "name": "allreduce in place"}),
+    "results leave before they are complete":
+        (Windowed, "passed", storing_at_once, {"name": "alltoall in place", "early": 1}),
+    "an exchange in place overwrites what it has not read":
+        (Windowed, "__init__", lambda *args: WINDOWED(*args[:5]),
+         {**SMALL, "name": "alltoall in place", "size": 5, "segment_bytes": 99, "early": 1}),
     "pinned memory is given back before its event":
-        (device.Flying, "keep", lambda *copy: None, {}),
+        (staging.Flying, "keep", lambda *copy: None, {}),
     "results are copied on another stream":
         (DeviceArray, "set", lambda a, host, stream: SET(
             a, host, Stream(a.machine, a.number, non_blocking=True)), {}),
@@ -108,11 +165,12 @@ BREAKS = {
 def test_a_broken_variant_is_caught(what, monkeypatch):
     where, name, instead, fixed = BREAKS[what]
     drawn = {"name": "allreduce", "size": 4, "dtype": "f4", "direct": False, "elsewhere": False,
-             "away": False, "stream": "non_blocking", "devices": 1, "segment_bytes": 8, **fixed}
+             "away": False, "stream": "non_blocking", "devices": 1, "segment_bytes": 8,
+             "fair": 1 << 20, "ahead": 1 << 20, "early": None, **fixed}
 
     def found():
         try:
-            return make(Drawn(1, **drawn, machine=Devices(drawn["devices"])))
+            return make(Drawn(1, **drawn, machine=Devices(drawn["devices"], drawn["early"])))
         except CudaError as error:
             return str(error)
 
@@ -161,7 +219,9 @@ def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
             array = cupy.empty(4)
             array[...] = cupy.asarray(numpy.arange(4.0))
         tensor = Tensor(array)
-        host, _, store = device.borrow(tensor, device.seen(tensor), "b", True)
+        flat, _, staged = device.borrow(tensor, device.seen(tensor), "b")
+        host, load, store = staged.mirror(flat)
+        load()
         assert list(host) == [0, 1, 2, 3]
         host += 1
         waits = stream.synchronized
@@ -175,7 +235,7 @@ def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
 
 def capture(cuda_aware):
     """Call a collective while a stream is captured, and go on with the capture."""
-    comm, machine = hpccoll.Comm(MPI.COMM_SELF), Devices()
+    comm, machine = hpccoll.Comm(MPI.Intracomm(MPI.COMM_SELF.Dup())), Devices()
     with installed(cuda_aware, machine) as cupy, comm.using(allreduce="ring"):
         source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -190,6 +250,7 @@ def capture(cuda_aware):
             comm.Allreduce(source, sink)
         stream.synchronize()
         assert list(cupy.asnumpy(sink)) == list(range(6))
+    comm.Free()
 
 
 @pytest.mark.parametrize("cuda_aware", [True, False])
@@ -200,7 +261,7 @@ def test_a_captured_stream_is_refused_and_stays_captured(cuda_aware):
 @pytest.mark.parametrize("cuda_aware", [True, False])
 def test_a_capture_that_is_not_looked_for_would_be_broken(cuda_aware, monkeypatch):
     monkeypatch.setattr(Stream, "is_capturing", lambda stream: False)
-    with pytest.raises(CudaError, match="StreamCapture"):
+    with pytest.raises(CudaError, match="Capture"):
         capture(cuda_aware)
 
 
@@ -214,7 +275,7 @@ def test_the_native_method_waits_for_the_producer_in_every_call():
             assert list(sink.raw) == [number] * 6
 
 
-@pytest.mark.parametrize("function", ["alloc_pinned_memory", "memcpyAsync", "streamSynchronize"])
+@pytest.mark.parametrize("function", ["alloc_pinned_memory", "memcpyAsync", "eventSynchronize"])
 def test_a_fault_is_told_and_leaves_nothing(function, flying):
     comm, machine = hpccoll.Comm(MPI.COMM_SELF), Devices()
     with installed(False, machine) as cupy, comm.using(allreduce="ring"):
@@ -245,8 +306,8 @@ def test_nothing_leaks(direct, flying):
 
 
 def test_memory_that_copies_still_read_is_bounded(monkeypatch):
-    machine, flying = Devices(), device.Flying()
-    monkeypatch.setattr(device.Flying, "LIMIT", 100)
+    machine, flying = Devices(), staging.Flying()
+    monkeypatch.setattr(staging.Flying, "LIMIT", 100)
     stream, events = Stream(machine, 0), []
     for _ in range(10):
         stream.push(lambda: None)

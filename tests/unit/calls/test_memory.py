@@ -37,10 +37,10 @@ def test_device_memory_is_moved_or_staged(cuda_aware):
         array = cupy.asarray(numpy.arange(3.0))
         assert is_staged(array) is is_staged([array, 3]) is not cuda_aware
         assert not is_staged(numpy.zeros(3)) and not is_staged([])
-        flat, namespace, store = memory_of(array, "b", True)
-        assert namespace is (cupy if cuda_aware else numpy) and (store is None) is cuda_aware
-        host, bring = staged([array, 2], "b", True)
+        flat, namespace, through = memory_of(array, "b", True)
+        assert namespace is (cupy if cuda_aware else numpy) and (through is None) is cuda_aware
         if not cuda_aware:
+            host, bring = staged([array, 2], "b")
             host[0][:] = 7
             bring()
             assert array.raw.tolist() == [7, 7, 7] and host[1] == 2

@@ -8,6 +8,7 @@ import pytest
 
 from hpccoll.testing.device import DeviceArray, installed
 from hpccoll.testing.exact import wrong
+from hpccoll.testing.streams import CudaError, Devices
 
 
 @pytest.mark.parametrize("use", [
@@ -42,3 +43,13 @@ def test_work_happens_when_the_stream_is_synchronised():
         assert numpy.shares_memory(cupy.asarray(foreign).raw, one.raw)
         assert isinstance(one[1:3].reshape(2, 1).T, DeviceArray)
     assert sys.modules.get("cupy") is not cupy
+
+
+def test_events_belong_to_a_device():
+    machine = Devices(2)
+    with installed(False, machine) as cupy:
+        with cupy.cuda.Device(1):
+            stream, event = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Event()
+        with pytest.raises(CudaError, match="InvalidResourceHandle"):
+            stream.record()  # makes an event on the device that is current
+        assert cupy.cuda.get_current_stream().wait_event(stream.record(event)) is None

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from hpccoll.arrays.ways import AWARE, STAGED, WAYS, Answer, Told
 from hpccoll.tools.doctor import RankFacts, examine
 from hpccoll.tools.doctor.findings import ERROR, LEVELS, NOTE, OK, WARNING
 
@@ -190,9 +191,15 @@ def test_memory():
 
 def test_devices():
     both = {n: (f"0:{n % 2}", f"0:{1 - n % 2}") for n in range(4)}
-    aware = {"device_aware": {0: True, 2: True}}
+    def told(can):
+        found = {way.name: Answer(way is STAGED or way is AWARE and can, "tried") for way in WAYS}
+        return {n: Told(0, both[n][0], found) for n in both}
+
+    aware = {"told": told(True)}
     assert not bad(job(devices=both, **aware))
-    assert "does not move" in one(job(devices=both, device_aware={0: False, 2: False})).what
+    ways, = (each.what for each in examine(job(devices=both, **aware)) if "ways" in each.what)
+    assert "ipc no: tried; mpi yes: tried; staged yes: tried" in ways
+    assert "does not move" in one(job(devices=both, told=told(False))).what
     assert "same device" in one(job(devices=("0:1", "0:2"), **aware)).what
     found = one(job(devices={n: both[n] for n in range(3)}, **aware))
     assert "see no device" in found.what and found.ranks == (3,)

@@ -1,0 +1,58 @@
+"""What a rank finds out about ways: with and without devices, and what the probe's end means."""
+
+import importlib.util
+import re
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+from mpi4py import MPI
+
+from hpccoll.arrays import device, evidence
+from hpccoll.arrays.ways import WAYS
+
+
+def test_every_way_is_looked_for():
+    assert list(evidence.LOOKS) == [way.name for way in WAYS]
+
+
+@pytest.mark.parametrize(("served", "why"), [(False, "CuPy is not installed"),
+                                             (True, "no device is visible")])
+def test_a_rank_without_a_device_says_why(monkeypatch, served, why):
+    monkeypatch.setattr(evidence, "devices", lambda: ())
+    monkeypatch.setattr(device, "is_served", lambda: served)
+    told, = evidence.agreed(MPI.COMM_SELF)
+    assert told.device == "" and set(told.found.values()) == {(False, why)}
+
+
+def test_a_rank_with_devices_tells_of_the_first(monkeypatch):
+    monkeypatch.setattr(evidence, "devices", lambda: ("0000:01:00.0", "0000:02:00.0"))
+    monkeypatch.setattr(device, "probed", lambda: evidence.Answer(True, "tried"))
+    told, = evidence.agreed(MPI.COMM_SELF)
+    assert told.device == "0000:01:00.0" and told.host == 0
+    assert [name for name, (can, _) in told.found.items() if can] == ["mpi", "staged"]
+
+
+def test_without_cupy_there_are_no_devices(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert evidence.devices() == ()
+
+
+@pytest.mark.parametrize(("end", "can", "why"), [
+    (0, True, "sent device memory to itself, and got it"), (1, False, "ended with status 1"),
+    (-11, False, "was killed by signal 11"),
+    (subprocess.TimeoutExpired("python", 120), False, "could not try it: .*120 seconds")])
+def test_what_the_probe_found_is_evidence(monkeypatch, end, can, why):
+    def run(*args, **how):
+        if isinstance(end, Exception):
+            raise end
+        return SimpleNamespace(returncode=end)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    device.probed.cache_clear()
+    try:
+        found = device.probed()
+        assert found.can is can is device.mpi_moves_device_memory()
+        assert re.search(why, found.why)
+    finally:
+        device.probed.cache_clear()
