@@ -38,7 +38,6 @@ TOLD = '"\\0".join(told)'
 GUARD, BOARD = "hpccoll/guard/guard.py", "hpccoll/guard/board.py"
 NATIVES = "hpccoll/guard/natives.py"
 CALLS = "hpccoll/runtime/_recognition.c"
-ATTENDANCE, REMOTE = "hpccoll/runtime/attendance.py", "hpccoll/runtime/remote.py"
 FAULTS, ENDINGS = "tests/fault/test_faults.py", "tests/fault/test_endings.py"
 CONTRACT, BROKEN = "tests/mpi/test_contract.py", "tests/mpi/test_broken.py"
 
@@ -210,26 +209,6 @@ BREAKS = (
     Break("segments share channels",
           (("hpccoll/runtime/tape.py", "shift, index % depth", "shift, 0"),),
           "tests/unit/runtime/test_tape.py -k segments_follow"),
-    Break("tapes do not wait for other nodes",
-          ((ATTENDANCE, "            while not batch.test():", "            while False:"),),
-          "tests/mpi/test_remote.py -k librarys and compiled and order", 4),
-    Break("a batch that failed is started again",
-          ((REMOTE, "            self.context.batches.drop(key)", "            pass"),),
-          "tests/unit/runtime/test_remote.py -k in_vain"),
-    Break("tapes begin where a rank of another node has given up",
-          ((REMOTE, "            self.hears.heard()", "            pass"),),
-          "tests/unit/runtime/test_remote.py -k given_up"),
-    Break("nobody looks for messages of other calls from other nodes",
-          ((GUARD, "(awaited, (Execution, PreparedRun, Attendant))",
-            "(awaited, (Execution, PreparedRun))"),),
-          "tests/mpi/test_remote.py -k disagree and allreduce-operator", 4),
-    Break("who has gone on after its message is taken to be in another call",
-          (("hpccoll/transport/mpi.py", "not request.Get_status()", "True"),),
-          "tests/unit/runtime/test_remote.py -k gone_on"),
-    Break("batches out of bounds",
-          (("hpccoll/runtime/_tape.c", "|| under_way || !inside(tape, step[3], step[4], -1))",
-            "|| under_way)"),),
-          "tests/unit/runtime/test_remote.py -k checked and bounds"),
     Break("calls with other displacements are alike",
           ((CALLS, " && same_vector(&one->displs, &other->displs)", ""),),
           "tests/unit/runtime/test_compiled.py -k other_vectors"),

@@ -18,6 +18,7 @@ BASES: int
 DONE: int
 WAITING: int
 ELSEWHERE: int
+REMOTE: int
 
 class Counters:
     sent: int

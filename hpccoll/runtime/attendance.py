@@ -17,7 +17,6 @@ from hpccoll.arrays.kernels import kernel
 from hpccoll.calls.call import Call
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
-from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Binder, Memory
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.progress import PROGRESS
@@ -171,7 +170,9 @@ class Attendant:
 
     def __init__(self, of: Attendance, run: Any):
         self.of, self.run = of, run
-        self.watch = Watch(self, *of.bounds, spins=SPINS if of.far is None else of.far.spins)
+        self.watch = Watch(self, *of.bounds)
+        if of.far is not None:
+            self.watch.spins = of.far.spins
         self.number = -1
         self.receives: dict[int, Receive] = {}
         #: Messages to other nodes, and which batch of them is under way, if one is.
