@@ -41,4 +41,5 @@ def share_a_cache(pair: MPI.Intracomm) -> bool:
         private[:] = theirs
         fastest = min(fastest, perf_counter() - start)
         pair.Barrier()
-    return max(pair.allgather(fastest)) < NBYTES / LEAST_RATE
+    slowest: float = max(pair.allgather(fastest))
+    return slowest < NBYTES / LEAST_RATE
