@@ -1,4 +1,4 @@
-"""What ``broken.py`` breaks, first part: what is noted inside of calls, and requests in turn."""
+"""What ``broken.py`` breaks, first part: what is noted inside of calls, requests in turn, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -52,4 +52,14 @@ NOTED = (
     Break("the host of a rank that is not heard of is not named",
           (("hpccoll/guard/board.py", 'UNKNOWN: f"is not heard of{far}"',
             'UNKNOWN: "is not heard of"'),), "tests/cluster/test_hosts.py -k that_was_killed"),
+)
+
+INTERRUPTED = (
+    Break("a rank that is told to stop keeps it to itself",
+          (("hpccoll/tools/topo/links.py", "if together(comm, stopped()):", "if together(comm):"),),
+          "tests/doc/test_interrupted.py -k topo"),
+    Break("processes that begin hear Ctrl-C before they can end quietly",
+          (("hpccoll/cli/verify.py", "(signal.SIG_BLOCK, {signal.SIGINT})",
+            "(signal.SIG_BLOCK, set())"),),
+          "tests/doc/test_interrupted.py -k several_processes"),
 )

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import launch
-from breaks import NOTED, Break
+from breaks import INTERRUPTED, NOTED, Break
 from broken_queued import QUEUED
 
 #: What is copied, and what is not.
@@ -273,14 +273,7 @@ BREAKS = (
           (("hpccoll/testing/device.py", "def copyto(dst: DeviceArray, src: DeviceArray)",
             "def copyto(src: DeviceArray, dst: DeviceArray)"),),
           "tests/gpu/test_interface.py -k no_call_that_cupy_refuses"),
-    # Ctrl-C.
-    Break("a rank that is told to stop keeps it to itself",
-          (("hpccoll/tools/topo/links.py", "if together(comm, stopped()):", "if together(comm):"),),
-          "tests/doc/test_interrupted.py -k topo"),
-    Break("processes that begin hear Ctrl-C before they can end quietly",
-          (("hpccoll/cli/verify.py", "(signal.SIG_BLOCK, {signal.SIGINT})",
-            "(signal.SIG_BLOCK, set())"),),
-          "tests/doc/test_interrupted.py -k several_processes"),
+    *INTERRUPTED,
     *map(Break._make, QUEUED),
 )
 

@@ -79,7 +79,7 @@ def context(world, rank, size):
     return SimpleNamespace(
         rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
         limits=DEDICATED, topology=Topology.parse(str(size)),
-        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None)
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None, moments=None)
 
 
 class Place:

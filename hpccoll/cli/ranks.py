@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, NoReturn
 
 import click
@@ -23,8 +22,6 @@ BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
 Progress = Callable[[str, float], None]
 #: Seconds after the first Ctrl-C from when on another one means it.
 INSIST = 1.0
-#: Seconds that the first rank has to say that it was interrupted before another one aborts all.
-MOMENT = 0.5
 
 
 class Ranked(Sectioned):
@@ -61,23 +58,6 @@ def without_mpi(error: MpiLibraryError) -> int:
     well: Open MPI's launcher kills all as soon as one fails, the one that speaks among them.
     """
     return said(error) if launched()[0] <= 0 else 0
-
-
-def interrupted(command: str) -> int:
-    """Say that Ctrl-C ended a command that knows nothing by then; return the exit status.
-
-    Ranks that it found elsewhere may wait for this one, and it for them where MPI ends: on several
-    ranks the job is aborted.
-    """
-    if launched()[0] <= 0:
-        click.echo(f"hpccoll: {command}: interrupted", err=True)
-    else:
-        sleep(MOMENT)
-    MPI = sys.modules.get("mpi4py.MPI")
-    if (MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized()
-            and MPI.COMM_WORLD.Get_size() > 1):
-        MPI.COMM_WORLD.Abort(INTERRUPTED)
-    return INTERRUPTED
 
 
 def abort(comm: Any, error: Exception) -> NoReturn:

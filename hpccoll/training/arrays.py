@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.errors import ArgumentTypeError
 from hpccoll.training.buckets import ArraySpec
 
 #: A type that NumPy lacks; the package ml_dtypes has it.
@@ -106,12 +106,9 @@ def specs_of(arrays: Iterable[Any], names: Sequence[str] | None = None) -> tuple
 
     Raises:
         ArgumentTypeError: as :func:`seen`.
-        ArgumentError: not one name for each.
     """
     listed = list(arrays)
     named = list(names) if names is not None else [str(index) for index in range(len(listed))]
-    if len(named) != len(listed):
-        raise ArgumentError("names", f"{len(named)} names for {len(listed)} arrays")
     return tuple(spec_of(name, array) for name, array in zip(named, listed, strict=True))
 
 

@@ -19,8 +19,8 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll import Comm, units
+from hpccoll.atomic_file import writable
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.explain import plotting
 from hpccoll.training.compress import SCHEMES, Scheme, parse
 from hpccoll.training.compress.scheme import Shapes
 
@@ -108,6 +108,23 @@ def table(found: Sequence[Price], nbytes: int) -> str:
     return "\n".join(lines)
 
 
+def check(path: str) -> None:
+    """Find out whether a picture can be drawn into a file.
+
+    Raises:
+        HpccollError: matplotlib is not installed, an unknown format, or no file to write to.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise HpccollError("drawing needs matplotlib; install it with: pip install "
+                           "'hpccoll[plot]'") from error
+    if path.rpartition(".")[2].lower() not in Figure().canvas.get_supported_filetypes():
+        raise ArgumentError("--plot", f"{path!r} ends in no known format", "choose png, svg or pdf")
+    if not writable(path):
+        raise ArgumentError("--plot", f"cannot write {path!r}")
+
+
 def plot(found: Sequence[Price], path: str) -> None:
     """Draw the time of a bucket over the link rate."""
     from matplotlib.figure import Figure
@@ -141,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if asked.ranks < 1:
         raise ArgumentError("--ranks", f"{asked.ranks} are too few", "bytes are those of 2 or more")
     if asked.plot:
-        plotting.check(asked.plot)
+        check(asked.plot)
     found = costs(nbytes, asked.ranks, asked.schemes)
     print(table(found, nbytes))
     if asked.plot:

@@ -78,7 +78,10 @@ class Exchange(ExchangeCore):
                  overlap: bool = True, progress: str | None = None, autotune: str | None = None,
                  report_seconds: float | None = None, timeout_seconds: float | None = None,
                  recorder: Any = None):
-        specs = specs_of(arrays := list(like), names)
+        arrays = list(like)
+        if names is not None and len(names) != len(arrays):
+            raise ArgumentError("names", f"{len(names)} names for {len(arrays)} arrays")
+        specs = specs_of(arrays, names)
         settings = ExchangeSettings(
             Recipe(op, number("prescale", prescale), number("postscale", postscale)),
             scheme_of(compress),

@@ -1,19 +1,14 @@
 """Commands of many ranks: who speaks, and how they end."""
 
 import signal
-import sys
 from types import SimpleNamespace
 
 import pytest
 from mpi4py import MPI
 
 pytest.importorskip("click")
-pytest.importorskip("rich")
 
-import click
-from click.testing import CliRunner
-
-from hpccoll.cli import COMMANDS, Commands, main, ranks
+from hpccoll.cli import ranks
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError
 
 SELF = MPI.COMM_SELF
@@ -56,35 +51,6 @@ def test_the_first_process_speaks_where_there_is_no_mpi(monkeypatch, capsys, ran
     assert ranks.without_mpi(MpiLibraryError("no library", "install one")) == status
     said = capsys.readouterr().err
     assert said == ("hpccoll: no library; install one\n" if status else "")
-
-
-@pytest.mark.parametrize("size, ended", [(1, []), (2, [130])])
-def test_ctrl_c_in_a_command_that_knows_nothing_yet(monkeypatch, capsys, size, ended):
-    """Ranks that are elsewhere may wait for this one."""
-    found = []
-    world = SimpleNamespace(Get_size=lambda: size, Abort=found.append)
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(
-        COMM_WORLD=world, Is_initialized=lambda: True, Is_finalized=lambda: False))
-    waited = []
-    monkeypatch.setattr(ranks, "sleep", waited.append)
-    for rank in (-1, 0, 1):
-        monkeypatch.setattr(ranks, "launched", lambda rank=rank: (rank, 2))
-        assert ranks.interrupted("doctor") == 130
-    assert capsys.readouterr().err == "hpccoll: doctor: interrupted\n" * 2 and found == 3 * ended
-    assert waited == [ranks.MOMENT]  # for the first one's line
-
-
-def test_ctrl_c_is_one_line_of_every_command(monkeypatch):
-    def stopped():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ranks, "launched", lambda: (-1, -1))
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
-    monkeypatch.setattr(Commands, "get_command",
-                        lambda self, context, name: click.Command(name, callback=stopped))
-    for name in COMMANDS:
-        done = CliRunner().invoke(main, name.split())
-        assert (done.exit_code, done.stderr) == (130, f"hpccoll: {name}: interrupted\n")
 
 
 def test_the_first_interrupt_is_noted_and_a_later_one_ends(monkeypatch):
