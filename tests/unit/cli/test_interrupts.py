@@ -1,4 +1,4 @@
-"""Ctrl-C in a command that has nothing to show yet: one line, status 130, and no rank that waits."""
+"""Ctrl-C in a command that has nothing to show yet: one line, status 130, no rank that waits."""
 
 import sys
 from types import SimpleNamespace
