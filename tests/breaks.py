@@ -1,4 +1,4 @@
-"""What ``broken.py`` breaks, first part: what is noted inside of calls, requests in turn, Ctrl-C."""
+"""What ``broken.py`` breaks, first part: notes inside of calls, requests in turn, Ctrl-C."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.arrays import device, nccl
+from hpccoll.arrays import device
+from hpccoll.arrays.nccl import version as nccl_version
 from hpccoll.arrays.ways import AWARE, IPC, NCCL, STAGED, Answer, Told
 
 
@@ -30,7 +31,7 @@ def devices() -> tuple[str, ...]:
 
 
 def _nccl() -> Answer:
-    number, problem = nccl.version()
+    number, problem = nccl_version()
     return Answer(False, problem or f"NCCL {number} serves who asks for it: algorithm 'nccl'")
 
 

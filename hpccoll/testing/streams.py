@@ -167,6 +167,8 @@ class Devices:
     # -- memory -----------------------------------------------------------------------------
     def allocated(self, raw: numpy.ndarray, device: int) -> None:
         """Note memory of a device, to be found by its address."""
+        if not isinstance(raw, numpy.ndarray):
+            return  # what NumPy makes of one element, which nobody looks for
         while isinstance(raw.base, numpy.ndarray):
             raw = raw.base
         self.memory[raw.ctypes.data, device] = raw

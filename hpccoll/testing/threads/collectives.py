@@ -82,7 +82,7 @@ class Planning:
 
     def __init__(self, comm: Any, endpoint: Endpoint, topology: Topology):
         self.comm, self.endpoint, self.topology = comm, endpoint, topology
-        self.guard = None
+        self.guard = self.moments = None
         self.rank, self.size = endpoint.rank, endpoint.size
         self.config, self.limits = Config(), OVERSUBSCRIBED
         self.plans = BoundedDict[Any, Plan](MOST_PLANS)

@@ -7,10 +7,10 @@
     law   sum mean u = sum out + mean r, masked or not; u is g without momentum. To the bit where
           the sums are exact: selecting rounds nothing
 
-Momentum correction takes the place of the optimizer's momentum, which would be applied to late
-gradients. Masking keeps the velocity from pushing where it has just been. The density falls from 1,
-everything, to its last value over the first steps, by the same factor in each. Source: Lin et al.,
-2018 (Deep Gradient Compression).
+Momentum correction takes the place of the optimizer's, which would be applied to late gradients.
+Masking keeps the velocity from pushing where it has just been. The density falls from 1, all, to
+its last value over the first steps, by one factor. Source: Lin et al., 2018 (Deep Gradient
+Compression).
 """
 
 from __future__ import annotations

@@ -206,7 +206,9 @@ def test_devices():
 
 
 def test_nccl():
-    own = {"devices": {n: (f"0:{n % 2}",) for n in range(4)}, "device_aware": {0: True, 2: True}}
+    found = {way.name: Answer(way in (AWARE, STAGED), "tried") for way in WAYS}
+    own = {"devices": {n: (f"0:{n % 2}",) for n in range(4)},
+           "told": {n: Told(0, f"0:{n % 2}", found) for n in range(4)}}
     told = [each.what for each in examine(job(nccl="2.27.3", **own)) if each.topic == "devices"]
     assert "NCCL 2.27.3, for comm.using(allreduce='nccl')" in told
     found = one(job(nccl={n: "2.27.3" for n in range(3)}, no_nccl={3: "CuPy finds no NCCL"}, **own))
