@@ -1,8 +1,8 @@
 """The plan of buckets: which arrays travel together, and in which order.
 
-A plan is a pure function of arrays and limits, so ranks that know the same arrays have the same, and
-the simulator has that of a real run. Arrays become ready in some order, and a bucket is closed when
-it holds enough; the first is small, so as to start early (PyTorch DDP's: Li et al., VLDB 2020).
+A plan is a pure function of arrays and limits, so ranks that know the same arrays have the same,
+and the simulator has that of a real run. Arrays become ready in some order; a bucket is closed when
+it holds enough, and the first is small, to start early (PyTorch DDP's: Li et al., VLDB 2020).
 """
 
 from __future__ import annotations

@@ -156,6 +156,12 @@ def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
             common._replace(nbytes=(8 * MIB, 0), segment_bytes=256 * KIB), common)
 
 
+def _leader(collective: str, least: int, vendors: tuple[str, ...]) -> Rule:
+    """A few ranks on several nodes: short messages combined inside nodes, as tapes, then across."""
+    return Rule(collective, "leader", (least, 64 * KIB), most_ranks=8, one_node=False,
+                in_order=True, fabric=False, compiled=True, vendors=vendors, forms=(BLOCKING,))
+
+
 def _chain(collective: str, block: int, most_ranks: int = 8,
            vendors: tuple[str, ...] = MEASURED) -> Rule:
     """A few ranks on several nodes, in their order: every link is crossed once each way.
@@ -359,6 +365,9 @@ RULES = (
          vendors=(), least_ranks=3),
     Rule("allreduce", "allpairs", (24 * MIB, 0), most_ranks=2, oversubscribed=False, vendors=()),
     Rule("allreduce", "ring", (4 * MIB, 0), block=2 * MIB, least_ranks=3),
+    _leader("allreduce", 64, (MPICH,)),
+    _leader("allreduce", 4 * KIB, (OPEN_MPI,)),
+    _leader("reduce", 4 * KIB, (MPICH,)),
     *_rails("allreduce", 512 * KIB, block=128 * KIB),
     *_rails("reduce_scatter", 512 * KIB, block=64 * KIB),
     *_rails("allgather", 512 * KIB, block=64 * KIB),
