@@ -16,14 +16,16 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy
 
 from hpccoll.ir.extents import Local
 from hpccoll.ir.order import lane_numbers
 from hpccoll.ir.schedule import SEND
-from hpccoll.runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from hpccoll.runtime.plan import Plan  # which starts MPI; `hpccoll trace` needs none
 
 try:
     from hpccoll.runtime._tape import note
