@@ -106,7 +106,13 @@ def _starting(start: Callable, MPI: Any, topology: str | None) -> Callable:
 
 def _replace(MPI: Any, topology: str | None) -> None:
     from hpccoll.comm.communicator import Comm  # needs mpi4py.MPI
-    MPI.COMM_WORLD = Comm(MPI.COMM_WORLD, topology)
+    try:
+        world = Comm(MPI.COMM_WORLD, topology)
+    except ArgumentError as error:  # a layout of another number of ranks, which all ranks see
+        if not MPI.COMM_WORLD.Get_rank():
+            click.echo(f"hpccoll: run: {error}", err=True)
+        sys.exit(BAD_OPTIONS)
+    MPI.COMM_WORLD = world
     MPI.COMM_SELF = Comm(MPI.COMM_SELF)
     copyreg.pickle(Comm, _reduce)
     copyreg.pickle(type(MPI.COMM_WORLD), _reduce)  # another one where calls are counted

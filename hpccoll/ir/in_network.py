@@ -103,6 +103,8 @@ def in_network(sources: Iterable[int], sinks: Iterable[int]) -> InNetwork:
 @lru_cache(1024)
 def multicast(root: int, ranks: range) -> InNetwork:
     """One message of a rank for all others of a range; costs the same for any number of them."""
+    if ranks.step != 1:
+        return in_network([root], (rank for rank in ranks if rank != root))
     return InNetwork((range(root, root + 1),), tuple(run for run in (
         range(ranks.start, min(root, ranks.stop)), range(max(root + 1, ranks.start), ranks.stop))
         if run))

@@ -110,7 +110,8 @@ class ChannelWiring:
         if self.symmetry:
             raise ScheduleError(
                 f"{self.work.schedule.title}: some ranks use the network for messages of several "
-                "ranks, and some that seemed alike do not; simulate it without folding: fold=False")
+                "ranks, and some that seemed alike do not; simulate it without folding: fold=False "
+                "or --no-fold")
         if peer not in self.channels:
             self.channels[peer] = len(self.depths)
             self.wire_operation(self.programs.networks[-1 - peer])
@@ -127,15 +128,17 @@ class ChannelWiring:
         depth = min(parting(sources[0], path) for path in (*sources[1:], *sinks)
                     if path != sources[0])
         level, machine = self.machine.level(depth), self.machine
-        unit = level.in_network if not (machine.shape and not depth) else None
+        shaped = machine.shape is not None and not depth
+        unit = None if shaped else level.in_network
         lacks = [need for need in network.needs if unit is None
                  or need == REDUCTION and not unit.reduces]
         if unit is None or lacks:
             raise CapabilityError(
                 (lacks or [MULTICAST])[0],
-                f"level {level.name!r} of machine {machine.name}" + " on a shape" * bool(
-                    machine.shape), "take one whose level has it, such as dgx-h100, or give the "
-                "level an 'in_network': docs/simulate.md", schedule=self.work.schedule.title)
+                f"level {level.name!r} of machine {machine.name}" + " on a shape" * shaped,
+                "leave the shape out: shapes have no operations of the network" if shaped else
+                "take one whose level has it, such as dgx-h100, or give the level an "
+                "'in_network': docs/simulate.md", schedule=self.work.schedule.title)
         parts = []
         for paths, uses in ((sources, self.routes.leaving), (sinks, self.routes.entering)):
             for path in paths:

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click import UsageError
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.cli.ranks import BAD_OPTIONS
 from hpccoll.cli.run import command
 
 pytestmark = pytest.mark.mpi
@@ -62,11 +62,22 @@ def test_arguments_belong_to_the_program(run, tmp_path):
     run(program, "--topology", "2", "-h")
 
 
-@pytest.mark.parametrize("words, problem", [
-    (["nosuch.py"], "there is no file 'nosuch.py'"), (["--topology", "bogus", "-c", ""], "bogus")])
-def test_mistakes_are_told_before_anything_runs(run, words, problem):
-    with pytest.raises(UsageError, match=problem):
-        run(*words)
+@pytest.mark.parametrize("words, problem, ranks", [
+    (["nosuch.py"], "there is no file 'nosuch.py'", range(MPI.COMM_WORLD.size)),
+    (["--topology", "bogus", "-c", ""], "bogus", [0])], ids=["file", "layout"])
+def test_mistakes_are_told_before_anything_runs(run, capfd, words, problem, ranks):
+    """A file may be missing on one node only; what is wrong with words is so on all ranks."""
+    tells = MPI.COMM_WORLD.rank in ranks
+    assert run(*words) == (BAD_OPTIONS if tells else 0)
+    assert (problem in capfd.readouterr().err) == tells
+
+
+def test_a_layout_of_other_ranks_is_told_once(run, capfd):
+    with pytest.raises(SystemExit) as stop:
+        run("--topology", "7x9", "-c", "from mpi4py import MPI")
+    assert stop.value.code == BAD_OPTIONS
+    told = capfd.readouterr().err
+    assert ("63 ranks" in told) == (MPI.COMM_WORLD.rank == 0) and "Traceback" not in told
 
 
 def test_exit_with_success_is_not_a_failure(run):

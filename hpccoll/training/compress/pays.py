@@ -155,8 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("schemes", nargs="*", default=FORMS, help="such as topk:density=0.001")
     asked = parser.parse_args(arguments)
     nbytes = units.size("--nbytes", asked.nbytes, least=4)
-    if asked.ranks < 1:
-        raise ArgumentError("--ranks", f"{asked.ranks} are too few", "bytes are those of 2 or more")
+    if asked.ranks < 2:
+        raise ArgumentError("--ranks", f"{asked.ranks} are too few", "give 2 or more")
     if asked.plot:
         check(asked.plot)
     found = costs(nbytes, asked.ranks, asked.schemes)
