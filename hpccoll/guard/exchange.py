@@ -135,12 +135,17 @@ class MessagedLogs:
                 except MPI.Exception:
                     pass  # the library knows that it is gone
 
-        if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             send()
             return
-        self.sender = threading.Thread(target=send, name="hpccoll alarm", daemon=True)
-        self.sender.start()
-        self.sender.join(SENDING)
+        sender = threading.Thread(target=send, name="hpccoll alarm", daemon=True)
+        try:
+            sender.start()
+        except RuntimeError:  # there is no thread to be had
+            send()
+            return
+        self.sender = sender
+        sender.join(SENDING)
 
     def disagree(self) -> bool:
         """Nothing is known of ranks that have not failed."""

@@ -337,7 +337,8 @@ class Guard:
                 "fields": description, "lost": lost or getattr(error, "ranks", ()),
                 "heard": not isinstance(error, PeerLost)
                 and isinstance(error, BrokenCommunicatorError)},
-                self.board.gone, getattr(error, "peers", ()))
+                self.board.gone, getattr(error, "peers", ())
+                or self.logs.mine.doing().get("peers", ()))
             verdict = error
             if isinstance(error, PeerLost) and self.losses.known:
                 self.context.revoke()  # whatever anybody waits in ends now

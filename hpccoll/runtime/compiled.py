@@ -50,8 +50,9 @@ except ImportError:  # it was not built
     BUILT = False
 else:
     # One answer for both parts: whether types have kernels must not depend on the rank.
-    BUILT = half.BUILT and (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE, _tape.REMOTE
-                           ) == (PLACES, SIZE_BITS, WIDTH, DONE, REMOTE) and (
+    BUILT = half.BUILT and _tape.OPERATIONS == len(Instruction) and (
+        (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE, _tape.REMOTE)
+        == (PLACES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
         (_tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS, _tape.ENDS, _tape.REMEMBERED)
         == (NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
     _tape.set_in_place(MPI.IN_PLACE)

@@ -198,7 +198,7 @@ class Context:
             self.endpoint = CheckedEndpoint(self.endpoint)
         one_node = self.node is not None and len(self.node.local) == self.size - 1
         self.place = Place(one_node, around.oversubscribed, self.topology.order is None,
-                           around.fabric, around.compiled,
+                           around.fabric, around.compiled and config.shared_memory,
                            self.size == 2 and one_node and not around.oversubscribed
                            and share_a_cache(near))
         self.lane = new_lane() if one_node and self.node and around.compiled and (

@@ -106,7 +106,7 @@ class SingleBatch:
         self.endpoint, self.comm, self.tag = endpoint, endpoint.comm, tag
         self.large = largest(postings) > SAFE
         self.postings = [(sends, peer, wire(array)) for sends, peer, array, _ in postings]
-        self.sources = sources(postings)
+        self.peers = peers_of(postings)
         self.requests: list[MPI.Request] = []
         self.statuses: list[MPI.Status] = []
 
@@ -140,8 +140,8 @@ class SingleBatch:
         return True
 
     def missing(self) -> list[int]:
-        """Ranks whose messages have not come."""
-        return missing(self.requests, self.sources)
+        """Ranks whose messages have not come, or have not been taken."""
+        return missing(self.requests, self.peers)
 
     def free(self) -> None:
         self.requests = []
@@ -152,7 +152,7 @@ class PersistentBatch:
 
     def __init__(self, endpoint: MpiEndpoint, postings: Sequence[Posting], tag: int):
         comm, self.endpoint = endpoint.comm, endpoint
-        self.large, self.sources = largest(postings) > SAFE, sources(postings)
+        self.large, self.peers = largest(postings) > SAFE, peers_of(postings)
         self.requests = [(comm.Send_init if sends else comm.Recv_init)(
             wire(array), peer, tag) for sends, peer, array, _ in postings]
 
@@ -169,8 +169,8 @@ class PersistentBatch:
         return True
 
     def missing(self) -> list[int]:
-        """Ranks whose messages have not come."""
-        return missing(self.requests, self.sources)
+        """Ranks whose messages have not come, or have not been taken."""
+        return missing(self.requests, self.peers)
 
     def free(self) -> None:
         for request in self.requests:
@@ -178,15 +178,14 @@ class PersistentBatch:
         self.requests = []
 
 
-def sources(postings: Sequence[Posting]) -> list[int | None]:
-    """Of each message whom it comes from; ``None`` for one that is sent."""
-    return [None if posting.sends else posting.peer for posting in postings]
+def peers_of(postings: Sequence[Posting]) -> list[int]:
+    """Of each message whom it goes to or comes from."""
+    return [posting.peer for posting in postings]
 
 
-def missing(requests: Sequence[MPI.Request], peers: Sequence[int | None]) -> list[int]:
-    """The peers whose requests are not complete."""
-    return [peer for request, peer in zip(requests, peers)
-            if peer is not None and not request.Get_status()]
+def missing(requests: Sequence[MPI.Request], peers: Sequence[int]) -> list[int]:
+    """The peers whose requests are not complete; who has to take a message is in no later call."""
+    return [peer for request, peer in zip(requests, peers) if not request.Get_status()]
 
 
 def largest(postings: Sequence[Posting]) -> int:

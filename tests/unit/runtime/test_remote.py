@@ -175,7 +175,7 @@ def test_a_rank_that_has_gone_on_is_not_missing(comm, kind):
                             Posting(False, 0, second)], 3)
     assert endpoint.batch([], 0, False).missing() == []
     batch.start()
-    while len(batch.missing()) == 2:
+    while len(batch.missing()) > 1:
         pass
     assert batch.missing() == [0] and not batch.test()
     comm.Send([source, MPI.BYTE], 0, 3)
