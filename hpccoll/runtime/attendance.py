@@ -103,7 +103,12 @@ class Attendance:
         Raises:
             CollectiveTimeout: nothing moved for too long.
         """
-        Attendant(self, run).finish()
+        attendant = Attendant(self, run)
+        try:
+            attendant.finish()
+        finally:
+            # They refer to each other, and would keep the caller's arrays until somebody collects.
+            del attendant.watch
 
     def place(self, number: int) -> tuple[int, int]:
         """The segment, and its phase, that a tape numbers so."""

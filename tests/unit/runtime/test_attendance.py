@@ -1,5 +1,8 @@
 """Messages that tapes find elsewhere: they are made once for memory, and are new in every run."""
 
+import contextlib
+import gc
+import weakref
 from types import SimpleNamespace
 
 import numpy
@@ -29,6 +32,29 @@ def made(monkeypatch):
         return Attendance(context, call, SimpleNamespace(stamp=0), code, [], (None, None), tag)
 
     return make, found
+
+
+class Run(SimpleNamespace):
+    """Like that of a tape, whose arrays must not outlive a call."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_is_let_go_of_without_garbage_collection(made, monkeypatch, fails):
+    def finish(self):
+        if fails:
+            raise ValueError("in vain")
+
+    monkeypatch.setattr(attendance.Attendant, "finish", finish)
+    one = Run(at=0)
+    gone = weakref.ref(one)
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            made[0](0).wait(one)
+        del one
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def run(at=0, start=64):
