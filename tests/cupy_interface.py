@@ -32,7 +32,7 @@ CLASSES = {
     "RawKernel": (device.RawKernel, set()),
     "cuda.MemoryPointer": (device.Pointer, {"count", "index"}),
     "cuda.Stream": (streams.Stream, {"machine", "null", "non_blocking", "last", "synchronized",
-                                     "push", "graph", "broken"}),
+                                     "push", "graph", "broken", "meant"}),
     "cuda.Event": (streams.Event, {"machine", "task"}),
     "cuda.Device": (streams.Device, {"machine", "left"}),
     "cuda.nccl.NcclCommunicator": (nccl.Communicator, {"enqueue"}),

@@ -72,13 +72,14 @@ class Staged:
     def finish(self) -> None:
         """Order what the caller does from here on behind the copies of results."""
         underway, self.underway = list(self.underway.values()), {}
-        for event, memory in underway:
-            keep(event, memory)
-        for event, _ in underway:
-            if self.shared:
-                self.stream.wait_event(event)
-            else:
-                event.synchronize()
+        with self.device:  # the null stream is that of the current device
+            for event, memory in underway:
+                keep(event, memory)
+            for event, _ in underway:
+                if self.shared:
+                    self.stream.wait_event(event)
+                else:
+                    event.synchronize()
 
     def mirror(self, array: Any) -> tuple[numpy.ndarray, Callable[[], None], Callable[[], None]]:
         """Host memory like all of an array, how to load it, and how to store it back."""

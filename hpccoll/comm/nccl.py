@@ -107,7 +107,8 @@ class Ranks:
 
     def _combine_across(self, cross: Comm, call: Call, where: Queue, part: range) -> None:
         """Allreduce this rank's part with the ranks of its number on the other nodes."""
-        where.stream.synchronize()
+        with where.device:  # the null stream is that of the current device
+            where.stream.synchronize()
         self.queued.refuse()
         if call.sink is None or call.op is None or not part or cross.Get_size() == 1:
             return

@@ -129,7 +129,7 @@ def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = 
         CudaError: an array, or the thread, is on another device than the stream.
     """
     machine = arrays[0].machine
-    stream = stream or machine.current()
+    stream = (stream or machine.current()).meant
     found = {machine.device, *(array.number for array in arrays)}
     if found != {stream.device_id}:
         raise CudaError(f"illegal memory access: a stream of device {stream.device_id}, "

@@ -9,7 +9,8 @@ Who asks an event twice whether it has happened gets it: a device goes on by its
 
 The rules are those of CUDA's programming guide: streams of one device are ordered by events, and by
 the null stream where they are not ``non_blocking``; every thread has a current device, and a
-current stream on each; work on a stream reaches the memory of its own device.
+current stream on each; work on a stream reaches the memory of its own device. A null stream is a
+number, 0, that belongs to no device: it means that of the device which is current when it is used.
 """
 
 from __future__ import annotations
@@ -257,11 +258,16 @@ class Stream:
         return 0 if self.null else id(self)
 
     @property
+    def meant(self) -> Stream:
+        """The stream that is used here and now: of null streams, that of the current device."""
+        return self.machine.nulls[self.machine.device] if self.null else self
+
+    @property
     def done(self) -> bool:
         """Whether all is done; time passes while one asks."""
         self._refuse_in_capture("streamQuery")
         self.machine.pass_time()
-        return self.last.done
+        return self.meant.last.done
 
     def is_capturing(self) -> bool:
         """Tell whether work goes into a graph."""
@@ -309,10 +315,11 @@ class Stream:
         """Wait for all that is queued."""
         self.machine.called("streamSynchronize")
         self._refuse_in_capture("streamSynchronize")
-        self.synchronized += 1
-        if self.null:
-            self.push(_nothing)  # behind the streams that it waits for
-        self.machine.finish(self.last)
+        meant = self.meant
+        meant.synchronized += 1
+        if meant.null:
+            meant.push(_nothing)  # behind the streams that it waits for
+        self.machine.finish(meant.last)
 
     def record(self, event: Event | None = None) -> Event:
         """Have an event happen after what is queued.
@@ -320,17 +327,17 @@ class Stream:
         Raises:
             CudaError: the event was made for another device.
         """
-        event = Event(self.machine) if event is None else event
-        if event.device_id != self.device_id:
+        event, meant = Event(self.machine) if event is None else event, self.meant
+        if event.device_id != meant.device_id:
             raise CudaError(f"eventRecord: cudaErrorInvalidResourceHandle: an event of device "
-                            f"{event.device_id} on a stream of device {self.device_id}")
-        self.push(_nothing)
-        event.task, event.asked, event.captured = self.last, False, self.graph is not None
+                            f"{event.device_id} on a stream of device {meant.device_id}")
+        meant.push(_nothing)
+        event.task, event.asked, event.captured = meant.last, False, meant.graph is not None
         return event
 
     def wait_event(self, event: Event) -> None:
         """Let what is queued from here on come after an event, as it was last recorded."""
-        self.push(_nothing, *([event.task] if event.task else []))
+        self.meant.push(_nothing, *([event.task] if event.task else []))
 
     def __enter__(self) -> Stream:
         if self.device_id != self.machine.device:
