@@ -78,7 +78,9 @@ class Ranks:
             part = self.guard.queueing(self._begin, description)(call, where, description)
             if self.cross is not None:
                 self._combine_across(self.cross, call, where, part)
-                self.group.gather_parts(call, where.stream)
+                self.queued.refuse()
+                # A rank of this node that failed across never comes: the watcher has to see that.
+                self.guard.attended(self.group.gather_parts, call.name)(call, where.stream)
                 self.queued.add(description, where.mark(), call)
 
     @contextmanager

@@ -1,7 +1,8 @@
 """Collectives by NCCL: :func:`join` makes ranks an :class:`NcclGroup`, which queues calls.
 
-A call is queued behind the caller's work on its stream, and before what comes there afterwards; the
-host waits for nothing. Who may call, and what becomes of work that does not end, is decided above.
+A call is queued behind the caller's work on its stream, and before what comes there afterwards.
+The host does not wait for it; but NCCL connects in its first calls, which wait on the host until
+the peers come. Who may call, and what becomes of work that does not end, is decided above.
 
 The functions of :data:`QUEUES` take a call as MPI has it to what NCCL has: one count for all
 blocks, a place of its own for what is in place, and no gather, scatter or alltoall, which are sends

@@ -11,6 +11,9 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.contract import ContractError
+from hpccoll.guard.guard import Guard
+from hpccoll.runtime.log import INSIDE, NUMBER
+from hpccoll.runtime.nccl import NcclGroup
 from hpccoll.testing.device import installed
 from hpccoll.testing.streams import Devices
 
@@ -125,6 +128,29 @@ def test_ranks_that_call_unlike_things_are_named(cupy, contract):
         for _ in range(500):
             comm.Allreduce(MPI.IN_PLACE, x)
             time.sleep(0.02)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("contract", ["tags", "always"])
+@pytest.mark.parametrize("name", ["nccl", "nccl+rails"])
+def test_whoever_is_in_nccl_is_looked_after(cupy, contract, name, monkeypatch):
+    """Its first calls wait, on the host, for peers that may have failed before they came."""
+    comm, seen = community(contract=contract, layout=f"1x{SIZE}"), []
+    x = cupy.asarray(numpy.ones(4))
+    words = comm._private().service(Guard).logs.mine.words
+    for method in ("queue", "scatter_sum", "gather_parts"):
+        def looked(group, *args, of=getattr(NcclGroup, method), method=method):
+            seen.append((method, words[INSIDE] == words[NUMBER] > 0))
+            return of(group, *args)
+
+        monkeypatch.setattr(NcclGroup, method, looked)
+    with comm.using(allreduce=name):
+        comm.Allreduce(MPI.IN_PLACE, x)
+        cupy.cuda.get_current_stream().synchronize()
+    assert seen == [(method, True) for method in (
+        ["queue"] if name == "nccl" else ["scatter_sum", "gather_parts"])]
+    assert not words[INSIDE]
+    comm.Free()
 
 
 @pytest.mark.mpi(min_size=2)
