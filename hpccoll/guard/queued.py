@@ -70,6 +70,8 @@ class Queued:
         self.ended, self.why = False, ""
         #: The call at the last look, and how old it is at the next report.
         self.stay = 0, 0.0
+        #: When a call was last found to have happened.
+        self.moved = 0.0
         if guard.stamps and guard.context.size > 1:
             WATCHER.add(self)
 
@@ -98,6 +100,7 @@ class Queued:
         with self.lock:
             while self.pending and self.pending[0].event.done:
                 self.pending.popleft()
+                self.moved = time.monotonic()
 
     def end(self) -> None:
         """End all that is queued, once."""
@@ -148,7 +151,8 @@ class Queued:
             first = self.pending[0] if self.pending else None
         if first is None:
             return ""
-        elapsed = time.monotonic() - first.since
+        # Ranks of other nodes are never seen to come: a call behind a backlog must not look late.
+        elapsed = time.monotonic() - max(first.since, self.moved)
         error = self._fault() or self._hopeless(first, elapsed)
         if error is not None:
             self._give_up(first, error)

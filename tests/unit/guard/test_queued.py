@@ -97,6 +97,20 @@ def test_what_cannot_happen_any_more_is_ended(clock, capsys, change, error):
     assert "ends what it has queued, from call 5 on" in capsys.readouterr().err
 
 
+def test_the_deadline_counts_from_when_something_has_happened(clock):
+    guard = Guarding((5, -1, -1))  # ranks of other nodes are never seen to come
+    one, first, ended = made(guard)
+    second = SimpleNamespace(done=False)
+    one.add(CALL, second, object())
+    clock.seconds += 1.5
+    first.done = True
+    assert one.watched() == ""
+    clock.seconds += 1.5
+    assert one.watched() == "" and not ended and not guard.failed
+    clock.seconds += 0.6
+    assert one.watched() == "" and ended and guard.failure.peers == (1, 2)
+
+
 def test_a_rank_that_is_missing_has_until_the_deadline(clock):
     guard = Guarding((5, 4, 5))
     one, _, ended = made(guard)
