@@ -23,7 +23,7 @@ RECORD = Path(__file__).with_name("gpu") / "cupy.json"
 ROOTS = {"cupy": "", "namespace": "", "nccl": "cuda.nccl.",
          "nccl_rank": "cuda.nccl.NcclCommunicator."}
 #: What the stand-in does not have: a child process, and the command doctor, use it.
-ELSEWHERE = {"arange", "zeros", "cuda.runtime.CUDARuntimeError"}
+ELSEWHERE = {"arange", "zeros"}
 #: Named in a message for the user.
 TOLD = {"ascontiguousarray"}
 #: Classes of CuPy: their stand-ins, and what those have for themselves.
@@ -33,7 +33,7 @@ CLASSES = {
     "cuda.MemoryPointer": (device.Pointer, {"count", "index"}),
     "cuda.Stream": (streams.Stream, {"machine", "null", "non_blocking", "last", "synchronized",
                                      "push", "graph", "broken", "meant"}),
-    "cuda.Event": (streams.Event, {"machine", "task"}),
+    "cuda.Event": (streams.Event, {"machine", "task", "query"}),
     "cuda.Device": (streams.Device, {"machine", "left"}),
     "cuda.nccl.NcclCommunicator": (nccl.Communicator, {"enqueue"}),
 }

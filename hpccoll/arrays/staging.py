@@ -51,6 +51,24 @@ def pinned(cupy: Any, nbytes: int) -> numpy.ndarray:
     return numpy.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), "u1", nbytes)
 
 
+#: What ``cudaEventQuery`` returns of an event that has not happened.
+NOT_READY = 600
+
+
+def happened(cupy: Any, event: Any) -> bool:
+    """Tell whether an event has happened.
+
+    CuPy's ``Event.done`` is false for ever where work of the process, any of it, has failed.
+
+    Raises:
+        CUDARuntimeError: it has.
+    """
+    status = cupy.cuda.runtime.eventQuery(event.ptr)
+    if status not in (0, NOT_READY):
+        raise cupy.cuda.runtime.CUDARuntimeError(status)
+    return not status
+
+
 class Staged:
     """Device memory of a caller whose data has to travel through host memory.
 

@@ -28,7 +28,7 @@ from hpccoll.arrays import device
 from hpccoll.arrays.ways import Answer
 from hpccoll.testing import nccl
 from hpccoll.testing.cuda_on_host import compile_kernel
-from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
+from hpccoll.testing.streams import CudaError, CudaStatus, Device, Devices, Event, Stream
 from hpccoll.transport import NOTHING
 
 #: What is added to addresses that the host must not use: no processor has such ones.
@@ -249,7 +249,9 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
                 machine, machine.device, null, non_blocking),
             ExternalStream=external, nccl=nccl.library(machine, shift, folder),
             runtime=SimpleNamespace(
-                is_hip=False, getDeviceCount=lambda: len(machine.nulls),
+                is_hip=False, CUDARuntimeError=CudaStatus,
+                eventQuery=lambda event: machine.events[event].query(),
+                getDeviceCount=lambda: len(machine.nulls),
                 deviceGetPCIBusId=lambda device: f"0000:{machine.first + device:02x}:00.0")))
     return cupy
 

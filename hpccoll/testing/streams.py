@@ -29,6 +29,18 @@ class CudaError(RuntimeError):
     """What the device refused, or what a rule forbids."""
 
 
+class CudaStatus(CudaError):
+    """A status of CUDA's runtime as an error."""
+
+    def __init__(self, status: int):
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+#: What ``eventQuery`` returns of an event that has not happened.
+NOT_READY = 600
+
+
 class Task:
     """Queued work, and what it comes after.
 
@@ -59,6 +71,9 @@ class Devices:
         first: number of the first device on its node.
         calls: name of a function that may fail -> how often it was called.
         faults: name of a function -> calls until it fails, once.
+        fault: status of what has gone wrong while work ran, which every query returns from then on;
+            0 where nothing has.
+        contexts: devices on which this process holds memory because something was called there.
     """
 
     def __init__(self, devices: int = 1, seed: int | None = None):
@@ -68,6 +83,8 @@ class Devices:
         self.held: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.faults: dict[str, int] = {}
+        self.fault, self.contexts = 0, set[int]()
+        self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.nulls = [Stream(self, device, null=True) for device in range(devices)]
         self.streams: list[weakref.ref[Stream]] = []
         self.first = 0
@@ -141,6 +158,7 @@ class Devices:
             CudaError: it shall.
         """
         self.calls[function] += 1
+        self.contexts.add(self.device)
         if function in self.faults:
             self.faults[function] -= 1
             if self.faults[function] < 0:
@@ -360,8 +378,9 @@ class Event:
 
     def __init__(self, machine: Devices):
         self.machine, self.task, self.asked, self.captured = machine, None, False, False
-        self.device_id = machine.device
+        self.device_id, self.ptr = machine.device, id(self)
         machine.held["events"] += 1
+        machine.events[self.ptr] = self
 
     task: Task | None
 
@@ -376,18 +395,27 @@ class Event:
         """Wait until it has happened."""
         self.machine.called("eventSynchronize")
         self._refuse_captured("eventSynchronize")
+        if self.machine.fault:
+            raise CudaStatus(self.machine.fault)
         if self.task is not None:
             self.machine.finish(self.task)
 
     @property
     def done(self) -> bool:
-        """Whether it has happened; time passes while one asks."""
+        """Whether it has happened; a fault, too, is "not yet"."""
+        return self.query() == 0
+
+    def query(self) -> int:
+        """The status of ``eventQuery``; time passes while one asks."""
+        self.machine.called("eventQuery")
         self._refuse_captured("eventQuery")
+        if self.machine.fault:
+            return self.machine.fault
         self.machine.pass_time()
         if self.task is not None and self.asked:
             self.machine.finish(self.task)
         self.asked = True
-        return self.task is None or self.task.done
+        return 0 if self.task is None or self.task.done else NOT_READY
 
     def _refuse_captured(self, function: str) -> None:
         if self.captured:
