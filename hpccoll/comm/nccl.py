@@ -12,13 +12,16 @@ choice of hpccoll's own is ever NCCL.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
 from hpccoll.arrays.resident import Queue, Resident, queue_of, resident
+from hpccoll.arrays.staging import happened
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.native import NativeOnly
@@ -63,7 +66,8 @@ class Ranks:
         self.context, self.name, self.group = context, name, group
         self.cross, self.owned = cross, owned
         self.guard = context.service(Guard)
-        self.queued = Queued(self.guard, group.check, group.abort)
+        self.queued = Queued(self.guard, group.check, group.abort, group.device,
+                             partial(happened, importlib.import_module("cupy")))
         self.across = BoundedDict[int, str](MOST_KEPT)
 
     def run(self, call: Call, where: Queue) -> None:
@@ -125,11 +129,7 @@ class Ranks:
 
     def free(self) -> None:
         """Give everything back; collective."""
-        if not self.queued.ended:
-            if self.queued.drain(LAST):
-                self.group.free()
-            else:
-                self.queued.end()
+        self.queued.close(LAST, self.group.free)
         for comm in self.owned:
             comm.Free()
 

@@ -138,12 +138,14 @@ def test_whoever_is_in_nccl_is_looked_after(cupy, contract, name, monkeypatch):
     comm, seen = community(contract=contract, layout=f"1x{SIZE}"), []
     x = cupy.asarray(numpy.ones(4))
     words = comm._private().service(Guard).logs.mine.words
-    for method in ("queue", "scatter_sum", "gather_parts"):
-        def looked(group, *args, of=getattr(NcclGroup, method), method=method):
-            seen.append((method, words[INSIDE] == words[NUMBER] > 0))
-            return of(group, *args)
 
-        monkeypatch.setattr(NcclGroup, method, looked)
+    def looking(method, group, *args):
+        seen.append((method.__name__, words[INSIDE] == words[NUMBER] > 0))
+        return method(group, *args)
+
+    for method in (NcclGroup.queue, NcclGroup.scatter_sum, NcclGroup.gather_parts):
+        monkeypatch.setattr(NcclGroup, method.__name__, lambda *args, method=method: looking(
+            method, *args))
     with comm.using(allreduce=name):
         comm.Allreduce(MPI.IN_PLACE, x)
         cupy.cuda.get_current_stream().synchronize()
