@@ -174,7 +174,7 @@ class Nccl:
     def _make(self, name: str, device: Any, wrap: Wrap) -> Ranks | str:
         context = self.context
         if name != NCCL_RAILS:
-            group = join(context.comm, context.comm, device)
+            group = join(context.comm, context.comm, device, self._meet)
             return group if isinstance(group, str) else Ranks(context, name, group, None, ())
         nodes = groups_of(context.topology)
         if len(set(map(len, nodes))) > 1:
@@ -182,13 +182,22 @@ class Nccl:
         number = next(n for n, node in enumerate(nodes) if context.rank in node)
         local = nodes[number].index(context.rank)
         node = MPI.Intracomm(context.comm.Split(number, local))
-        group = join(context.comm, node, device)
+        group = join(context.comm, node, device, self._meet)
         if isinstance(group, str):
             node.Free()
             return group
         cross = wrap(MPI.Intracomm(context.comm.Split(local, number)))
         cross._private()  # now, so that a rank that fails can tell the others there
         return Ranks(context, name, group, cross, (node, cross))
+
+    def _meet(self) -> None:
+        """Wait for all ranks to have connected, or to have failed.
+
+        Raises:
+            CollectiveTimeout: one has not for too long. It sits in NCCL, which waits for a rank
+                that has failed; the alarm that this raises there ends its process.
+        """
+        self.context.service(Guard).natives.waited(self.context.comm.Ibarrier(), "set-up of NCCL")
 
     def free(self) -> None:
         """Give everything back; collective."""

@@ -165,12 +165,23 @@ class Natives:
         Raises:
             CollectiveTimeout, BrokenCommunicatorError: it has not ended.
         """
-        request, title = begin(comm, *args), f"native {name}"
+        self.waited(begin(comm, *args), f"native {name}", args)
+
+    def waited(self, request: MPI.Request, title: str, held: tuple[Any, ...] = ()) -> None:
+        """Wait, with bounds, for a request that all ranks take part in.
+
+        Args:
+            request, title: what it is.
+            held: its memory, which the library may use for longer.
+
+        Raises:
+            CollectiveTimeout, BrokenCommunicatorError: it has not ended.
+        """
         context = self.guard.context
         try:
             Meeting(context.comm, title).wait(request, *context.bounds)
         except BaseException as error:
-            context.abandoned.append((request, args))
+            context.abandoned.append((request, held))
             verdict = self.guard.fail(error, title, None, 0)
             if verdict is not error:
                 raise verdict from error

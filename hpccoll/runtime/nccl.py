@@ -203,13 +203,16 @@ QUEUES: Mapping[str, Callable[[NcclGroup, Call, Any], None]] = {
     "scatter": _scatter}
 
 
-def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any) -> NcclGroup | str:
+def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[[], None]
+         ) -> NcclGroup | str:
     """Make an NCCL communicator of the ranks of ``part``; collective over ``whole``.
 
     Args:
         whole: who has to agree: all of them make one, or nobody does.
         part: the ranks of this one.
         device: the GPU of this rank.
+        meet: waits, with bounds, until all ranks of ``whole`` are done with connecting: NCCL lets
+            none go while one has failed before it came.
 
     Returns:
         The group; or why there is none, the same on all ranks of ``whole``.
@@ -230,6 +233,12 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any) -> NcclGroup | 
                     part.Get_size(), number, part.Get_rank()), device)
     except Exception as error:
         problem = _told(error)
+    try:
+        meet()
+    except BaseException:
+        if group is not None:
+            group.abort()
+        raise
     failed = [(rank, told) for rank, (made, told) in enumerate(
         whole.allgather((group is not None, problem))) if not made]
     if group is not None and not failed:

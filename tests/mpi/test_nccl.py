@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
 from hpccoll.runtime.log import INSIDE, NUMBER
@@ -168,6 +168,32 @@ def test_who_waits_across_is_told_of_a_failure(cupy, machine, function):
             for _ in range(100):
                 comm.Allreduce(MPI.IN_PLACE, x)
         assert time.monotonic() - begun < 20
+
+
+class Ended(BaseException):
+    """What the end of the process is here."""
+
+
+@pytest.mark.mpi(min_size=2)
+def test_who_fails_to_connect_ends_those_who_sit_in_nccl(cupy, monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "1")
+    comm, x = community(), cupy.asarray(numpy.ones(4))
+    guard, begun = comm._private().service(Guard), time.monotonic()
+
+    def connect(ndev, commId, rank):
+        if RANK == 0:
+            raise RuntimeError("out of memory")
+        while time.monotonic() < begun + 10:  # for ever, with NCCL
+            if guard.alarmed:
+                raise Ended
+            time.sleep(0.01)
+        raise RuntimeError("nobody ended it")
+
+    monkeypatch.setattr(cupy.cuda.nccl, "NcclCommunicator", connect)
+    with comm.using(allreduce="nccl"), pytest.raises(
+            Ended if RANK else CollectiveTimeout, match=None if RANK else "set-up of NCCL"):
+        comm.Allreduce(MPI.IN_PLACE, x)
+    WORLD.Barrier()
 
 
 @pytest.mark.mpi(min_size=2)
