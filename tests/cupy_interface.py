@@ -82,7 +82,8 @@ def doubled() -> dict[str, inspect.Signature | None]:
             if isinstance(value, SimpleNamespace):
                 walk(f"{prefix}{name}.", vars(value))
             elif not name.startswith("_"):
-                found[prefix + name] = inspect.signature(value) if isinstance(
+                error = isinstance(value, type) and issubclass(value, Exception)
+                found[prefix + name] = inspect.signature(value) if error or isinstance(
                     value, FunctionType) else None
 
     walk("", vars(cupy))
