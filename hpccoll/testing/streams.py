@@ -412,8 +412,8 @@ class Event:
         if self.machine.fault:
             return self.machine.fault
         self.machine.pass_time()
-        if self.task is not None and self.asked:
-            self.machine.finish(self.task)
+        if self.task is not None and self.asked and not self.machine.stuck(self.task):
+            self.machine.finish(self.task)  # else whoever asks would wait for other ranks
         self.asked = True
         return 0 if self.task is None or self.task.done else NOT_READY
 
