@@ -5,7 +5,7 @@ QUEUED = (
      (("hpccoll/guard/queued.py", "if one.begun < first.number)", "if one.begun < 0)"),),
      "tests/unit/guard/test_queued.py -k until_the_deadline", 0),
     ("faults that NCCL has found are not asked for",
-     (("hpccoll/guard/queued.py", "error = self._fault() or", "error ="),),
+     (("hpccoll/guard/queued.py", "error = self._fault(first) or", "error ="),),
      "tests/unit/guard/test_queued.py -k fault_of_the_library", 0),
     ("what has failed leaves queued calls to themselves",
      (("hpccoll/guard/queued.py", "            self.end()\n            if isinstance(error",

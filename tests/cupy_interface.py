@@ -23,7 +23,7 @@ RECORD = Path(__file__).with_name("gpu") / "cupy.json"
 ROOTS = {"cupy": "", "namespace": "", "nccl": "cuda.nccl.",
          "nccl_rank": "cuda.nccl.NcclCommunicator."}
 #: What the stand-in does not have: a child process, and the command doctor, use it.
-ELSEWHERE = {"arange", "zeros", "cuda.runtime.CUDARuntimeError"}
+ELSEWHERE = {"arange", "zeros"}
 #: Named in a message for the user.
 TOLD = {"ascontiguousarray"}
 #: Classes of CuPy: their stand-ins, and what those have for themselves.
@@ -32,8 +32,8 @@ CLASSES = {
     "RawKernel": (device.RawKernel, set()),
     "cuda.MemoryPointer": (device.Pointer, {"count", "index"}),
     "cuda.Stream": (streams.Stream, {"machine", "null", "non_blocking", "last", "synchronized",
-                                     "push", "graph", "broken"}),
-    "cuda.Event": (streams.Event, {"machine", "task"}),
+                                     "push", "graph", "broken", "meant"}),
+    "cuda.Event": (streams.Event, {"machine", "task", "query"}),
     "cuda.Device": (streams.Device, {"machine", "left"}),
     "cuda.nccl.NcclCommunicator": (nccl.Communicator, {"enqueue"}),
 }
@@ -82,7 +82,8 @@ def doubled() -> dict[str, inspect.Signature | None]:
             if isinstance(value, SimpleNamespace):
                 walk(f"{prefix}{name}.", vars(value))
             elif not name.startswith("_"):
-                found[prefix + name] = inspect.signature(value) if isinstance(
+                error = isinstance(value, type) and issubclass(value, Exception)
+                found[prefix + name] = inspect.signature(value) if error or isinstance(
                     value, FunctionType) else None
 
     walk("", vars(cupy))

@@ -119,7 +119,8 @@ class Place:
 
     def is_wrong(self):
         """Tell whether what was read is not what was wanted."""
-        self.stream.synchronize()
+        with self.device:
+            self.stream.synchronize()
         return self.wanted is not None and bool(wrong(self.read.raw[self.part], self.wanted))
 
 

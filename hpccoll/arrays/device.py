@@ -83,7 +83,8 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None
                                             "graph: messages of MPI cannot be part of one",
                                   "end the capture before the call, and begin another one after it")
     if mpi_moves_device_memory():
-        stream.synchronize()  # the producer of the data may still be writing it
+        with flat.device:  # the null stream is that of the current device
+            stream.synchronize()  # the producer of the data may still be writing it
         return flat, cupy, None
     return flat, numpy, Staged(cupy, flat.device, stream, shared)
 
@@ -130,7 +131,7 @@ def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | N
         with device, stream:
             for function, operands in actions:
                 function(*operands)
-        stream.synchronize()
+            stream.synchronize()
 
     return perform
 

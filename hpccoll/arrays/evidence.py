@@ -6,7 +6,6 @@ A way that is not looked for is none: every way has a line in :data:`LOOKS`.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,9 +17,8 @@ from hpccoll.arrays.ways import AWARE, IPC, NCCL, STAGED, Answer, Told
 
 
 def devices() -> tuple[str, ...]:
-    """Addresses of the devices that CuPy sees, the first being the one that is used; none without
-    CuPy."""
-    if importlib.util.find_spec("cupy") is None:
+    """Addresses of the devices that CuPy sees; none without CuPy."""
+    if not device.is_served():
         return ()
     cupy: Any = importlib.import_module("cupy")
     try:

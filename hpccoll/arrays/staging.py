@@ -51,6 +51,24 @@ def pinned(cupy: Any, nbytes: int) -> numpy.ndarray:
     return numpy.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), "u1", nbytes)
 
 
+#: What ``cudaEventQuery`` returns of an event that has not happened.
+NOT_READY = 600
+
+
+def happened(cupy: Any, event: Any) -> bool:
+    """Tell whether an event has happened.
+
+    CuPy's ``Event.done`` is false for ever where work of the process, any of it, has failed.
+
+    Raises:
+        CUDARuntimeError: it has.
+    """
+    status = cupy.cuda.runtime.eventQuery(event.ptr)
+    if status not in (0, NOT_READY):
+        raise cupy.cuda.runtime.CUDARuntimeError(status)
+    return not status
+
+
 class Staged:
     """Device memory of a caller whose data has to travel through host memory.
 
@@ -72,13 +90,14 @@ class Staged:
     def finish(self) -> None:
         """Order what the caller does from here on behind the copies of results."""
         underway, self.underway = list(self.underway.values()), {}
-        for event, memory in underway:
-            keep(event, memory)
-        for event, _ in underway:
-            if self.shared:
-                self.stream.wait_event(event)
-            else:
-                event.synchronize()
+        with self.device:  # the null stream is that of the current device
+            for event, memory in underway:
+                keep(event, memory)
+            for event, _ in underway:
+                if self.shared:
+                    self.stream.wait_event(event)
+                else:
+                    event.synchronize()
 
     def mirror(self, array: Any) -> tuple[numpy.ndarray, Callable[[], None], Callable[[], None]]:
         """Host memory like all of an array, how to load it, and how to store it back."""

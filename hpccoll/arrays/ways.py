@@ -32,7 +32,8 @@ class Told(NamedTuple):
 
     Attributes:
         host: the smallest rank that shares memory with it.
-        device: address of the device that it uses; empty where it has none.
+        device: address of the first device that it sees, whichever it uses; empty where it sees
+            none.
         found: name of a way -> what it found out about it.
     """
 
@@ -48,7 +49,7 @@ class DeviceWay(NamedTuple):
         name: what it is called in output, and in ``Told.found``.
         what: what moves the data.
         obstacle: what keeps two ranks from it that could each take it; empty if nothing does. Which
-            nodes and devices they are does not matter, only whether they are the same.
+            nodes they are on does not matter, only whether it is the same one.
     """
 
     name: str
@@ -56,16 +57,11 @@ class DeviceWay(NamedTuple):
     obstacle: Callable[[Told, Told], str] = lambda one, other: ""
 
 
-def _one_device(one: Told, other: Told) -> str:
-    same = one.host == other.host and one.device == other.device
-    return "both ranks use one GPU, which NCCL refuses" if same else ""
-
-
 def _elsewhere(one: Told, other: Told) -> str:
     return "" if one.host == other.host else "the ranks do not share a node"
 
 
-NCCL = DeviceWay("nccl", "NCCL", _one_device)
+NCCL = DeviceWay("nccl", "NCCL")
 IPC = DeviceWay("ipc", "reads of the peer's device memory, by CUDA IPC", _elsewhere)
 AWARE = DeviceWay("mpi", "the MPI library, on device memory")
 STAGED = DeviceWay("staged", "the MPI library and shared memory, on copies in pinned host memory")
@@ -136,22 +132,21 @@ def shares(told: Sequence[Told]) -> list[Share]:
 
 def _by_nearness(told: Sequence[Told], mine: Sequence[int], theirs: Sequence[int]
                  ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """How many pairs of two groups, or of one, use one device, only one node, and neither; and one
-    of each."""
+    """How many pairs of two groups, or of one, share a node, and how many do not; one of each."""
     near: defaultdict[int, list[int]] = defaultdict(list)
     for rank in theirs:
         near[told[rank].host].append(rank)
     once = mine is theirs
-    found: dict[bool, tuple[int, tuple[int, int]]] = {}
+    pairs, first = 0, (0, 0)
     for rank in mine:
         for other in near.get(told[rank].host, ()):
             if rank != other and not (once and other < rank):
-                alike = told[rank].device == told[other].device
-                pairs, first = found.get(alike, (0, (min(rank, other), max(rank, other))))
-                found[alike] = pairs + 1, first
-    yield from found.values()
+                first = first if pairs else (min(rank, other), max(rank, other))
+                pairs += 1
+    if pairs:
+        yield pairs, first
     everybody = len(mine) * (len(mine) - 1) // 2 if once else len(mine) * len(theirs)
-    apart = everybody - sum(pairs for pairs, _ in found.values())
+    apart = everybody - pairs
     if apart:
         yield apart, next((min(one, other), max(one, other))
                           for one, rest in ((mine[0], theirs), (theirs[0], mine))

@@ -12,13 +12,16 @@ choice of hpccoll's own is ever NCCL.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
 from hpccoll.arrays.resident import Queue, Resident, queue_of, resident
+from hpccoll.arrays.staging import happened
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.native import NativeOnly
@@ -63,7 +66,8 @@ class Ranks:
         self.context, self.name, self.group = context, name, group
         self.cross, self.owned = cross, owned
         self.guard = context.service(Guard)
-        self.queued = Queued(self.guard, group.check, group.abort)
+        self.queued = Queued(self.guard, group.check, group.abort, group.device,
+                             partial(happened, importlib.import_module("cupy")))
         self.across = BoundedDict[int, str](MOST_KEPT)
 
     def run(self, call: Call, where: Queue) -> None:
@@ -78,7 +82,9 @@ class Ranks:
             part = self.guard.queueing(self._begin, description)(call, where, description)
             if self.cross is not None:
                 self._combine_across(self.cross, call, where, part)
-                self.group.gather_parts(call, where.stream)
+                self.queued.refuse()
+                # A rank of this node that failed across never comes: the watcher has to see that.
+                self.guard.attended(self.group.gather_parts, call.name)(call, where.stream)
                 self.queued.add(description, where.mark(), call)
 
     @contextmanager
@@ -107,7 +113,8 @@ class Ranks:
 
     def _combine_across(self, cross: Comm, call: Call, where: Queue, part: range) -> None:
         """Allreduce this rank's part with the ranks of its number on the other nodes."""
-        where.stream.synchronize()
+        with where.device:  # the null stream is that of the current device
+            where.stream.synchronize()
         self.queued.refuse()
         if call.sink is None or call.op is None or not part or cross.Get_size() == 1:
             return
@@ -122,11 +129,7 @@ class Ranks:
 
     def free(self) -> None:
         """Give everything back; collective."""
-        if not self.queued.ended:
-            if self.queued.drain(LAST):
-                self.group.free()
-            else:
-                self.queued.end()
+        self.queued.close(LAST, self.group.free)
         for comm in self.owned:
             comm.Free()
 
@@ -171,7 +174,7 @@ class Nccl:
     def _make(self, name: str, device: Any, wrap: Wrap) -> Ranks | str:
         context = self.context
         if name != NCCL_RAILS:
-            group = join(context.comm, context.comm, device)
+            group = join(context.comm, context.comm, device, self._meet)
             return group if isinstance(group, str) else Ranks(context, name, group, None, ())
         nodes = groups_of(context.topology)
         if len(set(map(len, nodes))) > 1:
@@ -179,13 +182,22 @@ class Nccl:
         number = next(n for n, node in enumerate(nodes) if context.rank in node)
         local = nodes[number].index(context.rank)
         node = MPI.Intracomm(context.comm.Split(number, local))
-        group = join(context.comm, node, device)
+        group = join(context.comm, node, device, self._meet)
         if isinstance(group, str):
             node.Free()
             return group
         cross = wrap(MPI.Intracomm(context.comm.Split(local, number)))
         cross._private()  # now, so that a rank that fails can tell the others there
         return Ranks(context, name, group, cross, (node, cross))
+
+    def _meet(self) -> None:
+        """Wait for all ranks to have connected, or to have failed.
+
+        Raises:
+            CollectiveTimeout: one has not for too long. It sits in NCCL, which waits for a rank
+                that has failed; the alarm that this raises there ends its process.
+        """
+        self.context.service(Guard).natives.waited(self.context.comm.Ibarrier(), "set-up of NCCL")
 
     def free(self) -> None:
         """Give everything back; collective."""

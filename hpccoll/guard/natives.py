@@ -113,11 +113,10 @@ class Natives:
                  ) -> Callable[..., Any]:
         """A function that queues a call on a device, as it is to be called: noted in the log.
 
-        At the level ``always`` it was noted when it was compared.
+        NCCL connects in its first calls, where the host waits until the peers come. At the level
+        ``always`` the call was noted when it was compared; this is one without a stamp.
         """
-        if self.guard.always and self.guard.context.size > 1:
-            return function
-        stamp = self.guard.stamp(description)
+        stamp = 0 if self.guard.always else self.guard.stamp(description)
         return self._kept(function, stamp,
                           lambda: self.attended(function, description.collective, stamp))
 
@@ -166,12 +165,23 @@ class Natives:
         Raises:
             CollectiveTimeout, BrokenCommunicatorError: it has not ended.
         """
-        request, title = begin(comm, *args), f"native {name}"
+        self.waited(begin(comm, *args), f"native {name}", args)
+
+    def waited(self, request: MPI.Request, title: str, held: tuple[Any, ...] = ()) -> None:
+        """Wait, with bounds, for a request that all ranks take part in.
+
+        Args:
+            request, title: what it is.
+            held: its memory, which the library may use for longer.
+
+        Raises:
+            CollectiveTimeout, BrokenCommunicatorError: it has not ended.
+        """
         context = self.guard.context
         try:
             Meeting(context.comm, title).wait(request, *context.bounds)
         except BaseException as error:
-            context.abandoned.append((request, args))
+            context.abandoned.append((request, held))
             verdict = self.guard.fail(error, title, None, 0)
             if verdict is not error:
                 raise verdict from error

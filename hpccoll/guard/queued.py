@@ -62,14 +62,20 @@ class Queued:
         guard: of the communicator.
         check: raises a fault that the library has found.
         abort: ends all that is queued.
+        device: where it is queued.
+        happened: tells whether an event has happened, or raises a fault of the device.
     """
 
-    def __init__(self, guard: Guard, check: Callable[[], None], abort: Callable[[], None]):
+    def __init__(self, guard: Guard, check: Callable[[], None], abort: Callable[[], None],
+                 device: Any, happened: Callable[[Any], bool]):
         self.guard, self.check, self.abort = guard, check, abort
+        self.device, self.happened = device, happened
         self.lock, self.pending = threading.RLock(), deque[Pending]()
         self.ended, self.why = False, ""
         #: The call at the last look, and how old it is at the next report.
         self.stay = 0, 0.0
+        #: When a call was last found to have happened.
+        self.moved = 0.0
         if guard.stamps and guard.context.size > 1:
             WATCHER.add(self)
 
@@ -98,6 +104,7 @@ class Queued:
         with self.lock:
             while self.pending and self.pending[0].event.done:
                 self.pending.popleft()
+                self.moved = time.monotonic()
 
     def end(self) -> None:
         """End all that is queued, once."""
@@ -106,6 +113,17 @@ class Queued:
                 self.ended = True
                 self.abort()
                 self.pending.clear()
+
+    def close(self, seconds: float, free: Callable[[], None]) -> None:
+        """Give the library's resources back, when all has happened; else end it."""
+        if self.ended:
+            return
+        if not self.drain(seconds):
+            self.end()
+        with self.lock:  # the thread may be asking for faults
+            if not self.ended:
+                self.ended = True
+                free()
 
     def drain(self, seconds: float) -> bool:
         """Wait until all has happened; tell whether it has in time."""
@@ -141,6 +159,7 @@ class Queued:
     # -- what the watcher asks -----------------------------------------------------------------
     def watched(self) -> str:
         """Look after what is queued; returns what to say where the process has to end: nothing."""
+        self.device.use()  # else a thread's first question makes a context on device 0
         with self.lock:
             if self.ended:
                 return ""
@@ -148,8 +167,9 @@ class Queued:
             first = self.pending[0] if self.pending else None
         if first is None:
             return ""
-        elapsed = time.monotonic() - first.since
-        error = self._fault() or self._hopeless(first, elapsed)
+        # Ranks of other nodes are never seen to come: a call behind a backlog must not look late.
+        elapsed = time.monotonic() - max(first.since, self.moved)
+        error = self._fault(first) or self._hopeless(first, elapsed)
         if error is not None:
             self._give_up(first, error)
             return ""
@@ -163,12 +183,16 @@ class Queued:
                   f"{self.guard.tell()}", file=sys.stderr, flush=True)
         return ""
 
-    def _fault(self) -> BaseException | None:
-        """What the library has found out."""
-        try:
-            self.check()
-        except Exception as error:
-            return BrokenCommunicatorError(f"NCCL: {type(error).__name__}: {error}")
+    def _fault(self, first: Pending) -> BaseException | None:
+        """What the library has found out, or the device."""
+        with self.lock:
+            if self.ended:
+                return None
+            try:
+                self.check()
+                self.happened(first.event)
+            except Exception as error:
+                return BrokenCommunicatorError(f"NCCL: {type(error).__name__}: {error}")
         return None
 
     def _hopeless(self, first: Pending, elapsed: float) -> BaseException | None:

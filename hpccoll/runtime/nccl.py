@@ -1,7 +1,8 @@
 """Collectives by NCCL: :func:`join` makes ranks an :class:`NcclGroup`, which queues calls.
 
-A call is queued behind the caller's work on its stream, and before what comes there afterwards; the
-host waits for nothing. Who may call, and what becomes of work that does not end, is decided above.
+A call is queued behind the caller's work on its stream, and before what comes there afterwards.
+The host does not wait for it; but NCCL connects in its first calls, which wait on the host until
+the peers come. Who may call, and what becomes of work that does not end, is decided above.
 
 The functions of :data:`QUEUES` take a call as MPI has it to what NCCL has: one count for all
 blocks, a place of its own for what is in place, and no gather, scatter or alltoall, which are sends
@@ -202,13 +203,16 @@ QUEUES: Mapping[str, Callable[[NcclGroup, Call, Any], None]] = {
     "scatter": _scatter}
 
 
-def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any) -> NcclGroup | str:
+def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[[], None]
+         ) -> NcclGroup | str:
     """Make an NCCL communicator of the ranks of ``part``; collective over ``whole``.
 
     Args:
         whole: who has to agree: all of them make one, or nobody does.
         part: the ranks of this one.
         device: the GPU of this rank.
+        meet: waits, with bounds, until all ranks of ``whole`` are done with connecting: NCCL lets
+            none go while one has failed before it came.
 
     Returns:
         The group; or why there is none, the same on all ranks of ``whole``.
@@ -229,6 +233,12 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any) -> NcclGroup | 
                     part.Get_size(), number, part.Get_rank()), device)
     except Exception as error:
         problem = _told(error)
+    try:
+        meet()
+    except BaseException:
+        if group is not None:
+            group.abort()
+        raise
     failed = [(rank, told) for rank, (made, told) in enumerate(
         whole.allgather((group is not None, problem))) if not made]
     if group is not None and not failed:

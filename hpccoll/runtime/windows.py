@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy
 
-from hpccoll.arrays.staging import Staged, keep, pinned
+from hpccoll.arrays.staging import Staged, happened, keep, pinned
 from hpccoll.calls.call import Call
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent
@@ -103,12 +103,14 @@ class Windowed:
 
     def ready(self, number: int, phase: int) -> bool:
         """Tell whether a phase of a segment can begin: what it reads first is there."""
-        moves, vacated = self.moves[number], self.vacated[number]
-        if vacated is not None and (not phase or moves.anywhere):
-            if not vacated.done:
-                return False
-            self.vacated[number] = None
-        return all(self.arrived[number][group].done for group in moves.needs[phase])
+        moves, vacated, cupy = self.moves[number], self.vacated[number], self.staged.cupy
+        with self.staged.device:  # else a thread's first question makes a context on device 0
+            if vacated is not None and (not phase or moves.anywhere):
+                if not happened(cupy, vacated):
+                    return False
+                self.vacated[number] = None
+            return all(happened(cupy, self.arrived[number][group])
+                       for group in moves.needs[phase])
 
     def passed(self, number: int, phase: int) -> None:
         """Queue the stores of what a phase of a segment was the last to write."""

@@ -28,7 +28,7 @@ from hpccoll.arrays import device
 from hpccoll.arrays.ways import Answer
 from hpccoll.testing import nccl
 from hpccoll.testing.cuda_on_host import compile_kernel
-from hpccoll.testing.streams import CudaError, Device, Devices, Event, Stream
+from hpccoll.testing.streams import CudaError, CudaStatus, Device, Devices, Event, Stream
 from hpccoll.transport import NOTHING
 
 #: What is added to addresses that the host must not use: no processor has such ones.
@@ -129,7 +129,7 @@ def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = 
         CudaError: an array, or the thread, is on another device than the stream.
     """
     machine = arrays[0].machine
-    stream = stream or machine.current()
+    stream = (stream or machine.current()).meant
     found = {machine.device, *(array.number for array in arrays)}
     if found != {stream.device_id}:
         raise CudaError(f"illegal memory access: a stream of device {stream.device_id}, "
@@ -249,7 +249,9 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
                 machine, machine.device, null, non_blocking),
             ExternalStream=external, nccl=nccl.library(machine, shift, folder),
             runtime=SimpleNamespace(
-                is_hip=False, getDeviceCount=lambda: len(machine.nulls),
+                is_hip=False, CUDARuntimeError=CudaStatus,
+                eventQuery=lambda event: machine.events[event].query(),
+                getDeviceCount=lambda: len(machine.nulls),
                 deviceGetPCIBusId=lambda device: f"0000:{machine.first + device:02x}:00.0")))
     return cupy
 

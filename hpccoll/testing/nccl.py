@@ -76,13 +76,13 @@ class Shared:
                             f"device {device}")
         return where.view(DTYPES[dtype])
 
-    def stream(self, ptr: int, device: int) -> Stream:
-        """The stream behind a number."""
+    def stream(self, ptr: int) -> Stream:
+        """The stream behind a number; 0 is that of the current device."""
         for reference in self.machine.streams:
             one = reference()
             if one is not None and one.ptr == ptr:
                 return one
-        return self.machine.nulls[device]
+        return self.machine.nulls[self.machine.device]
 
     def open(self) -> list[tuple[Communicator, Stream, NcclPart]] | None:
         """The calls of a group that this thread has begun; ``None`` outside of one."""
@@ -198,7 +198,7 @@ class Communicator:
                   if address else None for address, number in zip((send, recv), blocks,
                                                                  strict=True)]
         part = NcclPart(kind, memory[0], memory[1], count, datatype, op, root)
-        where, group = self.shared.stream(stream, self.device), self.shared.open()
+        where, group = self.shared.stream(stream), self.shared.open()
         if group is None:
             self.enqueue(where, [part])
         else:

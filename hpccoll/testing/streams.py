@@ -9,7 +9,8 @@ Who asks an event twice whether it has happened gets it: a device goes on by its
 
 The rules are those of CUDA's programming guide: streams of one device are ordered by events, and by
 the null stream where they are not ``non_blocking``; every thread has a current device, and a
-current stream on each; work on a stream reaches the memory of its own device.
+current stream on each; work on a stream reaches the memory of its own device. A null stream is a
+number, 0, that belongs to no device: it means that of the device which is current when it is used.
 """
 
 from __future__ import annotations
@@ -26,6 +27,18 @@ import numpy
 
 class CudaError(RuntimeError):
     """What the device refused, or what a rule forbids."""
+
+
+class CudaStatus(CudaError):
+    """A status of CUDA's runtime as an error."""
+
+    def __init__(self, status: int):
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+#: What ``eventQuery`` returns of an event that has not happened.
+NOT_READY = 600
 
 
 class Task:
@@ -58,6 +71,9 @@ class Devices:
         first: number of the first device on its node.
         calls: name of a function that may fail -> how often it was called.
         faults: name of a function -> calls until it fails, once.
+        fault: status of what has gone wrong while work ran, which every query returns from then on;
+            0 where nothing has.
+        contexts: devices on which this process holds memory because something was called there.
     """
 
     def __init__(self, devices: int = 1, seed: int | None = None):
@@ -67,6 +83,8 @@ class Devices:
         self.held: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.faults: dict[str, int] = {}
+        self.fault, self.contexts = 0, set[int]()
+        self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.nulls = [Stream(self, device, null=True) for device in range(devices)]
         self.streams: list[weakref.ref[Stream]] = []
         self.first = 0
@@ -140,6 +158,7 @@ class Devices:
             CudaError: it shall.
         """
         self.calls[function] += 1
+        self.contexts.add(self.device)
         if function in self.faults:
             self.faults[function] -= 1
             if self.faults[function] < 0:
@@ -257,11 +276,16 @@ class Stream:
         return 0 if self.null else id(self)
 
     @property
+    def meant(self) -> Stream:
+        """The stream that is used here and now: of null streams, that of the current device."""
+        return self.machine.nulls[self.machine.device] if self.null else self
+
+    @property
     def done(self) -> bool:
         """Whether all is done; time passes while one asks."""
         self._refuse_in_capture("streamQuery")
         self.machine.pass_time()
-        return self.last.done
+        return self.meant.last.done
 
     def is_capturing(self) -> bool:
         """Tell whether work goes into a graph."""
@@ -309,10 +333,11 @@ class Stream:
         """Wait for all that is queued."""
         self.machine.called("streamSynchronize")
         self._refuse_in_capture("streamSynchronize")
-        self.synchronized += 1
-        if self.null:
-            self.push(_nothing)  # behind the streams that it waits for
-        self.machine.finish(self.last)
+        meant = self.meant
+        meant.synchronized += 1
+        if meant.null:
+            meant.push(_nothing)  # behind the streams that it waits for
+        self.machine.finish(meant.last)
 
     def record(self, event: Event | None = None) -> Event:
         """Have an event happen after what is queued.
@@ -320,17 +345,17 @@ class Stream:
         Raises:
             CudaError: the event was made for another device.
         """
-        event = Event(self.machine) if event is None else event
-        if event.device_id != self.device_id:
+        event, meant = Event(self.machine) if event is None else event, self.meant
+        if event.device_id != meant.device_id:
             raise CudaError(f"eventRecord: cudaErrorInvalidResourceHandle: an event of device "
-                            f"{event.device_id} on a stream of device {self.device_id}")
-        self.push(_nothing)
-        event.task, event.asked, event.captured = self.last, False, self.graph is not None
+                            f"{event.device_id} on a stream of device {meant.device_id}")
+        meant.push(_nothing)
+        event.task, event.asked, event.captured = meant.last, False, meant.graph is not None
         return event
 
     def wait_event(self, event: Event) -> None:
         """Let what is queued from here on come after an event, as it was last recorded."""
-        self.push(_nothing, *([event.task] if event.task else []))
+        self.meant.push(_nothing, *([event.task] if event.task else []))
 
     def __enter__(self) -> Stream:
         if self.device_id != self.machine.device:
@@ -353,8 +378,9 @@ class Event:
 
     def __init__(self, machine: Devices):
         self.machine, self.task, self.asked, self.captured = machine, None, False, False
-        self.device_id = machine.device
+        self.device_id, self.ptr = machine.device, id(self)
         machine.held["events"] += 1
+        machine.events[self.ptr] = self
 
     task: Task | None
 
@@ -369,18 +395,27 @@ class Event:
         """Wait until it has happened."""
         self.machine.called("eventSynchronize")
         self._refuse_captured("eventSynchronize")
+        if self.machine.fault:
+            raise CudaStatus(self.machine.fault)
         if self.task is not None:
             self.machine.finish(self.task)
 
     @property
     def done(self) -> bool:
-        """Whether it has happened; time passes while one asks."""
+        """Whether it has happened; a fault, too, is "not yet"."""
+        return self.query() == 0
+
+    def query(self) -> int:
+        """The status of ``eventQuery``; time passes while one asks."""
+        self.machine.called("eventQuery")
         self._refuse_captured("eventQuery")
+        if self.machine.fault:
+            return self.machine.fault
         self.machine.pass_time()
-        if self.task is not None and self.asked:
-            self.machine.finish(self.task)
+        if self.task is not None and self.asked and not self.machine.stuck(self.task):
+            self.machine.finish(self.task)  # else whoever asks would wait for other ranks
         self.asked = True
-        return self.task is None or self.task.done
+        return 0 if self.task is None or self.task.done else NOT_READY
 
     def _refuse_captured(self, function: str) -> None:
         if self.captured:

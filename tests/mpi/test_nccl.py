@@ -9,8 +9,11 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
+from hpccoll.guard.guard import Guard
+from hpccoll.runtime.log import INSIDE, NUMBER
+from hpccoll.runtime.nccl import NcclGroup
 from hpccoll.testing.device import installed
 from hpccoll.testing.streams import Devices
 
@@ -128,6 +131,31 @@ def test_ranks_that_call_unlike_things_are_named(cupy, contract):
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("contract", ["tags", "always"])
+@pytest.mark.parametrize("name", ["nccl", "nccl+rails"])
+def test_whoever_is_in_nccl_is_looked_after(cupy, contract, name, monkeypatch):
+    """Its first calls wait, on the host, for peers that may have failed before they came."""
+    comm, seen = community(contract=contract, layout=f"1x{SIZE}"), []
+    x = cupy.asarray(numpy.ones(4))
+    words = comm._private().service(Guard).logs.mine.words
+
+    def looking(method, group, *args):
+        seen.append((method.__name__, words[INSIDE] == words[NUMBER] > 0))
+        return method(group, *args)
+
+    for method in (NcclGroup.queue, NcclGroup.scatter_sum, NcclGroup.gather_parts):
+        monkeypatch.setattr(NcclGroup, method.__name__, lambda *args, method=method: looking(
+            method, *args))
+    with comm.using(allreduce=name):
+        comm.Allreduce(MPI.IN_PLACE, x)
+        cupy.cuda.get_current_stream().synchronize()
+    assert seen == [(method, True) for method in (
+        ["queue"] if name == "nccl" else ["scatter_sum", "gather_parts"])]
+    assert not words[INSIDE]
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("function", ["reduceScatter", "allGather"])
 def test_who_waits_across_is_told_of_a_failure(cupy, machine, function):
     comm, x = community(layout=f"{SIZE}x1"), cupy.asarray(numpy.ones(4))
@@ -140,6 +168,32 @@ def test_who_waits_across_is_told_of_a_failure(cupy, machine, function):
             for _ in range(100):
                 comm.Allreduce(MPI.IN_PLACE, x)
         assert time.monotonic() - begun < 20
+
+
+class Ended(BaseException):
+    """What the end of the process is here."""
+
+
+@pytest.mark.mpi(min_size=2)
+def test_who_fails_to_connect_ends_those_who_sit_in_nccl(cupy, monkeypatch):
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "1")
+    comm, x = community(), cupy.asarray(numpy.ones(4))
+    guard, begun = comm._private().service(Guard), time.monotonic()
+
+    def connect(ndev, commId, rank):
+        if RANK == 0:
+            raise RuntimeError("out of memory")
+        while time.monotonic() < begun + 10:  # for ever, with NCCL
+            if guard.alarmed:
+                raise Ended
+            time.sleep(0.01)
+        raise RuntimeError("nobody ended it")
+
+    monkeypatch.setattr(cupy.cuda.nccl, "NcclCommunicator", connect)
+    with comm.using(allreduce="nccl"), pytest.raises(
+            Ended if RANK else CollectiveTimeout, match=None if RANK else "set-up of NCCL"):
+        comm.Allreduce(MPI.IN_PLACE, x)
+    WORLD.Barrier()
 
 
 @pytest.mark.mpi(min_size=2)

@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.arrays import device
+from hpccoll.arrays import device, staging
 from hpccoll.calls import resolve
 from hpccoll.calls.datatypes import datatype_of
 from hpccoll.calls.memory import is_staged
@@ -26,6 +26,7 @@ from hpccoll.runtime.context import DEDICATED
 from hpccoll.runtime.executor import Memory
 from hpccoll.testing.device import DlpackArray, Wire, installed
 from hpccoll.testing.exact import wrong
+from hpccoll.testing.streams import Devices
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback
 
@@ -338,3 +339,48 @@ def test_without_cupy_it_is_the_native_methods_business(monkeypatch):
         assert not device.is_served() and not is_staged(array)
     finally:
         device.is_served.cache_clear()
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Two devices, and an array of the one that is not current, whose caller uses stream 0.
+
+    That is PyTorch's default stream; its number says nothing of a device.
+    """
+    def made(cuda_aware):
+        monkeypatch.setattr(device, "_stream_of", lambda obj, array, cupy: (
+            cupy.cuda.ExternalStream(0, array.device.id), True))
+        cupy = installing.enter_context(installed(cuda_aware, Devices(2)))
+        with cupy.cuda.Device(1):
+            array = cupy.asarray(numpy.zeros(4))
+            array[...] = cupy.asarray(numpy.ones(4))
+        return cupy, array
+
+    with contextlib.ExitStack() as installing:
+        yield made
+
+
+def test_the_null_stream_that_is_waited_for_is_that_of_the_array(elsewhere):
+    cupy, array = elsewhere(True)
+    flat, _, _ = device.borrow(array, array, "sendbuf")
+    assert list(flat.raw) == [1] * 4
+    with cupy.cuda.Device(1):
+        perform, zeros = device.performer(flat, cupy), cupy.asarray(numpy.zeros(4))
+    perform([(cupy.copyto, (flat, zeros))])
+    assert list(flat.raw) == [0] * 4
+
+
+def test_results_are_ordered_on_the_null_stream_of_the_array(elsewhere):
+    cupy, array = elsewhere(False)
+    flat, _, staged = device.borrow(array, array, "sendbuf")
+    zeros = staging.pinned(cupy, array.nbytes)
+    with cupy.cuda.Device(1):
+        copies = cupy.cuda.Stream(non_blocking=True)
+        copies.wait_event(staged.mark(staged.stream))
+        flat.set(zeros.view("f8"), stream=copies)
+        staged.underway[0] = staged.mark(copies), zeros
+    staged.finish()
+    with cupy.cuda.Device(1):
+        read = array.copy()
+        cupy.cuda.get_current_stream().synchronize()
+    assert list(read.raw) == [0] * 4

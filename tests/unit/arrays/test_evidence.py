@@ -1,8 +1,8 @@
 """What a rank finds out about ways: with and without devices, and what the probe's end means."""
 
-import importlib.util
 import re
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -33,9 +33,18 @@ def test_a_rank_with_devices_tells_of_the_first(monkeypatch):
     assert [name for name, (can, _) in told.found.items() if can] == ["mpi", "staged"]
 
 
-def test_without_cupy_there_are_no_devices(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert evidence.devices() == ()
+@pytest.fixture
+def asked_anew():
+    device.is_served.cache_clear()
+    yield
+    device.is_served.cache_clear()
+
+
+def test_without_a_cupy_to_import_there_are_no_devices(monkeypatch, asked_anew, tmp_path):
+    (tmp_path / "cupy.py").write_text("import a_library_that_this_node_lacks")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    assert evidence.devices() == ()  # an error would leave the others in a collective
 
 
 @pytest.mark.parametrize(("end", "can", "why"), [

@@ -55,6 +55,17 @@ def test_it_serves_on_the_callers_stream(comm, cupy, machine, name):
     assert comm._served == (name, 48)
 
 
+def test_the_part_across_waits_for_the_null_stream_of_its_device(comm, cupy, machine):
+    with cupy.cuda.Device(1):
+        source, sink = arrays(cupy)
+    waited = []
+    machine.nulls[0].push(lambda: waited.append(0))
+    machine.nulls[1].push(lambda: waited.append(1))
+    with comm.using(allreduce="nccl+rails"):
+        comm.Allreduce(source, sink)
+    assert waited == [1]
+
+
 def test_every_method_by_the_communicator(comm, cupy):
     names = dict.fromkeys(("allreduce", "reduce", "bcast", "allgather", "reduce_scatter", "gather",
                            "scatter", "alltoall"), "nccl")

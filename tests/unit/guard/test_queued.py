@@ -1,6 +1,7 @@
 """Calls that are queued on a device: what becomes of them, seen from the watcher's thread."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -52,9 +53,19 @@ def clock(monkeypatch):
     return now
 
 
-def made(guard, check=lambda: None):
+class OneDevice:
+    """The device that calls are queued on."""
+
+    def __init__(self):
+        self.used = 0
+
+    def use(self):
+        self.used += 1
+
+
+def made(guard, check=lambda: None, happened=lambda event: event.done):
     ended = []
-    one = Queued(guard, check, lambda: ended.append(True))
+    one = Queued(guard, check, lambda: ended.append(True), OneDevice(), happened)
     guard.stamps = True
     event = SimpleNamespace(done=False)
     one.add(CALL, event, object())
@@ -97,6 +108,20 @@ def test_what_cannot_happen_any_more_is_ended(clock, capsys, change, error):
     assert "ends what it has queued, from call 5 on" in capsys.readouterr().err
 
 
+def test_the_deadline_counts_from_when_something_has_happened(clock):
+    guard = Guarding((5, -1, -1))  # ranks of other nodes are never seen to come
+    one, first, ended = made(guard)
+    second = SimpleNamespace(done=False)
+    one.add(CALL, second, object())
+    clock.seconds += 1.5
+    first.done = True
+    assert one.watched() == ""
+    clock.seconds += 1.5
+    assert one.watched() == "" and not ended and not guard.failed
+    clock.seconds += 0.6
+    assert one.watched() == "" and ended and guard.failure.peers == (1, 2)
+
+
 def test_a_rank_that_is_missing_has_until_the_deadline(clock):
     guard = Guarding((5, 4, 5))
     one, _, ended = made(guard)
@@ -117,6 +142,54 @@ def test_a_fault_of_the_library_is_told_at_once(clock, capsys):
     _, _, ended = one, _, ended = made(guard, check)
     one.watched()
     assert ended and "NCCL: RuntimeError: NCCL_ERROR_REMOTE" in capsys.readouterr().err
+
+
+def test_a_fault_of_the_device_is_told_at_once(clock, capsys):
+    def happened(event):
+        raise RuntimeError("cudaErrorIllegalAddress")
+
+    one, _, ended = made(Guarding(), happened=happened)
+    one.watched()
+    assert ended and "RuntimeError: cudaErrorIllegalAddress" in capsys.readouterr().err
+
+
+def test_the_thread_asks_on_the_device_of_the_calls(clock):
+    one, event, _ = made(Guarding())
+    one.check = lambda: asked.append(one.device.used)
+    asked = []
+    one.watched()
+    assert asked == [1]
+
+
+def is_held(lock):
+    """Tell whether another thread would have to wait for a lock."""
+    with ThreadPoolExecutor(1) as other:
+        return not other.submit(lock.acquire, blocking=False).result()
+
+
+def test_nobody_frees_or_ends_what_is_asked_for_faults(clock):
+    one, _, _ = made(Guarding(), lambda: asked.append(is_held(one.lock)))
+    asked = []
+    one.watched()
+    assert asked == [True]
+    one.ended = True  # by another thread, after the watcher has looked
+    assert one._fault(one.pending[0]) is None and asked == [True]
+
+
+def test_what_is_given_back_is_asked_no_more(clock):
+    one, event, ended = made(Guarding(), lambda: freed.append("asked"))
+    freed = []
+    event.done = True
+    one.close(1.0, lambda: freed.append((is_held(one.lock), one.ended)))
+    assert freed == [(True, True)] and one.watched() == "" and len(freed) == 1
+    one.close(1.0, freed.clear)
+    assert freed and not ended
+
+
+def test_what_does_not_happen_is_ended_and_not_given_back(clock):
+    one, _, ended = made(Guarding())
+    one.close(1.0, lambda: 1 / 0)
+    assert ended
 
 
 def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):

@@ -197,7 +197,7 @@ def test_work_is_freed_when_it_has_happened():
             ranks.groups[0].free()
         ranks.groups[0].abort()
         machine.nulls[0].synchronize()  # nobody waits for what was ended
-        with pytest.raises(CudaError, match="for ever"):
+        with ranks.groups[1].device, pytest.raises(CudaError, match="for ever"):
             machine.nulls[1].synchronize()
         with pytest.raises(NcclError, match="aborted"):
             ranks.groups[0].check()
@@ -209,6 +209,7 @@ class Meeting:
 
     def __init__(self, size):
         self.size, self.barrier, self.told = size, threading.Barrier(size, timeout=20), {}
+        self.meet = self.barrier.wait
 
     def run(self, function):
         """``function(comm, rank)`` of each rank in a thread; what they return."""
@@ -250,7 +251,7 @@ class Seat:
 
 def joined(cupy, size, device_of=lambda rank: rank):
     def one(comm, rank):
-        return join(comm, comm, cupy.cuda.Device(device_of(rank)))
+        return join(comm, comm, cupy.cuda.Device(device_of(rank)), comm.meeting.meet)
     return Meeting(size).run(one)
 
 
@@ -293,6 +294,18 @@ def test_a_failure_in_the_middle_leaves_nothing():
         told = joined(cupy, 2)
         assert told[0] == told[1] and "ncclCommInitRank: cudaErrorUnknown" in told[0]
         assert not machine.held["communicators"]
+
+
+def test_who_waits_for_others_too_long_leaves_nothing():
+    machine, installing = world(1)
+
+    def late():
+        raise TimeoutError
+
+    with installing as cupy, pytest.raises(TimeoutError):
+        seat = Seat(Meeting(1), 0)
+        join(seat, seat, cupy.cuda.Device(0), late)
+    assert not machine.held["communicators"]
 
 
 def test_a_fault_of_a_call_is_told(monkeypatch):

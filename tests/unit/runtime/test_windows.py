@@ -1,5 +1,6 @@
 """Windows: what is on its way when, how much memory is pinned, and who waits for what."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy
@@ -103,6 +104,30 @@ def test_results_that_any_stream_may_read_are_there_at_the_end(place):
         made.passed(0, phase)
     made.staged.finish()
     assert set(array.raw.tolist()) == {7}
+
+
+def test_a_fault_of_the_device_ends_the_waiting(place):
+    made, _ = windowed(place, plan(5), (IN, OUT))
+    made.begin(0)
+    assert not made.ready(0, 0)
+    place.machine.fault = 700  # an illegal address, in any kernel of the process
+    with pytest.raises(place.cupy.cuda.runtime.CUDARuntimeError, match="700"):
+        made.ready(0, 0)
+
+
+def test_a_thread_asks_on_the_device_of_the_array():
+    """A context on another device takes hundreds of megabytes there, of every process."""
+    machine = Devices(2)
+    with installed(False, machine) as cupy:
+        with cupy.cuda.Device(1):
+            place = SimpleNamespace(cupy=cupy, stream=cupy.cuda.Stream(non_blocking=True))
+            made, _ = windowed(place, plan(5), (IN, OUT))
+            made.begin(0)
+        machine.contexts.clear()
+        thread = threading.Thread(target=made.ready, args=(0, 0))
+        thread.start()
+        thread.join()
+        assert machine.contexts == {1}
 
 
 def test_a_fault_of_the_first_copy_leaves_nothing_behind(place):
