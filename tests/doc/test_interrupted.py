@@ -37,6 +37,11 @@ main()
 """
 
 
+def heard():
+    """Hear Ctrl-C as a terminal's job does: what a script starts in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def interrupted(tmp_path):
     """Run ``interrupted(begun, command...)``; ``begun`` is called with the process and what it has
@@ -45,7 +50,7 @@ def interrupted(tmp_path):
         process = subprocess.Popen([str(word) for word in command], cwd=tmp_path,
                                    env=launch.settings(BIN), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   start_new_session=True)
+                                   start_new_session=True, preexec_fn=heard)
         seen, until = {process.stdout: b"", process.stderr: b""}, time.monotonic() + 60
         try:
             while not begun(process, b"".join(seen.values()).decode()):
