@@ -161,7 +161,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         """
         wish, environment = self._wishes.get(collective), False
         if wish is None and collective in self._config.algorithm:
-            wish, environment = Choice(*self._config.algorithm[collective]), True
+            wish = Choice(*self._config.algorithm[collective], reason="HPCCOLL_ALGORITHM")
+            environment = True
         context = existing(self)
         conditions = Conditions(self.Get_size(), wish, environment, self.tuned,
                                 self._config.determinism)

@@ -244,6 +244,14 @@ def test_a_communicator_says_what_it_is(world):
     assert comm._repr_html_() == "<pre>&lt;hpccoll.Comm: null, or freed&gt;</pre>"
 
 
+def test_what_the_environment_chose_is_said_to_be_its(world, monkeypatch):
+    monkeypatch.setenv("HPCCOLL_ALGORITHM", "allreduce=ring")
+    comm = hpccoll.Comm(world.Dup())
+    said = comm.explain("allreduce", 8).splitlines()[0]
+    assert said.endswith("ring (HPCCOLL_ALGORITHM)") or comm.size == 1
+    comm.Free()
+
+
 def test_what_is_chosen_for_good(world):
     comm = hpccoll.Comm(world.Dup())
     comm.choose(allreduce="ring", segment_bytes="64K")

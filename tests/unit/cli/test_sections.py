@@ -39,6 +39,12 @@ def test_a_second_word_that_is_none_names_the_likely_one(words):
     assert f"'simulate {words[1]}' is unknown; did you mean 'simulate step'?" in done.stderr
 
 
+def test_a_folder_of_traces_that_is_a_misspelt_command():
+    done = CliRunner().invoke(main, ["trace", "reprt", "traces"])
+    assert done.exit_code == 2
+    assert "'reprt' is neither one nor a folder; did you mean 'report'?" in done.stderr
+
+
 def test_no_collective_is_taken_for_a_second_word():
     assert not [name for name in ALGORITHMS if did_you_mean(name, ["step"])]
 
