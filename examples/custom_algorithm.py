@@ -56,4 +56,4 @@ with comm.using(allgather=two_way_ring):
 if everybody.tolist() != [[rank, rank ** 2] for rank in range(comm.size)]:
     sys.exit(f"rank {comm.rank}: wrong answer {everybody.tolist()}")
 if comm.rank == 0:
-    print(f"two_way_ring gathered the blocks of {comm.size} ranks")
+    print(f"two_way_ring gathered the blocks of {comm.size} rank{'s' * (comm.size > 1)}")

@@ -10,4 +10,4 @@ comm.Allreduce(MPI.IN_PLACE, x, op=MPI.SUM)
 if (x != comm.size * (comm.size + 1) / 2).any():
     raise SystemExit(f"rank {comm.rank}: wrong sum")
 if comm.rank == 0:
-    print(f"{comm.size} ranks: every element of the sum is {x[0]:g}")
+    print(f"{comm.size} rank{'s' * (comm.size > 1)}: every element of the sum is {x[0]:g}")

@@ -67,6 +67,7 @@ whole = numpy.empty((N, N)) if rank == 0 else None
 comm.Gatherv(mine, [whole, [n * N for n in rows]] if rank == 0 else None, root=0)
 if rank == 0:
     error = abs(whole - serial(source)).max()
-    print(f"{size} ranks, {N}x{N} points: {iterations} iterations, error {error:.1e}")
+    print(f"{size} rank{'s' * (size > 1)}, "
+          f"{N}x{N} points: {iterations} iterations, error {error:.1e}")
     if not error < 1e-9:
         sys.exit("wrong answer")

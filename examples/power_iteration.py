@@ -47,7 +47,8 @@ with comm.using(allreduce="recursive_doubling", allgather="neighbor_exchange"):
 expected = numpy.linalg.eigvalsh(matrix)[-1]
 error = abs(eigenvalue - expected) / expected
 if comm.rank == 0:
-    print(f"{comm.size} ranks: {eigenvalue:.10f} after {iterations} iterations, "
+    print(f"{comm.size} rank{'s' * (comm.size > 1)}: "
+          f"{eigenvalue:.10f} after {iterations} iterations, "
           f"relative error {error:.1e}")
 if not error < 1e-12:
     sys.exit(f"rank {comm.rank}: wrong answer, expected {expected:.10f}")

@@ -62,7 +62,8 @@ for _ in range(options.steps):
     losses.append(hvd.allreduce(loss.detach()).item())
 
 if hvd.rank() == 0:
-    print(f"{hvd.size()} ranks: loss {losses[0]:.2f} at first, {losses[-1]:.2f} "
+    print(f"{hvd.size()} rank{'s' * (hvd.size() > 1)}: "
+          f"loss {losses[0]:.2f} at first, {losses[-1]:.2f} "
           f"after {options.steps} steps on {len(text)} characters")
 hvd.shutdown()
 if not losses[-1] < 0.8 * losses[0]:

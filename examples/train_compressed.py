@@ -41,7 +41,8 @@ for _ in range(options.steps):
 right = (model(images[test]).argmax(1) == labels[test]).float().mean()
 accuracy = hvd.allreduce(right).item()
 if hvd.rank() == 0:
-    print(f"{hvd.size()} ranks, {options.compress}: {accuracy:.1%} of digits right "
+    print(f"{hvd.size()} rank{'s' * (hvd.size() > 1)}, "
+          f"{options.compress}: {accuracy:.1%} of digits right "
           f"after {options.steps} steps")
 hvd.shutdown()
 if accuracy < options.least:

@@ -41,7 +41,8 @@ for _ in range(EPOCHS):
 right = (network(pixels[test]).argmax(1) == digits[test]).float().mean()
 distributed.all_reduce(right, distributed.ReduceOp.MIN)  # the same network on every rank
 if rank == 0:
-    print(f"{size} ranks: {100 * right:.1f} % of {len(digits[test])} new digits are recognised")
+    print(f"{size} rank{'s' * (size > 1)}: "
+          f"{100 * right:.1f} % of {len(digits[test])} new digits are recognised")
 distributed.destroy_process_group()
 if right < 0.95:
     sys.exit("it should be 95 % or more")

@@ -60,6 +60,6 @@ for _ in range(20):
 accuracy = float((predict(params, x[test]).argmax(axis=1) == y[test]).mean())
 same = hpccoll.jax.allgather(params[0][0])
 if comm.rank == 0:
-    print(f"{comm.size} ranks: {accuracy:.1%} of the test pictures are right")
+    print(f"{comm.size} rank{'s' * (comm.size > 1)}: {accuracy:.1%} of the test pictures are right")
 if not (accuracy >= 0.95 and bool((same == same[0]).all())):
     sys.exit(f"rank {comm.rank}: wrong answer")

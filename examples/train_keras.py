@@ -42,7 +42,7 @@ accuracy = model.evaluate(x[test], y[test], verbose=0)[1]
 weights = model.get_weights()
 others = comm.bcast(weights, 0)
 if comm.rank == 0:
-    print(f"{comm.size} ranks: {accuracy:.1%} of the test pictures are right "
+    print(f"{comm.size} rank{'s' * (comm.size > 1)}: {accuracy:.1%} of the test pictures are right "
           f"({keras.config.backend()})")
 if not (accuracy >= 0.95 and all((a == b).all() for a, b in zip(weights, others))):
     sys.exit(f"rank {comm.rank}: wrong answer")

@@ -56,6 +56,6 @@ with Exchange(comm, weights) as exchange:
 
 accuracy = (predict(pixels[test])[1].argmax(axis=1) == labels[test]).mean()
 if rank == 0:
-    print(f"{size} ranks: {accuracy:.1%} of the test digits are right")
+    print(f"{size} rank{'s' * (size > 1)}: {accuracy:.1%} of the test digits are right")
 if not accuracy >= 0.95:
     sys.exit(f"rank {rank}: only {accuracy:.1%} of the test digits are right")

@@ -64,7 +64,8 @@ for _ in range(EPOCHS):
 right = (forward(images[test])[1].argmax(axis=1) == labels[test]).mean()
 held = sharded.footprint
 if comm.rank == 0:
-    print(f"{comm.size} ranks, stage {stage}: {right:.1%} of unseen digits are right; weights, "
+    print(f"{comm.size} rank{'s' * (comm.size > 1)}, "
+          f"stage {stage}: {right:.1%} of unseen digits are right; weights, "
           f"gradients and state take {held.total / 1024:.1f} KiB a rank")
 if right < 0.95:
     sys.exit("too few")

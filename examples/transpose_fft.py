@@ -62,6 +62,7 @@ for transpose in transpose_packed, transpose_typed:
     error[0] = abs(numpy.fft.fft(transpose(halfway), axis=1) - expected).max()
     comm.Allreduce(MPI.IN_PLACE, error, op=MPI.MAX)
     if rank == 0:
-        print(f"{size} ranks, {M}x{N} points, {transpose.__name__}: error {error[0]:.1e}")
+        print(f"{size} rank{'s' * (size > 1)}, "
+              f"{M}x{N} points, {transpose.__name__}: error {error[0]:.1e}")
     if not error[0] < 1e-9:
         sys.exit("wrong answer")

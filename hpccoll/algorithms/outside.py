@@ -74,8 +74,9 @@ def load(reference: str) -> Algorithm:
     place, _, name = reference.rpartition(":")
     if not place or not name.isidentifier():
         raise ArgumentError("algorithm", f"cannot read {reference!r}",
-                            "write FILE.py:NAME or PACKAGE.MODULE:NAME, and parameters behind it: "
-                            "my.py:torus:x=2")
+                            "write FILE.py:NAME or PACKAGE.MODULE:NAME; with parameters "
+                            "my.py:torus:x=2 on the command line, ('my.py:torus', {'x': 2}) in "
+                            "comm.using")
     module = _file(place) if place.endswith(".py") else _module(place)
     value = getattr(module, name, None)
     if value is None:

@@ -19,7 +19,7 @@ import click
 from hpccoll import __version__
 from hpccoll.cli.interrupts import interrupted
 from hpccoll.cli.ranks import said, without_mpi
-from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError
+from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
 
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two
 #: words goes before the one of its first word.
@@ -49,8 +49,12 @@ class Commands(click.Group):
 
     def resolve_command(self, context: click.Context, args: list[str]
                         ) -> tuple[str | None, click.Command | None, list[str]]:
-        if " ".join(args[:2]) in COMMANDS:
-            args = [" ".join(args[:2]), *args[2:]]
+        pair = " ".join(args[:2])
+        pairs = [name for name in COMMANDS if name.startswith(f"{args[0]} ")] if args[1:] else []
+        if pair in COMMANDS:
+            args = [pair, *args[2:]]
+        elif did_you_mean(args[1] if pairs else "", [name.split()[1] for name in pairs]):
+            raise ArgumentError("command", f"{pair!r} is unknown", did_you_mean(pair, pairs))
         elif (args and args[0] not in COMMANDS and not args[0].startswith("-")
               and not context.resilient_parsing):  # a shell that completes words asks, too
             raise ArgumentError.unknown("command", args[0], COMMANDS)

@@ -6,13 +6,14 @@ Exit status: 0, or 2 for bad options, or files that are no timelines.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from hpccoll.cli.options import check_outputs, write_text, written
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, did_you_mean
 from hpccoll.measure.observed.files import read as read_calls
 from hpccoll.measure.observed.joined import join
 from hpccoll.measure.trace_events import save_events
@@ -32,6 +33,9 @@ class Traces(click.Group):
 
     def resolve_command(self, context: click.Context, args: list[str]
                         ) -> tuple[str | None, click.Command | None, list[str]]:
+        meant = did_you_mean(args[0], self.commands) if args else ""
+        if meant and args[0] not in self.commands and not os.path.exists(args[0]):
+            raise ArgumentError("command", f"{args[0]!r} is neither one nor a folder", meant)
         return super().resolve_command(context, args if args[0] in self.commands
                                        else ["calls", *args])
 

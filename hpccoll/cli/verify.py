@@ -40,7 +40,7 @@ from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import Proof, prove, verify
-from hpccoll.units import numbers
+from hpccoll.units import count_text, numbers
 
 #: Layouts that hierarchical algorithms are proved on: flat ends, regular, deep, ragged, uneven,
 #: and with ranks dealt out over the groups.
@@ -140,7 +140,7 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         context.exit(1)
     if verdicts:
         console.print(summary(verdicts))
-        console.print(f"{sum(v.schedules for v in verdicts)} schedules proved")
+        console.print(f"{count_text(sum(v.schedules for v in verdicts), 'schedule')} proved")
     if interrupted:
         click.echo(f"hpccoll: verify: interrupted: {len(verdicts)} of {len(work)} cases (an "
                    "algorithm, a number of ranks) are proved", err=True)

@@ -251,7 +251,8 @@ class Base(MPI.Intracomm):
             if name in self._wishes:
                 return _wish_by(name, method, self._wishes[name]), False
         asked = self._config.algorithm.get(method.collective)
-        return _wish_by(method.collective, method, Choice(*asked)) if asked else None, True
+        return _wish_by(method.collective, method, Choice(
+            *asked, reason="HPCCOLL_ALGORITHM")) if asked else None, True
 
     def _measurements(self) -> Tuned | None:
         """Measured times, if there are any; the first call of a communicator looks for them.

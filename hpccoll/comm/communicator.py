@@ -32,12 +32,12 @@ from hpccoll.comm.numbers import Numbers
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
 from hpccoll.comm.recovery import Recovery
+from hpccoll.comm.shown import Shown
 from hpccoll.comm.signatures import name_defaults
 from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.identity import library_name
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import executor
 from hpccoll.runtime.context import Context, existing, keyval
@@ -52,7 +52,7 @@ from hpccoll.tune.table import Curves, Fingerprint
 if TYPE_CHECKING:
     from hpccoll.measure.observed.profile import Profile
 
-class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, DeviceWays):
+class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, DeviceWays, Shown):
     """A communicator with proved, chosen and explained collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
@@ -131,18 +131,6 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
             self._layout = _layout(layout, self.Get_size())
         return self
 
-    def __repr__(self) -> str:
-        """Its name, this rank, the layout if that is known, and the MPI library."""
-        kind = "Comm" if type(self) is Comm else type(self).__name__
-        if self == MPI.COMM_NULL or self._lifetime is None or self._lifetime.freed:
-            return f"<hpccoll.{kind}: null, or freed>"
-        context = existing(self)
-        layout = context.topology if context else self._layout
-        words = [f"rank {self.Get_rank()} of {self.Get_size()}",
-                 f"layout {layout}" if layout else "layout not looked at yet", library_name()]
-        name = self.Get_name()
-        return f"<hpccoll.{kind}{f' {name!r}' if name else ''}: {', '.join(words)}>"
-
     @property
     def layout(self) -> Topology:
         """Nodes and ranks of this communicator; the first look is collective.
@@ -173,7 +161,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         """
         wish, environment = self._wishes.get(collective), False
         if wish is None and collective in self._config.algorithm:
-            wish, environment = Choice(*self._config.algorithm[collective]), True
+            wish = Choice(*self._config.algorithm[collective], reason="HPCCOLL_ALGORITHM")
+            environment = True
         context = existing(self)
         conditions = Conditions(self.Get_size(), wish, environment, self.tuned,
                                 self._config.determinism)

@@ -197,9 +197,9 @@ def verdicts(comm: RecordedComm) -> Iterator[str]:
     absent = list(_absent(comm.name, number, ranks, difference is None))
     yield from absent or (_chain(ranks) if difference is None else ())
     late = slowest(ranks)
-    if late is not None:
-        yield late
     failed = next((one for one in ranks if one.story and not one.story.get("heard")), None)
+    if late is not None:
+        yield f"Before that, {late}" if difference or absent else late[0].upper() + late[1:]
     if failed is not None and failed.story is not None and difference is None:
         yield (f"First to give up was rank {failed.rank}, at {failed.story['when']}: "
                f"{_short(failed.story['reason'])}")
@@ -288,11 +288,11 @@ def slowest(ranks: Sequence[RecordedRank]) -> str | None:
     mean = sum(delays) / len(delays)
     if mean < LATE or 2 * len(delays) <= len(common):
         return None
-    return (f"Before that, rank {rank} came last to {len(delays)} of {len(common)} calls, on "
+    return (f"rank {rank} came last to {len(delays)} of {len(common)} calls, on "
             f"average {time_text(mean, 3)} after the first.")
 
 
-def _short(text: str, most: int = 160) -> str:
+def _short(text: str, most: int = 240) -> str:
     return text if len(text) <= most else text[:most - 3] + "..."
 
 
@@ -308,7 +308,7 @@ def table(comm: RecordedComm) -> Table:
         since = strftime("%H:%M:%S", localtime(start)) if start and one.begun > 0 else ""
         waits = f"{ranks_text(one.peers)}, round {one.round}" if one.peers else ""
         shown.add_row(str(one.rank), one.state, str(one.begun) if one.begun >= 0 else "?",
-                      one.call, since, waits, one.site)
+                      one.call, since, waits, one.site.rpartition("/")[2])
     return shown
 
 

@@ -20,8 +20,9 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.buckets import plan_buckets
+from hpccoll.training.given import communicator, listed
 from hpccoll.training.shard.agreement import agree_on, specs_of
 
 #: Stands for the ranks of a node where a group's size is asked for.
@@ -51,8 +52,12 @@ class ModelAverager:
 
     def __init__(self, comm: Any, arrays: Sequence[numpy.ndarray],
                  every: int | Mapping[int, int | str] = 8, *, after: int = 0):
-        self.comm, self.arrays, self.after, self.number = comm, list(arrays), after, 0
+        self.comm, self.after, self.number = communicator("comm", comm), after, 0
+        self.arrays = listed("arrays", arrays)
         for index, array in enumerate(self.arrays):
+            if not isinstance(array, numpy.ndarray):
+                raise ArgumentTypeError("arrays", f"array {index} is a {type(array).__name__}",
+                                        "pass NumPy arrays")
             if not (array.flags.c_contiguous and array.flags.writeable):
                 raise ArgumentError("arrays", f"array {index} is read-only, or not contiguous",
                                     "pass arrays that can be averaged where they lie")
@@ -133,9 +138,11 @@ class LateExchange:
     """
 
     def __init__(self, comm: Any, like: Sequence[numpy.ndarray], late: int = 1):
-        if late < 1:
+        if not isinstance(late, int) or late < 1:
             raise ArgumentError("late", f"expected 1 or more, got {late!r}")
-        self.comm, self.late, self._specs = comm, late, specs_of(list(like), None)
+        self.comm, self.late = communicator("comm", comm), late
+        like = listed("like", like)
+        self._specs = specs_of(like, None)
         agree_on(comm, self._specs, str(late))
         self._buckets = plan_buckets(self._specs)
         self._dtypes = [like[bucket.members[0]].dtype for bucket in self._buckets]

@@ -227,13 +227,29 @@ def test_a_communicator_says_what_it_is(world):
     comm = hpccoll.Comm(world.Dup())
     comm.Set_name("mine")
     assert repr(comm).startswith(f"<hpccoll.Comm 'mine': rank {world.rank} of {world.size}, layout")
+    assert "not looked at yet" in comm._repr_html_()
     assert comm.layout and f"layout {comm.layout}" in repr(comm)
+    if world.rank == world.size - 1:             # alone: nothing is sent
+        shown = comm._repr_html_()
+        assert f"this is {world.rank}" in shown and f"{comm.layout}</td>" in shown
+        with comm.using(allreduce="ring"):
+            chosen = comm._repr_html_()
+        assert ("ring</td>" in chosen) == (world.size > 1) and "(" not in chosen
     cart = comm.Create_cart([comm.size])
     assert repr(cart).startswith("<hpccoll.Cart")
     cart.Free()
     comm.Free()
     assert repr(comm) == str(comm) == "<hpccoll.Comm: null, or freed>"
     assert "null" in repr(hpccoll.Comm(MPI.COMM_NULL))
+    assert comm._repr_html_() == "<pre>&lt;hpccoll.Comm: null, or freed&gt;</pre>"
+
+
+def test_what_the_environment_chose_is_said_to_be_its(world, monkeypatch):
+    monkeypatch.setenv("HPCCOLL_ALGORITHM", "allreduce=ring")
+    comm = hpccoll.Comm(world.Dup())
+    said = comm.explain("allreduce", 8).splitlines()[0]
+    assert said.endswith("ring (HPCCOLL_ALGORITHM)") or comm.size == 1
+    comm.Free()
 
 
 def test_what_is_chosen_for_good(world):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,7 +11,13 @@ from types import TracebackType
 from typing import Any
 
 from hpccoll import config
-from hpccoll.errors import ArgumentError, ExchangeError, ExchangeMismatch, RankFailed
+from hpccoll.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ExchangeError,
+    ExchangeMismatch,
+    RankFailed,
+)
 from hpccoll.training.arrays import on_device, seen
 from hpccoll.training.autotune import Autotune, replayed
 from hpccoll.training.buckets import ArraySpec
@@ -23,6 +30,7 @@ from hpccoll.training.exchange.travel import Gate
 from hpccoll.training.exchange.turns import Turns, retune
 from hpccoll.training.exchange.warden import Warden
 from hpccoll.training.exchange.wiring import Wiring
+from hpccoll.training.given import number
 from hpccoll.training.trace import recorder_from_environment, save_all
 
 #: Where a rank is that has brought all arrays in one call.
@@ -49,11 +57,13 @@ class ExchangeCore:
         environment = config.load()
         how = config.check_progress(progress or environment.progress)
         self._threaded = how == config.THREAD
+        if not (recorder is None or hasattr(recorder, "begin_step")):
+            raise ArgumentTypeError("recorder", f"expected a recorder, got {recorder!r}",
+                                    "pass hpccoll.training.trace.Recorder(rank)")
+        report = _patience("report_seconds", report_seconds, environment.report)
+        timeout = _patience("timeout_seconds", timeout_seconds, environment.timeout)
         self._wiring = Wiring(comm, settings, self.specs)
-        self._warden = Warden(
-            self._wiring.control, self._answer,
-            environment.report if report_seconds is None else report_seconds,
-            environment.timeout if timeout_seconds is None else timeout_seconds)
+        self._warden = Warden(self._wiring.control, self._answer, report, timeout)
         #: What ``HPCCOLL_TRACE`` asks for is written when the exchange is closed.
         self._traced = None if recorder is not None else recorder_from_environment(comm.Get_rank())
         self._ledger = Ledger(recorder if self._traced is None else self._traced)
@@ -143,8 +153,8 @@ class ExchangeCore:
     def _index(self, key: int | str) -> int:
         if isinstance(key, str) and key in self._indices:
             return self._indices[key]
-        if not isinstance(key, str) and 0 <= key < len(self.specs):
-            return int(key)
+        if hasattr(key, "__index__") and 0 <= operator.index(key) < len(self.specs):
+            return operator.index(key)
         raise ExchangeMismatch(f"array {key!r} was not declared", (str(key),))
 
     def _replace(self, index: int) -> None:
@@ -216,3 +226,16 @@ class ExchangeCore:
         absent = [] if self._place == AT_ONCE else [
             name for name in names if self._order.lacks(name, step)]
         return absent, f"{self._place} (step {self._order.step})"
+
+
+def _patience(argument: str, value: float | None, usual: float) -> float:
+    """Seconds that an argument has, or the usual ones.
+
+    Raises:
+        ArgumentError: no positive number.
+    """
+    if value is None:
+        return usual
+    if not number(argument, value, "seconds") > 0:
+        raise ArgumentError(argument, f"expected seconds above 0, got {value!r}")
+    return float(value)

@@ -15,13 +15,8 @@ from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.handle import Handle
 from hpccoll.training.exchange.ledger import StepReport
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
-from hpccoll.training.exchange.settings import (
-    FIXED,
-    ExchangeSettings,
-    Recipe,
-    number,
-    scheme_of,
-)
+from hpccoll.training.exchange.settings import FIXED, ExchangeSettings, Recipe, scheme_of
+from hpccoll.training.given import communicator, listed, named, number
 from hpccoll.training.sparse import check
 
 
@@ -64,7 +59,8 @@ class Exchange(ExchangeCore):
         recorder: gets the times of every array, such as ``hpccoll.training.trace.Recorder``.
 
     Raises:
-        ArgumentError: an unusable setting.
+        ArgumentError: an unusable setting, or what is no communicator, array or number.
+        CommunicatorError: the communicator is null, or was freed.
         ExchangeMismatch: ranks differ in settings or arrays; names them.
     """
 
@@ -78,10 +74,9 @@ class Exchange(ExchangeCore):
                  overlap: bool = True, progress: str | None = None, autotune: str | None = None,
                  report_seconds: float | None = None, timeout_seconds: float | None = None,
                  recorder: Any = None):
-        arrays = list(like)
-        if names is not None and len(names) != len(arrays):
-            raise ArgumentError("names", f"{len(names)} names for {len(arrays)} arrays")
-        specs = specs_of(arrays, names)
+        communicator("comm", comm)
+        arrays = listed("like", like)
+        specs = specs_of(arrays, named(names, len(arrays)))
         settings = ExchangeSettings(
             Recipe(op, number("prescale", prescale), number("postscale", postscale)),
             scheme_of(compress),
@@ -182,8 +177,9 @@ class Exchange(ExchangeCore):
             return list(arrays)
         self._check()
         order = self._order
-        if len(arrays) != len(self.specs):
-            with self._shared_errors():
+        with self._shared_errors():
+            arrays = listed("arrays", arrays)
+            if len(arrays) != len(self.specs):
                 raise ExchangeMismatch(f"{len(arrays)} arrays came, of {len(self.specs)} declared")
         if (isinstance(order, NegotiatedOrder) or order.settings.compress is not None
                 or order.recipe.op == "adasum"):
@@ -271,7 +267,7 @@ class Exchange(ExchangeCore):
         self._check()
         with self._shared_errors():
             self._between("broadcast()")
-            task, results = self._turns.broadcast(arrays, root)
+            task, results = self._turns.broadcast(listed("arrays", arrays), root)
         self._run(task, "in broadcast()")
         return results
 

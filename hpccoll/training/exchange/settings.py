@@ -7,12 +7,13 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.errors import ArgumentError, ArgumentTypeError
+from hpccoll.errors import ArgumentError
 from hpccoll.training.autotune import Knobs
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress import parse
 from hpccoll.training.compress.none import NoCompression
 from hpccoll.training.compress.scheme import Scheme
+from hpccoll.training.given import number
 from hpccoll.units import byte_count
 
 #: What becomes of the arrays of all ranks, and the MPI operator of it; Adasum has none.
@@ -46,7 +47,7 @@ class Recipe:
         Raises:
             ArgumentError: it names the array.
         """
-        if self.op not in OPS:
+        if not isinstance(self.op, str) or self.op not in OPS:
             raise ArgumentError.unknown("op", self.op, OPS)
         whole = dtype.startswith(("int", "uint", "bool"))
         if whole and (self.op in ("average", "adasum") or self.prescale != 1
@@ -113,18 +114,6 @@ class ExchangeSettings:
     def text(self) -> str:
         """All of it as text, the same on ranks that agree."""
         return repr(self)
-
-
-def number(argument: str, value: Any) -> float:
-    """A number that an argument has.
-
-    Raises:
-        ArgumentTypeError: it has none.
-    """
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(argument, f"expected a number, got {value!r}") from None
 
 
 def scheme_of(compress: str | Scheme | None) -> Scheme | None:

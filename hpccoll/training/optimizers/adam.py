@@ -35,8 +35,7 @@ class Adam(ElementwiseOptimizer):
     decoupled: bool = True
 
     def __post_init__(self) -> None:
-        check(self, rate=self.rate >= 0, beta1=0 <= self.beta1 < 1, beta2=0 <= self.beta2 < 1,
-              epsilon=self.epsilon >= 0, weight_decay=self.weight_decay >= 0)
+        check(self, ("rate", "epsilon", "weight_decay"), ("beta1", "beta2"))
 
     def start(self, count: int, dtype: Any = "float32", module: Any = numpy) -> Vectors:
         return {"mean": module.zeros(count, dtype), "square": module.zeros(count, dtype)}

@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hpccoll.training.compress import parse
 from hpccoll.training.compress.none import NoCompression
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.quantise import namespace
@@ -51,9 +52,9 @@ class OneBitAdam:
     compress: Scheme = OneBit()
 
     def __post_init__(self) -> None:
-        check(self, rate=self.rate >= 0, beta1=0 <= self.beta1 < 1, beta2=0 <= self.beta2 < 1,
-              epsilon=self.epsilon >= 0, weight_decay=self.weight_decay >= 0,
-              freeze_step=self.freeze_step >= 1)
+        check(self, ("rate", "epsilon", "weight_decay"), ("beta1", "beta2"),
+              ("freeze_step",))
+        object.__setattr__(self, "compress", parse(self.compress))
 
     def start(self, comm: Any, count: int) -> OneBitAdamRun:
         """Begin with so many parameters on the ranks of a communicator."""

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from hpccoll.errors import ArgumentError
+from hpccoll.training.given import number
 
 #: Vectors with a value for each parameter, by name.
 Vectors = dict[str, Any]
@@ -39,14 +42,27 @@ class ElementwiseOptimizer(ABC):
         """
 
 
-def check(optimizer: Any, **right: bool) -> None:
-    """Raise an ``ArgumentError`` that names the first field whose value is not right."""
-    for field, is_right in right.items():
-        if not is_right:
-            raise ArgumentError(f"{type(optimizer).__name__}: {field}",
-                                f"got {getattr(optimizer, field)!r}",
-                                "rates, decays and epsilons are at least 0, momenta and betas at "
-                                "least 0 and below 1, numbers of steps at least 1")
+def check(optimizer: Any, amounts: Sequence[str] = (), fractions: Sequence[str] = (),
+          counts: Sequence[str] = ()) -> None:
+    """Check the fields of an optimizer.
+
+    Args:
+        amounts, fractions, counts: names of fields that are rates, decays and epsilons; momenta
+            and betas; and numbers of steps.
+
+    Raises:
+        ArgumentError: a value is not right; it names the first.
+        ArgumentTypeError: it is no number.
+    """
+    for names, wanted, right in (
+            (amounts, "a number, 0 or more", lambda value: value >= 0),
+            (fractions, "a number, at least 0 and below 1", lambda value: 0 <= value < 1),
+            (counts, "a whole number, 1 or more",
+             lambda value: value >= 1 and (value == math.inf or value.is_integer()))):
+        for name in names:
+            argument, value = f"{type(optimizer).__name__}: {name}", getattr(optimizer, name)
+            if not right(number(argument, value, wanted)):
+                raise ArgumentError(argument, f"expected {wanted}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -66,8 +82,7 @@ class Sgd(ElementwiseOptimizer):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        check(self, rate=self.rate >= 0, momentum=0 <= self.momentum < 1,
-              weight_decay=self.weight_decay >= 0)
+        check(self, ("rate", "weight_decay"), ("momentum",))
 
     def start(self, count: int, dtype: Any = "float32", module: Any = numpy) -> Vectors:
         return {"momentum": module.zeros(count, dtype)} if self.momentum else {}

@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy
 
+from hpccoll.training.compress import parse
 from hpccoll.training.compress.none import NoCompression
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.quantise import namespace
@@ -72,10 +73,9 @@ class ZeroOneAdam:
     compress: Scheme = OneBit()
 
     def __post_init__(self) -> None:
-        check(self, rate=self.rate >= 0, beta1=0 <= self.beta1 < 1, beta2=0 <= self.beta2 < 1,
-              epsilon=self.epsilon >= 0, weight_decay=self.weight_decay >= 0,
-              freeze_step=self.freeze_step >= 1, variance_doubling=self.variance_doubling >= 1,
-              local_doubling=self.local_doubling >= 1, most_local=self.most_local >= 1)
+        check(self, ("rate", "epsilon", "weight_decay"), ("beta1", "beta2"),
+              ("freeze_step", "variance_doubling", "local_doubling", "most_local"))
+        object.__setattr__(self, "compress", parse(self.compress))
 
     def start(self, comm: Any, count: int) -> ZeroOneAdamRun:
         """Begin with so many parameters on the ranks of a communicator."""

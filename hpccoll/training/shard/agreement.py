@@ -10,6 +10,7 @@ import numpy
 
 from hpccoll.errors import ArgumentError, ShardError
 from hpccoll.training.buckets import ArraySpec
+from hpccoll.training.given import named
 
 #: What to do where ranks have different arrays.
 SAME = "make it from the same arrays and options on all ranks"
@@ -35,9 +36,8 @@ def specs_of(arrays: Sequence[numpy.ndarray], names: Sequence[str] | None) -> li
     Raises:
         ArgumentError: not one name for each, or no floating-point numbers.
     """
-    names = [f"array {index}" for index in range(len(arrays))] if names is None else list(names)
-    if len(names) != len(arrays):
-        raise ArgumentError("names", f"{len(names)} names for {len(arrays)} arrays")
+    names = named(names, len(arrays)) if names is not None else [
+        f"array {index}" for index in range(len(arrays))]
     for name, array in zip(names, arrays):
         # ml_dtypes' bfloat16 is of kind "V".
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":

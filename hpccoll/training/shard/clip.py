@@ -17,6 +17,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
+from hpccoll.training.given import communicator, listed, number
 
 #: Added to a norm before something is divided by it, as in PyTorch.
 EPSILON = 1e-6
@@ -43,7 +44,7 @@ class Clip:
 
     def __post_init__(self) -> None:
         check_order(self.order)
-        if not self.max_norm > 0:
+        if not number("max_norm", self.max_norm, "a positive number") > 0:
             raise ArgumentError("max_norm", f"expected a positive number, got {self.max_norm!r}")
 
     def factor(self, norm: float) -> float:
@@ -57,7 +58,7 @@ def check_order(order: float) -> None:
     Raises:
         ArgumentError: it is not positive.
     """
-    if not order > 0:
+    if not number("order", order, "a positive number or inf") > 0:
         raise ArgumentError("order", f"expected a positive number or inf, got {order!r}")
 
 
@@ -127,7 +128,9 @@ def global_norm(comm: Any, shards: Iterable[numpy.ndarray], order: float = 2.0, 
         ArgumentError: an order that is not positive.
     """
     check_order(order)
-    vectors = [*shards, *(replicated if comm.Get_rank() == 0 else ())]
+    rank = communicator("comm", comm).Get_rank()
+    shards, replicated = listed("shards", shards), listed("replicated", replicated)
+    vectors = [*shards, *(replicated if rank == 0 else ())]
     mine = join([power(vector, order) for vector in vectors], order)
     double = any(vector.dtype == numpy.float64 for vector in vectors)
     total, odd, doubles = agree(comm, mine, order, not math.isfinite(mine), double)

@@ -7,10 +7,11 @@ al., "Mixed Precision Training", ICLR 2018; the rule and the numbers are those o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from hpccoll.errors import ArgumentError
+from hpccoll.training.given import number
 
 
 class Scale(NamedTuple):
@@ -45,6 +46,8 @@ class LossScale:
     interval: int = 2000
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            number(f"loss_scale: {field.name}", getattr(self, field.name))
         if not (self.initial > 0 and self.growth >= 1 and 0 < self.backoff <= 1
                 and self.interval >= 0):
             raise ArgumentError("loss_scale", f"{self} cannot work", "initial > 0, growth >= 1, "

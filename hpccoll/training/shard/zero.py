@@ -25,6 +25,7 @@ import numpy
 from hpccoll.errors import ArgumentError, ArgumentTypeError, NonFiniteError, ShardError
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from hpccoll.training.compress.scheme import Steps
+from hpccoll.training.given import communicator, listed
 from hpccoll.training.optimizers import ElementwiseOptimizer
 from hpccoll.training.shard import checkpoint
 from hpccoll.training.shard.agreement import GRADIENTS, agree_on, one_of, refuse, specs_of
@@ -111,6 +112,15 @@ class Sharded:
         if not isinstance(optimizer, ElementwiseOptimizer):
             raise ArgumentTypeError("optimizer", "expected one that looks at every element alone, "
                                     f"got {optimizer!r}", "pass an object, such as Adam(rate=0.01)")
+        communicator("comm", comm)
+        if model_comm is not None:
+            communicator("model_comm", model_comm)
+        for argument, value, kind in (("loss_scale", loss_scale, LossScale),
+                                      ("fetching", fetching, Fetching),
+                                      ("zeropp", zeropp, ZeroPlusPlus)):
+            if value is not None and not isinstance(value, kind):
+                raise ArgumentTypeError(argument, f"expected a {kind.__name__}, got {value!r}",
+                                        f"pass {kind.__name__}(), or leave it out")
         if clip is not None and not isinstance(clip, (int, float, Clip)):
             raise ArgumentTypeError("clip", f"expected a norm or a Clip, got {clip!r}")
         if stage < 3 and (fetching or zeropp):
@@ -122,7 +132,7 @@ class Sharded:
         self.model_comm, self.replicated = model_comm, frozenset(replicated)
         self.number = 0
         self._scale = Scale(loss_scale.initial if loss_scale else 1.0)
-        arrays = [numpy.asarray(array) for array in parameters]
+        arrays = [numpy.asarray(array) for array in listed("parameters", parameters)]
         fetching, zeropp = fetching or Fetching(), zeropp or ZeroPlusPlus()
         if units is None:
             units = [[index] for index in range(len(arrays))]

@@ -8,11 +8,13 @@ pytest.importorskip("rich")
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
+from hpccoll.algorithms import ALGORITHMS
 from hpccoll.cli import COMMANDS, main
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
 from hpccoll.cli.simulate import command as simulate
+from hpccoll.errors import did_you_mean
 
 
 @pytest.mark.parametrize("command, sections", [(bench, BENCH), (simulate, SIMULATE)])
@@ -28,6 +30,23 @@ def test_a_command_that_is_none_names_the_likely_one(word, meant):
     done = CliRunner().invoke(main, [word, "--whatever"])
     assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
     assert f"command: '{word}' is unknown; did you mean {meant}" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["simulate", "stp", "--model", "x"], ["simulate", "Step"]])
+def test_a_second_word_that_is_none_names_the_likely_one(words):
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
+    assert f"'simulate {words[1]}' is unknown; did you mean 'simulate step'?" in done.stderr
+
+
+def test_a_folder_of_traces_that_is_a_misspelt_command():
+    done = CliRunner().invoke(main, ["trace", "reprt", "traces"])
+    assert done.exit_code == 2
+    assert "'reprt' is neither one nor a folder; did you mean 'report'?" in done.stderr
+
+
+def test_no_collective_is_taken_for_a_second_word():
+    assert not [name for name in ALGORITHMS if did_you_mean(name, ["step"])]
 
 
 def every_command():

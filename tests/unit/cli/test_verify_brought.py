@@ -22,7 +22,7 @@ def call(*words):
 
 def test_verify_proves_what_fits():
     done = call("verify", TORUS, "--size", "1-12", *CUBE, "--jobs", "1")
-    assert done.exit_code == 0 and "1 schedules proved" in done.output, done.output
+    assert done.exit_code == 0 and "1 schedule proved" in done.output, done.output
     done = call("verify", TORUS.replace("TORUS", "torus"), "--size", "8", *CUBE, "--collective",
                 "allreduce", "--jobs", "1")
     assert done.exit_code == 1 and "does not exist: this rank has 1 slots" in done.stderr

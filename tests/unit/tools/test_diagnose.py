@@ -113,6 +113,17 @@ def test_a_rank_that_was_killed(begun, completed, when):
     assert found.verdict == f"Rank 1 was killed {when}: rank 0 waits for it."
 
 
+def test_without_a_cause_the_first_sentence_stands_for_itself():
+    everybody = [doing(0, "waiting", 3, 2, [1]), doing(1, "failed", 3, 2)]
+    calls = [[dict(call(n), start=n + 0.5 * rank) for n in (1, 2, 3)] for rank in range(2)]
+    story = {"when": "12:00:00", "reason": "CollectiveTimeout: no progress", "heard": ""}
+    found = diagnose([file_of(rank, everybody, calls[rank], story if rank == 0 else None)
+                      for rank in range(2)])
+    assert found.verdict == ("Rank 1 came last to 3 of 3 calls, on average 500 ms after the first. "
+                             "First to give up was rank 0, at 12:00:00: CollectiveTimeout: no "
+                             "progress")
+
+
 def test_half_against_half_blames_nobody():
     everybody = [doing(rank, "waiting", 1, 0, [1 - rank]) for rank in range(2)]
     files = [file_of(rank, everybody, [call(1, collective="bcast", root=str(rank))])

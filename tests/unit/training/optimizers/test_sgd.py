@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.optimizers import Adam, OneBitAdam, Sgd, ZeroOneAdam
 
 COUNT = 37
@@ -61,7 +61,30 @@ def test_state():
 @pytest.mark.parametrize("kind, field, value", [
     (Sgd, "rate", -1), (Sgd, "momentum", 1), (Sgd, "weight_decay", -0.1), (Adam, "beta1", 1.5),
     (Adam, "beta2", -0.1), (Adam, "epsilon", -1e-8), (OneBitAdam, "freeze_step", 0),
-    (ZeroOneAdam, "most_local", 0), (ZeroOneAdam, "variance_doubling", 0)])
+    (ZeroOneAdam, "most_local", 0), (ZeroOneAdam, "variance_doubling", 0),
+    (OneBitAdam, "freeze_step", 1.5), (Sgd, "rate", float("nan"))])
 def test_settings_that_make_no_sense(kind, field, value):
-    with pytest.raises(ArgumentError, match=f"{kind.__name__}: {field}: got {value}"):
+    with pytest.raises(ArgumentError, match=f"{kind.__name__}: {field}: expected .*got {value}"):
         kind(**{field: value})
+
+
+@pytest.mark.parametrize("kind", [Sgd, Adam, OneBitAdam, ZeroOneAdam])
+@pytest.mark.parametrize("value", ["0.1", None, [0.1], 1j], ids=repr)
+def test_rates_that_are_no_numbers(kind, value):
+    with pytest.raises(ArgumentTypeError, match=f"{kind.__name__}: rate: expected a number, 0 or"):
+        kind(rate=value)
+
+
+def test_numbers_of_other_packages_and_endless_warmups_will_do():
+    assert Adam(rate=numpy.float32(0.5)).rate == 0.5
+    assert OneBitAdam(freeze_step=1e3).freeze_step == 1000
+    assert ZeroOneAdam(freeze_step=float("inf")).start
+
+
+@pytest.mark.parametrize("kind", [OneBitAdam, ZeroOneAdam])
+def test_schemes_are_read_as_everywhere(kind):
+    assert kind(compress="onebit") == kind()
+    with pytest.raises(ArgumentError, match="compress: 'onebti' is unknown; did you mean"):
+        kind(compress="onebti")
+    with pytest.raises(ArgumentTypeError, match="compress: expected a scheme"):
+        kind(compress=5)

@@ -5,7 +5,7 @@ import math
 import numpy
 import pytest
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.testing.threads import run_ranks
 from hpccoll.training.shard.clip import CHUNK, Clip, clip_shards, global_norm, power
 
@@ -100,3 +100,14 @@ def test_orders_that_are_none(order):
 def test_a_norm_that_is_none():
     with pytest.raises(ArgumentError, match="max_norm: expected a positive number, got -1"):
         Clip(-1)
+    with pytest.raises(ArgumentTypeError, match="max_norm: expected a positive number, got '1'"):
+        Clip("1")
+    with pytest.raises(ArgumentTypeError, match="order: expected a positive number or inf"):
+        Clip(1, "inf")
+
+
+def test_what_is_no_communicator_and_no_list_of_vectors():
+    with pytest.raises(ArgumentTypeError, match="comm: expected a communicator, got None"):
+        global_norm(None, [])
+    with pytest.raises(ArgumentTypeError, match="shards: expected a list of arrays, got 5"):
+        run_ranks(1, lambda comm: global_norm(comm, 5))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.training.shard.scale import LossScale, Scale
 
 
@@ -30,3 +30,8 @@ def test_without_an_interval_it_never_grows():
 def test_numbers_that_cannot_work(wrong):
     with pytest.raises(ArgumentError, match="loss_scale"):
         LossScale(**wrong)
+
+
+def test_what_is_no_number():
+    with pytest.raises(ArgumentTypeError, match="loss_scale: initial: expected a number, got '8'"):
+        LossScale("8")

@@ -239,11 +239,19 @@ def test_an_optimizer_that_looks_at_more_than_elements():
 @pytest.mark.parametrize("options, problem", [
     ({"optimizer": "adam"}, "looks at every element alone, got 'adam'"),
     ({"optimizer": Sgd}, r"pass an object, such as Adam\(rate=0.01\)"),
-    ({"clip": "1"}, "clip: expected a norm or a Clip, got '1'")])
-def test_what_is_no_optimizer_and_no_clip_is_refused_before_anything_is_sent(options, problem):
+    ({"clip": "1"}, "clip: expected a norm or a Clip, got '1'"),
+    ({"comm": "world"}, "comm: expected a communicator, got 'world'; pass hpccoll.Comm"),
+    ({"model_comm": 2}, "model_comm: expected a communicator, got 2"),
+    ({"parameters": None}, "parameters: expected a list of arrays, got None"),
+    ({"names": 5}, "names: expected a list of texts, got 5"),
+    ({"loss_scale": 8.0}, r"loss_scale: expected a LossScale, got 8.0; pass LossScale\(\)"),
+    ({"zeropp": True, "stage": 3}, "zeropp: expected a ZeroPlusPlus, got True")])
+def test_what_is_no_optimizer_no_clip_and_so_on_is_refused_before_anything_is_sent(options,
+                                                                                   problem):
     def program(comm):
         with pytest.raises(ArgumentTypeError, match=problem):
-            Sharded(comm, weights(), **{"optimizer": Sgd(rate=0.1), **options})
+            Sharded(**{"comm": comm, "parameters": weights(), "optimizer": Sgd(rate=0.1),
+                       **options})
         return comm.sent_bytes
 
     assert run_ranks(2, program) == [0, 0]
