@@ -1,4 +1,4 @@
-"""What ``broken.py`` breaks, first part: notes inside of calls, requests in turn, Ctrl-C."""
+"""What ``broken.py`` breaks, first part: the newest, by subject."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOTED = (
           (("hpccoll/runtime/progress.py", "if lane is not None and lane.stopped:", "if False:"),),
           "tests/mpi/test_broken.py -k sends_nothing", 2),
     Break("who failed waits until the dead are told",
-          (("hpccoll/guard/exchange.py", "self.sender.join(SENDING)", "self.sender.join()"),),
+          (("hpccoll/guard/exchange.py", "sender.join(SENDING)", "sender.join()"),),
           "tests/cluster/test_hosts.py -k that_was_killed"),
     Break("the host of a rank that is not heard of is not named",
           (("hpccoll/guard/board.py", 'UNKNOWN: f"is not heard of{far}"',
@@ -62,4 +62,40 @@ INTERRUPTED = (
           (("hpccoll/cli/verify.py", "(signal.SIG_BLOCK, {signal.SIGINT})",
             "(signal.SIG_BLOCK, set())"),),
           "tests/doc/test_interrupted.py -k several_processes"),
+)
+
+SHARED_CACHE = (
+    Break("the faster rank decides whether two ranks share a cache",
+          (("hpccoll/transport/shm/caches.py", "max(pair.allgather(fastest))",
+            "min(pair.allgather(fastest))"),),
+          "tests/unit/transport/shm/test_caches.py -k here"),
+    Break("a rule for a shared cache holds everywhere",
+          (("hpccoll/tune/rules.py", "(self.shared_cache, place.shared_cache)",
+            "(None, place.shared_cache)"),),
+          "tests/unit/tune/test_rules.py -k first_to_fit"),
+)
+#: Calls that are queued on GPUs.
+QUEUED = (
+    Break("a rank that does not come to a queued call is not missed",
+          (("hpccoll/guard/queued.py", "if one.begun < first.number)", "if one.begun < 0)"),),
+          "tests/unit/guard/test_queued.py -k until_the_deadline", 0),
+    Break("faults that NCCL has found are not asked for",
+          (("hpccoll/guard/queued.py", "error = self._fault(first) or", "error ="),),
+          "tests/unit/guard/test_queued.py -k fault_of_the_library", 0),
+    Break("what has failed leaves queued calls to themselves",
+          (("hpccoll/guard/queued.py", "            self.end()\n            if isinstance(error",
+            "            if isinstance(error"),),
+          "tests/unit/guard/test_queued.py -k fails_in_the_call", 0),
+    Break("ranks do not ask who shares a GPU",
+          (("hpccoll/arrays/nccl_members.py", "        if len(ranks) > 1:", "        if False:"),),
+          "tests/unit/runtime/test_nccl.py -k share_a_device", 0),
+    Break("calls of NCCL are not noted",
+          (("hpccoll/comm/nccl.py", "self.guard.queueing(self._begin, description)",
+            "self._begin"),), "tests/mpi/test_nccl.py -k unlike_things_are_named and tags", 2),
+    Break("who waits for a part across nodes is not told of a failure",
+          (("hpccoll/comm/nccl.py", "if known is not None:", "if False:"),),
+          "tests/mpi/test_nccl.py -k told_of_a_failure and reduceScatter", 2),
+    Break("captured streams are not looked for before NCCL",
+          (("hpccoll/arrays/resident.py", "if stream.is_capturing():", "if False:"),),
+          "tests/unit/comm/test_nccl.py -k capture_goes_on", 0),
 )
