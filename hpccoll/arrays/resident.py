@@ -22,10 +22,12 @@ class Queue(NamedTuple):
     Attributes:
         device: of the arrays.
         stream: the caller's, which is the current one there.
+        shared: the caller uses the results on that stream, and need not wait for them.
     """
 
     device: Any
     stream: Any
+    shared: bool = True
 
     def mark(self) -> Any:
         """An event behind all that is queued; its ``done`` tells whether that has happened."""
@@ -63,13 +65,13 @@ class Resident:
             raise BufferArgumentError(argument, "is not contiguous",
                                       "pass cupy.ascontiguousarray")
         flat = (array if array.flags.c_contiguous else array.T).reshape(-1)
-        stream, _ = device._stream_of(self.obj, flat, cupy)
+        stream, shared = device._stream_of(self.obj, flat, cupy)
         if stream.is_capturing():
             raise BufferArgumentError(argument, "is used while its stream is captured into a CUDA "
                                                 "graph, which would repeat the call unseen",
                                       "end the capture before the call, and begin another one "
                                       "after it")
-        self.queue = Queue(flat.device, stream)
+        self.queue = Queue(flat.device, stream, shared)
         return flat, cupy, None
 
 

@@ -18,6 +18,7 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.calls.memory import is_staged, staged
 from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import Location, Signature
+from hpccoll.comm.devices import on_registered_memory, run_registered
 from hpccoll.comm.methods import (
     ALLGATHER,
     ALLGATHERV,
@@ -159,7 +160,8 @@ class Blocking(Base):
             barred = serve(self, method, args, wish, gives_way)
             if not barred:
                 return
-        call, always = self._resolve(method, args), self._always
+        found, always = on_registered_memory(self, method, args), self._always
+        call, registered = found or (self._resolve(method, args), None)
         if call is None:
             self._tell(method, None, None)
             if always:
@@ -186,8 +188,12 @@ class Blocking(Base):
             if remembers and not self._note(method, args, native):
                 self._cache.store(method, args, native)
             _call_native(self, method, native_arguments(call, args), native)
-        else:
+        elif registered is None:
             self._run(method, args, call, choice)
+        else:
+            context = self._private()
+            if not run_registered(context, registered, call, plan_for(context, call, choice)):
+                self._run(method, args, self._resolve(method, args) or call, choice)
 
     def _run(self, method: Method, args: tuple[Any, ...], call: Call, choice: Choice) -> None:
         """Run an algorithm; prepare it where the call repeats on the same memory."""

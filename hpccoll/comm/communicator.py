@@ -25,7 +25,7 @@ from mpi4py import MPI
 from hpccoll import config
 from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.cache import CallCache
-from hpccoll.comm.devices import DeviceWays
+from hpccoll.comm.devices import DeviceWays, registered_array
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
 from hpccoll.comm.numbers import Numbers
@@ -178,8 +178,10 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         """The measured times that choices rest on; ``None`` before the first collective."""
         return self._lifetime.tuned if self._lifetime else None
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+    def empty(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
         """Make an array in registered memory, which other ranks of the node read in place.
+
+        ``xp`` is ``numpy``, or ``cupy`` for memory of the current GPU, read by CUDA IPC.
 
         Collective; every rank may ask for a shape of its own. The memory is kept until the
         communicator is freed, so make such arrays once, not in a loop. Afterwards they are
@@ -187,13 +189,16 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         (then a ``RuntimeWarning`` says so), they are ordinary from the start.
 
         Raises:
-            ArgumentError: a negative or malformed shape.
+            ArgumentError: a negative or malformed shape; ``xp`` unlike on ranks of a node.
             ArgumentTypeError: elements that are Python objects.
         """
         lifetime = self._check_usable()
         dtype, count = element_count(shape, dtype)
         with lifetime.entrance:
             node = self._private().node
+            self._check_alike(xp)
+            if xp is not numpy:
+                return registered_array(self, shape, dtype, count * dtype.itemsize, xp)
             if node is None or not node.local:
                 return numpy.zeros(shape, dtype)
             region = node.allocate(count * dtype.itemsize)
@@ -203,9 +208,9 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
             return numpy.zeros(shape, dtype)
         return region.mine.view(dtype).reshape(shape)
 
-    def zeros(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+    def zeros(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
         """Make an array of zeros in registered memory; see :meth:`empty`."""
-        array = self.empty(shape, dtype)
+        array = self.empty(shape, dtype, xp)
         array[...] = 0
         return array
 

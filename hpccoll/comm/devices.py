@@ -1,11 +1,27 @@
-"""What a communicator knows of its ranks' devices: which way their arrays' data goes."""
+"""What a communicator knows of its ranks' devices: ways for data of arrays, registered memory."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
 from hpccoll.arrays.evidence import agreed
+from hpccoll.arrays.resident import Resident, queue_of, resident
 from hpccoll.arrays.ways import Told, lines
+from hpccoll.calls.call import Call
+from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.base import Base
+from hpccoll.comm.methods import Method
+from hpccoll.config import ANY_P
+from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.runtime.context import Context, existing
+from hpccoll.runtime.executor import drive
+from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.registered import DeviceMemory, RegisteredCall
+from hpccoll.units import ranks_text
 
 
 class Ways:
@@ -47,7 +63,86 @@ class DeviceWays(Base):
     def _known_ways(self) -> str:
         """What ``explain`` says: nothing before the first look at :attr:`ways`."""
         context = existing(self)
-        told = context.service(Ways).told if context is not None and not context.freed else None
-        if told is None or not any(each.device for each in told):
+        if context is None or context.freed:
             return ""
-        return "\nDevice arrays:\n" + "".join(f"  {line}\n" for line in lines(told))
+        told, memory = context.service(Ways).told, context.registered
+        shown = lines(told) if told is not None and any(each.device for each in told) else []
+        if memory is not None:
+            shown.append("arrays of comm.empty(xp=cupy): " + (
+                f"not registered, {memory.problem}" if memory.problem else
+                "read in place, by CUDA IPC"))
+        return "\nDevice arrays:\n" + "".join(f"  {line}\n" for line in shown) if shown else ""
+
+    def _registered_memory(self, nbytes: int) -> Any:
+        """Registered memory of a device, as bytes; or why there is none, the same on all ranks."""
+        context = self._private()
+        if context.registered is None:
+            context.registered = context.service(DeviceMemory)
+        return context.registered.allocate(nbytes)
+
+    def _check_alike(self, xp: Any) -> None:
+        """Raise an error unless all ranks make an array of one kind of memory; collective."""
+        name = getattr(xp, "__name__", type(xp).__name__)
+        node = self._private().node
+        names = node.comm.allgather(name) if node is not None else [name]
+        if len(set(names)) > 1:
+            kinds = {kind: [rank for rank, one in enumerate(names) if one == kind]
+                     for kind in dict.fromkeys(names)}
+            told = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
+            raise ArgumentError("xp", f"is not the same on all ranks of the node: {told}",
+                                "make the array of one kind of memory on all of them")
+        if name not in ("numpy", "cupy"):
+            raise ArgumentError("xp", f"is {name}", "pass numpy or cupy")
+
+
+def registered_array(comm: DeviceWays, shape: int | Sequence[int], dtype: numpy.dtype, nbytes: int,
+                     xp: Any) -> Any:
+    """An array in registered device memory; an ordinary one, with a warning, if there is none."""
+    memory = comm._registered_memory(nbytes)
+    if not isinstance(memory, str):
+        return memory.view(dtype).reshape(shape)
+    if comm.Get_size() > 1:
+        warnings.warn(f"hpccoll: the array is not registered: {memory}", RuntimeWarning,
+                      stacklevel=3)
+    return xp.empty(shape, dtype)
+
+
+def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
+                         ) -> tuple[Call, RegisteredCall] | None:
+    """A blocking call whose memory is registered device memory; ``None`` where it is not.
+
+    What is wrong with the arguments is found by whoever resolves them then.
+    """
+    context = comm._context
+    memory = context.registered if context is not None else None
+    if memory is None or memory.scratch is None or comm._config.determinism == ANY_P:
+        return None
+    specs = [resident(arg) for arg in args]
+    if not any(isinstance(part, Resident) for spec in specs
+               for part in (spec if isinstance(spec, list) else [spec])):
+        return None
+    try:
+        call = method.resolve(comm.Get_size(), comm.Get_rank(), *specs)
+        queue = queue_of(specs)
+    except (NativeOnly, HpccollError):
+        return None
+    if queue is None or not memory.holds(call):
+        return None
+    return call, RegisteredCall(memory, queue)
+
+
+def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Plan) -> bool:
+    """Run a call on registered memory; tell whether it was: it may need too much scratch."""
+    execution = made.execution(call, plan)
+    if execution is None:
+        return False
+    try:
+        drive(execution, context.bounds)
+    except BaseException as error:
+        try:
+            context.abandon(execution, error)
+        finally:
+            made.settle()  # when all have been told, so that nobody begins to read any more
+        raise
+    made.finish()
+    return True

@@ -48,6 +48,7 @@ class Memory(NamedTuple):
         accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
             takes such memory as operands, and the place for the rounded result as a fourth one.
         windows: instead of ``arrays``, for those that lie where the transport does not reach.
+        queued: ``perform``, and the transport, only queue: a stream orders messages and steps.
     """
 
     arrays: dict[str, Any]
@@ -57,6 +58,7 @@ class Memory(NamedTuple):
     perform: Callable[[Sequence[Action]], None] | None = None
     accumulator: Callable[[int], Any] | None = None
     windows: Windows | None = None
+    queued: bool = False
 
 
 class BoundPhase(NamedTuple):
@@ -165,7 +167,8 @@ class Binder:
         senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
         ranks = [peer for peer in senders if not isinstance(peer, InNetwork)]
         steps_of = (consumers(phase, landing)
-                    if phase.after and self.memory.perform is None and len(ranks) == len(senders)
+                    if phase.after and (self.memory.perform is None or self.memory.queued)
+                    and len(ranks) == len(senders)
                     and self.endpoint.direct(ranks, self.tag) else None)
         if steps_of is None:
             return [()] * len(phase.messages), phase.after

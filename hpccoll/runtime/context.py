@@ -162,6 +162,7 @@ class Context:
         taped: operations that are tapes.
         prepared: executions, by signature and addresses.
         seen: signatures and addresses that were served once, and are prepared the next time.
+        registered: what it has registered of device memory, where somebody wanted some.
         moments: of its blocking calls, where somebody wants to know.
         guard, entrance: what watches over the calls, and lets one go at a time; whoever makes a
             communicator's context sets them.
@@ -213,6 +214,7 @@ class Context:
         self.seen = BoundedDict[Hashable, bool](MOST_KEPT)
         self.abandoned: list[Any] = []
         self.taped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.registered: Any = None
         self.moments = Moments() if config.trace and config.trace_phases else None
         self.guard: Guarding | None = None
         self.entrance: Any = nullcontext()

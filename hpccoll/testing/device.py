@@ -25,8 +25,9 @@ from unittest.mock import patch
 import numpy
 
 from hpccoll.arrays import device
+from hpccoll.arrays import ipc as ipc_evidence
 from hpccoll.arrays.ways import Answer
-from hpccoll.testing import nccl
+from hpccoll.testing import ipc, nccl
 from hpccoll.testing.cuda_on_host import compile_kernel
 from hpccoll.testing.streams import CudaError, CudaStatus, Device, Devices, Event, Stream
 from hpccoll.transport import NOTHING
@@ -39,6 +40,13 @@ class Pointer(NamedTuple):
     """Where device memory is."""
 
     ptr: int
+
+
+class MemoryPointer(NamedTuple):
+    """A place in an allocation."""
+
+    ptr: int
+    mem: Any
 
 
 class DeviceArray:
@@ -130,6 +138,8 @@ def queue(run: Callable[[], Any], *arrays: DeviceArray, stream: Stream | None = 
     """
     machine = arrays[0].machine
     stream = (stream or machine.current()).meant
+    if machine.share is not None:
+        machine.share.check([array.raw for array in arrays])
     found = {machine.device, *(array.number for array in arrays)}
     if found != {stream.device_id}:
         raise CudaError(f"illegal memory access: a stream of device {stream.device_id}, "
@@ -202,9 +212,10 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
     """Make a module with the functions of CuPy that hpccoll uses, on a machine.
 
     ``shift`` is added to the addresses that others are told; ``folder`` is where processes meet
-    that use NCCL.
+    that use NCCL, or share memory.
     """
     cupy = ModuleType("cupy")
+    share = machine.share = ipc.Share(machine, folder, shift)
 
     def placed(raw: numpy.ndarray) -> DeviceArray:
         return DeviceArray(raw, machine, machine.device, shift)
@@ -231,29 +242,63 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
         array.raw.view(numpy.uint8)[...] = 0xA5
         return array
 
+    def ndarray(shape: Any, dtype: Any = float, memptr: Any = None) -> DeviceArray:
+        start = memptr.ptr - memptr.mem.ptr
+        array = numpy.ndarray(shape, dtype, memptr.mem.data, start)
+        return DeviceArray(array, machine, memptr.mem.device_id, shift)
+
+    def event(block: bool = False, disable_timing: bool = False, interprocess: bool = False
+              ) -> Event:
+        if interprocess and not disable_timing:
+            raise ValueError("Timing must be disabled for interprocess events")
+        return ipc.SharedEvent(machine, share) if interprocess else Event(machine)
+
     def external(ptr: int, device_id: int = -1) -> Stream:
         known = [ref() for ref in machine.streams]
         return next((one for one in known if one is not None and one.ptr == ptr),
                     machine.nulls[machine.device if device_id < 0 else device_id])
 
     vars(cupy).update(
-        ndarray=DeviceArray, asarray=asarray, asnumpy=asnumpy, copyto=copyto, empty=empty,
+        ndarray=_class(ndarray), asarray=asarray, asnumpy=asnumpy, copyto=copyto, empty=empty,
         from_dlpack=lambda array: array.__dlpack__(), RawKernel=RawKernel,
         cuda=SimpleNamespace(
             get_current_stream=lambda: machine.current(),
             alloc_pinned_memory=lambda size: machine.pin(size),
             Device=lambda device=None: Device(
                 machine, machine.device if device is None else device),
-            Event=lambda *, block=False, disable_timing=False: Event(machine),
+            Event=event, Memory=lambda size: share.allocate(size),
+            MemoryPointer=lambda mem, offset: MemoryPointer(mem.ptr + offset, mem),
+            UnownedMemory=lambda ptr, size, owner, device_id=-1: share.seen(
+                ptr, size, machine.device if device_id < 0 else device_id),
             Stream=lambda null=False, non_blocking=False: Stream(
                 machine, machine.device, null, non_blocking),
             ExternalStream=external, nccl=nccl.library(machine, shift, folder),
             runtime=SimpleNamespace(
                 is_hip=False, CUDARuntimeError=CudaStatus,
                 eventQuery=lambda event: machine.events[event].query(),
+                eventDestroy=lambda event: share.destroy(event),
+                streamWaitEvent=lambda stream, event, flags=0: share.wait(
+                    external(stream), event),
+                ipcGetMemHandle=lambda devPtr: share.memory_handle(devPtr),
+                ipcOpenMemHandle=lambda handle, flags=1: share.open_memory(handle),
+                ipcCloseMemHandle=lambda devPtr: share.close_memory(devPtr),
+                ipcGetEventHandle=lambda event: share.event_handle(event),
+                ipcOpenEventHandle=lambda handle: share.open_event(handle),
                 getDeviceCount=lambda: len(machine.nulls),
                 deviceGetPCIBusId=lambda device: f"0000:{machine.first + device:02x}:00.0")))
     return cupy
+
+
+def _class(make: Callable[..., DeviceArray]) -> type:
+    """The class of a module's arrays, whose instances are made by a function."""
+    class Kind(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> DeviceArray:
+            return make(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, DeviceArray)
+
+    return Kind("ndarray", (), {})
 
 
 @contextmanager
@@ -269,7 +314,9 @@ def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | N
     sys.modules["cupy"], sys.modules["cupy.cuda.nccl"] = cupy, cupy.cuda.nccl
     device.is_served.cache_clear()
     try:
-        with patch.object(device, "probed", lambda: Answer(cuda_aware, "so says the double")):
+        said = "so says the double"
+        with (patch.object(device, "probed", lambda: Answer(cuda_aware, said)),
+              patch.object(ipc_evidence, "probed", lambda: Answer(folder is not None, said))):
             yield cupy
     finally:
         for name, known in before.items():

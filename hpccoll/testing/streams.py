@@ -69,6 +69,7 @@ class Devices:
     Attributes:
         held: kind of resource -> how many there are; bytes of pinned memory.
         first: number of the first device on its node.
+        share: what this process shares with others, if it does (:mod:`hpccoll.testing.ipc`).
         calls: name of a function that may fail -> how often it was called.
         faults: name of a function -> calls until it fails, once.
         fault: status of what has gone wrong while work ran, which every query returns from then on;
@@ -87,7 +88,7 @@ class Devices:
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.nulls = [Stream(self, device, null=True) for device in range(devices)]
         self.streams: list[weakref.ref[Stream]] = []
-        self.first = 0
+        self.first, self.share = 0, None
         self.memory: weakref.WeakValueDictionary[tuple[int, int], numpy.ndarray] = (
             weakref.WeakValueDictionary())
 
@@ -349,7 +350,7 @@ class Stream:
         if event.device_id != meant.device_id:
             raise CudaError(f"eventRecord: cudaErrorInvalidResourceHandle: an event of device "
                             f"{event.device_id} on a stream of device {meant.device_id}")
-        meant.push(_nothing)
+        meant.push(event.happening())
         event.task, event.asked, event.captured = meant.last, False, meant.graph is not None
         return event
 
@@ -386,6 +387,10 @@ class Event:
 
     def __del__(self) -> None:
         self.machine.held["events"] -= 1
+
+    def happening(self) -> Callable[[], Any]:
+        """What is done when it happens, as it is recorded now."""
+        return _nothing
 
     def record(self, stream: Stream | None = None) -> None:
         """Happen after what is queued on a stream."""

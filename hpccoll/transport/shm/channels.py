@@ -70,11 +70,18 @@ class Channel:
 
 
 class Region:
-    """Shared memory that users' arrays live in."""
+    """Memory that users' arrays live in, and that the other ranks of the node read.
 
-    def __init__(self, memory: list[numpy.ndarray], rank: int, number: int):
-        self.memory, self.mine, self.number = memory, memory[rank], number
-        self.start = MPI.Get_address(self.mine) if self.mine.nbytes else 0
+    Attributes:
+        memory: of every rank, as bytes; on devices, the others' as this process sees it.
+        copy_out: ``copy_out(rank, tag, place, source, into)`` copies a message of device memory to
+            the host when it is there; ``None`` for host memory.
+    """
+
+    def __init__(self, memory: list[Any], rank: int, number: int,
+                 copy_out: Callable[..., None] | None = None):
+        self.memory, self.mine, self.number, self.copy_out = memory, memory[rank], number, copy_out
+        self.start = _address(self.mine) if self.mine.nbytes else 0
         self.stop = self.start + self.mine.nbytes
 
 
@@ -170,17 +177,19 @@ class SharedNode:
             ``None``, on every rank, where the node has no room for it.
         """
         shared = share(self.comm, nbytes)
-        if shared is None:
-            return None
-        region = Region(shared.parts, self.rank, len(self.regions) + 1)
+        return None if shared is None else self.register(shared.parts)
+
+    def register(self, memory: list[Any], copy_out: Callable[..., None] | None = None) -> Region:
+        """Make memory known whose messages are read in place; the same on all ranks of the node."""
+        region = Region(memory, self.rank, len(self.regions) + 1, copy_out)
         self.regions[region.number] = region
-        if nbytes:
+        if region.mine.nbytes:
             bisect.insort(self.starts, (region.start, region.number))
         return region
 
-    def locate(self, array: numpy.ndarray) -> int | None:
+    def locate(self, array: Any) -> int | None:
         """The place of an array in registered memory; ``None`` if it is not there."""
-        address: int = array.__array_interface__["data"][0]
+        address = _address(array)
         index = bisect.bisect_right(self.starts, (address, len(self.regions) + 1)) - 1
         if index < 0:
             return None
@@ -189,10 +198,20 @@ class SharedNode:
             return None
         return region.number << OFFSET_BITS | address - region.start
 
-    def region(self, peer: int, where: int, nbytes: int) -> numpy.ndarray:
+    def region(self, peer: int, where: int, nbytes: int) -> Any:
         """Bytes of a peer's registered memory."""
         offset = where & ((1 << OFFSET_BITS) - 1)
         return self.regions[where >> OFFSET_BITS].memory[self.local[peer]][offset:offset + nbytes]
+
+    def on_device(self, where: int) -> bool:
+        """Tell whether a message of a peer's lies in device memory."""
+        number = where >> OFFSET_BITS
+        return bool(number) and self.regions[number].copy_out is not None
+
+    def copy_out(self, peer: int, tag: int, place: int, where: int, into: numpy.ndarray) -> None:
+        """Copy a message that lies in device memory, when it is there."""
+        copy = cast(Callable[..., None], self.regions[where >> OFFSET_BITS].copy_out)
+        copy(self.local[peer], tag, place, self.region(peer, where, into.nbytes), into)
 
     # -- other processes' memory -------------------------------------------------------------
     def read_private(self, peer: int, address: int, into: Any) -> None:
@@ -242,6 +261,13 @@ class SharedNode:
         self.regions.clear()
         self.starts.clear()
         self.comm.Free()
+
+
+def _address(array: Any) -> int:
+    """Where an array begins: no two arrays of a process, on whatever memory, begin there."""
+    if isinstance(array, numpy.ndarray):
+        return int(array.__array_interface__["data"][0])
+    return int(array.data.ptr)
 
 
 def _cell_bytes(ranks: int, most: int) -> int:

@@ -7,7 +7,7 @@ the receiver follows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -210,10 +210,14 @@ class Receive:
                    for earlier in range(self.number - LAST, self.number)):
                 return False
             self.request = self.endpoint.remote.batch(
-                [Posting(False, self.posting.peer, self.array)], channel.tag, False)
+                [Posting(False, self.posting.peer, self.landing())], channel.tag, False)
             self.request.start()
             return self.request.test()
         return True
+
+    def landing(self) -> Any:
+        """Where a message of the MPI library is received."""
+        return self.array
 
     def refuse(self, nbytes: int) -> None:
         """Raise for a message of another call, or of another size; both look alike in a cell."""
@@ -254,17 +258,21 @@ class Receive:
         """Where the message can be used; one in private memory is copied here first."""
         if self.in_cell:
             return self.place
-        if self.where >> OFFSET_BITS:
+        node, peer = self.endpoint.node, self.posting.peer
+        if node.on_device(self.where):
+            self.read(lambda into: node.copy_out(peer, self.channel.tag, self.place, self.where,
+                                                 into))
+        elif self.where >> OFFSET_BITS:
             return self.where
-        if self.where != BY_MPI:
-            self.read()
+        elif self.where != BY_MPI:
+            self.read(lambda into: node.read_private(peer, self.where, into))
         return HERE
 
-    def read(self) -> None:
-        """Copy the message from its sender's own memory, which only the host can read."""
+    def read(self, copy: Callable[[numpy.ndarray], None]) -> None:
+        """Copy the message from memory of its sender's that only the host can read into."""
         on_host = isinstance(self.array, numpy.ndarray)
         here = self.array if on_host else numpy.empty(self.array.shape, self.array.dtype)
-        self.endpoint.node.read_private(self.posting.peer, self.where, here)
+        copy(here)
         if not on_host:
             _store(self.array, here)
 
