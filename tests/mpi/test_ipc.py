@@ -1,6 +1,8 @@
 """Registered device memory on real ranks, each with a double of CUDA: they share it in a folder."""
 
+import gc
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy
@@ -8,13 +10,17 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.arrays.ipc import IpcQueue, PeerMemory
+from hpccoll.errors import ArgumentError
+from hpccoll.runtime import registered
+from hpccoll.testing import ipc as double
 from hpccoll.testing.device import installed
-from hpccoll.testing.streams import Devices
+from hpccoll.testing.streams import CudaStatus, Devices, Stream
+from hpccoll.transport.shm.devices import READ, READY, DeviceBatch, DeviceReceive
 
 pytestmark = pytest.mark.mpi(min_size=2)
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
-COUNTS = 1, SIZE + 1, 3001
 
 
 @pytest.fixture
@@ -42,18 +48,244 @@ def community(**how):
     return hpccoll.Comm(MPI.Intracomm(WORLD.Dup()), **how)
 
 
-def test_allreduce(cupy, machine):
+@contextmanager
+def counted(monkeypatch):
+    """Names of what ran on registered memory."""
+    found, made = [], registered.RegisteredCall.finish
+    monkeypatch.setattr(registered.RegisteredCall, "finish",
+                        lambda self: (found.append(self), made(self)))
+    yield found
+
+
+def given(count, dtype, turn=0, rank=RANK):
+    return ((numpy.arange(count) * 3 + rank + turn) % 11 + 1).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i8", "c8"])
+@pytest.mark.parametrize("name", ["ring", "rabenseifner", "recursive_doubling", "double_tree"])
+def test_allreduce_with_work_before_and_after(cupy, name, dtype, monkeypatch):
     comm = community()
-    x = comm.empty(3001, "f4", cupy)
-    y = comm.empty(3001, "f4", cupy)
-    for name in ("ring", "rabenseifner", "recursive_doubling"):
-        with comm.using(allreduce=name, segment_bytes=4096):
+    with comm.using(allreduce=name, segment_bytes=1024), counted(monkeypatch) as found:
+        for count in (0, 1, SIZE - 1, SIZE + 1, 1009):
+            x, y = comm.empty(count, dtype, cupy), comm.empty(count, dtype, cupy)
             for turn in range(3):
-                x[...] = cupy.asarray(numpy.arange(3001, dtype="f4") + RANK + turn)
+                x[...] = cupy.asarray(given(count, dtype, turn))
+                waits = cupy.cuda.get_current_stream().synchronized
                 comm.Allreduce(x, y)
+                assert cupy.cuda.get_current_stream().synchronized == waits
                 after = y.copy()
                 y[...] = x
-                wanted = (numpy.arange(3001) + turn) * SIZE + SIZE * (SIZE - 1) // 2
-                found = cupy.asnumpy(after)
-                assert (found == wanted).all(), (name, turn, found, wanted)
+                wanted = sum(given(count, dtype, turn, rank) for rank in range(SIZE))
+                assert (cupy.asnumpy(after) == wanted).all()
+            comm.Allreduce(MPI.IN_PLACE, x)
+            assert (cupy.asnumpy(x) == wanted).all()
+        assert len(found) == 5 * 4
     comm.Free()
+
+
+def test_other_collectives(cupy, monkeypatch):
+    comm, each = community(), 13
+    everyone = [given(each * SIZE, "i8", 0, rank) for rank in range(SIZE)]
+    x, y, part = (comm.empty(count, "i8", cupy) for count in (each * SIZE, each * SIZE, each))
+    x[...] = cupy.asarray(everyone[RANK])
+    with comm.using(reduce_scatter="ring", allgather="ring", bcast="binomial", reduce="binomial",
+                    alltoall="pairwise", scan="recursive_doubling", gather="binomial",
+                    scatter="binomial"), counted(monkeypatch) as found:
+        comm.Reduce_scatter_block(x, part)
+        mine = slice(each * RANK, each * (RANK + 1))
+        assert (cupy.asnumpy(part) == sum(everyone)[mine]).all()
+        comm.Allgather(part, y)
+        assert (cupy.asnumpy(y) == sum(everyone)).all()
+        y[...] = x
+        comm.Bcast(y, root=SIZE - 1)
+        assert (cupy.asnumpy(y) == everyone[-1]).all()
+        comm.Reduce(x, y if RANK == 0 else None, MPI.MAX)
+        assert (cupy.asnumpy(y) == (numpy.max(everyone, 0) if RANK == 0 else everyone[-1])).all()
+        comm.Alltoall(x, y)
+        assert (cupy.asnumpy(y) == numpy.concatenate([one[mine] for one in everyone])).all()
+        comm.Scan(x, y)
+        assert (cupy.asnumpy(y) == sum(everyone[:RANK + 1])).all()
+        comm.Scatter(x if RANK == 0 else None, part)
+        assert (cupy.asnumpy(part) == everyone[0][mine]).all()
+        comm.Gather(part, y if RANK == 0 else None)
+        assert (cupy.asnumpy(y) == (everyone[0] if RANK == 0 else sum(everyone[:RANK + 1]))).all()
+        assert len(found) == 8
+    comm.Free()
+
+
+@pytest.mark.parametrize("kind", ["host", "not registered", "too much scratch"])
+def test_ranks_may_pass_other_memory(cupy, kind, monkeypatch):
+    """Device memory is read by the host; what lies on the host is copied to the device."""
+    comm, other = community(), RANK % 2 == 1
+    if kind == "too much scratch" and other:
+        monkeypatch.setattr(registered, "SCRATCH_BYTES", 0)
+    for count in (5, 40_000):
+        x = comm.empty(count, "f4", cupy)
+        if other and kind != "too much scratch":
+            x = numpy.empty(count, "f4") if kind == "host" else cupy.empty(count, "f4")
+        for name in ("ring", "recursive_doubling"):
+            with comm.using(allreduce=name), counted(monkeypatch) as found:
+                for turn in range(3):
+                    mine = given(count, "f4", turn)
+                    x[...] = mine if isinstance(x, numpy.ndarray) else cupy.asarray(mine)
+                    comm.Allreduce(MPI.IN_PLACE, x)
+                    wanted = sum(given(count, "f4", turn, rank) for rank in range(SIZE))
+                    seen = x if isinstance(x, numpy.ndarray) else cupy.asnumpy(x)
+                    assert (seen == wanted).all()
+                assert len(found) == 3 * (not other)
+    comm.Free()
+
+
+def test_ranks_that_ask_for_unlike_memory_are_named(cupy):
+    comm = community()
+    with pytest.raises(ArgumentError, match=r"xp: .*numpy on rank 0 and|xp: .*numpy on ranks? 0"):
+        comm.empty(3, "f4", numpy if RANK == 0 else cupy)
+    comm.Free()
+
+
+@pytest.mark.parametrize("function", ["malloc", "ipcGetMemHandle", "ipcOpenMemHandle",
+                                      "ipcGetEventHandle", "ipcOpenEventHandle"])
+def test_where_cuda_fails_on_one_rank_all_have_ordinary_arrays(cupy, machine, function):
+    comm = community()
+    if RANK == SIZE - 1:
+        machine.faults[function] = 0
+    with pytest.warns(RuntimeWarning, match=f"rank {SIZE - 1} of the node: .*{function}"):
+        x = comm.empty(9, "f4", cupy)
+    x[...] = cupy.asarray(given(9, "f4"))
+    with comm.using(allreduce="ring"):
+        comm.Allreduce(MPI.IN_PLACE, x)
+    assert (cupy.asnumpy(x) == sum(given(9, "f4", 0, rank) for rank in range(SIZE))).all()
+    assert function in comm.explain("allreduce", "1M")
+    comm.Free()
+
+
+def test_memory_outlives_the_communicator_and_nothing_leaks(cupy, machine):
+    comm = community()
+    x = comm.zeros(1000, "f4", cupy)
+    with comm.using(allreduce="ring"):
+        for _ in range(50):
+            comm.Allreduce(MPI.IN_PLACE, x)
+    assert machine.held["opened"] == 2 * (SIZE - 1)
+    assert "by CUDA IPC" in comm.explain("allreduce", "1M")
+    comm.Free()
+    assert list(cupy.asnumpy(x)) == [0] * 1000
+    del x, comm
+    machine.finish_all()
+    gc.collect()
+    left = +machine.held
+    assert set(left) <= {"streams"}, left
+
+
+# -- what breaks it ------------------------------------------------------------------------------
+def deaf(kind):
+    """A rank that does not wait for events of a kind."""
+    follow = IpcQueue.follow
+    return lambda self, which, *where: None if which == kind else follow(self, which, *where)
+
+
+def dumb(kind):
+    """A rank that records no events of a kind."""
+    tell = IpcQueue.tell
+    return lambda self, which, *where: None if which == kind else tell(self, which, *where)
+
+
+def leaving_first(self, receives):
+    """Senders get their memory back before what reads it is queued."""
+    waiting = [action for receive in receives for action in receive.used()]
+    for receive in receives:
+        receive.leave()
+    self.queue.run(waiting)
+
+
+def on_another_stream(self, actions):
+    """Kernels on a stream of their own."""
+    with self.device, Stream(self.peers.cupy.cuda.get_current_stream().machine, self.device.id,
+                             non_blocking=True):
+        for function, operands in actions:
+            function(*operands)
+
+
+#: What is broken: where, and what is there instead.
+BREAKS = {
+    "a peer's memory is read before its event": (IpcQueue, "follow", deaf(READY)),
+    "the sender records no event": (IpcQueue, "tell", dumb(READY)),
+    "memory is used again while a peer reads it": (IpcQueue, "follow", deaf(READ)),
+    "the reader records no event": (IpcQueue, "tell", dumb(READ)),
+    "memory is given back before what reads it is queued": (DeviceBatch, "use", leaving_first),
+    "kernels run on another stream": (IpcQueue, "run", on_another_stream),
+    "messages lie at the beginning of their memory": (DeviceReceive, "message", lambda self, key:
+        self.endpoint.node.region(self.posting.peer, key >> 48 << 48, self.nbytes).view(
+            self.array.dtype)),
+}
+
+
+def exchange(cupy, comm):
+    """An allgather whose input is computed late, and overwritten as soon as it may be."""
+    x, y = comm.empty(64, "i8", cupy), comm.empty(64 * SIZE, "i8", cupy)
+    wrong = 0
+    for turn in range(3):
+        x[...] = cupy.asarray(given(64, "i8", turn))
+        comm.Allgather(x, y)
+        x[...] = cupy.asarray(numpy.full(64, -1))
+        for rank in range(SIZE):  # one after the other
+            WORLD.Barrier()
+            if rank == RANK:
+                cupy.cuda.get_current_stream().synchronize()
+        WORLD.Barrier()
+        wanted = numpy.concatenate([given(64, "i8", turn, rank) for rank in range(SIZE)])
+        wrong += not (cupy.asnumpy(y) == wanted).all()
+        WORLD.Barrier()
+    return wrong
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_broken_variant_is_caught(cupy, what, monkeypatch):
+    comm = community()
+    where, name, instead = BREAKS[what]
+    with comm.using(allgather="spread"):
+        assert not exchange(cupy, comm)
+        monkeypatch.setattr(where, name, instead)
+        assert sum(WORLD.allgather(exchange(cupy, comm)))
+    comm.Free()
+
+
+def test_a_handle_that_is_kept_by_its_address_would_be_stale(cupy, monkeypatch):
+    """Memory of a second communicator may lie where that of a first one lay."""
+    def sums(comm):
+        x = comm.empty(64, "i8", cupy)
+        x[...] = cupy.asarray(given(64, "i8"))
+        with comm.using(allreduce="ring"):
+            comm.Allreduce(MPI.IN_PLACE, x)
+        return x
+
+    first = community()
+    sums(first)
+    first.Free()
+    machine = cupy.cuda.get_current_stream().machine
+    assert machine.share.closed
+    second = community()
+    wanted = sum(given(64, "i8", 0, rank) for rank in range(SIZE))
+    assert (cupy.asnumpy(sums(second)) == wanted).all()
+    second.Free()
+    # The rule itself: what was open when its owner freed it has other contents, and is no memory.
+    memory = cupy.cuda.Memory(4096)
+    handles = WORLD.allgather(cupy.cuda.runtime.ipcGetMemHandle(memory.ptr))
+    with pytest.raises(CudaStatus, match=str(double.INVALID_CONTEXT)):
+        cupy.cuda.runtime.ipcOpenMemHandle(handles[RANK])
+    WORLD.Barrier()
+    del memory
+    gc.collect()
+    WORLD.Barrier()
+    with pytest.raises(CudaStatus, match=str(double.INVALID_VALUE)):
+        cupy.cuda.runtime.ipcOpenMemHandle(handles[(RANK + 1) % SIZE])
+
+
+def test_an_owner_that_frees_before_its_peers_have_closed_is_seen(machine, folder, monkeypatch):
+    monkeypatch.setattr(PeerMemory, "_close", lambda self, first=0: None)
+    with installed(False, machine, folder) as cupy, cupy.cuda.Stream(non_blocking=True):
+        comm = community()
+        comm.empty(64, "i8", cupy)
+        comm.Free()
+        gc.collect()
+        WORLD.Barrier()
+        assert list(folder.glob("*.freed-while-open*"))
