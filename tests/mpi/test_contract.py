@@ -203,7 +203,7 @@ def test_without_shared_memory(monkeypatch, way, count):
     With another algorithm ranks may wait for some that have no message for them: the time is up.
     """
     soon = way[0] != "algorithm"
-    comm = communicator(monkeypatch, "", shared="no", **({} if soon else {"timeout": "4"}))
+    comm = communicator(monkeypatch, "", shared="no", **({} if soon else {"timeout": "2"}))
     check(found(comm, *way, SIZE - 1, count, soon=soon), *way, SIZE - 1)
     end(comm, shared=False)
 
