@@ -57,7 +57,7 @@ BY_SIZE = files("determinism", "discover", "placement", "upper_case")
 MORE = (*BY_SIZE, "tests/contract/test_messages.py", *files(
     "brought", "cache", "communicators", "compiled", "contract", "exchange", "groups", "half",
     "numbers", "objects_messages", "persistent", "registered", "requests", "sequences", "shard",
-    "specifications", "taped", "threads", "torch_group", "torch_training"))
+    "taped", "threads", "torch_group", "torch_training"))
 #: Any rank may be the one that differs from many others.
 MANY = (*BY_SIZE, "tests/mpi/test_contract.py::test_every_rank_learns_who_differs")
 ALL = ("tests/mpi", "tests/contract")
@@ -69,7 +69,7 @@ FIRST = {
     2: ALL,
     3: (*MORE, "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused", *files(
         "averaging", "begun", "bfloat16", "broken", "compress", "exchange_errors", "jax",
-        "malformed", "mpi4py_names", "objects", "objects_errors", "profile", "survey",
+        "mpi4py_names", "objects", "objects_errors", "profile", "survey",
         "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers", "torch_zero",
         "torch_zero_cut", "torch_zero_errors", "tune", "uneven"),
         # This one on two ranks, and its closed form in tests/unit/training/shard on up to eight.
