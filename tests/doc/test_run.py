@@ -49,6 +49,7 @@ def programs(tmp_path):
     return tmp_path
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("program", [
     ("script.py", "-h", "--topology", "2"), ("links/link.py",), ("-m", "script", "-m", "x"),
     ("-m", "package", "--help"), ("package", "a"), ("archive.zip", "--", "a"),
@@ -61,6 +62,7 @@ def test_program_is_started_as_python_starts_it(capture, programs, program):
         assert found == expected
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("arguments, message", [
     ((), "Missing argument"),
     (("scrpt.py",), "there is no file 'scrpt.py'"),
