@@ -33,7 +33,7 @@ from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
 from hpccoll.comm.recovery import Recovery
 from hpccoll.comm.shown import Shown
-from hpccoll.comm.signatures import name_defaults
+from hpccoll.comm.signatures import name_defaults, name_inherited
 from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
@@ -395,7 +395,8 @@ class Distgraph(Comm, MPI.Distgraphcomm):
 
 #: Kinds of communicators with a topology: mpi4py's class and ours.
 KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
-name_defaults(Blocking, Nonblocking, Persistent, Objects, Recovery, Comm)
+name_defaults(Blocking, Nonblocking, Persistent, Objects, Recovery)
+name_inherited(Comm, Cart, Graph, Distgraph)
 
 
 def wrap(comm: MPI.Comm) -> Any:

@@ -66,6 +66,7 @@ def test_program_is_started_as_python_starts_it(capture, programs, program):
 @pytest.mark.parametrize("arguments, message", [
     ((), "Missing argument"),
     (("scrpt.py",), "there is no file 'scrpt.py'"),
+    (("-m", "scrpt.sub"), "there is no module 'scrpt.sub'"),
     (("-m",), "-m needs a module to run"),
     (("--no-such-option", "script.py"), "No such option '--no-such-option'"),
     (("--algorithm", "allreduce=nothing", "script.py"), "choose from ring"),
