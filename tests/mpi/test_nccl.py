@@ -164,6 +164,7 @@ def test_who_waits_across_is_told_of_a_failure(cupy, machine, name, function):
     comm, x = community(layout=f"{SIZE}x1"), cupy.asarray(numpy.ones(4))
     with comm.using(allreduce=name):
         comm.Allreduce(MPI.IN_PLACE, x)
+        WORLD.Barrier()  # who is still in this call may be told, too
         if RANK == 0:
             machine.faults[function] = 0
         begun = time.monotonic()
