@@ -219,9 +219,9 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
             segment_bytes: bytes of one block that travel as one message: a number, or ``"64K"``.
             algorithms: a choice per collective (``allgather``), or for one of its methods only
                 (``allgatherv``, ``iallgather``, ``allgather_init``): a name of
-                ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``"nccl"`` or
-                ``"nccl+rails"`` for arrays of GPUs, ``(name, {"k": 4})``, a builder
-                ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
+                ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``"nccl"``,
+                ``"nccl+rails"`` or ``"nccl+leader"`` for arrays of GPUs, ``(name, {"k": 4})``,
+                a builder ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
 
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
