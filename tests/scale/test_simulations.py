@@ -22,6 +22,10 @@ def test_messages_of_a_rank(collective):
     """A new algorithm of either kind gets a row of docs/simulate.md."""
     found = {name for name in ALGORITHMS[collective] if linear(collective, name)}
     assert found == LINEAR.get(collective, set())
-    said = " ".join(line.split("|")[1] for line in PAGE.split("What it takes")[1].splitlines()
-                    if line.startswith("| "))
-    assert all(name in said for name in ALGORITHMS[collective])
+    said, of = set(), None
+    for line in PAGE.split("What it takes")[1].splitlines():
+        for word in line.replace(",", " ").replace(";", " ").split("|")[1].split() if (
+                line.startswith("| ")) else ():
+            of = word if word in ALGORITHMS else of
+            said.add((of, word))
+    assert {(collective, name) for name in ALGORITHMS[collective]} <= said
