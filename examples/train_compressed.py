@@ -13,12 +13,17 @@ import torch
 from sklearn.datasets import load_digits
 
 import hpccoll.torch.horovod as hvd
+from hpccoll.training.compress import parse
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--compress", default="none", help="such as bf16, onebit, powersgd:rank=4")
 parser.add_argument("--steps", type=int, default=400)
 parser.add_argument("--least", type=float, default=0.94, help="least accuracy")
 options = parser.parse_args()
+try:
+    parse(options.compress)
+except ValueError as error:
+    parser.error(str(error))
 
 hvd.init()
 torch.manual_seed(1)

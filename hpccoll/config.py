@@ -21,11 +21,13 @@ from hpccoll.machine.levels import LEVELS, NODE, SWITCH
 
 #: Choices besides the algorithms of the table: the MPI library's own, or what tuning says.
 NATIVE, AUTO = "native", "auto"
-#: What queues calls on arrays of GPUs: NCCL; or NCCL inside nodes and our algorithms across.
-NCCL, NCCL_RAILS = "nccl", "nccl+rails"
+#: What queues calls on arrays of GPUs: NCCL; or NCCL inside nodes and our algorithms across, by all
+#: ranks of a node or by one.
+NCCL, NCCL_RAILS, NCCL_LEADER = "nccl", "nccl+rails", "nccl+leader"
 #: The collectives that these serve.
 QUEUED = {NCCL: ("allgather", "allreduce", "alltoall", "bcast", "gather", "reduce",
-                 "reduce_scatter", "scatter"), NCCL_RAILS: ("allreduce",)}
+                 "reduce_scatter", "scatter"),
+          NCCL_RAILS: ("allreduce",), NCCL_LEADER: ("allreduce",)}
 #: Values of ``HPCCOLL_TUNING`` besides a path.
 OFF, ONLINE, PROBE = "off", "online", "probe"
 #: Classes of determinism: what the bits of a result must not depend on, weakest class first.

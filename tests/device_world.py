@@ -29,6 +29,20 @@ from hpccoll.testing.streams import Devices
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback
 
+
+def uneven(number):
+    """Elements of so many blocks: few, unlike, and none."""
+    return [(3 * block + 1) % 5 for block in range(number)]
+
+
+def alltoallv(size, rank, source, sink):
+    """A block of its own size for each pair."""
+    counts = uneven(size * size)
+    return resolve.alltoallv(size, rank, [source, counts[rank * size:rank * size + size]],
+                             [sink, counts[rank::size]])
+
+
+#: Gatherv and Scatterv are not here: their counts travel in messages of MPI's, see tests/mpi.
 #: Collective -> algorithm, and how a rank calls it: (size, rank, send, recv) -> a resolved call.
 CALLS = {
     "bcast": ("binomial", lambda p, r, s, x: resolve.bcast(p, r, x, p // 2)),
@@ -42,6 +56,10 @@ CALLS = {
     "gather": ("binomial", lambda p, r, s, x: resolve.gather(p, r, s, x, p // 2)),
     "scatter": ("binomial", lambda p, r, s, x: resolve.scatter(p, r, s, x, p // 2)),
     "alltoall": ("bruck", lambda p, r, s, x: resolve.alltoall(p, r, s, x)),
+    "reduce_scatter uneven": ("ring", lambda p, r, s, x: resolve.reduce_scatter(
+        p, r, s, x, uneven(p), MPI.SUM)),
+    "allgather uneven": ("ring", lambda p, r, s, x: resolve.allgatherv(p, r, s, [x, uneven(p)])),
+    "alltoall uneven": ("pairwise", alltoallv),
     "allreduce in place": ("recursive_doubling",
                            lambda p, r, s, x: resolve.allreduce(p, r, MPI.IN_PLACE, x, MPI.SUM)),
     "alltoall in place": ("pairwise", lambda p, r, s, x: resolve.alltoall(p, r, MPI.IN_PLACE, x)),
@@ -69,7 +87,9 @@ class Drawn:
         blocks = {"vector": 1, "blocks": self.size, "pairs": self.size ** 2}
         collective = COLLECTIVES[self.name.split()[0]]
         number = blocks[collective.payload]
-        return Problem(collective, self.size, [12 if number == 1 else 3] * number,
+        sizes = uneven(number) if "uneven" in self.name else [
+            12 if collective.payload == "vector" else 3] * number
+        return Problem(collective, self.size, sizes,
                        self.size // 2 if collective.rooted else 0, "sum", self.dtype)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
+from mpi4py import MPI
 
 from hpccoll.arrays import device
 from hpccoll.arrays.resident import Resident
@@ -16,6 +17,9 @@ from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 #: A flat array, the namespace that works on its data, and what brings that to the host and back
 #: where the array is not there.
 Memory = tuple[Any, Any, Staged | None]
+
+#: Types of arguments that are no device memory, whatever their values.
+PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, type(MPI.IN_PLACE)})
 
 
 def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
@@ -76,6 +80,11 @@ def _device_memory(obj: Any, argument: str) -> Memory:
         raise ArgumentTypeError(argument, f"CuPy cannot use it: {error}",
                                 "pass it as integers of the same size") from error
     return device.borrow(obj, array, argument)
+
+
+def any_staged(args: Sequence[Any]) -> bool:
+    """Tell whether one of a call's arguments is such as :func:`is_staged` tells."""
+    return not PLAIN.issuperset(map(type, args)) and any(map(is_staged, args))
 
 
 def is_staged(spec: Any) -> bool:

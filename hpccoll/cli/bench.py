@@ -112,8 +112,8 @@ SECTIONS = {
 @click.option("--registered", is_flag=True,
               help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
 @click.option("--device", type=OneOf(["cuda"]), metavar="KIND",
-              help="Buffers on GPUs, for all candidates: cuda. Then nccl and nccl+rails may be "
-                   "candidates. No GPU has seen it yet.")
+              help="Buffers on GPUs, for all candidates: cuda. Then nccl, nccl+rails and "
+                   "nccl+leader may be candidates. No GPU has seen it yet.")
 @click.option("--peers", is_flag=True,
               help="PyTorch's process groups in the same processes as candidates: its own "
                    "(gloo), and hpccoll's (torch).")

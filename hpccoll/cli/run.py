@@ -16,7 +16,8 @@ import runpy
 import sys
 import threading
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from pkgutil import get_importer
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -214,6 +215,8 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
     kind = program[0] if program[0] in KINDS else ""
     if not kind and not os.path.exists(program[0]):
         raise click.UsageError(f"there is no file {program[0]!r}")
+    if kind == "-m" and len(program) > 1 and not _found(program[1].partition(".")[0]):
+        raise click.UsageError(f"there is no module {program[1]!r}")
     if algorithms:
         os.environ["HPCCOLL_ALGORITHM"] = algorithms
     check_outputs(json_path, plot_path)
@@ -240,6 +243,12 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
         _fail(error)
     if profiled:
         _tell_profile(compare, json_path, plot_path)
+
+
+def _found(package: str) -> bool:
+    """Whether there is such a module, here or where Python looks; imports nothing."""
+    return (package in sys.modules or PathFinder.find_spec(package, [os.getcwd()]) is not None
+            or find_spec(package) is not None)
 
 
 def _tell_profile(compare: bool, json_path: str | None, plot_path: str | None) -> None:

@@ -17,7 +17,7 @@ from numpy import ndarray
 
 from hpccoll.calls.call import Call, lacks_mpi_type
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import is_staged
+from hpccoll.calls.memory import any_staged
 from hpccoll.calls.native import NativeOnly, native_form
 from hpccoll.comm.cache import (
     IN_PLACE,
@@ -390,6 +390,6 @@ def refuse_staged(method: Method, args: tuple[Any, ...]) -> None:
     Raises:
         BufferArgumentError: the remedy is to let hpccoll run the collective.
     """
-    if any(map(is_staged, args)):
+    if any_staged(args):
         raise BufferArgumentError("buffer", "is device memory, and this MPI library cannot move it",
                                   f"choose an algorithm, as in comm.using({method.name}=...)")

@@ -15,7 +15,7 @@ from mpi4py.typing import BufSpec, BufSpecB, BufSpecV, BufSpecW, InPlace
 
 from hpccoll.calls.call import Call, is_loaded
 from hpccoll.calls.facts import facts_of
-from hpccoll.calls.memory import is_staged, staged
+from hpccoll.calls.memory import any_staged, is_staged, staged
 from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import Location, Signature
 from hpccoll.comm.devices import on_registered_memory, run_registered
@@ -253,7 +253,7 @@ class Blocking(Base):
 def _call_native(comm: MPI.Intracomm, method: Method, args: tuple[Any, ...],
                  native: Callable[..., Any]) -> None:
     """Call the native method, on host copies of device memory that it cannot reach."""
-    if not any(map(is_staged, args)):
+    if not any_staged(args):
         method.serve_native(comm, *args, native=native)
         return
     written = 0 if method.name == "bcast" else 1

@@ -33,7 +33,7 @@ from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
 from hpccoll.comm.recovery import Recovery
 from hpccoll.comm.shown import Shown
-from hpccoll.comm.signatures import name_defaults
+from hpccoll.comm.signatures import name_defaults, name_inherited
 from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
@@ -224,9 +224,9 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
             segment_bytes: bytes of one block that travel as one message: a number, or ``"64K"``.
             algorithms: a choice per collective (``allgather``), or for one of its methods only
                 (``allgatherv``, ``iallgather``, ``allgather_init``): a name of
-                ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``"nccl"`` or
-                ``"nccl+rails"`` for arrays of GPUs, ``(name, {"k": 4})``, a builder
-                ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
+                ``hpccoll.algorithm_names()``, ``"native"``, ``"auto"``, ``"nccl"``,
+                ``"nccl+rails"`` or ``"nccl+leader"`` for arrays of GPUs, ``(name, {"k": 4})``,
+                a builder ``build(rank, size[, root]) -> Program`` or a finished ``Schedule``.
 
         Raises:
             ArgumentError: unknown collective or algorithm; the message lists the valid ones.
@@ -400,7 +400,8 @@ class Distgraph(Comm, MPI.Distgraphcomm):
 
 #: Kinds of communicators with a topology: mpi4py's class and ours.
 KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
-name_defaults(Blocking, Nonblocking, Persistent, Objects, Recovery, Comm)
+name_defaults(Blocking, Nonblocking, Persistent, Objects, Recovery)
+name_inherited(Comm, Cart, Graph, Distgraph)
 
 
 def wrap(comm: MPI.Comm) -> Any:

@@ -3,6 +3,8 @@
     comm.using(allreduce="nccl")          NCCL, between all ranks
     comm.using(allreduce="nccl+rails")    reduce-scatter by NCCL inside each node, allreduce of each
                                           rank's part across nodes by us, allgather by NCCL
+    comm.using(allreduce="nccl+leader")   reduce by NCCL to the first rank of each node, allreduce
+                                          across nodes by us, broadcast by NCCL
 
 The first such call makes NCCL's communicators, on all ranks or on none (:class:`Nccl`); why none,
 all ranks know. A call is queued on the caller's stream; only the part across nodes is waited for by
@@ -26,7 +28,7 @@ from hpccoll.calls.call import Call
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.methods import Method
-from hpccoll.config import AUTO, NCCL_RAILS
+from hpccoll.config import AUTO, NCCL, NCCL_LEADER, NCCL_RAILS
 from hpccoll.errors import ArgumentError
 from hpccoll.guard.board import called
 from hpccoll.guard.guard import Guard
@@ -55,7 +57,7 @@ class Ranks:
 
     Args:
         context: of the communicator.
-        name: what they serve: ``nccl``, ``nccl+rails``.
+        name: what they serve: ``nccl``, ``nccl+rails``, ``nccl+leader``.
         group: NCCL's side of this rank: of all ranks, or of those of its node.
         cross: the ranks that have this one's number on their nodes; ``None`` where NCCL does all.
         owned: communicators to free with it.
@@ -64,7 +66,7 @@ class Ranks:
     def __init__(self, context: Context, name: str, group: NcclGroup, cross: Comm | None,
                  owned: Sequence[MPI.Intracomm]):
         self.context, self.name, self.group = context, name, group
-        self.cross, self.owned = cross, owned
+        self.cross, self.owned, self.leader = cross, owned, name == NCCL_LEADER
         self.guard = context.service(Guard)
         self.queued = Queued(self.guard, group.check, group.abort, group.device,
                              partial(happened, importlib.import_module("cupy")))
@@ -84,7 +86,8 @@ class Ranks:
                 self._combine_across(self.cross, call, where, part)
                 self.queued.refuse()
                 # A rank of this node that failed across never comes: the watcher has to see that.
-                self.guard.attended(self.group.gather_parts, call.name)(call, where.stream)
+                self.guard.attended(self.group.gather_parts, call.name)(
+                    call, where.stream, self.leader)
                 self.queued.add(description, where.mark(), call)
 
     @contextmanager
@@ -107,16 +110,18 @@ class Ranks:
         if self.cross is None:
             self.group.queue(call, where.stream)
         else:
-            part = self.group.scatter_sum(call, where.stream)
+            part = self.group.scatter_sum(call, where.stream, self.leader)
         self.queued.add(description, where.mark(), call)
         return part
 
     def _combine_across(self, cross: Comm, call: Call, where: Queue, part: range) -> None:
         """Allreduce this rank's part with the ranks of its number on the other nodes."""
+        if not part:
+            return
         with where.device:  # the null stream is that of the current device
             where.stream.synchronize()
         self.queued.refuse()
-        if call.sink is None or call.op is None or not part or cross.Get_size() == 1:
+        if call.sink is None or call.op is None or cross.Get_size() == 1:
             return
         first = call.sink.displs[0]
         piece = call.sink.array[first + part.start:first + part.stop]
@@ -173,12 +178,13 @@ class Nccl:
 
     def _make(self, name: str, device: Any, wrap: Wrap) -> Ranks | str:
         context = self.context
-        if name != NCCL_RAILS:
+        if name == NCCL:
             group = join(context.comm, context.comm, device, self._meet)
             return group if isinstance(group, str) else Ranks(context, name, group, None, ())
         nodes = groups_of(context.topology)
-        if len(set(map(len, nodes))) > 1:
-            return f"the nodes of the layout {context.topology} have unlike numbers of ranks"
+        if name == NCCL_RAILS and len(set(map(len, nodes))) > 1:
+            return (f"the nodes of the layout {context.topology} have unlike numbers of ranks, "
+                    f"which {NCCL_LEADER} allows")
         number = next(n for n, node in enumerate(nodes) if context.rank in node)
         local = nodes[number].index(context.rank)
         node = MPI.Intracomm(context.comm.Split(number, local))

@@ -7,7 +7,9 @@ a name.
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from mpi4py import MPI
@@ -37,7 +39,10 @@ def shown(default: Any) -> Any:
 
 
 def name_defaults(*classes: type) -> None:
-    """Let the signatures of the classes' own methods show handles by their names."""
+    """Let the signatures of the classes' own methods show handles by their names.
+
+    mpi4py's classes stay as they are: see :func:`name_inherited`.
+    """
     for each in classes:
         for attribute in vars(each).values():
             # Class methods have theirs inside; what is recognised is no function, but wraps one.
@@ -48,3 +53,26 @@ def name_defaults(*classes: type) -> None:
                 function.__signature__ = signature.replace(parameters=[
                     one.replace(default=shown(one.default))
                     for one in signature.parameters.values()])
+
+
+def name_inherited(*classes: type) -> None:
+    """Give the classes methods of their own where mpi4py's have handles as defaults.
+
+    They are few and seldom called (``Spawn``, ``Psend_init``); each does nothing but call mpi4py's.
+    """
+    for each in classes:
+        for name in dir(each):
+            method = getattr(each, name)
+            if name[0] == "_" or not getattr(method, "__module__", "").startswith("mpi4py"):
+                continue
+            defaults = getattr(method, "__defaults__", None) or ()
+            if any(shown(default) is not default for default in defaults):
+                setattr(each, name, _calls(method))
+        name_defaults(each)
+
+
+def _calls(method: Callable) -> Callable:
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        return method(self, *args, **options)
+    return call

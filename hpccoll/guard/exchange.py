@@ -106,6 +106,8 @@ class MessagedLogs:
         self.mine = self.logs[self.rank]
         self.sent: list[MPI.Request] = []
         self.arrived: dict[int, LogRecord] = {}
+        #: What is just being received, by its sender: the request and its memory.
+        self.arriving: dict[int, tuple[MPI.Request, bytearray]] = {}
         #: Sends are made here: one to a machine that is gone may not return.
         self.sender: threading.Thread | None = None
 
@@ -173,16 +175,21 @@ class MessagedLogs:
         return {**{rank: log.record() for rank, log in self.logs.items()}, **self.arrived}
 
     def _receive(self, other: int) -> None:
-        """Take what a rank has told, if it has.
+        """Take what a rank has told, if it is there; never wait for it.
 
-        Each is asked for by itself: where one is gone, a library may refuse to look for any.
+        Each is asked for by itself: where one is gone, a library may refuse to look for any. That
+        a message has begun says nothing of its end: one that the library does not send at once
+        comes only while its sender is in MPI, or lives.
         """
         status = MPI.Status()
         try:
-            if self.comm.Iprobe(other, ALARM_TAG, status):
+            if other not in self.arriving and self.comm.Iprobe(other, ALARM_TAG, status):
                 data = bytearray(status.Get_count(MPI.BYTE))
-                self.comm.Recv([data, MPI.BYTE], other, ALARM_TAG)
-                self.arrived[other] = LogRecord.unpacked(bytes(data))
+                self.arriving[other] = self.comm.Irecv([data, MPI.BYTE], other, ALARM_TAG), data
+            if other in self.arriving and other not in self.arrived:
+                request, data = self.arriving[other]
+                if request.Test():
+                    self.arrived[other] = LogRecord.unpacked(bytes(data))
         except MPI.Exception:
             pass  # the library knows that it is gone
 

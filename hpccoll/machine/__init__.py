@@ -2,6 +2,7 @@
 
     discovery.py  ask every rank once, collectively: topology, oversubscription, fabric
     levels.py     one rank's position, and the groups that positions give
+    gpus.py       what links the GPUs of a node, and what they are next to
     slurm.py      switches, as Slurm describes them
     identity.py   processor and MPI library
     limits.py     sizes of messages that suit the machine; ``context.limits`` at run time

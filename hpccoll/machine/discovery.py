@@ -11,7 +11,8 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.levels import NODE, SWITCH, layout, position
+from hpccoll.machine.gpus import look
+from hpccoll.machine.levels import GPU, NODE, SWITCH, layout, position
 from hpccoll.machine.slurm import parse_network
 
 
@@ -77,14 +78,16 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     members = node.allgather((comm.Get_rank(), mine))
     processors = set().union(*(mask for _, mask in members))
     # Levels inside a node take a look into /sys for every processor: only where they are wanted.
-    below, text, problem = not {SWITCH, NODE}.issuperset(levels), None, ""
+    below, text, problem = not {SWITCH, NODE, GPU}.issuperset(levels), None, ""
+    # A second of nvidia-smi's, once a node.
+    gpus = node.bcast(look() if leads else None) if GPU in levels else None
     if network:
         text, problem = node.bcast(read_network(network) if leads else None)
     here = None
     if not problem:
         try:
             here = position(mine if below else (),
-                            network=None if text is None else parse_network(text))
+                            network=None if text is None else parse_network(text), gpus=gpus)
         except ArgumentError as error:
             problem = str(error)
     answers = comm.allgather((members[0][0], len(members) > len(processors), here, problem,

@@ -165,7 +165,7 @@ def _load(load: Callable[[], ModuleType] | None = None) -> ModuleType:
             return load()
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise not_loaded(error) from error
+        raise not_loaded(error) from None  # whose frames say no more, at length
     return MPI
 
 

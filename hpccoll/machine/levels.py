@@ -1,8 +1,8 @@
-"""Levels of a machine: the switches above a node, and sockets, NUMA and L3 groups inside it.
+"""Levels of a machine: switches above a node; inside it linked GPUs, sockets, NUMA, L3 groups.
 
 Every rank finds its own position: switches from Slurm's variables or a file about the network,
-and the rest from ``/sys`` for the processors that it may run on. The positions of all ranks give
-nested groups. A level that adds no group is left out.
+GPUs from what NVIDIA's driver says, and the rest from ``/sys`` for the processors that it may run
+on. The positions of all ranks give nested groups. A level that adds no group is left out.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Group, Topology
+from hpccoll.machine.gpus import GpuLinks, chosen
 from hpccoll.machine.slurm import slurm_switches
 
 #: Levels by name, from the outside in. There may be several levels of switches.
-SWITCH, NODE, SOCKET, NUMA, L3 = LEVELS = ("switch", "node", "socket", "numa", "l3")
+SWITCH, NODE, GPU, SOCKET, NUMA, L3 = LEVELS = ("switch", "node", "gpu", "socket", "numa", "l3")
 SYSTEM = Path("/sys/devices/system")
 
 
@@ -33,6 +34,8 @@ class Position(NamedTuple):
         switches: names of the switches above the node, outermost first; the same number
             on every rank, or the level does not count.
         socket, numa, l3: numbers on the node, -1 where the rank may run on several.
+        gpu: number on the node of those GPUs that NVLink joins to the rank's; -1 where nobody knows
+            which GPU is the rank's.
     """
 
     host: str
@@ -40,6 +43,7 @@ class Position(NamedTuple):
     socket: int = -1
     numa: int = -1
     l3: int = -1
+    gpu: int = -1
 
 
 class Grouping(NamedTuple):
@@ -55,13 +59,15 @@ class Grouping(NamedTuple):
 
 
 def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
-             network: Mapping[str, tuple[str, ...]] | None = None) -> Position:
+             network: Mapping[str, tuple[str, ...]] | None = None,
+             gpus: GpuLinks | None = None) -> Position:
     """The position of this rank.
 
     Args:
         processors: numbers of those it may run on.
-        environ: variables of Slurm, used where there is no ``network``.
+        environ: variables of Slurm, used where there is no ``network``, and of CUDA.
         network: the switches above every host, outermost first, from a file.
+        gpus: those of its node.
 
     Raises:
         ArgumentError: the network lacks this host.
@@ -74,7 +80,8 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
     else:
         raise ArgumentError("HPCCOLL_NETWORK", f"has no node {host!r}",
                             "name every node of the job, as in Slurm's topology.conf")
-    return Position(host, switches, *inside(tuple(processors)))
+    island = -1 if gpus is None else gpus.islands().get(chosen(gpus, environ), -1)
+    return Position(host, switches, *inside(tuple(processors)), island)
 
 
 @lru_cache(maxsize=16)
@@ -168,7 +175,7 @@ def _partitions(nodes: Sequence[int], positions: Sequence[Position]
             yield SWITCH, switches
     within: list[tuple[int, ...]] = [(node,) for node in nodes]
     yield NODE, within
-    for name in (SOCKET, NUMA, L3):
+    for name in (GPU, SOCKET, NUMA, L3):
         numbers = [getattr(each, name) for each in positions]
         if min(numbers) >= 0:
             within = [(*outer, number) for outer, number in zip(within, numbers)]

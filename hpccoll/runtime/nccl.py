@@ -7,13 +7,18 @@ the peers come. Who may call, and what becomes of work that does not end, is dec
 The functions of :data:`QUEUES` take a call as MPI has it to what NCCL has: one count for all
 blocks, a place of its own for what is in place, and no gather, scatter or alltoall, which are sends
 and receives in one group.
+
+:class:`Shares` say which ranks combine what of an allreduce with other nodes:
+
+    nccl+rails     rank 0 | rank 1 | rank 2 | rank 3, and the rest
+    nccl+leader    rank 0: all of it
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
@@ -22,6 +27,33 @@ from hpccoll.arrays.nccl import OPERATORS, library, type_name
 from hpccoll.arrays.nccl_members import introduce, obstacle
 from hpccoll.calls.call import Call
 from hpccoll.calls.specification import Buffer
+
+
+class Shares(NamedTuple):
+    """Which elements of an allreduce are whose, between its two halves.
+
+    Attributes:
+        each: elements of every rank's share, in the order of ranks.
+        rest: elements behind all shares.
+        owner: the rank that has the rest, too.
+    """
+
+    each: int
+    rest: int
+    owner: int
+
+    @classmethod
+    def of(cls, count: int, size: int, leader: bool) -> Shares:
+        """Equal shares, the last rank's with what is left over; or all for the first rank.
+
+        >>> Shares.of(10, 4, False), Shares.of(10, 4, True)
+        (Shares(each=2, rest=2, owner=3), Shares(each=0, rest=10, owner=0))
+        """
+        return cls(0, count, 0) if leader else cls(*divmod(count, size), size - 1)
+
+    def elements(self, rank: int) -> range:
+        """The elements of a rank's share."""
+        return range(rank * self.each, (rank + 1) * self.each + self.rest * (rank == self.owner))
 
 
 class NcclGroup:
@@ -47,36 +79,46 @@ class NcclGroup:
             with self.device:
                 QUEUES[call.name](self, call, stream)
 
-    def scatter_sum(self, call: Call, stream: Any) -> range:
-        """Queue the first half of an allreduce: each rank gets the result of a part.
+    def scatter_sum(self, call: Call, stream: Any, leader: bool) -> range:
+        """Queue the first half of an allreduce: each rank gets the result of its share.
 
-        Parts are equal, and the last rank has what is left over, so that nothing is copied.
+        Shares lie in their place in the result, so that nothing is copied.
+
+        Args:
+            call: the allreduce.
+            stream: of this GPU.
+            leader: whether the first rank's share is all of it.
 
         Returns:
-            Which elements this rank's part is.
+            Which elements this rank's share is.
         """
-        each, rest = divmod(_count(call.sink), self.size)
-        kinds, last, mine = self.elements(call), self.size - 1, self.rank * each
+        shares = self.shares(call, leader)
+        kinds, mine = self.elements(call), shares.elements(self.rank)
         with self.device, self.together():
-            if each:
-                self.nccl_rank.reduceScatter(at(call.source), at(call.sink, mine), each, *kinds,
-                                             stream.ptr)
-            if rest:
-                end = each * self.size
-                self.nccl_rank.reduce(at(call.source, end), at(call.sink, end), rest, *kinds, last,
-                                      stream.ptr)
-        return range(mine, mine + each + rest * (self.rank == last))
+            if shares.each:
+                self.nccl_rank.reduceScatter(at(call.source), at(call.sink, mine.start),
+                                             shares.each, *kinds, stream.ptr)
+            if shares.rest:
+                end = shares.each * self.size
+                self.nccl_rank.reduce(at(call.source, end), at(call.sink, end), shares.rest,
+                                      *kinds, shares.owner, stream.ptr)
+        return mine
 
-    def gather_parts(self, call: Call, stream: Any) -> None:
-        """Queue the second half: each rank gets the parts of all."""
-        each, rest = divmod(_count(call.sink), self.size)
-        kind, last, mine = self.elements(call)[0], self.size - 1, self.rank * each
+    def gather_parts(self, call: Call, stream: Any, leader: bool) -> None:
+        """Queue the second half: each rank gets the shares of all."""
+        shares = self.shares(call, leader)
+        kind, mine = self.elements(call)[0], shares.elements(self.rank)
         with self.device, self.together():
-            if each:
-                self.nccl_rank.allGather(at(call.sink, mine), at(call.sink), each, kind, stream.ptr)
-            if rest:
-                end = at(call.sink, each * self.size)
-                self.nccl_rank.broadcast(end, end, rest, kind, last, stream.ptr)
+            if shares.each:
+                self.nccl_rank.allGather(at(call.sink, mine.start), at(call.sink), shares.each,
+                                         kind, stream.ptr)
+            if shares.rest:
+                end = at(call.sink, shares.each * self.size)
+                self.nccl_rank.broadcast(end, end, shares.rest, kind, shares.owner, stream.ptr)
+
+    def shares(self, call: Call, leader: bool) -> Shares:
+        """Whose the elements of an allreduce are, between its two halves."""
+        return Shares.of(_count(call.sink), self.size, leader)
 
     def check(self) -> None:
         """Raise what NCCL has found out since the last look, such as a link that is down."""

@@ -32,9 +32,11 @@ enum { BEGAN, ARRIVED, ENDED, MATCHED, BY, AT, PEER, MESSAGE, LOGGED, BUSY, CARR
 typedef struct { double time; uint64_t order; int kind, what; int64_t more; } event;
 typedef struct {
     int channel, thread[2], last, line_next, share;   /* share: the first of its entries */
+    int held_by;
     int32_t round[2];
     int64_t message, version;
     double nbytes, matched, left, rate, since;
+    double tried;   /* the rate that it may get; its rate, where it keeps that */
 } flow;
 typedef struct { int flow, resource, before, after, next; double weight; } entry;
 typedef struct { int sends, thread, next; int32_t round; int64_t message; } side;
@@ -71,10 +73,11 @@ typedef struct {
     int *flowing_first, *flowing_last;
     int *dirty, ndirty;
     char *is_dirty;
-    /* Of sharing: marks by epoch, and what one component of messages is made of. */
-    int epoch, *seen_resource, *seen_flow, most_seen, *unseen, *local, *members, most_members;
-    int *parts, nparts, most_parts, *growing, *starts, *places, *running_parts, *full;
-    double *load, *left, *rates;
+    /* Of sharing: marks by epoch; messages that may get another rate, and what they use. */
+    int epoch, *seen_resource, most_seen, *local, *members, nmembers, most_members;
+    char *seen_flow;
+    int *parts, nparts, most_parts, *growing, *starts, *places, most_places, *running_parts, *full;
+    double *load, *left, *slowest;
     /* What a program does that is none: messages of unequal size. */
     int unequal, unequal_thread, unequal_round;
     double expected, got;
@@ -258,7 +261,7 @@ static int arrive(loop *me, int which)
 static int flows_at(loop *me, int which, double rate)
 {
     flow *of = flow_at(me, which);
-    of->rate = rate;
+    of->rate = of->tried = rate;
     of->version++;
     return at(me, me->now + of->left / rate, FINISH, which, of->version);
 }
@@ -287,7 +290,10 @@ static int enter(loop *me, int which)
         else
             entry_at(me, last)->next = place;
         last = place;
-        rate = fmin(rate, me->capacity[resource] / me->weight[use]);
+        if (me->capacity[resource] / me->weight[use] < rate) {
+            rate = me->capacity[resource] / me->weight[use];
+            flow_at(me, which)->held_by = resource;
+        }
     }
     if (alone)
         return flows_at(me, which, rate);
@@ -385,8 +391,8 @@ static int post(loop *me, int which, int64_t message)
     of->nbytes = nbytes;
     of->matched = of->since = me->now;
     of->left = nbytes + me->header[level];
-    of->rate = 0;
-    of->share = NONE;
+    of->rate = of->tried = 0;
+    of->share = of->held_by = NONE;
     occupy(me, which);
     occupy(me, other.thread);
     int64_t multiple = me->multiple[of->thread[0] / me->depth];
@@ -460,14 +466,8 @@ static int advance(loop *me)
 
 /* ---- sharing ---------------------------------------------------------------------------------- */
 
-static int room_for(loop *me, int flows, int resources)
+static int room_for(loop *me, int resources)
 {
-    if (flows > me->most_members) {
-        int most = 2 * flows;
-        if (grown(&me->members, sizeof(int), most) < 0 || grown(&me->rates, sizeof(double), most) < 0)
-            return -1;
-        me->most_members = most;
-    }
     if (resources > me->most_parts) {
         int most = 2 * resources;
         if (grown(&me->parts, sizeof(int), most) < 0 || grown(&me->growing, sizeof(int), most) < 0
@@ -475,69 +475,83 @@ static int room_for(loop *me, int flows, int resources)
             || grown(&me->running_parts, sizeof(int), most) < 0
             || grown(&me->full, sizeof(int), most) < 0
             || grown(&me->load, sizeof(double), most) < 0
-            || grown(&me->left, sizeof(double), most) < 0)
+            || grown(&me->left, sizeof(double), most) < 0
+            || grown(&me->slowest, sizeof(double), most) < 0)
             return -1;
         me->most_parts = most;
     }
     return 0;
 }
 
-/* The messages that depend on a resource where something changed: their number, NONE for errors. */
-static int component(loop *me)
+/* A message may get another rate; once is enough. */
+static int comes_in(loop *me, int which)
 {
-    int nunseen = me->ndirty, nflows = 0;
-    me->epoch++;
+    if (me->seen_flow[which])
+        return 0;
+    if (me->nmembers == me->most_members) {
+        int most = me->most_members ? 2 * me->most_members : 1024;
+        if (grown(&me->members, sizeof(int), most) < 0)
+            return -1;
+        me->most_members = most;
+    }
+    me->seen_flow[which] = 1;
+    me->members[me->nmembers++] = which;
+    return 0;
+}
+
+/* All messages on resources where something changed. */
+static int first_members(loop *me)
+{
     if (me->flows.held > me->most_seen) {
-        if (grown(&me->seen_flow, sizeof(int), me->flows.held) < 0)
-            return NONE;
-        memset(me->seen_flow + me->most_seen, 0, sizeof(int) * (me->flows.held - me->most_seen));
+        if (grown(&me->seen_flow, 1, me->flows.held) < 0)
+            return -1;
+        memset(me->seen_flow + me->most_seen, 0, me->flows.held - me->most_seen);
         me->most_seen = me->flows.held;
     }
+    me->nmembers = 0;
     for (int i = 0; i < me->ndirty; i++) {
-        me->unseen[i] = me->dirty[i];
-        me->seen_resource[me->dirty[i]] = me->epoch;
         me->is_dirty[me->dirty[i]] = 0;
+        for (int place = me->flowing_first[me->dirty[i]]; place != NONE;
+             place = entry_at(me, place)->after)
+            if (comes_in(me, entry_at(me, place)->flow) < 0)
+                return -1;
     }
     me->ndirty = 0;
-    while (nunseen) {
-        int resource = me->unseen[--nunseen];
-        for (int place = me->flowing_first[resource]; place != NONE;
-             place = entry_at(me, place)->after) {
-            int which = entry_at(me, place)->flow;
-            if (me->seen_flow[which] == me->epoch)
-                continue;
-            me->seen_flow[which] = me->epoch;
-            if (room_for(me, nflows + 1, 0) < 0)
-                return NONE;
-            me->members[nflows++] = which;
-            for (int use = flow_at(me, which)->share; use != NONE; use = entry_at(me, use)->next)
-                if (me->seen_resource[entry_at(me, use)->resource] != me->epoch) {
-                    me->seen_resource[entry_at(me, use)->resource] = me->epoch;
-                    me->unseen[nunseen++] = entry_at(me, use)->resource;
-                }
-        }
+    return 0;
+}
+
+/* What those that keep their rates leave of a resource. */
+static double free_of(loop *me, int resource)
+{
+    double taken = 0;
+    for (int place = me->flowing_first[resource]; place != NONE;
+         place = entry_at(me, place)->after) {
+        const entry *of = entry_at(me, place);
+        if (!me->seen_flow[of->flow])
+            taken += of->weight * flow_at(me, of->flow)->rate;
     }
-    return nflows;
+    return fmax(me->capacity[resource] - taken, 0.0);
 }
 
 /* fair_share.fair_rates of the members. */
-static int fair_rates(loop *me, int nflows)
+static int fair_rates(loop *me)
 {
     int nparts = 0, total = 0;
     me->epoch++;
-    for (int i = 0; i < nflows; i++) {
-        me->rates[i] = INFINITY;
+    for (int i = 0; i < me->nmembers; i++) {
+        flow_at(me, me->members[i])->tried = INFINITY;
         for (int use = flow_at(me, me->members[i])->share; use != NONE;
              use = entry_at(me, use)->next) {
             entry *of = entry_at(me, use);
             if (me->seen_resource[of->resource] != me->epoch) {
                 me->seen_resource[of->resource] = me->epoch;
-                if (room_for(me, 0, nparts + 1) < 0)
+                if (room_for(me, nparts + 1) < 0)
                     return -1;
                 me->parts[nparts] = of->resource;
                 me->load[nparts] = 0;
                 me->growing[nparts] = 0;
-                me->left[nparts] = me->capacity[of->resource];
+                me->left[nparts] = free_of(me, of->resource);
+                me->slowest[nparts] = INFINITY;
                 me->local[of->resource] = nparts++;
             }
             me->load[me->local[of->resource]] += of->weight;
@@ -545,20 +559,24 @@ static int fair_rates(loop *me, int nflows)
             total++;
         }
     }
-    if (total > me->nparts) {
+    me->nparts = nparts;
+    if (total > me->most_places) {
         if (grown(&me->places, sizeof(int), 2 * total) < 0)
             return -1;
-        me->nparts = 2 * total;
+        me->most_places = 2 * total;
     }
+    if (!nparts)
+        return 0;
     me->starts[0] = 0;
     for (int part = 0; part < nparts; part++) {
         me->starts[part + 1] = me->starts[part] + me->growing[part];
         me->running_parts[part] = me->starts[part];
     }
-    for (int i = 0; i < nflows; i++)
+    for (int i = 0; i < me->nmembers; i++)
         for (int use = flow_at(me, me->members[i])->share; use != NONE;
              use = entry_at(me, use)->next)
-            me->places[me->running_parts[me->local[entry_at(me, use)->resource]]++] = i;
+            me->places[me->running_parts[me->local[entry_at(me, use)->resource]]++]
+                = me->members[i];
     int running = nparts;
     for (int part = 0; part < nparts; part++)
         me->running_parts[part] = part;
@@ -574,12 +592,13 @@ static int fair_rates(loop *me, int nflows)
         }
         for (int i = 0; i < nfull; i++)
             for (int k = me->starts[me->full[i]]; k < me->starts[me->full[i] + 1]; k++) {
-                int which = me->places[k];
-                if (me->rates[which] < INFINITY)
+                flow *held = flow_at(me, me->places[k]);
+                if (held->tried < INFINITY)
                     continue;
-                me->rates[which] = level;
-                for (int use = flow_at(me, me->members[which])->share; use != NONE;
-                     use = entry_at(me, use)->next) {
+                held->tried = level;
+                held->held_by = me->parts[me->full[i]];
+                me->slowest[me->full[i]] = fmin(me->slowest[me->full[i]], level);
+                for (int use = held->share; use != NONE; use = entry_at(me, use)->next) {
                     entry *of = entry_at(me, use);
                     int other = me->local[of->resource];
                     me->growing[other]--;
@@ -600,6 +619,51 @@ static int fair_rates(loop *me, int nflows)
     return 0;
 }
 
+/* Those that keep their rates, and may not, given rates of others on a resource, come in. */
+static int unheld_come_in(loop *me, int part)
+{
+    int resource = me->parts[part];
+    double load = 0, fastest = 0;
+    for (int place = me->flowing_first[resource]; place != NONE;
+         place = entry_at(me, place)->after) {
+        double rate = flow_at(me, entry_at(me, place)->flow)->tried;
+        load += entry_at(me, place)->weight * rate;
+        fastest = fmax(fastest, rate);
+    }
+    int full = load >= me->capacity[resource] * (1 - TOLERANCE);
+    for (int place = me->flowing_first[resource]; place != NONE;
+         place = entry_at(me, place)->after) {
+        int which = entry_at(me, place)->flow;
+        const flow *of = flow_at(me, which);
+        if (!me->seen_flow[which]
+            && (of->rate > me->slowest[part] * (1 + TOLERANCE)
+                || (of->held_by == resource
+                    && !(full && of->rate >= fastest * (1 - TOLERANCE))))
+            && comes_in(me, which) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* fair_share.new_rates. */
+static int new_rates(loop *me)
+{
+    int before;
+    if (first_members(me) < 0)
+        return -1;
+    do {
+        before = me->nmembers;
+        if (fair_rates(me) < 0)
+            return -1;
+        for (int part = 0; part < me->nparts; part++)
+            if (unheld_come_in(me, part) < 0)
+                return -1;
+    } while (me->nmembers > before);
+    for (int i = 0; i < me->nmembers; i++)
+        me->seen_flow[me->members[i]] = 0;
+    return 0;
+}
+
 /* math.isclose with this relative tolerance. */
 static int close_to(double one, double other)
 {
@@ -615,16 +679,17 @@ static int share(loop *me)
 {
     if (!me->ndirty)
         return 0;
-    int nflows = component(me);
-    if (nflows == NONE || fair_rates(me, nflows) < 0)
+    if (new_rates(me) < 0)
         return -1;
-    for (int i = 0; i < nflows; i++) {
+    for (int i = 0; i < me->nmembers; i++) {
         flow *of = flow_at(me, me->members[i]);
-        if (close_to(me->rates[i], of->rate))
+        if (close_to(of->tried, of->rate)) {
+            of->tried = of->rate;
             continue;
+        }
         of->left = fmax(of->left - of->rate * (me->now - of->since), 0.0);
         of->since = me->now;
-        if (flows_at(me, me->members[i], me->rates[i]) < 0)
+        if (flows_at(me, me->members[i], of->tried) < 0)
             return -1;
     }
     return 0;
@@ -700,7 +765,6 @@ static int memory(loop *me)
         || made(&me->dirty, sizeof(int), me->nresources, 0) < 0
         || made(&me->is_dirty, 1, me->nresources, 0) < 0
         || made(&me->seen_resource, sizeof(int), me->nresources, 0) < 0
-        || made(&me->unseen, sizeof(int), me->nresources, 0) < 0
         || made(&me->local, sizeof(int), me->nresources, 0) < 0 ? -1 : 0;
 }
 
@@ -710,9 +774,9 @@ static void freed(loop *me)
                    me->flows.items, me->flows.freed, me->entries.items, me->entries.freed,
                    me->sides.items, me->sides.freed, me->line_first, me->line_last,
                    me->wait_first, me->wait_last, me->flowing_first, me->flowing_last, me->dirty,
-                   me->is_dirty, me->seen_resource, me->seen_flow, me->unseen, me->local,
+                   me->is_dirty, me->seen_resource, me->seen_flow, me->local,
                    me->members, me->parts, me->growing, me->starts, me->places,
-                   me->running_parts, me->full, me->load, me->left, me->rates};
+                   me->running_parts, me->full, me->load, me->left, me->slowest};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     for (int i = 0; i < me->taken_in; i++)

@@ -25,7 +25,7 @@ from hpccoll.ir.in_network import InNetwork
 from hpccoll.simulator.compiled_loop import available, run_compiled
 from hpccoll.simulator.conditions import USUAL, SimulatedConditions
 from hpccoll.simulator.effort import MESSAGES, Told, silent
-from hpccoll.simulator.fair_share import fair_rates
+from hpccoll.simulator.fair_share import new_rates
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding
@@ -74,7 +74,7 @@ class EventLoop:
         self.drawn = wiring.drawn
         self.capacity, self.carried = wiring.capacity, [0.0] * len(wiring.capacity)
         self.channels = [self.channel(number) for number in range(len(wiring.depths))]
-        self.flowing: list[dict[Flow, None]] = [{} for _ in self.capacity]
+        self.flowing: list[dict[Flow, float]] = [{} for _ in self.capacity]
         self.dirty: dict[int, None] = {}
         self.now, self.order = 0.0, 0
         #: When, in which order, the kind of event, and what it is about.
@@ -251,7 +251,7 @@ class EventLoop:
 
     def begin(self, flow: Flow) -> None:
         """The first byte is through: the message takes its share, once those before it are done."""
-        if not flow.left or not flow.met.uses:
+        if not flow.left or not flow.uses:
             self.arrive(flow)
             return
         flow.channel.line.append(flow)
@@ -263,14 +263,16 @@ class EventLoop:
         flow.since = self.now
         if len(flow.channel.ways) > 1:
             flow.met = min(flow.channel.ways, key=self.crowded)
-        uses, alone = flow.met.uses, True
-        for index, _ in uses:
+        alone, most = True, math.inf
+        for index, weight in flow.uses:
             alone = alone and not self.flowing[index]
-            self.flowing[index][flow] = None
+            self.flowing[index][flow] = weight
+            if self.capacity[index] / weight < most:
+                most, flow.held_by = self.capacity[index] / weight, index
         if alone:
-            self.flows_at(flow, min(self.capacity[i] / w for i, w in uses))
+            self.flows_at(flow, most)
         else:
-            self.dirty.update(dict.fromkeys(index for index, _ in uses))
+            self.dirty.update(dict.fromkeys(index for index, _ in flow.uses))
 
     def crowded(self, way: Met) -> tuple[float, float]:
         """Seconds per byte of one more message on a way's fullest resource, and on all."""
@@ -288,7 +290,7 @@ class EventLoop:
         if version != flow.version:
             return
         flow.version += 1
-        for index, _ in flow.met.uses:
+        for index, _ in flow.uses:
             del self.flowing[index][flow]
             if self.flowing[index]:
                 self.dirty[index] = None
@@ -299,21 +301,13 @@ class EventLoop:
         self.arrive(flow)
 
     def share(self) -> None:
-        """Give new rates to all messages that depend on a resource where something changed."""
+        """Give new rates to messages, after something changed on resources."""
         if not self.dirty:
             return
-        flows: dict[Flow, None] = {}
-        seen, unseen = set(self.dirty), list(self.dirty)
-        while unseen:
-            for flow in self.flowing[unseen.pop()]:
-                if flow not in flows:
-                    flows[flow] = None
-                    new = [index for index, _ in flow.met.uses if index not in seen]
-                    seen.update(new)
-                    unseen += new
+        rates = new_rates(self.dirty, self.flowing, self.capacity)
         self.dirty.clear()
-        rates = fair_rates([flow.met.uses for flow in flows], self.capacity)
-        for flow, rate in zip(flows, rates):
+        for flow, (rate, held_by) in rates.items():
+            flow.held_by = held_by
             if math.isclose(rate, flow.rate, rel_tol=1e-14):
                 continue
             flow.left = max(flow.left - flow.rate * (self.now - flow.since), 0.0)

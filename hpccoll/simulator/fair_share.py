@@ -1,29 +1,99 @@
 """How messages that share a resource share it: max-min fairness.
 
 All rates grow together until a resource is full; its messages keep the rate they have reached,
-and the others grow on. So no message can have more without taking from one that has no more.
+and the others grow on. So no message can have more without taking from one that has no more: each
+is *held* by a full resource on which none is faster.
 Source: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2 (progressive filling); the
 sharing of SimGrid.
+
+When messages begin and end, few rates change, though all messages of a machine may depend on each
+other. So those on the resources in question get new rates among what the others leave, and others
+come in where they are no longer held, or are faster than one that is held by a resource of theirs.
+Once none is, all are held, and that is what makes rates fair: there is one such choice of rates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
-#: Resources that fill up at the same rate, but for rounding, fill up together.
+#: Resources that fill up at the same rate, but for rounding, fill up together; rates that differ
+#: by no more are the same, and a resource of which no more is left is full.
 TOLERANCE = 1e-12
 
 
+class Sharing(Protocol):
+    """A message that shares what it uses: its rate, and the resource that holds it."""
+
+    rate: float
+    held_by: int
+
+    @property
+    def uses(self) -> Sequence[tuple[int, float]]: ...
+
+
+Sharer = TypeVar("Sharer", bound=Sharing)
+
+
+def new_rates(changed: Iterable[int], sharers: Sequence[Mapping[Sharer, float]],
+              capacity: Sequence[float]) -> dict[Sharer, tuple[float, int]]:
+    """Find which messages may have another rate, with that rate and the resource that holds them.
+
+    Args:
+        changed: resources that messages have begun or ceased to use.
+        sharers: the messages on each resource, and how much of it a byte takes.
+        capacity: what each resource has per second.
+    """
+    found: dict[Sharer, tuple[float, int]] = {
+        flow: (0.0, -1) for resource in changed for flow in sharers[resource]}
+    while True:
+        free: dict[int, float] = {}
+        for flow in found:
+            for resource, _ in flow.uses:
+                if resource not in free:
+                    taken = 0.0
+                    for other, weight in sharers[resource].items():
+                        if other not in found:
+                            taken += weight * other.rate
+                    free[resource] = max(capacity[resource] - taken, 0.0)
+        found = dict(zip(found, fair_rates([flow.uses for flow in found], free)))
+        slowest = dict.fromkeys(free, math.inf)
+        for rate, resource in found.values():
+            if resource in slowest:
+                slowest[resource] = min(slowest[resource], rate)
+        before = len(found)
+        for resource in free:
+            unheld = _unheld(resource, slowest[resource], sharers[resource], found,
+                             capacity[resource])
+            found.update((flow, (flow.rate, flow.held_by)) for flow in unheld)
+        if len(found) == before:
+            return found
+
+
+def _unheld(resource: int, slowest: float, sharers: Mapping[Sharer, float],
+            found: Mapping[Sharer, tuple[float, int]], capacity: float) -> list[Sharer]:
+    """Messages that keep their rates, and may not, given rates of others on a resource."""
+    load = fastest = 0.0
+    for flow, weight in sharers.items():
+        rate = found[flow][0] if flow in found else flow.rate
+        load += weight * rate
+        fastest = max(fastest, rate)
+    full = load >= capacity * (1 - TOLERANCE)
+    return [flow for flow in sharers if flow not in found and (
+        flow.rate > slowest * (1 + TOLERANCE)
+        or flow.held_by == resource and not (full and flow.rate >= fastest * (1 - TOLERANCE)))]
+
+
 def fair_rates(uses: Sequence[Sequence[tuple[int, float]]],
-               capacity: Sequence[float]) -> list[float]:
-    """Give every message its rate, in bytes per second.
+               capacity: Mapping[int, float]) -> list[tuple[float, int]]:
+    """Give every message its rate, in bytes per second, and the resource that holds it.
 
     Args:
         uses: for each message, the resources it needs and how much of each a byte takes.
         capacity: what each resource has per second.
     """
-    rates = [math.inf] * len(uses)
+    rates, held_by = [math.inf] * len(uses), [-1] * len(uses)
     members: dict[int, list[int]] = {}
     load: dict[int, float] = {}
     for flow, needed in enumerate(uses):
@@ -41,11 +111,11 @@ def fair_rates(uses: Sequence[Sequence[tuple[int, float]]],
             for flow in members[resource]:
                 if rates[flow] < math.inf:
                     continue
-                rates[flow] = level
+                rates[flow], held_by[flow] = level, resource
                 for other, weight in uses[flow]:
                     growing[other] -= 1
                     load[other] -= weight
                     left[other] = max(left[other] - weight * level, 0.0)
         # Counted, not subtracted to zero: rounding would leave ghosts of loads behind.
         load = {resource: amount for resource, amount in load.items() if growing[resource]}
-    return rates
+    return list(zip(rates, held_by))

@@ -57,8 +57,8 @@ class Flow:
     Through the network it has several of both, the senders' first.
     """
 
-    __slots__ = ("alpha", "channel", "ends", "last", "left", "matched", "met", "nbytes", "rate",
-                 "since", "version")
+    __slots__ = ("alpha", "channel", "ends", "held_by", "last", "left", "matched", "met", "nbytes",
+                 "rate", "since", "version")
 
     def __init__(self, channel: ClassLink,
                  ends: Sequence[tuple[PipelineSlot, int]],
@@ -70,6 +70,13 @@ class Flow:
         #: On the way that it takes: the first, or another one once its bytes flow.
         self.met = channel.ways[0]
         self.rate, self.since, self.version = 0.0, matched, 0
+        #: The resource that lets it have no more.
+        self.held_by = -1
+
+    @property
+    def uses(self) -> list[tuple[int, float]]:
+        """What can hold it up, each resource with its use per byte."""
+        return self.met.uses
 
 
 class PostedRound(NamedTuple):

@@ -44,6 +44,10 @@ KNOWN = (
     Sign("can not load PMIx library", "launcher", "srun's pmix plug-in does not find PMIx",
          "a plug-in that srun --mpi=list shows to work, or mpirun: hpccoll job --launcher mpirun; "
          "on Debian install libpmix-dev"),
+    Sign("launch failed: Unspecified error", "launcher",
+         "srun's plug-in for MPI could not start ranks on a node; slurmd's log there says why",
+         "another plug-in that srun --mpi=list shows (MPICH: srun --mpi=pmi2), or mpirun: hpccoll "
+         "job --launcher mpirun"),
     Sign("find mpi plugin for mpi/", "launcher",
          "this Slurm was built without the plug-in that --mpi names",
          "srun --mpi=list shows what there is; or mpirun: hpccoll job --launcher mpirun"),

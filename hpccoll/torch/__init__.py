@@ -34,7 +34,7 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name != "torch":
         raise
-    raise FrameworkError("torch", "is not installed") from missing
+    raise FrameworkError("torch", "is not installed") from None
 from hpccoll.torch.rendezvous import init_process_group, register_handler
 
 if TYPE_CHECKING:

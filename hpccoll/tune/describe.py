@@ -15,7 +15,7 @@ import numpy
 from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
 from hpccoll.arrays.binned import FORMATS
 from hpccoll.calls.facts import CallFacts
-from hpccoll.config import ANY_P, NATIVE, NCCL_RAILS, QUEUED
+from hpccoll.config import ANY_P, NATIVE, NCCL, NCCL_LEADER, NCCL_RAILS, QUEUED
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
 from hpccoll.explain.columns import WIDTH, FittedTable, Header
@@ -166,11 +166,14 @@ def _brief(rows: Sequence[DescribedCandidate], chosen: Choice) -> list[str]:
 
 def _queued(chosen: Choice, topology: Topology | None) -> str:
     """What NCCL does for a call, in words."""
-    how = (f"reduce-scatter by NCCL inside each node of {topology or 'one'}, allreduce of each "
-           "rank's part across nodes by hpccoll's schedules, allgather by NCCL"
-           if chosen.name == NCCL_RAILS else "one call of NCCL's, queued on the caller's stream")
-    return (f"on arrays of GPUs, each rank's own: {how}; other arrays are refused, or served as if "
-            "nobody had asked where the environment asks")
+    where, ours = f"inside each node of {topology or 'one'}", "across nodes by hpccoll's schedules"
+    how = {NCCL: "one call of NCCL's, queued on the caller's stream",
+           NCCL_RAILS: f"reduce-scatter by NCCL {where}, allreduce of each rank's part {ours}, "
+                       "allgather by NCCL",
+           NCCL_LEADER: f"reduce by NCCL to the first rank {where}, allreduce of these ranks "
+                        f"{ours}, broadcast by NCCL"}
+    return (f"on arrays of GPUs, each rank's own: {how[chosen.name]}; other arrays are refused, or "
+            "served as if nobody had asked where the environment asks")
 
 
 def _time(seconds: float | None) -> str:

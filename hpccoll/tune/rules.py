@@ -195,6 +195,7 @@ SWIFT_CROWD = (
     _swift_crowd("allreduce", "recursive_multiplying", 1, KIB + 1, THREE, least_ranks=4),
     _swift_crowd("allreduce", "recursive_doubling", 1, 16 * KIB + 1, THREE),
     _swift_crowd("allreduce", "allpairs", 16 * KIB + 1, 512 * KIB),
+    _swift_crowd("allreduce", "ring", 3 * MIB // 2, 2 * MIB + 1, least_ranks=4),
     _swift_crowd("reduce_scatter", "linear", 1, 16 * KIB + 1, THREE),
     _swift_crowd("reduce_scatter", "linear", 16 * KIB + 1, 64 * KIB + 1),
     _swift_crowd("reduce_scatter", "circulant", 16 * KIB + 1, 64 * KIB + 1, (INTEL,)),

@@ -50,8 +50,8 @@ def test_allreduce_is_right_and_the_layout_found(four, launcher, ranks, layout):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks, layout", [([2, 2], "2x2"), ([1, 1, 1, 1], "4x1")],
-                         ids=lambda value: str(value))
+@pytest.mark.parametrize("ranks, layout", [
+    ([2, 2], "2x2"), pytest.param([1, 1, 1, 1], "4x1", marks=pytest.mark.once)], ids=str)
 def test_training_is_that_of_one_process(four, launcher, ranks, layout):
     """To the bit: DDP on our process group, and the gradient exchange in each of its orders."""
     pytest.importorskip("torch")
@@ -105,6 +105,7 @@ def test_a_rank_of_another_host_that_was_killed_is_named_with_its_host(four, lau
 
 
 @pytest.mark.slow
+@pytest.mark.once
 def test_links_keep_their_rate(launcher):
     """Four megabytes over 100 Mbit/s take a third of a second, whatever the MPI library."""
     code = ("from mpi4py import MPI; import time; c = MPI.COMM_WORLD; b = bytearray(4 << 20);"
@@ -117,6 +118,7 @@ def test_links_keep_their_rate(launcher):
     assert seconds > 0.8 * (4 << 20) * 8 / 100e6
 
 
+@pytest.mark.once
 def test_nothing_is_left_of_hosts():
     try:
         with Hosts(2) as made:
@@ -130,6 +132,7 @@ def test_nothing_is_left_of_hosts():
     assert not any((NETNS / name).exists() for name in made.names)
 
 
+@pytest.mark.once
 def test_hosts_of_a_killed_process_are_removed_by_the_next():
     code = ("import sys, time; sys.path.append(sys.argv[1]); from hosts import Hosts\n"
             "with Hosts(1) as hosts:\n"
@@ -143,6 +146,7 @@ def test_hosts_of_a_killed_process_are_removed_by_the_next():
         assert name not in namespaces() and not Path(home).exists()
 
 
+@pytest.mark.once
 def test_nothing_is_left_of_hosts_that_could_not_be_made():
     hosts = Hosts(2, "nonsense")
     with pytest.raises(RuntimeError, match="tc .*nonsense"):

@@ -210,6 +210,7 @@ def test_allreduce_is_right_with_a_ragged_layout(cluster):
 
 
 @several_nodes
+@pytest.mark.once
 def test_switches_that_slurm_knows_are_a_level(tmp_path):
     with Slurm(4, 1, switches=True) as cluster:
         done = srun(cluster, "-N4", "-n4", "--mpi=pmi2", sys.executable, "-m", "hpccoll", "topo",
@@ -226,6 +227,7 @@ def test_switches_that_slurm_knows_are_a_level(tmp_path):
         assert "4 ranks, layout 2x2x1, right" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.once
 def test_a_script_outside_slurm_says_so(tmp_path):
     done = subprocess.run(["bash", ROOT / "jobs" / "cpu-mpich.sbatch"], capture_output=True,
                           text=True, cwd=tmp_path, check=False,
@@ -235,6 +237,7 @@ def test_a_script_outside_slurm_says_so(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.once
 def test_nothing_is_left_of_a_cluster():
     try:
         with Slurm() as cluster:
@@ -251,6 +254,7 @@ def test_nothing_is_left_of_a_cluster():
     assert not cluster.home.exists()
 
 
+@pytest.mark.once
 def test_nothing_is_left_of_a_cluster_that_does_not_come_up(monkeypatch):
     monkeypatch.setattr(module, "CONFIGURATION", module.CONFIGURATION + "Nonsense=yes\n")
     cluster = Slurm()

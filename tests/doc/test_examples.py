@@ -30,7 +30,9 @@ def test_an_example_says_what_it_needs(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 3, 4])
+@pytest.mark.parametrize("ranks", [
+    pytest.param(1, marks=pytest.mark.once), pytest.param(3, marks=pytest.mark.once),
+    pytest.param(4, marks=pytest.mark.again)])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(job, path, ranks):
     need_frameworks(path.read_text(encoding="utf-8"))
@@ -40,6 +42,7 @@ def test_example(job, path, ranks):
 
 
 @pytest.mark.slow
+@pytest.mark.once
 @pytest.mark.parametrize("path", UNCHANGED, ids=lambda path: path.stem)
 def test_unchanged_program_on_hpccoll(job, path):
     status, output = job(3, sys.executable, "-m", "hpccoll", "run", path)

@@ -1,4 +1,7 @@
-"""tests/mpi/test_keras.py on each backend: Keras reads its choice once in a process."""
+"""tests/mpi/test_keras.py on the other backends: Keras reads its choice once in a process.
+
+``tests/launch.py`` runs it on JAX.
+"""
 
 import importlib.util
 import sys
@@ -7,7 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_backend(job, monkeypatch, backend):
     if any(importlib.util.find_spec(name) is None for name in ("keras", "pytest_mpi", backend)):
         pytest.skip(f"no Keras with {backend} in this environment")

@@ -15,6 +15,9 @@ import pytest
 from doc.pages import FILE, PAGES, Block, blocks, commands, complaints, is_run, need_frameworks
 from launch import ROOT
 
+#: Pages whose commands start ranks of each kind: a sample for a second MPI library.
+LAUNCHING = ("README.md", "docs/machine.md", "docs/reliability.md", "docs/training/torch.md")
+
 
 def name_of(page):
     return str(page.relative_to(ROOT))
@@ -70,7 +73,9 @@ def test_the_readme_has_both_kinds():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=name_of)
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=() if name_of(page) in LAUNCHING else pytest.mark.once)
+    for page in PAGES if to_run(page)], ids=name_of)
 def test_page(capture, job, tmp_path, page):
     for path in re.findall(r"\bexamples/\w+\.py\b", "".join(block.code for block in to_run(page))):
         need_frameworks((ROOT / path).read_text(encoding="utf-8"))

@@ -49,6 +49,7 @@ def programs(tmp_path):
     return tmp_path
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("program", [
     ("script.py", "-h", "--topology", "2"), ("links/link.py",), ("-m", "script", "-m", "x"),
     ("-m", "package", "--help"), ("package", "a"), ("archive.zip", "--", "a"),
@@ -61,9 +62,11 @@ def test_program_is_started_as_python_starts_it(capture, programs, program):
         assert found == expected
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("arguments, message", [
     ((), "Missing argument"),
     (("scrpt.py",), "there is no file 'scrpt.py'"),
+    (("-m", "scrpt.sub"), "there is no module 'scrpt.sub'"),
     (("-m",), "-m needs a module to run"),
     (("--no-such-option", "script.py"), "No such option '--no-such-option'"),
     (("--algorithm", "allreduce=nothing", "script.py"), "choose from ring"),

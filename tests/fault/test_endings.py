@@ -153,9 +153,12 @@ with comm.using(**OURS):
     assert re.search("1 told .*rank 0", ended.output), ended.output
 
 
-@pytest.mark.parametrize("executor", ["compiled", "python"])
 @pytest.mark.parametrize("form", ["blocking", "request", "lower", "barrier"])
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name, executor", [
+    pytest.param("SIGINT", "compiled", marks=pytest.mark.once),
+    pytest.param("SIGTERM", "python", marks=pytest.mark.once),
+    pytest.param("SIGINT", "python", marks=pytest.mark.again),
+    pytest.param("SIGTERM", "compiled", marks=pytest.mark.again)])
 def test_signals_leave_a_wait_at_once(name, form, executor):
     """The wait is left, the exception is the program's own, and the job ends."""
     ended = job(f"""
@@ -174,7 +177,7 @@ with comm.using(**OURS):
     if rank == 0:
         when = []
         def later():
-            time.sleep(1.5)
+            time.sleep(0.7)
             when.append(time.monotonic())
             os.kill(os.getpid(), signal.{name})
         threading.Thread(target=later).start()
@@ -183,7 +186,7 @@ with comm.using(**OURS):
         except (KeyboardInterrupt, Terminated) as error:
             say("left", type(error).__name__, time.monotonic() - when[0])
     else:
-        time.sleep(2.5)
+        time.sleep(1.6)
         try:
             calls[{form!r}]()  # a number may have been sent before
             calls[{form!r}]()

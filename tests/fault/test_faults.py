@@ -98,6 +98,7 @@ def test_a_stopped_rank(library, served, kind):
         assert found[1].kind == "BrokenCommunicatorError" and "rank 1 is stopped" in found[1].text
 
 
+@pytest.mark.once
 def test_a_rank_that_goes_on_in_time(library):
     """A stop below the deadline is no failure, and no report of it comes too early."""
     case = {"odd": 1, "fault": "stop", "served": "ours", "calls": 3}
@@ -105,7 +106,8 @@ def test_a_rank_that_goes_on_in_time(library):
     assert {one.kind for one in found.values()} == {""}
 
 
-@pytest.mark.parametrize("served", ["ours", "native"])
+@pytest.mark.parametrize("served", [
+    pytest.param("ours", marks=pytest.mark.once), "native"])
 def test_a_long_computation(library, served):
     """A report with the line that it is at; no error, if it comes in time."""
     case = {"odd": 1, "fault": "compute", "served": served, "seconds": 3.0, "calls": 3}
@@ -134,7 +136,8 @@ def test_one_rank_in_the_library_and_the_others_in_ours(library):
     assert "ranks disagree on algorithm in blocking call 3: rank 1: native" in found[1].stderr
 
 
-@pytest.mark.parametrize("served", ["ours", "native"])
+@pytest.mark.parametrize("served", [
+    pytest.param("ours", marks=pytest.mark.once), "native"])
 def test_late_ranks_are_no_failure(library, served):
     """Each rank in turn is late, by up to half the deadline."""
     case = {"odd": -1, "fault": "", "served": served, "calls": 4, "delay": 0.5}

@@ -20,7 +20,8 @@ RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
 pytestmark = [pytest.mark.mpi(min_size=2)]
 OURS = {"allreduce": "recursive_doubling", "bcast": "linear", "barrier": "dissemination"}
 #: Both, where they are the fewest ranks: how many there are changes nothing of what they do.
-EXECUTORS = (["compiled", "python"] if SIZE == 2 else ["compiled"]) if BUILT else ["python"]
+EXECUTORS = (["compiled", *[pytest.param("python", marks=pytest.mark.once)] * (SIZE == 2)]
+             if BUILT else ["python"])
 #: Elements: in cells, and read from their sender's memory or sent by a rendezvous of the library.
 COUNTS = {"small": 8, "large": 1_500_000}
 

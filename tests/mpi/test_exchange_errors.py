@@ -56,7 +56,7 @@ def test_a_stall(world, last, options):
     exchange.ready("weight", numpy.zeros(5))
     with pytest.raises(ExchangeStall) as raised:
         if me == last:
-            time.sleep(3.0)  # its program computes; its thread answers
+            time.sleep(2.0)  # its program computes; its thread answers
         exchange.ready("bias", numpy.zeros(3))
         exchange.wait()
     exchange.close()

@@ -79,10 +79,12 @@ def test_every_collective(cupy, contract):
 
 @pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
 @pytest.mark.parametrize("count", [1, 7, 1000])
-def test_nccl_inside_nodes_and_ours_across(cupy, count):
-    for layout in (f"1x{SIZE}", f"{SIZE}x1", *[f"2x{SIZE // 2}"] * (SIZE == 4)):
+@pytest.mark.parametrize("name", ["nccl+rails", "nccl+leader"])
+def test_nccl_inside_nodes_and_ours_across(cupy, name, count):
+    unlike = [f"{SIZE - 1},1"] * (name == "nccl+leader" and SIZE > 2)
+    for layout in (f"1x{SIZE}", f"{SIZE}x1", *[f"2x{SIZE // 2}"] * (SIZE == 4), *unlike):
         comm = community(layout=layout)
-        with comm.using(allreduce="nccl+rails"), cupy.cuda.Stream(non_blocking=True):
+        with comm.using(allreduce=name), cupy.cuda.Stream(non_blocking=True):
             mine = numpy.arange(count, dtype="f8") + RANK
             wanted = SIZE * numpy.arange(count) + SIZE * (SIZE - 1) // 2
             for _ in range(2):
@@ -102,7 +104,7 @@ def test_unlike_nodes_are_refused(cupy):
     comm = community(layout="2,1")
     x = cupy.asarray(numpy.ones(4))
     with comm.using(allreduce="nccl+rails"), pytest.raises(
-            ArgumentError, match="2,1 have unlike numbers of ranks"):
+            ArgumentError, match=r"2,1 have unlike numbers of ranks, which nccl\+leader"):
         comm.Allreduce(MPI.IN_PLACE, x)
     comm.Free()
 
@@ -132,7 +134,7 @@ def test_ranks_that_call_unlike_things_are_named(cupy, contract):
 
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("contract", ["tags", "always"])
-@pytest.mark.parametrize("name", ["nccl", "nccl+rails"])
+@pytest.mark.parametrize("name", ["nccl", "nccl+rails", "nccl+leader"])
 def test_whoever_is_in_nccl_is_looked_after(cupy, contract, name, monkeypatch):
     """Its first calls wait, on the host, for peers that may have failed before they came."""
     comm, seen = community(contract=contract, layout=f"1x{SIZE}"), []
@@ -156,11 +158,13 @@ def test_whoever_is_in_nccl_is_looked_after(cupy, contract, name, monkeypatch):
 
 
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("function", ["reduceScatter", "allGather"])
-def test_who_waits_across_is_told_of_a_failure(cupy, machine, function):
+@pytest.mark.parametrize("name, function", [
+    ("nccl+rails", "reduceScatter"), ("nccl+rails", "allGather"), ("nccl+leader", "broadcast")])
+def test_who_waits_across_is_told_of_a_failure(cupy, machine, name, function):
     comm, x = community(layout=f"{SIZE}x1"), cupy.asarray(numpy.ones(4))
-    with comm.using(allreduce="nccl+rails"):
+    with comm.using(allreduce=name):
         comm.Allreduce(MPI.IN_PLACE, x)
+        WORLD.Barrier()  # who is still in this call may be told, too
         if RANK == 0:
             machine.faults[function] = 0
         begun = time.monotonic()

@@ -23,9 +23,9 @@ from hpccoll.simulator.workload import Workload
 
 #: Ranks of the two kinds of algorithms; layouts on which they are told apart.
 MANY, FEWER = "12500x8", "1250x8"
-SMALL, LARGER = "16x2", "64x2"
+SMALL, LARGER = "4x2", "16x2"
 #: Messages of a rank on the larger layout over those on the small one: where ranks are four times
-#: as many, log p has grown by 7/5, and p by 4.
+#: as many, log p has grown by 5/3, and p by 4.
 GROWS = 2
 #: Seconds after which one is given up.
 LIMIT = 300

@@ -26,6 +26,7 @@ from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain.plotting import FEW, SOFT, dress, new_figure, ratio_axis, save, size_axis
 from hpccoll.tools.bench import records
 from hpccoll.tools.bench.records import Record
+from hpccoll.units import count_text
 
 #: What Open MPI needs where there are more ranks than cores; the user's own words win.
 CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -158,12 +159,12 @@ def markdown(measured: Sequence[Record], words: Sequence[str]) -> Iterator[str]:
     yield ""
     for record, library in zip(measured, libraries(measured)):
         about = record.environment
-        yield (f"* {library}, {about.get('ranks')} ranks: {about.get('cpu')}, "
+        yield (f"* {library}, {count_text(about['ranks'], 'rank')}: {about.get('cpu')}, "
                f"{about.get('cores')} cores, mpi4py {about.get('mpi4py')}, NumPy "
                f"{about.get('numpy')}, {about.get('time')}, [record]({Path(record.path).name})")
     for sheet in sheets(measured):
         yield ""
-        yield f"## {sheet.collective}, {sheet.ranks} ranks"
+        yield f"## {sheet.collective}, {count_text(sheet.ranks, 'rank')}"
         yield ""
         yield "| bytes | " + " | ".join(f"{name}: {label}" for name, label in sheet.columns) + " |"
         yield "|---:" * (len(sheet.columns) + 1) + "|"
@@ -200,7 +201,7 @@ def _panel(panel: Any, sheet: RatioSheet, colours: Mapping[str, str]) -> None:
             panel.plot(*zip(*line), label=": ".join(column), color=colours[column[0]],
                        linestyle=dashes, linewidth=1.7, marker="o", markersize=3)
     panel.axhline(1, color=SOFT, linewidth=1.4, zorder=1)
-    dress(panel, f"{sheet.collective}, {sheet.ranks} ranks: native time / time")
+    dress(panel, f"{sheet.collective}, {count_text(sheet.ranks, 'rank')}: native time / time")
     values = [row[c] for n, row in sheet.rows.items() if n for c in row] or [1.0]
     ratio_axis(panel, min(0.8, min(values) / 1.1), max(1.25, max(values) * 1.1))
     sizes = sorted(filter(None, sheet.rows))

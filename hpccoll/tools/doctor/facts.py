@@ -24,6 +24,8 @@ from hpccoll import config
 from hpccoll.arrays.evidence import agreed, devices
 from hpccoll.arrays.ways import Told
 from hpccoll.errors import HpccollError
+from hpccoll.machine import gpus
+from hpccoll.machine.discovery import has_fabric
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launched, launcher
@@ -60,6 +62,11 @@ class RankFacts:
         devices: addresses of the visible devices, the first being the one that is used.
         nccl, no_nccl: version of NCCL where there are devices, or why there is none.
         told: what is known of the ways of device data; ``None`` where no rank has a device.
+        gpu_numa, gpu_distance: NUMA group of the device that is used, and its distance from the
+            rank's processors, 10 being next to it; -1 where unknown, or no device is seen.
+        gpu_links: two addresses of devices and what links them; asked of one rank of each node.
+        gpu_direct: modules of the kernel that let the network read memory of devices.
+        fabric: whether the node has an adapter of a fast network.
         left: bytes, files, and how many of these can be removed, that dead jobs have left in the
             node's shared memory; asked of one rank of each node.
         no_recovery: why a job cannot go on without a rank that has died; empty if it can.
@@ -87,6 +94,11 @@ class RankFacts:
     nccl: str = ""
     no_nccl: str = ""
     told: Told | None = None
+    gpu_numa: int = -1
+    gpu_distance: int = -1
+    gpu_links: tuple[tuple[str, str, str], ...] = ()
+    gpu_direct: tuple[str, ...] = ()
+    fabric: bool = False
     left: tuple[int, int, int] = (0, 0, 0)
     no_recovery: str = ""
     slurm: Mapping[str, str] = field(default_factory=dict)
@@ -103,13 +115,17 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         "MPI library": library_version(), "hpccoll": f"{hpccoll.__version__} (build {build()})",
         "mpi4py": mpi4py.__version__, "NumPy": numpy.__version__, "executor": runs,
         "Python": platform.python_version(), "interpreter": sys.executable}
+    seen, processors = devices(), tuple(sorted(os.sched_getaffinity(0)))
+    group = gpus.numa_of(gpus.address_of(seen[0])) if seen else -1
     return RankFacts(
         world.Get_rank(), world.Get_size(), launched(environ), launcher(environ),
         environ.get("SLURMD_NODENAME") or platform.node(), library_name(),
-        thread_level(), versions, tuple(sorted(os.sched_getaffinity(0))),
+        thread_level(), versions, processors,
         {name: value for name, value in sorted(environ.items())
          if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
-        problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), devices(),
+        problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), seen,
+        gpu_numa=group, gpu_distance=gpus.numa_distance(processors, group),
+        gpu_direct=tuple(gpus.direct()), fabric=has_fabric(),
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
         no_recovery=ulfm_missing(environ))
@@ -124,7 +140,9 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
         if near.Get_rank() == 0:
             found = leftovers()
             mine = replace(mine, left=(sum(each.nbytes for each in found), len(found),
-                                       sum(each.sure for each in found)))
+                                       sum(each.sure for each in found)),
+                           gpu_links=tuple((*pair, link)
+                                           for pair, link in gpus.look().links.items()))
         if mine.devices:
             from hpccoll.arrays.nccl import version
             number, problem = version()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpccoll.arrays.ways import AWARE, lines
+from hpccoll.machine.gpus import NEAR, address_of
 from hpccoll.machine.launcher import alone
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
 from hpccoll.units import count_text, ranks_text, size_text
@@ -307,6 +308,57 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                       f"NCCL {' and '.join(numbers)}, for comm.using(allreduce='nccl')")
 
 
+def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """What is each rank's device next to: processors, other devices, the network?"""
+    with_one = [each for each in facts if each.devices]
+    if not with_one:
+        return
+    used: dict[int, list[str]] = {}
+    for each in with_one:
+        used.setdefault(each.node, []).append(f"{each.devices[0]}" + (
+            f" (NUMA {each.gpu_numa})" if each.gpu_numa >= 0 else ""))
+    alike = _parts(with_one, lambda each: tuple(used[each.node]))
+    for addresses, ranks in alike.items():
+        yield Finding(OK, "devices", "the ranks of a node begin on " + ", ".join(addresses), "",
+                      ranks)
+    far = tuple(each.rank for each in with_one if each.gpu_distance > NEAR)
+    if far:
+        yield Finding(NOTE, "devices", "ranks run on processors that are not next to their device: "
+                      f"NUMA distance {_range(facts[rank].gpu_distance for rank in far)}, next to "
+                      f"it is {NEAR}", "bind them to the processors in the column 'CPU Affinity' "
+                      "of nvidia-smi topo -m, or let them pick devices in another order", far)
+    elif all(each.gpu_distance == NEAR for each in with_one):
+        yield Finding(OK, "devices", "each rank runs next to its device")
+    yield from _links(facts)
+    nodes = _parts(facts, lambda each: each.node)
+    network = [each for each in with_one if each.fabric]
+    modules = sorted({name for each in network for name in each.gpu_direct})
+    without = tuple(each.rank for each in network if not each.gpu_direct)
+    if without and len(nodes) > 1:
+        yield Finding(NOTE, "devices", "no module of the kernel lets the network read memory of "
+                      "devices (GPUDirect RDMA)", "modprobe nvidia_peermem, by who runs the "
+                      "cluster - unless its drivers do it by dma-buf, which shows nowhere", without)
+    elif modules and len(nodes) > 1:
+        yield Finding(OK, "devices", f"the network can read memory of devices: "
+                                     f"{', '.join(modules)}")
+
+
+def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """What links the devices that ranks of a node begin on."""
+    known = {each.node: {frozenset(map(address_of, pair)): link for *pair, link in each.gpu_links}
+             for each in facts if each.gpu_links}
+    kinds: dict[str, int] = {}
+    for node, ranks in _parts(facts, lambda each: each.node).items():
+        mine = {address_of(facts[rank].devices[0]) for rank in ranks if facts[rank].devices}
+        for pair, link in known.get(node, {}).items():
+            if pair <= mine:
+                kinds[link] = kinds.get(link, 0) + 1
+    if kinds:
+        yield Finding(OK, "devices", "links of a node's devices, as nvidia-smi topo -m has them: "
+                      + ", ".join(f"{link} between {count_text(number, 'pair')}"
+                                  for link, number in sorted(kinds.items())))
+
+
 def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Did hpccoll work?"""
     wrong = tuple(each.rank for each in facts if each.right is False)
@@ -318,7 +370,8 @@ def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
-    library, versions, settings, layout, binding, memory, leftover, recovery, devices, result)
+    library, versions, settings, layout, binding, memory, leftover, recovery, devices,
+    surroundings, result)
 
 
 def _entry(field: str, name: str, missing: str) -> Callable[[RankFacts], str]:

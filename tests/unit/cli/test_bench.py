@@ -152,11 +152,13 @@ def test_command_on_a_gpu(tmp_path):
     from hpccoll.testing.device import installed
     with installed(False):
         ran = bench("allreduce", "bcast", "-m", "1K:1K", "-i", "3", "--device", "cuda", "--json",
-                    str(tmp_path / "record.json"), "--algorithm", "native,ring,nccl,nccl+rails")
+                    str(tmp_path / "record.json"), "--algorithm",
+                    "native,ring,nccl,nccl+rails,nccl+leader")
     assert ran.exit_code == 0, ran.output
     record = json.loads((tmp_path / "record.json").read_text())
     assert {(r["collective"], r["candidate"]) for r in record["results"]} >= {
-        ("allreduce", "nccl"), ("allreduce", "nccl+rails"), ("bcast", "nccl")}
+        ("allreduce", "nccl"), ("allreduce", "nccl+rails"), ("allreduce", "nccl+leader"),
+        ("bcast", "nccl")}
     assert record["environment"]["buffers"] == "device"
     assert "# buffers are on GPUs" in ran.output
 

@@ -1,5 +1,8 @@
 """Calls that NCCL is asked for: served, refused, or given way, on one rank and its double."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy
 import pytest
 from mpi4py import MPI
@@ -37,7 +40,7 @@ def arrays(cupy, count=6):
     return cupy.asarray(numpy.arange(float(count))), cupy.empty(count)
 
 
-@pytest.mark.parametrize("name", ["nccl", "nccl+rails"])
+@pytest.mark.parametrize("name", ["nccl", "nccl+rails", "nccl+leader"])
 def test_it_serves_on_the_callers_stream(comm, cupy, machine, name):
     with cupy.cuda.Stream(non_blocking=True) as stream, comm.using(allreduce=name):
         source, sink = arrays(cupy)
@@ -53,6 +56,33 @@ def test_it_serves_on_the_callers_stream(comm, cupy, machine, name):
             assert list(cupy.asnumpy(read)) == [number] * 6
             stream.synchronized = 0
     assert comm._served == (name, 48)
+
+
+@pytest.mark.parametrize("name", ["nccl", "nccl+rails", "nccl+leader"])
+def test_tensors_of_torch_are_served_on_torchs_stream(comm, cupy, machine, monkeypatch, name):
+    stream, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+
+    class Tensor:
+        device = "cuda:0"
+
+        def __init__(self, array):
+            self.array = array
+            self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    current = SimpleNamespace(cuda_stream=stream.ptr)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(
+        Tensor=Tensor, cuda=SimpleNamespace(current_stream=lambda device: current)))
+    with stream:
+        source, sink = cupy.empty(4), cupy.empty(4)
+        source[...] = cupy.asarray(numpy.arange(4.0))
+    with other, comm.using(allreduce=name):  # CuPy's current stream is not torch's
+        comm.Allreduce(Tensor(source), Tensor(sink))
+    with stream:
+        read = sink.copy()
+        source[...] = sink[...] = 77
+    stream.synchronize()
+    assert list(read.raw) == [0, 1, 2, 3] and comm._served[0] == name
+    assert not other.synchronized
 
 
 def test_the_part_across_waits_for_the_null_stream_of_its_device(comm, cupy, machine):
@@ -209,6 +239,8 @@ def test_it_is_explained(comm):
         text = comm.explain("allreduce", "1M", detail=True)
         assert "nccl+rails" in text and "across nodes by hpccoll's schedules" in text
         assert any(line.split()[:1] == ["nccl"] for line in text.splitlines())
+    with comm.using(allreduce="nccl+leader"):
+        assert "reduce by NCCL to the first rank" in comm.explain("allreduce", "1M")
     assert "nccl" not in comm.explain("allreduce", "1M", detail=True)
 
 

@@ -3,10 +3,12 @@
 import inspect
 import pydoc
 
+import numpy
 import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.communicator import KINDS
 from hpccoll.comm.signatures import NamedInfo, NamedOp, name_defaults, shown
 
 #: The methods that are ours.
@@ -14,8 +16,9 @@ OWN = {name: value for cls in hpccoll.Comm.__mro__ if cls.__module__.startswith(
        for name, value in vars(cls).items() if name[0] != "_" and callable(value)}
 
 
-def test_help_has_no_addresses():
-    ours = pydoc.plain(pydoc.render_doc(hpccoll.Comm)).split("from mpi4py.MPI.")[0]
+@pytest.mark.parametrize("each", [hpccoll.Comm, *(ours for _, ours in KINDS)])
+def test_help_has_no_addresses(each):
+    ours = pydoc.plain(pydoc.render_doc(each))
     assert "op: 'MPI.Op' = MPI.SUM" in ours and "info: 'Info' = MPI.INFO_NULL" in ours
     assert "object at 0x" not in ours
 
@@ -32,6 +35,26 @@ def test_no_handle_is_a_default_without_a_name(name):
     for each in inspect.signature(OWN[name]).parameters.values():
         assert not isinstance(each.default, handles) or isinstance(
             each.default, (NamedOp, NamedInfo)), each
+
+
+def test_mpi4pys_classes_are_left_alone():
+    theirs, ours = MPI.Intracomm.Spawn, hpccoll.Comm.Spawn
+    assert theirs is not ours and theirs.__doc__ == ours.__doc__
+    assert not isinstance(inspect.signature(theirs).parameters["info"].default, NamedInfo)
+
+
+def test_what_ours_call_is_mpi4pys():
+    grid = hpccoll.Comm(MPI.COMM_SELF).Create_cart([1], [True])
+    sent, received = numpy.arange(3.0), numpy.zeros(6)
+    grid.Neighbor_allgather(sent, received)
+    assert (received == [0, 1, 2, 0, 1, 2]).all()
+    with pytest.raises(TypeError, match="Spawn"):
+        grid.Spawn()
+    request = grid.Neighbor_allgather_init(2 * sent, received, info=MPI.INFO_NULL)
+    request.Start()
+    request.Wait()
+    assert (received == [0, 2, 4, 0, 2, 4]).all()
+    request.Free()
 
 
 def test_what_is_shown_equals_what_holds():

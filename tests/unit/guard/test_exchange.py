@@ -1,11 +1,14 @@
 """How long ranks wait for what the others say of a failure."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
+from mpi4py import MPI
 
 from hpccoll.guard import exchange
-from hpccoll.guard.exchange import SharedLogs
-from hpccoll.runtime.log import LOG_BYTES, NUMBER, STORY, Log
+from hpccoll.guard.exchange import MessagedLogs, SharedLogs
+from hpccoll.runtime.log import LOG_BYTES, NUMBER, STORY, Log, LogRecord
 
 
 @pytest.fixture
@@ -52,3 +55,48 @@ def test_nobody_waits_for_those_who_have_told(clock):
     happens[0.5] = tell
     assert shared.records((), 5)[1].story == {"number": 5}
     assert now[0] == pytest.approx(0.5) and shared.logs[1].words[STORY]
+
+
+class Messages:
+    """A communicator on which rank 1 has begun to tell what failed there."""
+
+    def __init__(self, data, comes):
+        self.data, self.comes, self.asked = data, comes, []
+
+    def Get_rank(self):
+        return 0
+
+    def Get_size(self):
+        return 3
+
+    def Iprobe(self, source, tag, status):
+        status.Set_elements(MPI.BYTE, len(self.data))
+        return source == 1
+
+    def Recv(self, buffer, source, tag):
+        pytest.fail("waits for the end of a message that may never come")
+
+    def Irecv(self, buffer, source, tag):
+        self.asked.append(f"from {source}")
+        buffer[0][:] = self.data
+        return SimpleNamespace(Test=lambda: self.comes)
+
+    def Isend(self, buffer, dest, tag):
+        self.asked.append(f"to {dest}")
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_ranks_are_told_before_what_others_tell_has_come(clock, comes):
+    """A long message comes only while its sender, which may be gone, is in MPI."""
+    record = LogRecord(5, {5: 77}, {}, {"number": 5})
+    comm = Messages(record.packed(), comes)
+    messaged = MessagedLogs(comm)
+    messaged.ring({"number": 5}, gone=())
+    assert comm.asked == ["from 1", "to 1", "to 2"] if comes else ["from 1", "to 2", "to 1"]
+    now, _ = clock
+    records = messaged.records(gone=(2,))
+    assert comm.asked.count("from 1") == 1
+    if comes:
+        assert records[1] == record and now[0] == 0
+    else:
+        assert 1 not in records and now[0] == pytest.approx(exchange.LONGER, abs=0.2)

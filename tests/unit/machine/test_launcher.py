@@ -103,6 +103,7 @@ def test_the_communicator_without_a_library(broken, how, statement):
     last = done.stderr.splitlines()[-1]
     assert last.startswith("hpccoll.errors.MpiLibraryError: mpi4py cannot load an MPI library")
     assert "pip install 'hpccoll[mpich]'" in last
+    assert done.stderr.count("Traceback") == 1 and done.stderr.count("\n") < 15  # none of mpi4py's
 
 
 def test_a_library_that_a_variable_names_is_said(broken):

@@ -4,6 +4,7 @@ import pytest
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
+from hpccoll.machine.gpus import GpuLinks
 from hpccoll.machine.levels import Grouping, Position, inside, layout, position
 
 
@@ -42,6 +43,16 @@ def test_the_switches_above_a_node():
     assert position([0], slurm).switches == ("s7",)
     with pytest.raises(ArgumentError, match="HPCCOLL_NETWORK: has no node 'n9'"):
         position([0], {"SLURMD_NODENAME": "n9"}, network)
+
+
+def test_islands_of_gpus_are_a_level():
+    links = GpuLinks(tuple("abcd"), (), {("a", "b"): "NV4", ("c", "d"): "NV4", ("b", "c"): "SYS"})
+    places = [position((), {"CUDA_VISIBLE_DEVICES": str(n)}, gpus=links) for n in range(4)]
+    assert layout([0] * 4, places, ("node", "gpu")) == Grouping(Topology.parse("2x2"), ("gpu",))
+    assert layout([0] * 4, places, ("node",)).names == ()
+    unknown = position((), {}, gpus=links)
+    assert unknown.gpu == -1
+    assert layout([0] * 4, [*places[:3], unknown], ("node", "gpu")).names == ()
 
 
 def ranks(count, **by_rank):

@@ -51,8 +51,9 @@ def test_any_stream_many_calls_and_whatever_mpi_does(kind, cuda_aware):
 
 # -- the halves of a hierarchy -------------------------------------------------------------------
 @pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("leader", [False, True], ids=["rails", "leader"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_both_halves_are_an_allreduce_of_any_count(size, in_place):
+def test_both_halves_are_an_allreduce_of_any_count(size, leader, in_place):
     from mpi4py import MPI
 
     from hpccoll.arrays.resident import queue_of, resident
@@ -69,8 +70,10 @@ def test_both_halves_are_an_allreduce_of_any_count(size, in_place):
                     specs = [resident(one) for one in (MPI.IN_PLACE if in_place else source, sink)]
                     call = resolve.allreduce(size, group.rank, *specs, MPI.SUM)
                     stream = queue_of(specs).stream
-                    made.append((group, call, stream, sink, group.scatter_sum(call, stream)))
+                    part = group.scatter_sum(call, stream, leader)
+                    made.append((group, call, stream, sink, part))
             assert [n for *_, part in made for n in part] == list(range(count))
+            assert not leader or len(made[0][-1]) == count
             for group, _, stream, sink, part in made:
                 if part:
                     with group.device:
@@ -78,7 +81,7 @@ def test_both_halves_are_an_allreduce_of_any_count(size, in_place):
                         stream.synchronize()
                         doubled.raw[...] *= 2  # what ranks of other nodes add
             for group, call, stream, *_ in made:
-                group.gather_parts(call, stream)
+                group.gather_parts(call, stream, leader)
             machine.finish_all()
             wanted = 2 * (size * numpy.arange(count) + size * (size - 1) // 2)
             for *_, sink, _ in made:

@@ -18,6 +18,7 @@ PRINTED = {
         "srun --mpi=pmix",
     "srun: error:  mpi/pmix_v5: init: (null) [0]: mpi_pmix.c:193: pmi/pmix: can not load PMIx "
     "library": "--launcher mpirun",
+    "srun: error: task 2 launch failed: Unspecified error": "--mpi=pmi2",
     "srun: error: cannot find mpi plugin for mpi/pmix": "srun --mpi=list",
     "0: but OMPI was not built with SLURM's PMI support and therefore cannot": "srun --mpi=pmix",
     "MPI startup(): PMI server not found. Please set I_MPI_PMI_LIBRARY variable if it is not a "

