@@ -33,7 +33,7 @@ CLASSES = {
     "cuda.MemoryPointer": (device.Pointer, {"count", "index"}),
     "cuda.Stream": (streams.Stream, {"machine", "null", "non_blocking", "last", "synchronized",
                                      "push", "graph", "broken", "meant"}),
-    "cuda.Event": (streams.Event, {"machine", "task", "query"}),
+    "cuda.Event": (streams.Event, {"machine", "task", "query", "happening"}),
     "cuda.Device": (streams.Device, {"machine", "left"}),
     "cuda.nccl.NcclCommunicator": (nccl.Communicator, {"enqueue"}),
 }

@@ -5,6 +5,8 @@
     cuda.py     the kernels of device memory, from the source reduce.cu
     device.py   recognise device memory, and reach it
     resident.py device memory that stays where it is, for work on the caller's stream
+    ipc.py      device memory that the ranks of a node share: CUDA IPC; ipc_probe.py: can they
+    ipc_queue.py  the work of a call on such memory
     nccl.py     what NCCL has of MPI's types and operators; nccl_members.py: who can use it
     mirror.py   host arrays and their counterparts on a device
     staging.py  order copies of device memory that travels through the host

@@ -11,7 +11,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.arrays import device, ipc
+from hpccoll.arrays import device, ipc_probe
 from hpccoll.arrays.nccl import version as nccl_version
 from hpccoll.arrays.ways import AWARE, IPC, NCCL, STAGED, Answer, Told
 
@@ -34,7 +34,7 @@ def _nccl() -> Answer:
 
 
 def _ipc() -> Answer:
-    return ipc.probed()
+    return ipc_probe.probed()
 
 
 def _mpi() -> Answer:

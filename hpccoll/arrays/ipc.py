@@ -1,7 +1,6 @@
 """Device memory that the ranks of a node read in each other: CUDA IPC, through CuPy.
 
     PeerMemory   one rank's side: events of its own and of its peers, memory that was opened
-    IpcQueue     where the work of one call is queued: what transport.shm.devices asks for
 
 Registered memory is allocated by ``cudaMalloc``, not of CuPy's pool: a handle opens a whole
 allocation, so it would show peers the pool's other arrays, and the address in it would have to be
@@ -13,13 +12,9 @@ the communicator is freed; where that cannot be agreed upon, until the process e
 
 from __future__ import annotations
 
-import functools
 import importlib
-import os
 import secrets
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import product
 from typing import Any, NamedTuple
@@ -27,9 +22,6 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.cuda import Action, fused
-from hpccoll.arrays.resident import Queue
-from hpccoll.arrays.ways import Answer
 from hpccoll.transport.shm.channels import CHANNELS, PLACES
 from hpccoll.transport.shm.devices import READ, READY
 
@@ -38,20 +30,11 @@ PIECE = 2 << 20
 #: Bytes by which ranks find out whether they read their peers' memory.
 MARK = 4096
 
-_PROBE = """
-import sys, cupy
-handle, event, mark = map(bytes.fromhex, sys.argv[1:])
-pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
-cupy.cuda.runtime.streamWaitEvent(0, cupy.cuda.runtime.ipcOpenEventHandle(event))
-memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(pointer, len(mark), None), 0)
-sys.exit(0 if cupy.asnumpy(cupy.ndarray(len(mark), "u1", memory)).tobytes() == mark else 1)
-"""
-
 #: Memory that peers may still have open, kept until the process ends.
 _kept: list[Any] = []
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """Which of a rank's events one is.
 
     Attributes:
@@ -66,9 +49,9 @@ class Place(NamedTuple):
     place: int
 
 
-def places(ranks: int) -> list[Place]:
+def places(ranks: int) -> list[EventPlace]:
     """All events of a rank, in the order in which it tells their handles."""
-    return [Place(*one) for one in product((READY, READ), range(ranks), range(CHANNELS),
+    return [EventPlace(*one) for one in product((READY, READ), range(ranks), range(CHANNELS),
                                            range(PLACES))]
 
 
@@ -91,9 +74,10 @@ class PeerMemory:
     def __init__(self, near: MPI.Intracomm):
         self.near, self.rank, self.size = near, near.Get_rank(), near.Get_size()
         self.cupy: Any = importlib.import_module("cupy")
-        self.device, self.stream = None, None
-        self.mine: dict[Place, Any] = {}
-        self.theirs: dict[Place, int] = {}
+        self.device: Any = None
+        self.stream: Any = None
+        self.mine: dict[EventPlace, Any] = {}
+        self.theirs: dict[EventPlace, int] = {}
         self.memory: list[Any] = []
         self.opened: list[int] = []
 
@@ -159,7 +143,7 @@ class PeerMemory:
                     # By number: that of the device whose kernels read it, which is not its owner's.
                     memory = cupy.cuda.UnownedMemory(pointer, max(size, MARK), None, self.device.id)
                     cupy.cuda.runtime.streamWaitEvent(
-                        self.stream.ptr, self.theirs[Place(READY, peer, 0, 0)])
+                        self.stream.ptr, self.theirs[EventPlace(READY, peer, 0, 0)])
                     if self._bytes(memory, MARK).get(stream=self.stream).tobytes() != wanted:
                         raise OSError(f"it read of rank {peer} of its node what is not there")
                     found.append(self._bytes(memory, size))
@@ -195,14 +179,14 @@ class PeerMemory:
 
     def copy_out(self, peer: int, tag: int, place: int, source: Any, into: numpy.ndarray) -> None:
         """Copy a message of a peer's to the host, when it is there."""
-        with self.device:  # type: ignore[attr-defined]
+        with self.device:
             runtime = self.cupy.cuda.runtime
-            runtime.streamWaitEvent(self.stream.ptr,  # type: ignore[attr-defined]
-                                    self.theirs[Place(READY, peer, tag, place)])
+            runtime.streamWaitEvent(self.stream.ptr,
+                                    self.theirs[EventPlace(READY, peer, tag, place)])
             into.view("u1")[...] = source.get(stream=self.stream)
 
     def _close(self, first: int = 0) -> None:
-        with self.device:  # type: ignore[attr-defined]
+        with self.device:
             for pointer in self.opened[first:]:
                 self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
             del self.opened[first:]
@@ -215,82 +199,10 @@ class PeerMemory:
         if agreed:
             if self.device is not None:
                 self._close()
-            with self.device or nullcontext():  # type: ignore[attr-defined]
+            with self.device or nullcontext():
                 for event in self.theirs.values():
                     self.cupy.cuda.runtime.eventDestroy(event)
             self.near.Barrier()
         else:
             _kept.append((self.memory, self.mine))
         self.theirs, self.mine, self.memory = {}, {}, []
-
-
-class IpcQueue:
-    """Where the device work of one call is queued.
-
-    Args:
-        peers: memory and events of this rank's node.
-        queue: the caller's device and stream.
-    """
-
-    def __init__(self, peers: PeerMemory, queue: Queue):
-        self.peers, self.device, self.stream = peers, *queue[:2]
-        self.cupy, self.copyto = peers.cupy, peers.cupy.copyto
-
-    def run(self, actions: Sequence[Action]) -> None:
-        """Queue local steps, in as few launches as can be."""
-        with self.device, self.stream:
-            for function, operands in fused(actions):
-                function(*operands)
-
-    def tell(self, kind: int, peer: int, tag: int, place: int) -> None:
-        """Record this rank's event for a rank of the node."""
-        with self.device:
-            self.peers.mine[Place(kind, peer, tag, place)].record(self.stream)
-
-    def follow(self, kind: int, peer: int, tag: int, place: int) -> None:
-        """Let what is queued from here on come after that rank's event."""
-        with self.device:
-            self.cupy.cuda.runtime.streamWaitEvent(
-                self.stream.ptr, self.peers.theirs[Place(kind, peer, tag, place)])
-
-    def load(self, array: Any, host: numpy.ndarray) -> None:
-        """Copy host memory, which is not pinned, so that it may change afterwards."""
-        with self.device:
-            array.set(host, stream=self.stream)
-
-    def allocate(self, count: int, make: Callable[[int], Any]) -> Any:
-        """Memory of the pool's that is given out again to this stream only."""
-        with self.device, self.stream:
-            return make(count)
-
-    def settle(self) -> None:
-        """Order what comes after a call that has failed behind all that peers read of this rank."""
-        for place in self.peers.theirs:
-            if place.kind == READ:
-                self.follow(*place)
-
-
-@functools.lru_cache(maxsize=1)
-def probed() -> Answer:
-    """Try, once per process, whether another process can read this one's device memory."""
-    cupy: Any = importlib.import_module("cupy")
-    mark = os.urandom(64)
-    try:
-        memory = cupy.cuda.Memory(PIECE)
-        event = cupy.cuda.Event(disable_timing=True, interprocess=True)
-        array = cupy.ndarray(len(mark), "u1", cupy.cuda.MemoryPointer(memory, 0))
-        stream = cupy.cuda.Stream(non_blocking=True)
-        array.set(numpy.frombuffer(mark, "u1"), stream=stream)
-        event.record(stream)
-        handles = (cupy.cuda.runtime.ipcGetMemHandle(memory.ptr),
-                   cupy.cuda.runtime.ipcGetEventHandle(event.ptr))
-        status = subprocess.run([sys.executable, "-c", _PROBE, *(one.hex() for one in handles),
-                                 mark.hex()], timeout=120, capture_output=True,
-                                check=False).returncode
-    except Exception as error:  # whatever the driver says
-        return Answer(False, f"{type(error).__name__}: {error}")
-    if status:
-        return Answer(False, "a child process that read device memory of this one " + (
-            f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"))
-    return Answer(True, "a child process read device memory of this one; for arrays of "
-                        "comm.empty(xp=cupy)")

@@ -14,7 +14,8 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.arrays.ipc import IpcQueue, PeerMemory
+from hpccoll.arrays.ipc import PeerMemory
+from hpccoll.arrays.ipc_queue import IpcQueue
 from hpccoll.arrays.kernels import accumulator_factory, kernel
 from hpccoll.arrays.resident import Queue
 from hpccoll.calls.call import Call
@@ -101,8 +102,12 @@ class DeviceMemory:
         peers, self.peers, self.scratch = self.peers, None, None
         if peers is not None:
             guard, user = self.context.guard, self.context.user
-            peers.free((guard is None or guard.failure is None)
-                       and user not in (MPI.COMM_WORLD, MPI.COMM_SELF))
+            agreed = (guard is None or guard.failure is None) and (
+                user not in (MPI.COMM_WORLD, MPI.COMM_SELF))
+            if agreed and self.last is not None:  # queued kernels may still read peers' memory
+                self.last.synchronize()
+            self.last = None
+            peers.free(agreed)
 
 
 class RegisteredCall:

@@ -6,10 +6,9 @@ is *held* by a full resource on which none is faster.
 Source: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2 (progressive filling); the
 sharing of SimGrid.
 
-When messages begin and end, few rates change, though all messages of a machine may depend on each
-other. So those on the resources in question get new rates among what the others leave, and others
-come in where they are no longer held, or are faster than one that is held by a resource of theirs.
-Once none is, all are held, and that is what makes rates fair: there is one such choice of rates.
+When messages begin and end, few rates change. So those on the resources in question get new rates
+among what the others leave, and others come in where they are no longer held, or are faster than
+one that is held by a resource of theirs. Once none is, all are held: the one choice that is fair.
 """
 
 from __future__ import annotations

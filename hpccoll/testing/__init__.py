@@ -13,6 +13,7 @@
     device.py           a stand-in for CuPy
     cuda_on_host.py     its kernels: CUDA C, compiled for the processor
     streams.py          its streams, events and pinned memory: as late as they may be
+    ipc.py, ipc_events.py  device memory and events that processes share
     nccl.py, nccl_meetings.py  a stand-in for NCCL, with its rules
 
 No tool may know how the part works that it tests. A new operator goes into ``exact.MEANING``, a

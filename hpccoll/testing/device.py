@@ -24,8 +24,7 @@ from unittest.mock import patch
 
 import numpy
 
-from hpccoll.arrays import device
-from hpccoll.arrays import ipc as ipc_evidence
+from hpccoll.arrays import device, ipc_probe
 from hpccoll.arrays.ways import Answer
 from hpccoll.testing import ipc, nccl
 from hpccoll.testing.cuda_on_host import compile_kernel
@@ -215,7 +214,7 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
     that use NCCL, or share memory.
     """
     cupy = ModuleType("cupy")
-    share = machine.share = ipc.Share(machine, folder, shift)
+    share = machine.share = ipc.SharedFolder(machine, folder, shift)
 
     def placed(raw: numpy.ndarray) -> DeviceArray:
         return DeviceArray(raw, machine, machine.device, shift)
@@ -316,7 +315,7 @@ def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | N
     try:
         said = "so says the double"
         with (patch.object(device, "probed", lambda: Answer(cuda_aware, said)),
-              patch.object(ipc_evidence, "probed", lambda: Answer(folder is not None, said))):
+              patch.object(ipc_probe, "probed", lambda: Answer(folder is not None, said))):
             yield cupy
     finally:
         for name, known in before.items():

@@ -20,23 +20,28 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from hpccoll.testing.streams import CudaError, CudaStatus, Devices, Event, Stream, Task
+from hpccoll.testing.ipc_events import (
+    HAPPENED,
+    NUMBERS,
+    PAUSE,
+    WANTED,
+    ForeignTask,
+    SharedEvent,
+)
+from hpccoll.testing.streams import CudaError, CudaStatus, Devices, Stream, Task
 
 #: Statuses of CUDA's runtime.
 INVALID_VALUE, INVALID_CONTEXT = 1, 201
 #: Bytes of a handle, and of them those of a name.
 HANDLE, NAME = 64, 16
-#: Events that a process may share; numbers of each: last recorded, last happened, wanted.
-SLOTS, NUMBERS = 8192, 3
-RECORDED, HAPPENED, WANTED = range(NUMBERS)
-#: Seconds between two looks, and until a rank gives another one up.
-PAUSE, PATIENCE = 0.0005, 20.0
+#: Events that a process may share.
+SLOTS = 8192
 #: At most so many bytes of new, and of freed, memory get contents that nobody expects.
 SPOILT = 1 << 20
 
@@ -44,14 +49,14 @@ SPOILT = 1 << 20
 class DeviceBytes(mmap.mmap):
     """Device memory as a file of the folder, or of this process alone."""
 
-    share: Share
+    share: SharedFolder
     path: Path | None = None
 
     def __del__(self) -> None:
         self.share.freed(self)
 
 
-class Memory:
+class Allocation:
     """What ``cupy.cuda.Memory`` and ``UnownedMemory`` are: memory with an address."""
 
     def __init__(self, data: DeviceBytes, address: int, size: int, device_id: int):
@@ -71,63 +76,7 @@ class Opened:
         self.start = numpy.frombuffer(data, "u1").ctypes.data
 
 
-class SharedEvent(Event):
-    """An event that other processes wait for, too."""
-
-    def __init__(self, machine: Devices, share: Share):
-        self.tasks: dict[int, Task] = {}
-        self.share, self.slot = share, share.slot(self)
-        super().__init__(machine)
-
-    @property
-    def task(self) -> Task | None:  # type: ignore[override]
-        """The last record."""
-        return self._task
-
-    @task.setter
-    def task(self, task: Task | None) -> None:
-        self._task = task
-        if task is not None and not task.done:
-            self.tasks[int(self.share.numbers[self.slot][RECORDED])] = task
-
-    def happening(self) -> Callable[[], Any]:
-        numbers = self.share.numbers[self.slot]
-        number = numbers[RECORDED] = int(numbers[RECORDED]) + 1
-
-        def happen() -> None:
-            numbers[HAPPENED] = max(int(numbers[HAPPENED]), number)
-            self.tasks.pop(number, None)
-
-        return happen
-
-
-class ForeignTask(Task):
-    """A wait for an event of another process, as it was recorded last."""
-
-    __slots__ = ("number", "numbers", "share")
-
-    def __init__(self, share: Share, numbers: numpy.ndarray):
-        super().__init__(lambda: None, ())
-        self.share, self.numbers, self.number = share, numbers, int(numbers[RECORDED])
-
-    @property
-    def missing(self) -> str:  # type: ignore[override]
-        """Whoever asks wants it to happen."""
-        if self.numbers[HAPPENED] >= self.number:
-            return ""
-        self.numbers[WANTED] = max(int(self.numbers[WANTED]), self.number)
-        return "an event of another process"
-
-    def awaited(self) -> str:
-        """Give the other process time, and do what others want of this one."""
-        end = time.monotonic() + PATIENCE
-        while self.missing and time.monotonic() < end:
-            self.share.serve()
-            time.sleep(PAUSE)
-        return self.missing
-
-
-class Share:
+class SharedFolder:
     """What one process has of the folder.
 
     Args:
@@ -140,7 +89,7 @@ class Share:
         allocated: memory of this process, by address.
         opened: memory of other processes, by address.
         foreign: events of other processes, by the number that stands for a pointer.
-        closed: addresses of memory that was closed: beginning and end.
+        closed: memory that was closed, kept so that nothing else comes to lie there.
     """
 
     def __init__(self, machine: Devices, folder: Path | None, shift: int):
@@ -150,13 +99,13 @@ class Share:
             weakref.WeakValueDictionary())
         self.opened: dict[int, Opened] = {}
         self.foreign: dict[int, numpy.ndarray] = {}
-        self.closed: list[tuple[int, int]] = []
+        self.closed: list[Opened] = []
         self.events: weakref.WeakValueDictionary[int, SharedEvent] = weakref.WeakValueDictionary()
         self.slots, self.made = 0, 0
         self._numbers: numpy.ndarray | None = None
 
     # -- memory -----------------------------------------------------------------------------
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> Allocation:
         """Memory of the current device."""
         self.machine.called("malloc")
         self.made += 1
@@ -166,7 +115,7 @@ class Share:
         spoil(data, 0xA5)
         self.allocated[_address(data) + self.shift] = data
         self.machine.held["memory"] += size
-        return Memory(data, _address(data) + self.shift, size, self.machine.device)
+        return Allocation(data, _address(data) + self.shift, size, self.machine.device)
 
     def freed(self, data: DeviceBytes) -> None:
         """Memory is gone: what was there is something else's now."""
@@ -215,13 +164,13 @@ class Share:
         self.machine.held["opened"] -= 1
         if not one.count:
             one.mark.unlink(missing_ok=True)
-            self.closed.append((one.start, one.start + len(one.data)))
+            self.closed.append(one)
             del self.opened[pointer]
 
-    def seen(self, pointer: int, size: int, device_id: int) -> Memory:
+    def seen(self, pointer: int, size: int, device_id: int) -> Allocation:
         """Memory of another process as ``cupy.cuda.UnownedMemory``."""
         one = self.opened[pointer]
-        return Memory(one.data, pointer, size, device_id)  # type: ignore[arg-type]
+        return Allocation(one.data, pointer, size, device_id)  # type: ignore[arg-type]
 
     def check(self, arrays: Sequence[numpy.ndarray]) -> None:
         """Look whether memory that is about to be used was closed.
@@ -229,8 +178,8 @@ class Share:
         Raises:
             CudaError: it was.
         """
-        if self.closed and any(start <= array.ctypes.data < stop for array in arrays
-                               for start, stop in self.closed):
+        if self.closed and any(one.start <= array.ctypes.data < one.start + len(one.data)
+                               for array in arrays for one in self.closed):
             raise CudaError("illegal memory access: memory of a peer's that was closed")
 
     # -- events -----------------------------------------------------------------------------
@@ -292,13 +241,30 @@ class Share:
         self.machine.held["foreign"] -= 1
 
     def serve(self) -> None:
-        """Do what other processes wait for, where that waits for nothing itself."""
+        """Do what other processes wait for, and of what that comes after, all that can be done."""
         with self.machine.lock:
             for event in list(self.events.values()):
                 wanted = int(self.numbers[event.slot][WANTED])
-                task = event.tasks.get(wanted)
-                if task is not None and not task.done and not self.machine.stuck(task):
-                    self.machine.finish(task)
+                for number, task in sorted(event.tasks.items()):
+                    if number <= wanted:
+                        self._advance(task)
+
+    def _advance(self, task: Task) -> None:
+        """Do what can be done of a task and of what it comes after; ask for all that is missing.
+
+        Two processes whose work alternates would wait for ever if each did all or nothing.
+        """
+        waiting, seen = [task], set[int]()
+        while waiting:
+            top = waiting[-1]
+            before = [one for one in top.after if not one.done and id(one) not in seen]
+            if before and not top.done:
+                waiting += before
+                seen.update(map(id, before))
+                continue
+            waiting.pop()
+            if not top.done and all(one.done for one in top.after) and not top.missing:
+                self.machine.finish(top)
 
 
 def spoil(data: mmap.mmap, byte: int) -> None:
@@ -322,7 +288,7 @@ def _address(data: mmap.mmap) -> int:
     return int(numpy.frombuffer(data, "u1").ctypes.data)
 
 
-def _serving(share: weakref.ref[Share]) -> None:
+def _serving(share: weakref.ref[SharedFolder]) -> None:
     """Serve as long as the process has its share, and a moment after its folder is gone."""
     while (one := share()) is not None and one.folder is not None and one.folder.exists():
         one.serve()

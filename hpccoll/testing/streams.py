@@ -72,8 +72,7 @@ class Devices:
         share: what this process shares with others, if it does (:mod:`hpccoll.testing.ipc`).
         calls: name of a function that may fail -> how often it was called.
         faults: name of a function -> calls until it fails, once.
-        fault: status of what has gone wrong while work ran, which every query returns from then on;
-            0 where nothing has.
+        fault: status of what went wrong while work ran, which every query returns then; else 0.
         contexts: devices on which this process holds memory because something was called there.
     """
 
@@ -84,11 +83,11 @@ class Devices:
         self.held: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.faults: dict[str, int] = {}
-        self.fault, self.contexts = 0, set[int]()
+        self.first, self.fault, self.contexts = 0, 0, set[int]()
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.nulls = [Stream(self, device, null=True) for device in range(devices)]
         self.streams: list[weakref.ref[Stream]] = []
-        self.first, self.share = 0, None
+        self.share: Any = None
         self.memory: weakref.WeakValueDictionary[tuple[int, int], numpy.ndarray] = (
             weakref.WeakValueDictionary())
 
@@ -111,9 +110,9 @@ class Devices:
                     raise CudaError(f"the host waits for ever: {missing}")
                 waiting.pop()
                 if not top.done:
-                    top.done, top.after = True, ()
+                    top.done, top.after, run, top.run = True, (), top.run, _nothing
                     self.pending.remove(top)
-                    top.run()
+                    run()  # what is done keeps no memory
 
     def pass_time(self) -> None:
         """Do something that is queued although nobody waits for it; nothing without a seed."""

@@ -9,8 +9,7 @@
 
 Momentum correction takes the place of the optimizer's, which would be applied to late gradients.
 Masking keeps the velocity from pushing where it has just been. The density falls from 1, all, to
-its last value over the first steps, by one factor. Source: Lin et al., 2018 (Deep Gradient
-Compression).
+its last value over the first steps, by one factor. Source: Lin et al. (2018).
 """
 
 from __future__ import annotations

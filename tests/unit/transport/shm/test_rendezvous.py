@@ -34,7 +34,7 @@ def channel():
 
 @pytest.fixture
 def endpoint():
-    node = SimpleNamespace(locate=lambda array: None, readv=None)
+    node = SimpleNamespace(locate=lambda array: None, readv=None, on_device=lambda where: False)
     return SimpleNamespace(rank=0, node=node, remote=Remote(), heard=None,
                            uses_cell=lambda *_: False)
 
