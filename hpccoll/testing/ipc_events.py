@@ -37,7 +37,7 @@ class SharedEvent(Event):
         super().__init__(machine)
 
     @property
-    def task(self) -> Task | None:  # type: ignore[override]
+    def task(self) -> Task | None:
         """The last record."""
         return self._task
 
