@@ -27,9 +27,9 @@ sys.exit(0 if cupy.asnumpy(cupy.ndarray(len(mark), "u1", memory)).tobytes() == m
 @functools.lru_cache(maxsize=1)
 def probed() -> Answer:
     """Try, once per process, whether another process can read this one's device memory."""
-    cupy: Any = importlib.import_module("cupy")
     mark = os.urandom(64)
     try:
+        cupy: Any = importlib.import_module("cupy")
         memory = cupy.cuda.Memory(PIECE)
         event = cupy.cuda.Event(disable_timing=True, interprocess=True)
         array = cupy.ndarray(len(mark), "u1", cupy.cuda.MemoryPointer(memory, 0))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from mpi4py import MPI
 
-from hpccoll.arrays import device, evidence
+from hpccoll.arrays import device, evidence, ipc_probe
 from hpccoll.arrays.ways import WAYS
 
 
@@ -27,10 +27,11 @@ def test_a_rank_without_a_device_says_why(monkeypatch, served, why):
 
 def test_a_rank_with_devices_tells_of_the_first(monkeypatch):
     monkeypatch.setattr(evidence, "devices", lambda: ("0000:01:00.0", "0000:02:00.0"))
-    monkeypatch.setattr(device, "probed", lambda: evidence.Answer(True, "tried"))
+    for probe in device, ipc_probe:
+        monkeypatch.setattr(probe, "probed", lambda: evidence.Answer(True, "tried"))
     told, = evidence.agreed(MPI.COMM_SELF)
     assert told.device == "0000:01:00.0" and told.host == 0
-    assert [name for name, (can, _) in told.found.items() if can] == ["mpi", "staged"]
+    assert [name for name, (can, _) in told.found.items() if can] == ["ipc", "mpi", "staged"]
 
 
 @pytest.fixture

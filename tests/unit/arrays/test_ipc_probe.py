@@ -1,0 +1,40 @@
+"""What the end of a child process means that reads device memory of this one."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from hpccoll.arrays import ipc_probe
+from hpccoll.testing.device import installed
+from hpccoll.testing.streams import Devices
+
+probed = ipc_probe.probed.__wrapped__
+
+
+@pytest.mark.parametrize(("status", "can", "why"), [
+    (0, True, "a child process read"), (1, False, "ended with status 1"),
+    (-11, False, "was killed by signal 11")])
+def test_the_end_of_the_child_is_the_answer(status, can, why, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: (
+        asked.append(command), SimpleNamespace(returncode=status))[1])
+    with installed(False, Devices(), tmp_path):
+        answer = probed()
+    assert answer[0] == can and why in answer[1]
+    assert len(asked) == 1 and all(bytes.fromhex(one) for one in asked[0][3:])
+
+
+@pytest.mark.parametrize("function", ["malloc", "ipcGetMemHandle", "ipcGetEventHandle"])
+def test_what_cuda_refuses_is_the_answer(function, tmp_path):
+    machine = Devices()
+    machine.faults[function] = 0
+    with installed(False, machine, tmp_path):
+        answer = probed()
+    assert not answer[0] and function in answer[1]
+
+
+def test_without_cupy_it_is_no(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert not probed()[0]
