@@ -107,7 +107,7 @@ QUEUED = (
           "tests/mpi/test_nccl.py -k told_of_a_failure and reduceScatter", 2),
     Break("device memory of a peer's is read before it says that it is written",
           (("hpccoll/transport/shm/devices.py",
-            "            self.queue.follow(READY, self.index, self.channel.tag, self.place)\n", ""),),
+            "self.queue.follow(READY, self.index, self.channel.tag, self.place)", "pass"),),
           "tests/mpi/test_ipc.py -k work_before and ring-f4", 2),
     Break("captured streams are not looked for before NCCL",
           (("hpccoll/arrays/resident.py", "if stream.is_capturing():", "if False:"),),
