@@ -56,14 +56,21 @@ class SharedLogs:
             if not 0 < log.words[ALARM] <= story["number"] + 1:
                 log.words[ALARM] = story["number"] + 1
 
-    def disagree(self) -> bool:
-        """Tell whether another rank has made another call where this one made its last."""
+    def disagree(self, settled: bool = False) -> bool:
+        """Tell whether another rank has made another call where this one made its last.
+
+        Args:
+            settled: count no call that its rank may yet take back.
+        """
         number = self.mine.words[NUMBER]
         stamp = self.mine.stamp(number)
         if not stamp:
             return False
-        return any(found and not agree(found, stamp)
-                   for found in (log.stamp(number) for log in self.others))
+        for log in self.others:
+            found = log.stamp(number)
+            if found and not agree(found, stamp) and not (settled and log.pickling(number, found)):
+                return True
+        return False
 
     def comparison(self, stamp: int) -> Callable[[], bool | None]:
         """Tells, once all ranks have noted the call that this one has, whether it is the same."""
@@ -149,7 +156,7 @@ class MessagedLogs:
         self.sender = sender
         sender.join(SENDING)
 
-    def disagree(self) -> bool:
+    def disagree(self, settled: bool = False) -> bool:
         """Nothing is known of ranks that have not failed."""
         return False
 

@@ -232,7 +232,7 @@ class Guard:
         self.losses.check(awaited.title)
         tag = split(getattr(awaited, "tag", FIRST_TAG))[0]
         self.heard(in_turn=tag < CHANNELS)
-        if self.logs.disagree():
+        if self.logs.disagree(settled=True):
             raise ForeignMessage(-1, self.rank)
         number = (awaited.number if isinstance(awaited, BegunCall) else
                   self.logs.mine.words[NUMBER])

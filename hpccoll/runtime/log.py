@@ -36,6 +36,8 @@ FREED, ENDED = 1, 2
 #: Calls that are remembered; a power of two. While one is written, the oldest is uncertain.
 REMEMBERED = 64
 LAST = REMEMBERED - 1
+#: How the descriptions of calls of objects end; nanoseconds that pickling them may take.
+OBJECTS, PICKLING = " of objects", 200_000_000
 #: When they began and ended, in nanoseconds of the machine's clock; 0 where they have not ended,
 #: :data:`SOME_TIME` where Python has not looked when. Machine code, to which they are known, notes
 #: the kernel's last tick, some milliseconds ago at most, which is much cheaper to ask for.
@@ -171,6 +173,19 @@ class Log:
             return 0
         stamp = words[STAMPS + (number & LAST)]
         return stamp if words[NUMBER] < number + LAST else 0
+
+    def pickling(self, number: int, stamp: int) -> bool:
+        """Tell whether a call has just begun whose rank may be pickling what it is to send.
+
+        If it cannot, it takes the call back: no message of it was sent.
+
+        Args:
+            number, stamp: of the call; by now the rank may have taken it back.
+        """
+        what = self.descriptions().get(stamp)
+        began = self.words[STARTS + (number & LAST)]
+        return (what is not None and what.collective.endswith(OBJECTS)
+                and time.monotonic_ns() - began < PICKLING)
 
     def differs(self, other: Log) -> int:
         """The first remembered call that both ranks have made, and not alike; 0 where none is.

@@ -8,7 +8,8 @@ from mpi4py import MPI
 
 from hpccoll.guard import exchange
 from hpccoll.guard.exchange import MessagedLogs, SharedLogs
-from hpccoll.runtime.log import LOG_BYTES, NUMBER, STORY, Log, LogRecord
+from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import LOG_BYTES, NUMBER, STAMPS, STARTS, STORY, Log, LogRecord
 
 
 @pytest.fixture
@@ -55,6 +56,20 @@ def test_nobody_waits_for_those_who_have_told(clock):
     happens[0.5] = tell
     assert shared.records((), 5)[1].story == {"number": 5}
     assert now[0] == pytest.approx(0.5) and shared.logs[1].words[STORY]
+
+
+def test_a_call_of_objects_may_be_taken_back(monkeypatch):
+    """What cannot be pickled was never sent: a rank that is ahead must not take it for a call."""
+    shared, stamps, now = logs(5, 5), (0x1111, 0x2222), 10 ** 9
+    monkeypatch.setattr("hpccoll.runtime.log.time.monotonic_ns", lambda: now)
+    for log, stamp, name in zip(shared.logs.values(), stamps, ("barrier", "allgather of objects")):
+        log.describe(stamp, Description(name))
+        log.words[STAMPS + 5], log.words[STARTS + 5] = stamp, now - 10 ** 6
+    assert shared.disagree() and not shared.disagree(settled=True)
+    now += 10 ** 9
+    assert shared.disagree(settled=True)
+    shared.logs[1].words[NUMBER] = 4
+    assert not shared.disagree() and not shared.disagree(settled=True)
 
 
 class Messages:
