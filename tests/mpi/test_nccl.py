@@ -183,6 +183,7 @@ def test_who_is_in_the_call_before_can_end_it(cupy, machine, monkeypatch):
 
     def slowly(ranks, *args):
         combine(ranks, *args)
+        WORLD.Barrier()  # nobody is across any more, where each rank is told otherwise
         until = time.monotonic() + 5 * (RANK == 1)
         while not guard.alarmed and time.monotonic() < until:
             time.sleep(0.001)
