@@ -69,17 +69,20 @@ class Underway(ABC):
 
     def _alone(self, step: Callable[[], bool]) -> bool:
         """Make a step unless another thread is at one; tell whether it moved. An error ends all."""
-        if self.over or not self.lock.acquire(blocking=False):
+        if self.over or self.lock.locked():
             return False
-        try:
-            return not self.over and step()
-        except BaseException as error:
-            self._complete(error)
-            if not isinstance(error, Exception):
-                raise
-            return True
-        finally:
-            self.lock.release()
+        # Not a try behind an acquire that does not wait: a signal is handled when a call has
+        # returned, and its exception would come between the two and leave the lock held for ever.
+        # Nothing is handled between a with that enters and its first statement. Another thread may
+        # take the lock before it does: then this one waits for one step, which waits for nobody.
+        with self.lock:
+            try:
+                return not self.over and step()
+            except BaseException as error:
+                self._complete(error)
+                if not isinstance(error, Exception):
+                    raise
+                return True
 
     @abstractmethod
     def _step(self) -> bool:
