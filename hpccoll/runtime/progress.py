@@ -45,7 +45,10 @@ class Underway(ABC):
         threaded: the thread may drive it.
         over: it has ended, well or with an ``error``.
         quiet: whoever observes completion raises the error itself.
+        lane: where it waits for its turn, if it shares channels with others.
     """
+
+    lane: Any = None
 
     def __init__(self, context: Context, buffers: Any, threaded: bool):
         self.context, self.buffers, self.threaded = context, buffers, threaded
@@ -62,6 +65,14 @@ class Underway(ABC):
     @abstractmethod
     def moves(self) -> int:
         """A number that changes with every step of progress."""
+
+    def _signs(self) -> tuple[Any, ...]:
+        """What changes with every step of progress, also of the one whose turn it is in its lane.
+
+        By this it does not matter who moves that one on: who waits for this one, or another thread.
+        """
+        first = self.lane.first if self.lane is not None else None
+        return self.moves, id(first), first.moves if first is not None else 0
 
     def progress(self) -> bool:
         """Do what can be done now, unless another thread is at it; tell whether it moved."""
@@ -135,14 +146,15 @@ class Underway(ABC):
         Raises:
             CollectiveTimeout: nothing has moved for too long.
         """
-        watch, seen = Watch(self.awaited, *self.context.bounds), self.moves
+        watch, seen = Watch(self.awaited, *self.context.bounds), self._signs()
 
         def look() -> None:
             nonlocal seen
             if self.over:
                 return
-            if self.moves != seen:
-                seen = self.moves
+            now = self._signs()
+            if now != seen:
+                seen = now
                 watch.moved()
             else:
                 self.linger(watch)
