@@ -1,6 +1,7 @@
 """A rank's log of its calls: to which one it has come, what the last ones were, and what failed.
 
-    line 0   alarm; length of the story; whether somebody asks what the rank is doing
+    line 0   alarm; length of the story; whether somebody asks what the rank is doing; in which call
+             it has given up
     line 1   number of this rank's last blocking call, and whether it is in the MPI library's hands;
              when it last looked while it waited; whether it has left
     then     stamps of the last REMEMBERED calls, by their numbers; when they began and ended
@@ -28,6 +29,8 @@ from hpccoll.transport.stamps import agree
 #: no number; the story's length; the number of the last call; and where the stamps of the last
 #: calls are. All but the story's are known to ``_tape.c``.
 ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
+#: Like the alarm, of the call in which this rank itself has given up; 0 where it has not.
+FAILED = 3
 #: Somebody waits and asks; the number of the call that the MPI library has, 0 where it has none,
 #: known to ``_tape.c``; nanoseconds of the machine's clock at the last look of a wait; the length
 #: of what the rank says it is doing; and whether it has freed the communicator, or ended.

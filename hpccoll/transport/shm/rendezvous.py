@@ -210,10 +210,14 @@ class Receive:
                    for earlier in range(self.number - LAST, self.number)):
                 return False
             self.request = self.endpoint.remote.batch(
-                [Posting(False, self.posting.peer, self.array)], channel.tag, False)
+                [Posting(False, self.posting.peer, self.landing())], channel.tag, False)
             self.request.start()
             return self.request.test()
         return True
+
+    def landing(self) -> Any:
+        """Where MPI delivers the message."""
+        return self.array
 
     def refuse(self, nbytes: int) -> None:
         """Raise for a message of another call, or of another size; both look alike in a cell."""
