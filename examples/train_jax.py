@@ -6,6 +6,7 @@ Gradients are averaged inside of the compiled step, compressed by SCHEME if one 
 bf16. The digits are scikit-learn's: 1,797 pictures of 8 x 8 pixels. Needs
 pip install '.[jax]' scikit-learn.
 """
+import argparse
 import sys
 
 import jax
@@ -15,6 +16,15 @@ from jax import numpy as jnp
 from sklearn.datasets import load_digits
 
 import hpccoll.jax
+from hpccoll.training.compress import parse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("scheme", nargs="?", default="none", help="such as bf16, topk:density=0.05")
+scheme = parser.parse_args().scheme
+try:
+    parse(scheme)
+except ValueError as error:
+    parser.error(str(error))
 
 comm = hpccoll.jax.world()
 x, y = load_digits(return_X_y=True)
@@ -40,7 +50,7 @@ sizes, random = [64, 64, 10], numpy.random.default_rng(comm.rank)
 params = [(jnp.asarray(random.normal(0, (2 / n) ** 0.5, (n, m)), jnp.float32), jnp.zeros(m))
           for n, m in zip(sizes, sizes[1:])]
 params = hpccoll.jax.broadcast_parameters(params)  # ranks began with values of their own
-optimizer = hpccoll.jax.distributed(optax.adam(5e-3), compress=(sys.argv[1:] or ["none"])[0])
+optimizer = hpccoll.jax.distributed(optax.adam(5e-3), compress=scheme)
 state = optimizer.init(params)
 
 

@@ -15,7 +15,8 @@ from hpccoll.algorithms.outside import did_you_mean, is_reference, load, split
 from hpccoll.atomic_file import replacing, writable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import plotting
-from hpccoll.units import size_range
+from hpccoll.ir.topology import Topology
+from hpccoll.units import counts, size_range
 
 
 class Finite(click.FloatRange):
@@ -50,6 +51,35 @@ def names(texts: Iterable[str]) -> list[str]:
     ['ring', 'bruck', 'pat']
     """
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def layouts_of(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:
+    """The layout for every number of nodes, as ``--nodes`` and ``--ppn`` or ``--topology`` say.
+
+    >>> list(map(str, layouts_of("2:4", "4x2", None).values()))
+    ['2x4x2', '4x4x2']
+
+    Raises:
+        ArgumentError: names the option.
+    """
+    if topology is not None:
+        layout = layout_of("--topology", topology)
+        return {len(layout.groups()): layout}
+    layout_of("--ppn", ppn)
+    inner = f"({ppn})" if "," in ppn else ppn
+    return {count: Topology.parse(f"{count}x{inner}") for count in counts("--nodes", nodes)}
+
+
+def layout_of(option: str, text: str) -> Topology:
+    """The layout that an option says.
+
+    Raises:
+        ArgumentError: malformed text; names the option.
+    """
+    try:
+        return Topology.parse(text)
+    except ArgumentError as error:
+        raise ArgumentError(option, str(error).removeprefix(f"{error.argument}: ")) from error
 
 
 def buffer_sizes(text: str, step: int) -> list[int]:

@@ -26,7 +26,16 @@ from rich.progress import (
 
 from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.atomic_file import writable
-from hpccoll.cli.options import Asked, addressed, asked, check_outputs, names, write_text
+from hpccoll.cli.options import (
+    Asked,
+    addressed,
+    asked,
+    check_outputs,
+    layout_of,
+    layouts_of,
+    names,
+    write_text,
+)
 from hpccoll.cli.ranks import (
     BAD_OPTIONS,
     INTERRUPTED,
@@ -50,7 +59,7 @@ from hpccoll.simulator.report import Report
 from hpccoll.simulator.table import level_note, simulated_table
 from hpccoll.simulator.validation import beside, compare, picks
 from hpccoll.tools.bench import records
-from hpccoll.units import counts, size
+from hpccoll.units import size
 from hpccoll.units import sizes as read_sizes
 
 #: What is compared when no algorithm is named.
@@ -189,7 +198,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         if topology is not None:
             raise ArgumentError("--size", "does not go with --topology", "which has a size")
         nodes, ppn = str(ranks), "1"
-    layouts, chosen = _layouts(nodes, ppn, topology), _algorithms(collective, wanted, own)
+    layouts, chosen = layouts_of(nodes, ppn, topology), _algorithms(collective, wanted, own)
     moved = read_sizes("--nbytes", sizes, step)
     if COLLECTIVES[collective].payload == "none":
         moved = [0]
@@ -240,7 +249,7 @@ def _against(path: str, collective: str | None, machine: str, topology: str | No
              json_path: str | None, plot_path: str | None, full: bool) -> None:
     """Show measured and simulated times side by side, and how often the simulation is right."""
     known, record = catalog.find(machine), records.read(path)
-    layout = None if topology is None else Topology.parse(topology)
+    layout = None if topology is None else layout_of("--topology", topology)
     try:
         compared = compare(record._asdict(), known, layout, segment, collective)
     except HpccollError as error:
@@ -289,16 +298,6 @@ def _calibrate(path: str) -> None:
             abort(world, error)
         if world.Get_rank() == 0:
             write_text(path, json.dumps(machine_as_data(measured), indent=1) + "\n")
-
-
-def _layouts(nodes: str, ppn: str, topology: str | None) -> dict[int, Topology]:
-    """The layout for every number of nodes."""
-    if topology is not None:
-        layout = Topology.parse(topology)
-        return {len(layout.groups()): layout}
-    Topology.parse(ppn)
-    inner = f"({ppn})" if "," in ppn else ppn
-    return {count: Topology.parse(f"{count}x{inner}") for count in counts("--nodes", nodes)}
 
 
 def _algorithms(collective: str, wanted: tuple[str, ...], own: Asked | None) -> list[Asked]:

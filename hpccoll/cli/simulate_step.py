@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from textwrap import wrap
 from typing import Any
@@ -21,6 +21,7 @@ from hpccoll.cli.options import (
     Together,
     check_outputs,
     check_together,
+    layouts_of,
     write_text,
     written,
 )
@@ -28,7 +29,6 @@ from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError
 from hpccoll.explain.columns import FittedTable, Header
-from hpccoll.ir.topology import Topology
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.table import rates_of
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, fitting_bucket_bytes
@@ -37,7 +37,7 @@ from hpccoll.training.steps.catalog import MODELS, find
 from hpccoll.training.steps.collective_times import CollectiveTimes
 from hpccoll.training.steps.plot import draw
 from hpccoll.training.steps.simulation import STAGES, StepForecast, StepPlan
-from hpccoll.units import counts, short_size_text, size, size_text, sizes, time_text
+from hpccoll.units import short_size_text, size, size_text, sizes, time_text
 
 #: The columns of many steps; those of higher numbers give way in a narrow terminal.
 COLUMNS = (
@@ -130,7 +130,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     plans = [StepPlan(BUCKET_BYTES, first, scheme, stage, lanes or 0, not no_overlap, rate)
              for scheme in schemes or ("none",) for stage in _stages(stages)]
     grids = [CollectiveTimes(machine, layout, algorithm, segment)
-             for layout in _layouts(nodes, ppn, topology)]
+             for layout in layouts_of(nodes, ppn, topology).values()]
     # A single step is compared with those of other buckets, which are timed together with it.
     single = len(grids) * len(plans) * len(buckets) == 1
     compared = [*buckets, *sweep.BUCKETS] if single and json_path is None else buckets
@@ -215,16 +215,6 @@ def _table(found: Sequence[StepForecast], machine: Machine) -> None:
         notes.append(f"a wider terminal also shows: {', '.join(table.hidden)}")
     for note in notes:
         say(note)
-
-
-def _layouts(nodes: str, ppn: str, topology: str | None) -> Iterator[Topology]:
-    if topology is not None:
-        yield Topology.parse(topology)
-        return
-    Topology.parse(ppn)
-    inner = f"({ppn})" if "," in ppn else ppn
-    for count in counts("--nodes", nodes):
-        yield Topology.parse(f"{count}x{inner}")
 
 
 def _stages(text: str) -> list[int]:

@@ -236,7 +236,7 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
                      replaced)
         return _beside(curves, kept(outcome.curves, False))
     if outcome.doubtful:
-        raise ArgumentError("tune", f"all {len(outcome.doubtful)} points were spoilt by what else "
+        raise ArgumentError("tune", "all points were spoilt by what else "
                                     "runs on these cores: nothing is written",
                             "run it again when the machine is idle")
     if not outcome.failures:

@@ -178,7 +178,8 @@ def _specified(spec: Sequence[Any]) -> tuple[Any, Hashable]:
 
 def _frozen(part: Any) -> Hashable:
     if isinstance(part, (list, tuple)):
-        return tuple(map(_frozen, part))
+        # Two numbers are a count and a stride in a tuple, and two counts in a list.
+        return type(part), *map(_frozen, part)
     if part is None or type(part) in (int, str):
         return part
     if id(part) in TYPES:

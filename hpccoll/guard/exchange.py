@@ -15,7 +15,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.runtime.context import ALARM_TAG, Context
-from hpccoll.runtime.log import ALARM, LOG_BYTES, NUMBER, STORY, Log, LogRecord
+from hpccoll.runtime.log import ALARM, FAILED, LOG_BYTES, NUMBER, STORY, Log, LogRecord
 from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
@@ -36,6 +36,7 @@ class SharedLogs:
 
     def __init__(self, logs: Mapping[int, Log], rank: int, fence: Callable[[], Any] | None):
         self.logs, self.mine, self.rank, self.fence = logs, logs[rank], rank, fence
+        self.barrier = threading.Lock()
         self.others = [log for other, log in sorted(logs.items()) if other != rank]
 
     def rung(self, in_turn: bool = False) -> bool:
@@ -48,22 +49,49 @@ class SharedLogs:
 
     def ring(self, story: Mapping[str, Any], gone: Container[int] = (),
              suspects: Container[int] = ()) -> None:
-        """Say what failed here, and tell the others."""
+        """Say what failed here, and tell the others the first call in which anybody has given up.
+
+        Two ranks may do so at once, and the store of a later call may come last. So each says first
+        where it has given up itself, and looks, after each store, where the others have. That
+        suffices: who made the last store looked after it, and found no earlier call. Whoever gave
+        up in one said so after that look, finds that store, and makes another: it was not the last.
+        """
         self.mine.tell(story)
+        self.mine.words[FAILED] = story["number"] + 1
+        self._order()
+        for log in self.logs.values():
+            while not 0 < log.words[ALARM] <= self._first():
+                log.words[ALARM] = self._first()
+                self._order()
+
+    def _first(self) -> int:
+        """The alarm for the first call in which anybody has said that it has given up."""
+        return min(number for log in self.logs.values() if (number := log.words[FAILED]))
+
+    def _order(self) -> None:
+        """Let others see what was stored before anything is loaded."""
+        # A processor on which nothing else needs a fence may move a load before an earlier store,
+        # but not across the atomic instruction that takes a lock.
+        with self.barrier:
+            pass
         if self.fence is not None:
             self.fence()
-        for log in self.logs.values():
-            if not 0 < log.words[ALARM] <= story["number"] + 1:
-                log.words[ALARM] = story["number"] + 1
 
-    def disagree(self) -> bool:
-        """Tell whether another rank has made another call where this one made its last."""
+    def disagree(self, settled: bool = False) -> bool:
+        """Tell whether another rank has made another call where this one made its last.
+
+        Args:
+            settled: count no call that its rank may yet take back.
+        """
         number = self.mine.words[NUMBER]
         stamp = self.mine.stamp(number)
         if not stamp:
             return False
-        return any(found and not agree(found, stamp)
-                   for found in (log.stamp(number) for log in self.others))
+        for log in self.others:
+            found = log.stamp(number)
+            if found and not agree(found, stamp) and not (settled and log.pickling(number, found)):
+                return True
+        return False
 
     def comparison(self, stamp: int) -> Callable[[], bool | None]:
         """Tells, once all ranks have noted the call that this one has, whether it is the same."""
@@ -149,7 +177,7 @@ class MessagedLogs:
         self.sender = sender
         sender.join(SENDING)
 
-    def disagree(self) -> bool:
+    def disagree(self, settled: bool = False) -> bool:
         """Nothing is known of ranks that have not failed."""
         return False
 

@@ -232,7 +232,7 @@ class Guard:
         self.losses.check(awaited.title)
         tag = split(getattr(awaited, "tag", FIRST_TAG))[0]
         self.heard(in_turn=tag < CHANNELS)
-        if self.logs.disagree():
+        if self.logs.disagree(settled=True):
             raise ForeignMessage(-1, self.rank)
         number = (awaited.number if isinstance(awaited, BegunCall) else
                   self.logs.mine.words[NUMBER])
@@ -303,8 +303,8 @@ class Guard:
 
     # -- when a call has failed ---------------------------------------------------------------
     def fail(self, error: BaseException, title: str, description: Description | None, tag: int,
-             site: str = "", number: int | None = None, in_thread: bool = False
-             ) -> BaseException:
+             site: str = "", number: int | None = None, in_thread: bool = False,
+             own: bool = False) -> BaseException:
         """Take note that a call failed here; return what the caller is to get.
 
         Args:
@@ -315,6 +315,7 @@ class Guard:
             site: where in the program; where the caller's is, if omitted.
             number: of the call; that of the last one begun, if omitted.
             in_thread: it is the watcher that has found it: the next call raises it.
+            own: it has failed here, and not because another rank did, whatever the error's type.
         """
         with self.lock:
             if self.failure is not None:
@@ -335,7 +336,7 @@ class Guard:
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": f"{type(error).__name__}: {error}",
                 "fields": description, "lost": lost or getattr(error, "ranks", ()),
-                "heard": not isinstance(error, PeerLost)
+                "heard": not own and not isinstance(error, PeerLost)
                 and isinstance(error, BrokenCommunicatorError)},
                 self.board.gone, getattr(error, "peers", ())
                 or self.logs.mine.doing().get("peers", ()))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpccoll.errors import (
@@ -138,20 +138,30 @@ class Queued:
     def failing(self, title: str, description: Description) -> Iterator[None]:
         """What fails in here ends all that is queued, and the communicator.
 
+        The others are told of the first call that cannot end. One in which nothing was sent is no
+        longer counted here, and who is still in the call before can end that.
+
         Raises:
             BrokenCommunicatorError: it has failed.
         """
+        words = self.guard.logs.mine.words
+        begun = words[NUMBER] + self.guard.stamps  # else calls have no numbers
         try:
             yield
         except BaseException as error:
-            self.end()
+            with self.lock:
+                with suppress(Exception):  # the device may have failed, too
+                    self.tidy()
+                number = self.pending[0].number if self.pending else max(begun, words[NUMBER])
+                self.end()
             if isinstance(error, HpccollError) and self.guard.failure is not None:
                 raise  # it is what a failure before this call has made of it
             told: BaseException = error if not isinstance(error, Exception) or isinstance(
                 error, HpccollError) else BrokenCommunicatorError(
                     f"{title}: {type(error).__name__}: {error}; NCCL's communicator is of no use "
                     "any more; go on with a Dup of a communicator that is whole, or end the job")
-            verdict = self.guard.fail(told, title, description, 0)
+            verdict = self.guard.fail(told, title, description, 0, number=number,
+                                      own=told is not error)
             if verdict is error:
                 raise
             raise verdict from error
@@ -169,9 +179,10 @@ class Queued:
             return ""
         # Ranks of other nodes are never seen to come: a call behind a backlog must not look late.
         elapsed = time.monotonic() - max(first.since, self.moved)
-        error = self._fault(first) or self._hopeless(first, elapsed)
+        fault = self._fault(first)
+        error = fault or self._hopeless(first, elapsed)
         if error is not None:
-            self._give_up(first, error)
+            self._give_up(first, error, own=fault is not None)
             return ""
         report = self.guard.context.bounds.report
         if first.number != self.stay[0]:
@@ -212,12 +223,12 @@ class Queued:
         return CollectiveTimeout(f"a call of {WHOSE}", guard.rank, 0, missing, timeout,
                                  guard.tell())
 
-    def _give_up(self, first: Pending, error: BaseException) -> None:
+    def _give_up(self, first: Pending, error: BaseException, own: bool) -> None:
         """Tell the others that a call cannot happen; the next call raises it here."""
         self.why = f"{type(error).__name__}: {error}"
         if self.guard.natives.speaks:
             error = self.guard.fail(error, called(first.description), first.description, 0,
-                                    main_site(), number=first.number, in_thread=True)
+                                    main_site(), number=first.number, in_thread=True, own=own)
         self.end()
         print(f"hpccoll: rank {self.guard.rank} ends what it has queued, from call {first.number} "
               f"on, {called(first.description)}: {type(error).__name__}: {error}",

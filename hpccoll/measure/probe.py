@@ -17,6 +17,7 @@ from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import Context
 from hpccoll.tune.store import add
 from hpccoll.tune.table import Curves, Fingerprint, parse, render
+from hpccoll.units import count_text
 
 #: Where times come from that no file holds.
 UNKEPT = "a probe of this job"
@@ -42,9 +43,10 @@ def probe(context: Context, machine: Fingerprint, path: str,
     if context.rank == 0:
         problems += [f"the probe leaves {name} {candidate.label} out: {count} wrong elements"
                      for (name, candidate), count in outcome.failures.items()]
-        if outcome.doubtful:
-            problems.append(f"{len(outcome.doubtful)} sizes of the probe are left out: something "
-                            "else used these cores while it ran")
+        spoilt = sum(not doubt.label for doubt in outcome.doubtful)
+        if spoilt:
+            problems.append(f"{count_text(spoilt, 'size')} of the probe left out: something else "
+                            "used these cores while it ran")
         if not curves:
             source = UNKEPT
             problems.append("the probe could measure nothing; this job asks for no other")

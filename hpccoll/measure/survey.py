@@ -5,7 +5,8 @@ those that came near the best one the rest of the size's time, together with var
 that cut their messages otherwise. When all sizes have had these two, later rounds are for the
 candidates that are still so close to the best one that noise would decide: later, since a machine
 that is slow or busy for some seconds is so for one round only. Native barriers before and after
-show where it was too busy; there the first two rounds are repeated, and a later one does not count.
+show where it was too busy, and so does a size that took much longer than a larger one; there the
+first two rounds are repeated, and a later one that was disturbed does not count.
 Sizes rise, and each may use its part of what remains of the time: where that is short, only the
 most promising are tried. When all time is spent, what is missing stays missing. A probe tries a
 handful of candidates for few sizes, from which the model of :mod:`hpccoll.tune.cost_model` says
@@ -22,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.config import OFF
+from hpccoll.config import NATIVE, OFF
 from hpccoll.ir.topology import Topology
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.candidates import select
-from hpccoll.measure.noise import absurd
+from hpccoll.measure.filing import Doubt, Measured, filed, late
 from hpccoll.measure.results import Result
 from hpccoll.measure.shortlist import (
     BETWEEN,
@@ -74,15 +75,14 @@ class Survey(NamedTuple):
         curves: times, on rank 0.
         failures: wrong elements of collectives' candidates that had any; these are left out.
         interrupted: not everything was measured.
-        doubtful: points that a busy machine spoilt, which are left out: collective, bytes, and how
-            many times as fast as native the best candidate seemed.
+        doubtful: what a busy machine spoilt, which is left out.
     """
 
     machine: Fingerprint
     curves: Curves
     failures: Mapping[tuple[str, Candidate], int]
     interrupted: bool
-    doubtful: tuple[tuple[str, int, float], ...] = ()
+    doubtful: tuple[Doubt, ...] = ()
 
 
 class Surveyor:
@@ -162,9 +162,12 @@ class Surveyor:
             self.rounds[number] = [rough, fine]
 
     def disturbed(self) -> list[int]:
-        """Points that were begun while the machine was busy; the same on all ranks."""
-        return self.world.control.bcast(
-            [number for number, barrier in self.barriers.items() if self._busy(barrier)])
+        """Points that were begun while the machine was busy, as barriers show, or as native does,
+        which took much longer than for more bytes; the same on all ranks."""
+        spoilt = {number for number, found in zip(self.rounds, late(self.measured()))
+                  if NATIVE in found}
+        return self.world.control.bcast([number for number, barrier in self.barriers.items()
+                                         if number in spoilt or self._busy(barrier)])
 
     def _busy(self, barrier: float) -> bool:
         return barrier > BUSY * self.fastest_barrier
@@ -183,6 +186,10 @@ class Surveyor:
     def results(self, number: int) -> list[Result]:
         """The results of all rounds of a point together; on rank 0."""
         return of_all_rounds(*self.rounds.get(number, [[]]))
+
+    def measured(self) -> Measured:
+        """All points so far, and their results; none but on rank 0."""
+        return [(self.points[number], self.results(number)) for number in self.rounds]
 
     def undecided(self) -> list[int]:
         """Points where several candidates are close to the best one; the same on all ranks."""
@@ -253,30 +260,6 @@ def survey(comm: MPI.Intracomm, plan: SurveyPlan, wrap: Wrap,
                 interrupted = visit(surveyor.undecided(), surveyor.resume, part, part)
     finally:
         surveyor.free()
-    curves, failures, doubtful = _filed(surveyor)
+    curves, failures, doubtful = filed(surveyor.measured())
     return Survey(surveyor.machine, curves, comm.bcast(failures), interrupted,
                   comm.bcast(doubtful))
-
-
-def _filed(surveyor: Surveyor) -> tuple[Curves, dict[tuple[str, Candidate], int],
-                                        tuple[tuple[str, int, float], ...]]:
-    """The times as the table has them, the wrong elements of candidates that had any, and the
-    points whose times nobody should believe, which are not in the table."""
-    doubtful: list[tuple[str, int, float]] = []
-    curves: dict[Kind, list] = {}
-    failures: dict[tuple[str, Candidate], int] = {}
-    for number in surveyor.rounds:
-        point, results = surveyor.points[number], surveyor.results(number)
-        for result in results:
-            if result.failures:
-                key = point.case.rule.name, candidate_of(result)
-                failures[key] = failures.get(key, 0) + result.failures
-        times = {candidate_of(r): r.trimmed for r in results
-                 if not r.failures and r.trimmed > 0}
-        seeming = absurd([r for r in results if not r.failures])
-        if seeming:
-            doubtful.append((point.case.rule.name, point.case.nbytes, seeming))
-        elif times:
-            curves.setdefault(point.kind, []).append((point.case.nbytes, times))
-    return ({kind: tuple(measured) for kind, measured in sorted(curves.items())}, failures,
-            tuple(doubtful))

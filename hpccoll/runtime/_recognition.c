@@ -150,8 +150,9 @@ static inline PyObject *read_specification(PyObject *object, Side *side)
         side->count++;  /* none is not a count of 0 */
         return items[0];
     }
-    if (size == 2 && PyTuple_CheckExact(counts) && PyTuple_GET_SIZE(counts) == 2
-        && !PyLong_CheckExact(PyTuple_GET_ITEM(counts, 0))) {
+    /* A pair of lists; a pair of numbers is a count and a stride, which is not understood here:
+       a list of the same numbers is two counts. */
+    if (size == 2 && PyTuple_CheckExact(counts) && PyTuple_GET_SIZE(counts) == 2) {
         displs = PyTuple_GET_ITEM(counts, 1);
         counts = PyTuple_GET_ITEM(counts, 0);
     }

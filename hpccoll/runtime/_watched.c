@@ -54,6 +54,7 @@ static int push(CallRows *self, long kind, double start, double stop)
     if (self->count < ROWS)
         return 0;
     PyObject *bytes = rows_drain(self, NULL);
+    self->count = 0;  /* without memory for them the rows are lost: there is no room for more */
     PyObject *done = bytes == NULL ? NULL : PyObject_CallOneArg(self->full, bytes);
     Py_XDECREF(bytes);
     Py_XDECREF(done);

@@ -26,7 +26,7 @@ from hpccoll.runtime.waiting import Watch
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
-from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.shm.rendezvous import BY_MPI, Receive
 from hpccoll.transport.stamps import stamped
 
 if TYPE_CHECKING:
@@ -72,6 +72,26 @@ class _NoBatch:
 
     def free(self) -> None:
         """Nothing."""
+
+
+class LandingReceive(Receive):
+    """A message of a blocking call, which MPI delivers into memory of the message's own.
+
+    The caller's arrays are kept alive by nobody once the call has failed, and the message may come
+    later. The copy is of a cell's size at most.
+    """
+
+    def landing(self) -> Any:
+        """New memory: another message may still come to that of before."""
+        self.landed = numpy.empty_like(self.array)
+        return self.landed
+
+    def fetch(self) -> int:
+        """Where the message can be used; here, if MPI has delivered it."""
+        place = super().fetch()
+        if not self.in_cell and self.where == BY_MPI:
+            self.array[...] = self.landed
+        return place
 
 
 class Attendance:
@@ -162,8 +182,16 @@ class Attendance:
                 break
         takes = [index for index, step in enumerate(self.code.steps())
                  if step[0] == Instruction.TAKE and step[1] == number]
-        return {index: Receive(self.endpoint, posting, self.channel(index), self.plan.stamp)
+        # Requests keep their memory themselves, also after an error.
+        kind = Receive if self.overlaps else LandingReceive
+        return {index: kind(self.endpoint, posting, self.channel(index), self.plan.stamp)
                 for index, posting in zip(takes, noted.noted)}
+
+    def abandon(self, receives: dict[int, Receive]) -> None:
+        """Keep messages of a run that failed where MPI may still deliver; nobody has them again."""
+        if any(receive.request is not None for receive in receives.values()):
+            self.kept.clear()
+            self.context.abandoned.append(receives)
 
     def channel(self, index: int) -> Channel:
         """The channel of an instruction."""
@@ -233,6 +261,7 @@ class Attendant:
                 seen = self.run.at
         except BaseException as error:
             self.give_up()
+            self.of.abandon(self.receives)
             if self.of.far is not None and self.remote is not None:
                 self.of.far.abandon(self.run, self.remote)
             verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)

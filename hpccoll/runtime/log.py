@@ -1,6 +1,7 @@
 """A rank's log of its calls: to which one it has come, what the last ones were, and what failed.
 
-    line 0   alarm; length of the story; whether somebody asks what the rank is doing
+    line 0   alarm; length of the story; whether somebody asks what the rank is doing; in which call
+             it has given up
     line 1   number of this rank's last blocking call, and whether it is in the MPI library's hands;
              when it last looked while it waited; whether it has left
     then     stamps of the last REMEMBERED calls, by their numbers; when they began and ended
@@ -28,6 +29,8 @@ from hpccoll.transport.stamps import agree
 #: no number; the story's length; the number of the last call; and where the stamps of the last
 #: calls are. All but the story's are known to ``_tape.c``.
 ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
+#: Like the alarm, of the call in which this rank itself has given up; 0 where it has not.
+FAILED = 3
 #: Somebody waits and asks; the number of the call that the MPI library has, 0 where it has none,
 #: known to ``_tape.c``; nanoseconds of the machine's clock at the last look of a wait; the length
 #: of what the rank says it is doing; and whether it has freed the communicator, or ended.
@@ -36,6 +39,8 @@ FREED, ENDED = 1, 2
 #: Calls that are remembered; a power of two. While one is written, the oldest is uncertain.
 REMEMBERED = 64
 LAST = REMEMBERED - 1
+#: How the descriptions of calls of objects end; nanoseconds that pickling them may take.
+OBJECTS, PICKLING = " of objects", 200_000_000
 #: When they began and ended, in nanoseconds of the machine's clock; 0 where they have not ended,
 #: :data:`SOME_TIME` where Python has not looked when. Machine code, to which they are known, notes
 #: the kernel's last tick, some milliseconds ago at most, which is much cheaper to ask for.
@@ -171,6 +176,19 @@ class Log:
             return 0
         stamp = words[STAMPS + (number & LAST)]
         return stamp if words[NUMBER] < number + LAST else 0
+
+    def pickling(self, number: int, stamp: int) -> bool:
+        """Tell whether a call has just begun whose rank may be pickling what it is to send.
+
+        If it cannot, it takes the call back: no message of it was sent.
+
+        Args:
+            number, stamp: of the call; by now the rank may have taken it back.
+        """
+        what = self.descriptions().get(stamp)
+        began = self.words[STARTS + (number & LAST)]
+        return (what is not None and what.collective.endswith(OBJECTS)
+                and time.monotonic_ns() - began < PICKLING)
 
     def differs(self, other: Log) -> int:
         """The first remembered call that both ranks have made, and not alike; 0 where none is.

@@ -45,7 +45,10 @@ class Underway(ABC):
         threaded: the thread may drive it.
         over: it has ended, well or with an ``error``.
         quiet: whoever observes completion raises the error itself.
+        lane: where it waits for its turn, if it shares channels with others.
     """
+
+    lane: Any = None
 
     def __init__(self, context: Context, buffers: Any, threaded: bool):
         self.context, self.buffers, self.threaded = context, buffers, threaded
@@ -63,23 +66,34 @@ class Underway(ABC):
     def moves(self) -> int:
         """A number that changes with every step of progress."""
 
+    def _signs(self) -> tuple[Any, ...]:
+        """What changes with every step of progress, also of the one whose turn it is in its lane.
+
+        By this it does not matter who moves that one on: who waits for this one, or another thread.
+        """
+        first = self.lane.first if self.lane is not None else None
+        return self.moves, id(first), first.moves if first is not None else 0
+
     def progress(self) -> bool:
         """Do what can be done now, unless another thread is at it; tell whether it moved."""
         return self._alone(self._step)
 
     def _alone(self, step: Callable[[], bool]) -> bool:
         """Make a step unless another thread is at one; tell whether it moved. An error ends all."""
-        if self.over or not self.lock.acquire(blocking=False):
+        if self.over or self.lock.locked():
             return False
-        try:
-            return not self.over and step()
-        except BaseException as error:
-            self._complete(error)
-            if not isinstance(error, Exception):
-                raise
-            return True
-        finally:
-            self.lock.release()
+        # Not a try behind an acquire that does not wait: a signal is handled when a call has
+        # returned, and its exception would come between the two and leave the lock held for ever.
+        # Nothing is handled between a with that enters and its first statement. Another thread may
+        # take the lock before it does: then this one waits for one step, which waits for nobody.
+        with self.lock:
+            try:
+                return not self.over and step()
+            except BaseException as error:
+                self._complete(error)
+                if not isinstance(error, Exception):
+                    raise
+                return True
 
     @abstractmethod
     def _step(self) -> bool:
@@ -132,14 +146,15 @@ class Underway(ABC):
         Raises:
             CollectiveTimeout: nothing has moved for too long.
         """
-        watch, seen = Watch(self.awaited, *self.context.bounds), self.moves
+        watch, seen = Watch(self.awaited, *self.context.bounds), self._signs()
 
         def look() -> None:
             nonlocal seen
             if self.over:
                 return
-            if self.moves != seen:
-                seen = self.moves
+            now = self._signs()
+            if now != seen:
+                seen = now
                 watch.moved()
             else:
                 self.linger(watch)

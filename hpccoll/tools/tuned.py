@@ -11,6 +11,7 @@ from typing import NamedTuple
 from hpccoll.config import NATIVE
 from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.machine.identity import library_name
+from hpccoll.measure.filing import Doubt
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Curves, Fingerprint
 from hpccoll.units import count_text, size_text, time_text
@@ -50,7 +51,7 @@ def fastest(curves: Curves, tuned: Tuned) -> list[FastestPoint]:
 
 
 def lines(machine: Fingerprint, points: Sequence[FastestPoint],
-          doubtful: Sequence[tuple[str, int, float]], width: int = WIDTH,
+          doubtful: Sequence[Doubt], width: int = WIDTH,
           full: bool = False) -> list[str]:
     """The table; sizes with the same fastest candidate share a line, unless ``full``."""
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
@@ -97,16 +98,25 @@ def _verdict(points: Sequence[FastestPoint], library: str) -> list[str]:
             f"there{rest}"]
 
 
-def _spoilt(doubtful: Sequence[tuple[str, int, float]]) -> list[str]:
+def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
     """What a busy machine did, and what to do about it."""
-    if not doubtful:
-        return []
-    named = ", ".join(f"{name} {size_text(nbytes)} ({ratio:.0f}x)"
-                      for name, nbytes, ratio in doubtful[:NAMED])
-    more = f" and {len(doubtful) - NAMED} more" if len(doubtful) > NAMED else ""
-    return [f"not saved: {count_text(len(doubtful), 'point')} that something else on these cores "
-            f"spoilt, {named}{more}; ratios of such times are no result. Run it again when "
-            "the machine is idle"]
+    points = [doubt for doubt in doubtful if not doubt.label]
+    single = [doubt for doubt in doubtful if doubt.label]
+    told = [f"{count_text(len(points), 'point')} that something else on these cores spoilt, "
+            f"{_named(points)}"] if points else []
+    told += [f"{count_text(len(single), 'time')} of one candidate, {_named(single)}"
+             ] if single else []
+    return [f"not saved: {'; and '.join(told)}; such times are no result. Run it again when the "
+            "machine is idle"] if told else []
+
+
+def _named(doubtful: Sequence[Doubt]) -> str:
+    """The first of them, and why each is not believed."""
+    named = ", ".join(
+        f"{doubt.collective} {size_text(doubt.nbytes)}{' ' * bool(doubt.label)}{doubt.label} "
+        + (f"({doubt.ratio:.0f}x as fast)" if doubt.ratio else
+           f"({doubt.late:.0f}x as long as more bytes)") for doubt in doubtful[:NAMED])
+    return named + (f" and {len(doubtful) - NAMED} more" if len(doubtful) > NAMED else "")
 
 
 def _time(seconds: float) -> str:

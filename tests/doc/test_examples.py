@@ -43,6 +43,18 @@ def test_example(job, path, ranks):
 
 @pytest.mark.slow
 @pytest.mark.once
+@pytest.mark.parametrize("name, words", [
+    ("train_compressed.py", ["--compress", "bf61"]), ("train_jax.py", ["bf61"])])
+def test_a_misspelt_compressor_is_a_usage_error(job, name, words):
+    path = ROOT / "examples" / name
+    need_frameworks(path.read_text(encoding="utf-8"))
+    status, output = job(1, sys.executable, path, *words)
+    assert status == 2 and "Traceback" not in output, output
+    assert "did you mean 'bf16'?" in output
+
+
+@pytest.mark.slow
+@pytest.mark.once
 @pytest.mark.parametrize("path", UNCHANGED, ids=lambda path: path.stem)
 def test_unchanged_program_on_hpccoll(job, path):
     status, output = job(3, sys.executable, "-m", "hpccoll", "run", path)

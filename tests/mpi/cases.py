@@ -14,6 +14,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.calls.datatypes import datatype_of
+from hpccoll.measure import noise
 from hpccoll.testing import exact
 
 #: Methods in lower case, whose calls :func:`cases` makes.
@@ -212,3 +213,9 @@ def apart(counts: list[int]) -> tuple[list[int], int]:
         displs[r] = position
         position += counts[r] + 1
     return displs, position
+
+
+def believe(monkeypatch):
+    """However busy the machine is, a survey believes what it measures."""
+    for name in ("ABSURD", "DOUBTFUL", "LATE", "LATE_BY_FAR"):
+        monkeypatch.setattr(noise, name, float("inf"))

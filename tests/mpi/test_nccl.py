@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm.nccl import Ranks
 from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
@@ -172,6 +173,32 @@ def test_who_waits_across_is_told_of_a_failure(cupy, machine, name, function):
             for _ in range(100):
                 comm.Allreduce(MPI.IN_PLACE, x)
         assert time.monotonic() - begun < 20
+
+
+@pytest.mark.mpi(min_size=2)
+def test_who_is_in_the_call_before_can_end_it(cupy, machine, monkeypatch):
+    """Rank 0 fails in the next call, while rank 1 has still to gather in this one."""
+    comm, x = community(contract="tags", layout=f"{SIZE}x1"), cupy.asarray(numpy.ones(4))
+    guard, combine = comm._private().service(Guard), Ranks._combine_across
+
+    def slowly(ranks, *args):
+        combine(ranks, *args)
+        WORLD.Barrier()  # nobody is across any more, where each rank is told otherwise
+        until = time.monotonic() + 5 * (RANK == 1)
+        while not guard.alarmed and time.monotonic() < until:
+            time.sleep(0.001)
+        assert RANK != 1 or guard.alarmed
+
+    with comm.using(allreduce="nccl+rails"), monkeypatch.context() as patch:
+        patch.setattr(Ranks, "_combine_across", slowly)
+        comm.Allreduce(MPI.IN_PLACE, x)
+        cupy.cuda.get_current_stream().synchronize()
+        assert list(cupy.asnumpy(x)) == [SIZE] * 4
+        patch.undo()
+        if RANK == 0:
+            machine.faults["reduceScatter"] = 0
+        with pytest.raises(HpccollError, match="cudaErrorUnknown"):
+            comm.Allreduce(MPI.IN_PLACE, x)
 
 
 class Ended(BaseException):

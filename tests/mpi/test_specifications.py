@@ -104,6 +104,17 @@ def test_vector_forms_with_numbers(comm):
     assert out[:3].tolist() == [0, 1, 2] and (out >= 0).all()
 
 
+def test_two_numbers_are_a_stride_in_a_tuple_and_counts_in_a_list(comm):
+    if comm.size != 2:
+        return
+    for _ in range(3):  # both are kept, and found again
+        out = numpy.full(7, -1.)
+        comm.Allgatherv(counting(comm, 2), [out, (2, 5)])
+        assert out.tolist() == [0, 1, -1, -1, -1, 10, 11]
+        comm.Allgatherv(counting(comm, 2 if comm.rank == 0 else 5), [out, [2, 5]])
+        assert out.tolist() == [0, 1, 10, 11, 12, 13, 14]
+
+
 @pytest.mark.parametrize("form", [
     lambda b, n: [b, [D] * n], lambda b, n: [b, ([1] * n, [0] * n), [D] * n],
     lambda b, n: [b, [1] * n, [0] * n, [D] * n]])

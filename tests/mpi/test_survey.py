@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from mpi.cases import believe
 from mpi4py import MPI
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.ir.schedule import Program
 from hpccoll.ir.topology import Topology
-from hpccoll.measure import noise, shortlist, survey, survey_plan
+from hpccoll.measure import shortlist, survey, survey_plan
 from hpccoll.runtime.context import existing
 from hpccoll.tune.table import Candidate, fingerprint
 
@@ -21,9 +22,8 @@ NATIVE, RING = Candidate("native"), Candidate("ring")
 
 @pytest.fixture(autouse=True)
 def believed(monkeypatch):
-    """On a busy machine a point may have a ratio that is not believed, and be left out."""
-    monkeypatch.setattr(noise, "ABSURD", float("inf"))
-    monkeypatch.setattr(noise, "DOUBTFUL", float("inf"))
+    """On a busy machine a point may have times that are not believed, and be left out."""
+    believe(monkeypatch)
 
 
 def machine():
@@ -77,6 +77,20 @@ def test_a_later_round_on_a_busy_machine_does_not_count(monkeypatch):
     barrier.number = -1
     measured(survey_plan.SurveyPlan(("bcast",), (8,), 20.0, thorough=False))
     assert resumed == ([1, 0, 1, 0] if WORLD.rank == 0 else [0] * survey.MORE)
+
+
+@alone
+def test_a_size_that_took_longer_than_a_larger_one_is_measured_again(monkeypatch):
+    """Native was late at the second size; at the first another was, which is no reason."""
+    monkeypatch.setattr(survey, "LONGEST", 0.01)
+    monkeypatch.setattr(survey.Surveyor, "_barrier", FakeBarrier(()))
+    monkeypatch.setattr(survey, "late", lambda found: [{"ring": 5.0}, {"native": 4.0}, {}][
+        :len(found)])
+    begun, begin = [], survey.Surveyor.begin
+    monkeypatch.setattr(survey.Surveyor, "begin", lambda surveyor, numbers, part: (
+        begun.append(numbers[0]), begin(surveyor, numbers, part)))
+    measured(survey_plan.SurveyPlan(("bcast",), (8, 64, 512), 20.0, thorough=False))
+    assert begun == [0, 1, 2, 1]
 
 
 @pytest.mark.skipif(WORLD.size % 2 or WORLD.size < 4, reason="two nodes of several ranks")

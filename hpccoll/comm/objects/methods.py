@@ -37,6 +37,7 @@ from hpccoll.comm.objects.wire import (
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import OBJECTS
 
 
 class Objects(Base):
@@ -174,7 +175,7 @@ class Objects(Base):
         guard = self._private().guard if self._guards else None
         if guard is None:
             return native
-        description = Description(f"{name} of objects", root=str(*root))
+        description = Description(f"{name}{OBJECTS}", root=str(*root))
         attended = guard.objects(native, description)
         if not self._always:
             return attended
@@ -196,9 +197,9 @@ class Objects(Base):
         if self.Get_size() == 1:
             return None
         if self._always:
-            self._compare(Description(f"{name} of objects"))
+            self._compare(Description(f"{name}{OBJECTS}"))
         exchange = self._private().service(ObjectExchange)
-        exchange.title, exchange.error = f"{name} of objects", None
+        exchange.title, exchange.error = f"{name}{OBJECTS}", None
         return exchange
 
     def _share(self, obj: Any, root: int, owned: bool) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.machine.identity import library_name
-from hpccoll.measure.noise import Spread, absurd, spread
+from hpccoll.measure.noise import Spread, absurd, overtaken, spread
 from hpccoll.measure.results import Result
 from hpccoll.units import count_text, size_text
 
@@ -31,8 +31,6 @@ STRETCHES = 4
 ALIKE = 1.15
 #: ... and sizes are told apart where that explains this part of what their ratios differ by.
 EXPLAINED = 0.5
-#: A message that takes so many times as long as a larger one was measured beside something else.
-LATE = 10.0
 FASTER, SAME, SLOWER, NOISY = "faster", "equal", "slower", "noisy"
 
 
@@ -41,7 +39,7 @@ class Comparison(NamedTuple):
 
     Attributes:
         native: seconds that native took.
-        late: how many times as long it took as at a larger size.
+        late: how many times as long as at a larger size native took, where that is noise; else 0.
         itself: the candidate left the call to native: it is no faster than that.
     """
 
@@ -50,7 +48,7 @@ class Comparison(NamedTuple):
     spread: Spread
     absurd: bool = False
     native: float = 0.0
-    late: float = 1.0
+    late: float = 0.0
     itself: bool = False
 
     @property
@@ -58,7 +56,7 @@ class Comparison(NamedTuple):
         """What may be said of it."""
         low, high = self.spread.inner_low, self.spread.inner_high
         unsure = self.spread.noisy and low <= 1 + EQUAL and high >= 1 - EQUAL
-        if self.absurd or self.late > LATE or unsure:
+        if self.absurd or self.late or unsure:
             return NOISY
         if self.ratio > 1 + EQUAL and low > 1:
             if self.itself:
@@ -96,8 +94,10 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     told, every = [], []
     for name, mine in by_name.items():
         chosen = [judged(group) for group in mine]
-        pairs = overtaken([pair for group, one in zip(mine, chosen)
-                           if (pair := compared(group, one)) is not None])
+        pairs = [pair for group, one in zip(mine, chosen)
+                 if (pair := compared(group, one)) is not None]
+        late = overtaken([(pair.nbytes, pair.native) for pair in pairs])
+        pairs = [pair._replace(late=times) for pair, times in zip(pairs, late)]
         every += pairs
         if pairs:
             who = AUTO if any(r and r.candidate == AUTO for r in chosen) else "the best candidate"
@@ -105,12 +105,6 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
     told += noise(every)
     sharing = crowded(environment)
     return told + ([sharing] if sharing else [])
-
-
-def overtaken(pairs: Sequence[Comparison]) -> list[Comparison]:
-    """The same, each with how much longer it took than a larger message."""
-    return [pair._replace(late=max([1.0, *(pair.native / other.native for other in pairs
-                                           if other.nbytes > pair.nbytes)])) for pair in pairs]
 
 
 def apart(group: Sequence[Comparison]) -> list[Sequence[Comparison]]:
@@ -172,7 +166,7 @@ def noise(pairs: Sequence[Comparison]) -> list[str]:
     return [f"{told} of {count_text(len(pairs), 'size')}: ratios of parts of this run differ by up "
             f"to {most:.1f}x" + f", and {beyond:.0f}x is no algorithm's" * bool(beyond)
             + f", and {size_text(latest.nbytes)} took {latest.late:.0f} times as long as more bytes"
-            * (latest.late > LATE)
+            * bool(latest.late)
             + "; something else used these cores. Run again when they are idle, or longer: "
             "--seconds 1 --sweeps 6"]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hpccoll.training.shard.agreement import one_of
+
 #: Bytes of one scale of a block of quantised values.
 SCALE_BYTES = 4
 
@@ -41,9 +43,13 @@ def footprint(stage: int, count: int, size: int, itemsize: int = 4, state_bytes:
         state_bytes: bytes of state for one element: 8 for Adam on float32, 12 with exact weights
             beside those of two bytes.
 
+    Raises:
+        ArgumentError: no such stage.
+
     >>> footprint(3, 1000, 4, itemsize=2, state_bytes=12).total
     4000.0
     """
+    one_of("stage", stage, (0, 1, 2, 3))
     whole, part = count, count / size
     return Holding((whole if stage < 3 else part) * itemsize,
                      (whole if stage < 2 else part) * itemsize,
@@ -56,9 +62,13 @@ def sent_bytes(stage: int, count: int, size: int, itemsize: int = 4, persistent:
     Args:
         persistent: elements of arrays that stay whole at stage 3.
 
+    Raises:
+        ArgumentError: no such stage.
+
     >>> sent_bytes(3, 1000, 4), sent_bytes(2, 1000, 4)
     (9000.0, 6000.0)
     """
+    one_of("stage", stage, (0, 1, 2, 3))
     once = itemsize * (size - 1) / size
     return once * (3 * (count - persistent) + 2 * persistent if stage == 3 else 2 * count)
 

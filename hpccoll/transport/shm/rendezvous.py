@@ -216,7 +216,7 @@ class Receive:
         return True
 
     def landing(self) -> Any:
-        """Where a message of the MPI library is received."""
+        """Where MPI delivers the message."""
         return self.array
 
     def refuse(self, nbytes: int) -> None:

@@ -7,7 +7,15 @@ from mpi4py import MPI
 from hpccoll.calls.facts import CallFacts
 from hpccoll.comm import cache as caches
 from hpccoll.comm.cache import CallCache, Signature, key_of, parts_of
-from hpccoll.comm.methods import ALLREDUCE, BARRIER, BCAST, GATHERV, REDUCE, REDUCE_SCATTER
+from hpccoll.comm.methods import (
+    ALLGATHERV,
+    ALLREDUCE,
+    BARRIER,
+    BCAST,
+    GATHERV,
+    REDUCE,
+    REDUCE_SCATTER,
+)
 from hpccoll.runtime.choice import Choice
 
 A, B = numpy.ones(4), numpy.empty(4)
@@ -38,6 +46,12 @@ def test_what_cannot_repeat_has_no_key():
     assert key_of(ALLREDUCE, (A[::2], B[:2], MPI.SUM)) == (None, ())
     assert key_of(BARRIER, ()) == (BARRIER, ())
     own.Free()
+
+
+def test_a_stride_is_not_counts():
+    """In MPI's words ``(2, 5)`` is a count and a stride, and ``[2, 5]`` are two counts."""
+    keys = [key_of(ALLGATHERV, (A, [B, form]))[0] for form in ((2, 5), [2, 5], (2, 5))]
+    assert keys[0] == keys[2] != keys[1]
 
 
 def test_choices_are_known_until_there_are_too_many(monkeypatch):

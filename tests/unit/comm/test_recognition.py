@@ -47,6 +47,8 @@ def test_what_is_noted():
             (GATHERV, (A, None, 0), True), (GATHERV, (A, (B, [4]), 0), True),
             (GATHERV, (A, (B, ([4], [0])), 0), True), (GATHERV, (A, [B, [4.0]], 0), False),
             (GATHERV, (A, [B, [4], [0], derived], 0), False),
+            # A count and a stride, where a list would be two counts.
+            (GATHERV, (A, [B, (1, 2)], 0), False), (GATHERV, (A, (B, (1, 2), "d"), 0), False),
             (SCATTERV, ([A, numpy.array([4]), None, MPI.DOUBLE], B, 0), True),
             (SCATTERV, ([A, numpy.array([4], "u4"), None, MPI.DOUBLE], B, 0), False),
             (ALLTOALLV, ([A, [4], [0], MPI.DOUBLE], [B, [4], [0], MPI.DOUBLE]), True)):
@@ -74,7 +76,7 @@ def test_counts_are_compared_by_their_values():
     assert noted([B, counts, [0, 1], MPI.DOUBLE])
     for other in ([B, [1, 2], [0, 2], MPI.DOUBLE], [B, [1, 2], None, MPI.DOUBLE],
                   [B, [1, 2, 0], [0, 1], MPI.DOUBLE], [B, [1, 2], [0, 1]],
-                  [B, [1, 2], [0, 1], MPI.LONG], [B, 1, MPI.DOUBLE], [B, (1, 2)]):
+                  [B, [1, 2], [0, 1], MPI.LONG], [B, 1, MPI.DOUBLE], [B, [1, 2]]):
         assert noted(other) and not noted(other)
     many = list(range(1000))
     assert noted([B, many, MPI.DOUBLE]) and not noted([B, list(many), MPI.DOUBLE])

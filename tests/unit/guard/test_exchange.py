@@ -8,7 +8,18 @@ from mpi4py import MPI
 
 from hpccoll.guard import exchange
 from hpccoll.guard.exchange import MessagedLogs, SharedLogs
-from hpccoll.runtime.log import LOG_BYTES, NUMBER, STORY, Log, LogRecord
+from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import (
+    ALARM,
+    FAILED,
+    LOG_BYTES,
+    NUMBER,
+    STAMPS,
+    STARTS,
+    STORY,
+    Log,
+    LogRecord,
+)
 
 
 @pytest.fixture
@@ -55,6 +66,57 @@ def test_nobody_waits_for_those_who_have_told(clock):
     happens[0.5] = tell
     assert shared.records((), 5)[1].story == {"number": 5}
     assert now[0] == pytest.approx(0.5) and shared.logs[1].words[STORY]
+
+
+def test_a_call_of_objects_may_be_taken_back(monkeypatch):
+    """What cannot be pickled was never sent: a rank that is ahead must not take it for a call."""
+    shared, stamps, now = logs(5, 5), (0x1111, 0x2222), 10 ** 9
+    monkeypatch.setattr("hpccoll.runtime.log.time.monotonic_ns", lambda: now)
+    for log, stamp, name in zip(shared.logs.values(), stamps, ("barrier", "allgather of objects")):
+        log.describe(stamp, Description(name))
+        log.words[STAMPS + 5], log.words[STARTS + 5] = stamp, now - 10 ** 6
+    assert shared.disagree() and not shared.disagree(settled=True)
+    now += 10 ** 9
+    assert shared.disagree(settled=True)
+    shared.logs[1].words[NUMBER] = 4
+    assert not shared.disagree() and not shared.disagree(settled=True)
+
+
+class Meanwhile:
+    """The words of a log; something happens after so many loads and stores in it."""
+
+    def __init__(self, words, count, happens):
+        self.words, self.left, self.happens = words, count, happens
+
+    def __getitem__(self, place):
+        value = self.words[place]
+        self.passed(place)
+        return value
+
+    def __setitem__(self, place, value):
+        self.words[place] = value
+        self.passed(place)
+
+    def passed(self, place):
+        if place in (ALARM, FAILED):
+            self.left -= 1
+            if not self.left:
+                self.happens()
+
+
+@pytest.mark.parametrize("numbers", [(5, 7), (7, 5), (0, 7), (7, 0), (5, 5)])
+@pytest.mark.parametrize("count", range(1, 8))
+def test_of_two_ranks_that_give_up_at_once_the_first_call_is_told(numbers, count):
+    """One does so wholly, between any two of the other's looks at the log of a third."""
+    memory = [numpy.zeros(LOG_BYTES, "u1") for _ in range(3)]
+    one, other = (SharedLogs({at: Log(each) for at, each in enumerate(memory)}, rank, None)
+                  for rank in range(2))
+    third = one.logs[2]
+    third.words = Meanwhile(third.words, count, lambda: other.ring({"number": numbers[1]}))
+    one.ring({"number": numbers[0]})
+    if third.words.left > 0:  # it has looked less often
+        other.ring({"number": numbers[1]})
+    assert [log.words[ALARM] for log in other.logs.values()] == [min(numbers) + 1] * 3
 
 
 class Messages:

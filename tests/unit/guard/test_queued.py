@@ -38,9 +38,10 @@ class Guarding:
     def loss(self, ranks, title):
         return PeerLost(ranks, "gone", title)
 
-    def fail(self, error, title, description, tag, site="", number=None, in_thread=False):
+    def fail(self, error, title, description, tag, site="", number=None, in_thread=False,
+             own=False):
         self.failed.append((type(error), number, in_thread))
-        self.failure = error
+        self.failure, self.own = error, own
         return error
 
 
@@ -104,7 +105,7 @@ def test_what_cannot_happen_any_more_is_ended(clock, capsys, change, error):
     clock.seconds += 2.5
     assert one.watched() == "" and one.watched() == ""
     assert ended == [True] and not one.busy()
-    assert guard.failed == [(error, 5, True)]
+    assert guard.failed == [(error, 5, True)] and not guard.own
     assert "ends what it has queued, from call 5 on" in capsys.readouterr().err
 
 
@@ -209,4 +210,4 @@ def test_what_fails_in_the_call_ends_it():
     one, _, ended = made(guard)
     with pytest.raises(BrokenCommunicatorError, match="RuntimeError: no"), one.failing("it", CALL):
         raise RuntimeError("no")
-    assert ended and guard.failed == [(BrokenCommunicatorError, None, False)]
+    assert ended and guard.failed == [(BrokenCommunicatorError, 5, False)] and guard.own

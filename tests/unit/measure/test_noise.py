@@ -37,3 +37,14 @@ def test_ratios_that_are_not_believed(native, other, found):
 def test_without_native_nothing_is_absurd():
     assert noise.absurd([result("ring", [1] * 5)]) == 0
     assert noise.absurd([result("native", [1] * 5)]) == 0
+
+
+@pytest.mark.parametrize("times, found", [
+    ([(64, 385), (512, 385), (4 << 10, 95), (256 << 10, 95)], [385 / 95, 385 / 95, 0, 0]),
+    ([(8, 29), (64, 10), (512, 30)], [0, 0, 0]),   # another protocol, or where turns are taken
+    ([(8, 90), (16, 10)], [0, 0]),                 # a little more than 8 bytes says less
+    ([(8, 110), (16, 10)], [11, 0]),
+    ([(512, 10), (8, 40)], [4, 0][::-1]),          # in whatever order
+    ([(8, 5), (64, 0)], [0, 0]), ([(0, 5)], [0]), ([], [])])
+def test_a_size_that_took_much_longer_than_a_larger_one(times, found):
+    assert noise.overtaken(times) == pytest.approx(found)

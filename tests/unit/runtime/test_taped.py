@@ -131,6 +131,25 @@ def test_somebody_else_ends_it():
     assert cell(one).value == NULL == cell(other).value
 
 
+def test_who_waits_for_its_turn_sees_those_before_it_move():
+    """Its time is not up while they do: its own tape has not begun."""
+    two = Two()
+    here, there = two.begins(0, two.lane), two.begins(1, _tape.Lane())
+    ours = [begin(here, numpy.ones(8), numpy.zeros(8)) for _ in range(3)]
+    theirs, last, vain = [], ours[-1]._operation, []
+    last.linger = vain.append
+    look = last.looking()
+    for turn in range(1, 3):
+        theirs.append(begin(there, numpy.ones(8), numpy.zeros(8)))
+        PROGRESS.once()
+        assert last.run.at == (turn == 2) and two.lane.first is ours[turn]._operation
+        look()
+        assert len(vain) == turn - 1
+        look()
+        assert len(vain) == turn
+    finish(*ours, *theirs, begin(there, numpy.ones(8), numpy.zeros(8)))
+
+
 @pytest.mark.parametrize("threaded", [False, True], ids=["calls", "thread"])
 def test_after_a_failure_nobody_begins(undisturbed, threaded):
     """Other ranks would take the next one's messages for those that are missing of the failed.

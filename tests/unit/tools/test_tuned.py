@@ -2,6 +2,7 @@
 
 import pytest
 
+from hpccoll.measure.filing import Doubt
 from hpccoll.tools import tuned
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.table import Candidate, Fingerprint
@@ -20,7 +21,7 @@ def shown(width=100, full=False, doubtful=(), curves=CURVES):
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_it_fits(width):
-    lines = shown(width, doubtful=[("bcast", 1 << 20, 93.0)])
+    lines = shown(width, doubtful=[Doubt("bcast", 1 << 20, 93.0)])
     assert max(map(len, lines)) <= width
     assert any("recursive_multiplying" in line for line in lines)
 
@@ -35,10 +36,15 @@ def test_sizes_with_one_winner_share_a_line():
 
 
 def test_the_verdict_and_what_was_spoilt():
-    text = "\n".join(shown(200, doubtful=[("bcast", 1 << 20, 93.4)] * 8))
+    text = "\n".join(shown(200, doubtful=[Doubt("bcast", 1 << 20, 93.4)] * 8))
     assert "fastest at 4 of 8 points, 2.0x as fast as MPICH there; MPICH at the others" in text
-    assert "not saved: 8 points" in text and "bcast 1 MiB (93x)" in text and "and 2 more" in text
+    assert "not saved: 8 points" in text and "bcast 1 MiB (93x as fast)" in text
+    assert "and 2 more" in text
     assert "Run it again when the machine is idle" in text
+    text = "\n".join(shown(200, doubtful=[Doubt("alltoall", 64, late=4.05), Doubt(
+        "scan", 8, late=9.6, label="ring")]))
+    assert "1 point that" in text and "alltoall 64 B (4x as long as more bytes)" in text
+    assert "1 time of one candidate, scan 8 B ring (10x as long as more bytes)" in text
     only = {("barrier", True): CURVES["barrier", True]}
     assert "MPICH is fastest at all 1 points" in "\n".join(shown(curves=only))
     ours = {("bcast", False): CURVES["bcast", False]}

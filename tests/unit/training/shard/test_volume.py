@@ -3,6 +3,7 @@
 import numpy
 import pytest
 
+from hpccoll.errors import ArgumentError
 from hpccoll.training.shard.quantised import encode
 from hpccoll.training.shard.volume import footprint, gathered_bytes, scattered_bytes, sent_bytes
 
@@ -13,6 +14,12 @@ def test_the_figures_of_the_paper(stage, each):
     total = footprint(stage, 7_500_000_000, 64, itemsize=2, state_bytes=12).total
     assert total == pytest.approx(7.5e9 * each)
     assert total / 1e9 == pytest.approx([120, 31.4, 16.6, 1.9][stage], abs=0.05)
+
+
+@pytest.mark.parametrize("figure", [footprint, sent_bytes])
+def test_there_are_four_stages(figure):
+    with pytest.raises(ArgumentError, match="stage: 4 is unknown; choose from 0, 1, 2, 3"):
+        figure(4, 1000, 2)
 
 
 def test_bytes_sent():
