@@ -56,7 +56,8 @@ class Scene:
         self.context = SimpleNamespace(
             endpoint=SimpleNamespace(
                 rank=0, size=1, offers=NOTHING, remote=MpiEndpoint(comm), heard=None,
-                node=SimpleNamespace(local={0: 0}), direct=lambda peers, tag: False),
+                node=SimpleNamespace(local={0: 0}, on_device=lambda where: False),
+                direct=lambda peers, tag: False),
             bounds=Bounds(0.02, 100), abandoned=[], moments=None,
             fail=lambda error, *details: error)
         phase = Phase((), (Message("recv", 0, Extent(OUT, 0, NBYTES)),), ())
