@@ -215,7 +215,8 @@ def command(algorithms: str, topology: str | None, profiled: bool, compare: bool
     kind = program[0] if program[0] in KINDS else ""
     if not kind and not os.path.exists(program[0]):
         raise click.UsageError(f"there is no file {program[0]!r}")
-    if kind == "-m" and len(program) > 1 and not _found(program[1].partition(".")[0]):
+    if kind == "-m" and len(program) > 1 and not (
+            (package := program[1].partition(".")[0]) and _found(package)):
         raise click.UsageError(f"there is no module {program[1]!r}")
     if algorithms:
         os.environ["HPCCOLL_ALGORITHM"] = algorithms

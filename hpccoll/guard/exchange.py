@@ -219,7 +219,8 @@ class MessagedLogs:
                 if request.Test():
                     self.arrived[other] = LogRecord.unpacked(bytes(data))
         except MPI.Exception:
-            pass  # the library knows that it is gone
+            # The library knows that it is gone; its request would say now that all has come.
+            self.arriving.pop(other, None)
 
 
 def logs_of(context: Context) -> SharedLogs | MessagedLogs:

@@ -280,7 +280,7 @@ class Natives:
         guard, timeout = self.guard, self.guard.context.bounds.timeout
         if guard.logs.rung(True) if self.speaks else guard.alarmed:
             return guard.failure or BrokenCommunicatorError("another rank has given up")
-        if guard.logs.disagree():
+        if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
         lost = guard.board.lost(number, GRACE)
         if lost:

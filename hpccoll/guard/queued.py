@@ -212,7 +212,7 @@ class Queued:
         if guard.failure is not None or (
                 guard.logs.rung(True) if guard.natives.speaks else guard.alarmed):
             return guard.failure or BrokenCommunicatorError("another rank has given up")
-        if guard.logs.disagree():
+        if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
         lost = guard.board.lost(first.number, GRACE)
         if lost:

@@ -162,3 +162,17 @@ def test_ranks_are_told_before_what_others_tell_has_come(clock, comes):
         assert records[1] == record and now[0] == 0
     else:
         assert 1 not in records and now[0] == pytest.approx(exchange.LONGER, abs=0.2)
+
+
+def test_what_a_dying_rank_was_telling_is_nothing(clock):
+    """A request that has failed is null, and would say that all has come."""
+    comm = Messages(b"{", True)
+    messaged = MessagedLogs(comm)
+
+    def fails():
+        comm.Iprobe = lambda *args: False
+        raise MPI.Exception(MPI.ERR_OTHER)
+    comm.Irecv = lambda *args: SimpleNamespace(Test=fails)
+    messaged._receive(1)
+    comm.comes, comm.Irecv = True, None
+    assert 1 not in messaged.records(gone=(2,)) and not messaged.arriving

@@ -26,7 +26,7 @@ class Guarding:
         self.natives = SimpleNamespace(speaks=True)
         self.logs = SimpleNamespace(mine=SimpleNamespace(words={NUMBER: 5}),
                                     rung=lambda in_turn: self.alarmed,
-                                    disagree=lambda: self.differ)
+                                    disagree=lambda settled: self.differ)
         self.board = SimpleNamespace(lost=lambda number, patience: self.dead)
 
     def doing(self):
