@@ -12,10 +12,12 @@ the communicator is freed; where that cannot be agreed upon, until the process e
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import secrets
+import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -27,11 +29,18 @@ from hpccoll.transport.shm.devices import READ, READY
 
 #: Registered memory is allocated in pieces of so many bytes, as CUDA's manual advises.
 PIECE = 2 << 20
+#: Seconds between two looks whether all ranks have closed what they had open.
+PAUSE = 1e-4
 #: Bytes by which ranks find out whether they read their peers' memory.
 MARK = 4096
 
-#: Memory that peers may still have open, kept until the process ends.
-_kept: list[Any] = []
+def keep(*things: Any) -> None:
+    """Keep what peers may still have open, also while the interpreter ends.
+
+    CuPy would free it then: it does not look whether the driver can still be asked.
+    """
+    for one in things:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
 
 
 class EventPlace(NamedTuple):
@@ -183,7 +192,10 @@ class PeerMemory:
             runtime = self.cupy.cuda.runtime
             runtime.streamWaitEvent(self.stream.ptr,
                                     self.theirs[EventPlace(READY, peer, tag, place)])
-            into.view("u1")[...] = source.get(stream=self.stream)
+            # Into memory that is given: a host that can read the device's would get a view of it,
+            # before the message is there.
+            source.get(stream=self.stream, out=into.view("u1"))
+            self.stream.synchronize()
 
     def _close(self, first: int = 0) -> None:
         with self.device:
@@ -191,18 +203,29 @@ class PeerMemory:
                 self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
             del self.opened[first:]
 
-    def free(self, agreed: bool) -> None:
+    def free(self, agreed: bool, over: Callable[[], bool]) -> None:
         """Close what peers own; collective over the node.
 
-        Where no barrier can be ``agreed`` upon, what this rank owns is kept for its peers.
+        Where no barrier can be ``agreed`` upon, or it is ``over`` before all ranks have come, what
+        this rank owns is kept for its peers.
         """
         if agreed:
-            if self.device is not None:
+            # Where work of this process has failed, CUDA answers nothing; the others wait here.
+            with suppress(Exception), self.device or nullcontext():
                 self._close()
-            with self.device or nullcontext():
                 for event in self.theirs.values():
                     self.cupy.cuda.runtime.eventDestroy(event)
-            self.near.Barrier()
-        else:
-            _kept.append((self.memory, self.mine))
+        if not agreed or not self._all_closed(over):
+            keep(self.memory, self.mine)
         self.theirs, self.mine, self.memory = {}, {}, []
+
+    def _all_closed(self, over: Callable[[], bool]) -> bool:
+        try:
+            request = self.near.Ibarrier()
+            while not request.Test():
+                if over():
+                    return False
+                time.sleep(PAUSE)
+        except MPI.Exception:  # a rank is gone
+            return False
+        return True

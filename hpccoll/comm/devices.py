@@ -138,11 +138,11 @@ def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Pla
         return False
     try:
         drive(execution, context.bounds)
+        made.finish()
     except BaseException as error:
         try:
             context.abandon(execution, error)
         finally:
             made.settle()  # when all have been told, so that nobody begins to read any more
         raise
-    made.finish()
     return True

@@ -9,6 +9,8 @@ communicator has one piece. What needs more scratch is staged, as all other call
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,12 +20,15 @@ from hpccoll.arrays.ipc import PeerMemory
 from hpccoll.arrays.ipc_queue import IpcQueue
 from hpccoll.arrays.kernels import accumulator_factory, kernel
 from hpccoll.arrays.resident import Queue
+from hpccoll.arrays.staging import happened
 from hpccoll.calls.call import Call
+from hpccoll.errors import HpccollError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.runtime.binding import Memory
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.executor import Execution
 from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.waiting import Meeting, Watch
 from hpccoll.transport.shm.devices import DeviceEndpoint
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.stamps import stamped
@@ -99,15 +104,41 @@ class DeviceMemory:
 
     def free(self) -> None:
         """Close what peers own; collective, but for what MPI ends with or a failure leaves."""
-        peers, self.peers, self.scratch = self.peers, None, None
+        peers = self.peers
         if peers is not None:
             guard, user = self.context.guard, self.context.user
             agreed = (guard is None or guard.failure is None) and (
                 user not in (MPI.COMM_WORLD, MPI.COMM_SELF))
-            if agreed and self.last is not None:  # queued kernels may still read peers' memory
-                self.last.synchronize()
-            self.last = None
-            peers.free(agreed)
+            if agreed and self.last is not None:
+                try:  # queued kernels may still read peers' memory
+                    self.wait()
+                except Exception:  # what was queued has failed, or waits for a rank that is gone
+                    agreed = False
+            self.peers = self.scratch = self.last = None
+            end = time.monotonic() + self.context.bounds[0]
+            peers.free(agreed, lambda: time.monotonic() > end or self._given_up())
+
+    def _given_up(self) -> bool:
+        guard = self.context.guard
+        try:
+            if guard is not None:
+                guard.heard()
+        except HpccollError:
+            return True
+        return False
+
+    def wait(self) -> None:
+        """Wait for the last call's work, as long as for any other call's.
+
+        Raises:
+            CollectiveTimeout: it waits for a rank that does not do its own.
+            CUDARuntimeError: it has failed.
+        """
+        context, cupy = self.context, _connected(self).cupy
+        watch = Watch(Meeting(context.comm, "work on registered memory"), *context.bounds,
+                      context.limits.spins)
+        while not happened(cupy, self.last):
+            watch.idle()
 
 
 class RegisteredCall:
@@ -152,14 +183,15 @@ class RegisteredCall:
         """Order what comes next: the next call, and a caller that reads on any stream."""
         with self.queue.device:
             self.memory.last.record(self.queue.stream)
-            if not self.shared:
-                self.queue.stream.synchronize()
+        if not self.shared:
+            self.memory.wait()
 
     def settle(self) -> None:
         """Order what comes after a call that failed behind what peers read of this rank."""
-        self.queue.settle()
-        with self.queue.device:
-            self.memory.last.record(self.queue.stream)
+        with suppress(Exception):  # CUDA may be what has failed; the caller gets the first error
+            self.queue.settle()
+            with self.queue.device:
+                self.memory.last.record(self.queue.stream)
 
 
 def _connected(memory: DeviceMemory) -> PeerMemory:

@@ -85,13 +85,13 @@ class ThreadComm(ObjectCollectives, Messages):
         """Give it a name."""
         self.name = name
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+    def empty(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
         """Make an array."""
-        return numpy.empty(shape, dtype)
+        return xp.empty(shape, dtype)
 
-    def zeros(self, shape: int | Sequence[int], dtype: Any = float) -> numpy.ndarray:
+    def zeros(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
         """Make an array of zeros."""
-        return numpy.zeros(shape, dtype)
+        return xp.zeros(shape, dtype)
 
     @contextmanager
     def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> Iterator[ThreadComm]:
