@@ -1,6 +1,7 @@
 """Doubles of other frameworks' arrays, which are no NumPy arrays and have no buffer protocol."""
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy
 
@@ -42,3 +43,20 @@ class StubbornDeviceArray:
     @property
     def __cuda_array_interface__(self):
         raise RuntimeError("gradients are needed")
+
+
+class DeviceTensor:
+    """Device memory as PyTorch's tensors show it."""
+
+    device = "cuda:0"
+
+    def __init__(self, array):
+        self.array = array
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+
+def torch_on(stream):
+    """What stands for the module ``torch`` while that stream is its current one."""
+    current = SimpleNamespace(cuda_stream=stream.ptr)
+    return SimpleNamespace(Tensor=DeviceTensor, cuda=SimpleNamespace(
+        current_stream=lambda device: current))

@@ -117,8 +117,8 @@ def _said(*words: str) -> str:
 def chosen(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
     """The GPU that a rank begins on, by its environment; empty where that does not say.
 
-    Numbers count only with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, or if all GPUs look alike, since CUDA
-    lists the fastest first; GPUs of one kind keep the driver's order.
+    A number is taken for a place in the driver's order. That is CUDA's where all GPUs are of one
+    kind, or with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; else CUDA lists the fastest first.
     """
     first = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
     if first.isdigit() and int(first) < len(links.addresses):

@@ -85,7 +85,8 @@ class Underway(ABC):
         # Not a try behind an acquire that does not wait: a signal is handled when a call has
         # returned, and its exception would come between the two and leave the lock held for ever.
         # Nothing is handled between a with that enters and its first statement. Another thread may
-        # take the lock before it does: then this one waits for one step, which waits for nobody.
+        # take the lock before it does: then this one waits for one step, which does not wait
+        # but where it fails, and tells the others.
         with self.lock:
             try:
                 return not self.over and step()

@@ -9,6 +9,7 @@ import numpy
 import pytest
 from device_world import CALLS, DTYPES, Drawn, make
 from mpi4py import MPI
+from tensors import DeviceTensor, torch_on
 
 import hpccoll
 from hpccoll.arrays import device, staging
@@ -204,21 +205,11 @@ def test_tensors_are_used_on_the_stream_of_their_own_library(monkeypatch):
     machine = Devices()
     with installed(False, machine) as cupy:
         stream = cupy.cuda.Stream(non_blocking=True)
-
-        class Tensor:
-            device = "cuda:0"
-
-            def __init__(self, array):
-                self.array = array
-                self.__cuda_array_interface__ = array.__cuda_array_interface__
-
-        current = SimpleNamespace(cuda_stream=stream.ptr)
-        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(
-            Tensor=Tensor, cuda=SimpleNamespace(current_stream=lambda device: current)))
+        monkeypatch.setitem(sys.modules, "torch", torch_on(stream))
         with stream:
             array = cupy.empty(4)
             array[...] = cupy.asarray(numpy.arange(4.0))
-        tensor = Tensor(array)
+        tensor = DeviceTensor(array)
         flat, _, staged = device.borrow(tensor, device.seen(tensor), "b")
         host, load, store = staged.mirror(flat)
         load()

@@ -1,11 +1,11 @@
 """Calls that NCCL is asked for: served, refused, or given way, on one rank and its double."""
 
 import sys
-from types import SimpleNamespace
 
 import numpy
 import pytest
 from mpi4py import MPI
+from tensors import DeviceTensor, torch_on
 
 import hpccoll
 from hpccoll.calls.facts import CallFacts
@@ -61,22 +61,12 @@ def test_it_serves_on_the_callers_stream(comm, cupy, machine, name):
 @pytest.mark.parametrize("name", ["nccl", "nccl+rails", "nccl+leader"])
 def test_tensors_of_torch_are_served_on_torchs_stream(comm, cupy, machine, monkeypatch, name):
     stream, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-
-    class Tensor:
-        device = "cuda:0"
-
-        def __init__(self, array):
-            self.array = array
-            self.__cuda_array_interface__ = array.__cuda_array_interface__
-
-    current = SimpleNamespace(cuda_stream=stream.ptr)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(
-        Tensor=Tensor, cuda=SimpleNamespace(current_stream=lambda device: current)))
+    monkeypatch.setitem(sys.modules, "torch", torch_on(stream))
     with stream:
         source, sink = cupy.empty(4), cupy.empty(4)
         source[...] = cupy.asarray(numpy.arange(4.0))
     with other, comm.using(allreduce=name):  # CuPy's current stream is not torch's
-        comm.Allreduce(Tensor(source), Tensor(sink))
+        comm.Allreduce(DeviceTensor(source), DeviceTensor(sink))
     with stream:
         read = sink.copy()
         source[...] = sink[...] = 77

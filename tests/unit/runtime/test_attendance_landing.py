@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
-from mpi4py import MPI
 
 from hpccoll.runtime import compiled
 
@@ -34,13 +33,6 @@ NBYTES, MPI_TAG = 64, 0
 TAKES = words((Instruction.TAKE, 0, 0, OUTPUT, NBYTES),
               (Instruction.COPY, 0, OUTPUT, MESSAGE, NBYTES), (Instruction.TAKEN, 0, 0),
               (Instruction.END, 0))
-
-
-@pytest.fixture
-def comm():
-    made = MPI.Intracomm(MPI.COMM_SELF).Dup()
-    yield made
-    made.Free()
 
 
 class Scene:

@@ -65,13 +65,6 @@ def test_a_run_stops_at_batches_and_goes_on_behind_them():
     assert run.advance() == _tape.DONE and run.at == 9
 
 
-@pytest.fixture
-def comm():
-    made = MPI.Intracomm(MPI.COMM_SELF).Dup()
-    yield made
-    made.Free()
-
-
 class Scene:
     """A tape whose messages go to its own rank, and the context it runs in."""
 
