@@ -17,7 +17,7 @@ import math
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy
 from mpi4py import MPI
@@ -178,7 +178,11 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         """The measured times that choices rest on; ``None`` before the first collective."""
         return self._lifetime.tuned if self._lifetime else None
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
+    @overload
+    def empty(self, shape: int | Sequence[int], dtype: Any = ...) -> numpy.ndarray: ...
+    @overload
+    def empty(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
+    def empty(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
         """Make an array in registered memory, which other ranks of the node read in place.
 
         ``xp`` is ``numpy``, or ``cupy`` for memory of the current GPU, read by CUDA IPC.
@@ -208,9 +212,13 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
             return numpy.zeros(shape, dtype)
         return region.mine.view(dtype).reshape(shape)
 
-    def zeros(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
+    @overload
+    def zeros(self, shape: int | Sequence[int], dtype: Any = ...) -> numpy.ndarray: ...
+    @overload
+    def zeros(self, shape: int | Sequence[int], dtype: Any = ..., *, xp: Any) -> Any: ...
+    def zeros(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
         """Make an array of zeros in registered memory; see :meth:`empty`."""
-        array = self.empty(shape, dtype, xp)
+        array = self.empty(shape, dtype, xp=xp)
         array[...] = 0
         return array
 

@@ -69,7 +69,7 @@ def test_allreduce_with_work_before_and_after(cupy, name, dtype, monkeypatch):
     comm = community()
     with comm.using(allreduce=name, segment_bytes=1024), counted(monkeypatch) as found:
         for count in (0, 1, SIZE - 1, SIZE + 1, 1009):
-            x, y = comm.empty(count, dtype, cupy), comm.empty(count, dtype, cupy)
+            x, y = comm.empty(count, dtype, xp=cupy), comm.empty(count, dtype, xp=cupy)
             for turn in range(3):
                 x[...] = cupy.asarray(given(count, dtype, turn))
                 waits = cupy.cuda.get_current_stream().synchronized
@@ -88,7 +88,7 @@ def test_allreduce_with_work_before_and_after(cupy, name, dtype, monkeypatch):
 def test_other_collectives(cupy, monkeypatch):
     comm, each = community(), 13
     everyone = [given(each * SIZE, "i8", 0, rank) for rank in range(SIZE)]
-    x, y, part = (comm.empty(count, "i8", cupy) for count in (each * SIZE, each * SIZE, each))
+    x, y, part = (comm.empty(count, "i8", xp=cupy) for count in (each * SIZE, each * SIZE, each))
     x[...] = cupy.asarray(everyone[RANK])
     with comm.using(reduce_scatter="ring", allgather="ring", bcast="binomial", reduce="binomial",
                     alltoall="pairwise", scan="recursive_doubling", gather="binomial",
@@ -122,7 +122,7 @@ def test_ranks_may_pass_other_memory(cupy, kind, monkeypatch):
     if kind == "too much scratch" and other:
         monkeypatch.setattr(registered, "SCRATCH_BYTES", 0)
     for count in (5, 40_000):
-        x = comm.empty(count, "f4", cupy)
+        x = comm.empty(count, "f4", xp=cupy)
         if other and kind != "too much scratch":
             x = numpy.empty(count, "f4") if kind == "host" else cupy.empty(count, "f4")
         for name in ("ring", "recursive_doubling"):
@@ -141,7 +141,7 @@ def test_ranks_may_pass_other_memory(cupy, kind, monkeypatch):
 def test_ranks_that_ask_for_unlike_memory_are_named(cupy):
     comm = community()
     with pytest.raises(ArgumentError, match=r"xp: .*numpy on rank 0 and|xp: .*numpy on ranks? 0"):
-        comm.empty(3, "f4", numpy if RANK == 0 else cupy)
+        comm.empty(3, "f4", xp=numpy if RANK == 0 else cupy)
     comm.Free()
 
 
@@ -152,7 +152,7 @@ def test_where_cuda_fails_on_one_rank_all_have_ordinary_arrays(cupy, machine, fu
     if RANK == SIZE - 1:
         machine.faults[function] = 0
     with pytest.warns(RuntimeWarning, match=f"rank {SIZE - 1} of the node: .*{function}"):
-        x = comm.empty(9, "f4", cupy)
+        x = comm.empty(9, "f4", xp=cupy)
     x[...] = cupy.asarray(given(9, "f4"))
     with comm.using(allreduce="ring"):
         comm.Allreduce(MPI.IN_PLACE, x)
@@ -163,7 +163,7 @@ def test_where_cuda_fails_on_one_rank_all_have_ordinary_arrays(cupy, machine, fu
 
 def test_memory_outlives_the_communicator_and_nothing_leaks(cupy, machine):
     comm = community()
-    x = comm.zeros(1000, "f4", cupy)
+    x = comm.zeros(1000, "f4", xp=cupy)
     with comm.using(allreduce="ring"):
         for _ in range(50):
             comm.Allreduce(MPI.IN_PLACE, x)
@@ -223,7 +223,7 @@ BREAKS = {
 
 def exchange(cupy, comm):
     """An allgather whose input is computed late, and overwritten as soon as it may be."""
-    x, y = comm.empty(72, "i8", cupy)[8:], comm.empty(64 * SIZE, "i8", cupy)
+    x, y = comm.empty(72, "i8", xp=cupy)[8:], comm.empty(64 * SIZE, "i8", xp=cupy)
     wrong = 0
     for turn in range(3):
         x[...] = cupy.asarray(given(64, "i8", turn))
@@ -254,7 +254,7 @@ def test_a_broken_variant_is_caught(cupy, what, monkeypatch):
 def test_a_stale_handle_opens_nothing(cupy):
     """A second communicator reads its own memory, not what the first one had open."""
     def sums(comm):
-        x = comm.empty(64, "i8", cupy)
+        x = comm.empty(64, "i8", xp=cupy)
         x[...] = cupy.asarray(given(64, "i8"))
         with comm.using(allreduce="ring"):
             comm.Allreduce(MPI.IN_PLACE, x)
@@ -286,7 +286,7 @@ def test_an_owner_that_frees_before_its_peers_have_closed_is_seen(machine, folde
     monkeypatch.setattr(PeerMemory, "_close", lambda self, first=0: None)
     with installed(False, machine, folder) as cupy, cupy.cuda.Stream(non_blocking=True):
         comm = community()
-        comm.empty(64, "i8", cupy)
+        comm.empty(64, "i8", xp=cupy)
         comm.Free()
         gc.collect()
         WORLD.Barrier()

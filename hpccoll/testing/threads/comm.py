@@ -85,11 +85,11 @@ class ThreadComm(ObjectCollectives, Messages):
         """Give it a name."""
         self.name = name
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
+    def empty(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
         """Make an array."""
         return xp.empty(shape, dtype)
 
-    def zeros(self, shape: int | Sequence[int], dtype: Any = float, xp: Any = numpy) -> Any:
+    def zeros(self, shape: int | Sequence[int], dtype: Any = float, *, xp: Any = numpy) -> Any:
         """Make an array of zeros."""
         return xp.zeros(shape, dtype)
 
