@@ -260,6 +260,8 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
     vars(cupy).update(
         ndarray=_class(ndarray), asarray=asarray, asnumpy=asnumpy, copyto=copyto, empty=empty,
         from_dlpack=lambda array: array.__dlpack__(), RawKernel=RawKernel,
+        get_default_memory_pool=lambda: SimpleNamespace(
+            free_all_blocks=lambda: machine.called("free_all_blocks")),
         cuda=SimpleNamespace(
             get_current_stream=lambda: machine.current(),
             alloc_pinned_memory=lambda size: machine.pin(size),

@@ -3,6 +3,7 @@
 import gc
 import tempfile
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 import numpy
@@ -145,12 +146,35 @@ def test_ranks_that_ask_for_unlike_memory_are_named(cupy):
     comm.Free()
 
 
+def test_ranks_are_named_by_their_numbers_in_the_communicator(cupy):
+    """A node's ranks have numbers of their own, in another order here."""
+    comm = community()
+    near = comm._private().node
+    turned = near.comm.Split(0, -RANK)
+    near.comm.Free()
+    near.comm = turned
+    with pytest.raises(ArgumentError, match="numpy on rank 0$|numpy on rank 0[;,]"):
+        comm.empty(3, "f4", xp=numpy if RANK == 0 else cupy)
+    comm.Free()
+
+
+def test_memory_that_the_pool_keeps_makes_room(cupy, machine):
+    comm = community()
+    if RANK == SIZE - 1:
+        machine.faults["malloc"] = 0
+    x = comm.zeros(9, "f4", xp=cupy)
+    assert "by CUDA IPC" in comm.explain("allreduce", "1M")
+    assert machine.calls["free_all_blocks"] == (RANK == SIZE - 1)
+    assert list(cupy.asnumpy(x)) == [0] * 9
+    comm.Free()
+
+
 @pytest.mark.parametrize("function", ["malloc", "ipcGetMemHandle", "ipcOpenMemHandle",
                                       "ipcGetEventHandle", "ipcOpenEventHandle"])
 def test_where_cuda_fails_on_one_rank_all_have_ordinary_arrays(cupy, machine, function):
     comm = community()
     if RANK == SIZE - 1:
-        machine.faults[function] = 0
+        machine.faults[function] = -inf
     with pytest.warns(RuntimeWarning, match=f"rank {SIZE - 1} of the node: .*{function}"):
         x = comm.empty(9, "f4", xp=cupy)
     x[...] = cupy.asarray(given(9, "f4"))
