@@ -13,10 +13,12 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays.ipc import PeerMemory
 from hpccoll.arrays.ipc_queue import IpcQueue
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors.mpi import OperatorError
 from hpccoll.runtime import registered
+from hpccoll.testing import exact
 from hpccoll.testing import ipc as double
-from hpccoll.testing.device import installed
+from hpccoll.testing.device import installed, queue
 from hpccoll.testing.streams import CudaStatus, Devices, Stream
 from hpccoll.transport.shm.devices import READ, READY, DeviceBatch, DeviceReceive
 
@@ -114,6 +116,52 @@ def test_other_collectives(cupy, monkeypatch):
         assert (cupy.asnumpy(y) == (everyone[0] if RANK == 0 else sum(everyone[:RANK + 1]))).all()
         assert len(found) == 8
     comm.Free()
+
+
+def compose(left, right, datatype):
+    """Affine maps one after the other, on the host."""
+    a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
+    b[...] = exact.affine(a, b)
+
+
+def composed(a, b):
+    """The same on the device, as a function of its arrays."""
+    into = a.like(numpy.empty_like(a.raw))
+    queue(lambda: exact.affine(a.raw, b.raw, into.raw), a, b, into)
+    return into
+
+
+@pytest.mark.parametrize("device", [composed, f"""complex128{{
+    fmod(a.real * b.real, {exact.PRIME}.0), fmod(a.real * b.imag + a.imag, {exact.PRIME}.0)}}"""],
+                         ids=["function", "expression"])
+def test_operators_of_ones_own_keep_the_order_of_ranks(cupy, device, monkeypatch):
+    comm, op = community(), hpccoll.Op.Create(compose, device=device)
+    mine = exact.inputs("affine", "c16", RANK, SIZE, 53)
+    for name in ("linear", "recursive_doubling", "rabenseifner"):
+        x, y = comm.empty(53, "c16", xp=cupy), comm.empty(53, "c16", xp=cupy)
+        with comm.using(allreduce=name, scan="recursive_doubling"), counted(monkeypatch) as found:
+            x[...] = cupy.asarray(mine)
+            comm.Allreduce(x, y, op)
+            whole = y.copy()
+            comm.Scan(x, y, op)
+        assert len(found) == 2
+        for seen, ranks in (whole, SIZE), (y, RANK + 1):
+            wanted = exact.reduced("affine", "c16", range(ranks), SIZE, 53)
+            assert (cupy.asnumpy(seen) == wanted).all()
+    comm.Free()
+    op.Free()
+
+
+def test_ranks_that_do_not_combine_learn_that_an_operator_is_wrong(cupy):
+    comm, op = community(), hpccoll.Op.Create(compose, device="a +* b")
+    x = comm.zeros(53, "c16", xp=cupy)
+    with comm.using(reduce="linear"), pytest.raises(
+            OperatorError if RANK == 0 else HpccollError,
+            match="cannot be compiled" if RANK == 0 else "rank 0"):
+        comm.Reduce(MPI.IN_PLACE if RANK == 0 else x, x, op)
+        comm.Allreduce(MPI.IN_PLACE, x)  # whoever only sends may be told in the next call
+    comm.Free()
+    op.Free()
 
 
 @pytest.mark.parametrize("kind", ["host", "not registered", "too much scratch"])
