@@ -77,7 +77,8 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
                             "write --list, --list COLLECTIVE or --list --markdown")
     collective, algorithm = addressed(collective, algorithm, params)
     if algorithm is None:
-        click.echo(as_list(collective, _width()) if collective else collectives(), nl=False)
+        click.echo(as_list(collective, _width()) if collective else collectives(_width()),
+                   nl=False)
         click.echo(f"\nhpccoll explain {collective or 'COLLECTIVE'} "
                    + ("ALGORITHM explains one of them" if collective else "lists its algorithms"))
         return
@@ -108,7 +109,7 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
                      **other.params) for other in others])
         click.echo(f"wrote {picture_path}", err=True)
     if json_path is None and picture_path is None and msccl_path is None:
-        click.echo(as_text(built, nbytes, brief, rank), nl=False)
+        click.echo(as_text(built, nbytes, brief, rank, _width()), nl=False)
 
 
 def _width() -> int:

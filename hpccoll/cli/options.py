@@ -15,6 +15,7 @@ from hpccoll.algorithms.outside import did_you_mean, is_reference, load, split
 from hpccoll.atomic_file import replacing, writable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import plotting
+from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.units import counts, size_range
 
@@ -160,6 +161,8 @@ def addressed(collective: str | None, algorithm: Asked | None,
     Raises:
         ArgumentError: unknown, or a parameter given twice.
     """
+    if collective is not None and not is_reference(collective):
+        collective = collective_named(collective)
     if algorithm is None and collective is not None and is_reference(collective):
         algorithm = asked(collective)
         collective = stated(algorithm.name)

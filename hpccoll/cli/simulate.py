@@ -48,7 +48,7 @@ from hpccoll.cli.ranks import (
 from hpccoll.cli.sections import Sectioned
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
@@ -182,6 +182,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     check_outputs(json_path, plot_path)
     if against is not None:
         _record_says(context)
+        collective = None if collective is None else collective_named(collective)
         _against(against, collective, machine, topology, segment, json_path, plot_path, full)
         return
     if collective is None:

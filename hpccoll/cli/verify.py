@@ -35,7 +35,7 @@ from hpccoll.algorithms.table import is_ours
 from hpccoll.cli.options import ALGORITHM, Asked, names, parameters, stated
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.cases import cases
@@ -107,15 +107,15 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
     hpccoll verify my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
     layouts = [str(Topology.parse(t)) for t in topologies]
+    wanted = list(dict.fromkeys(map(collective_named, names(collectives))))
     if brought:
-        work = select_brought(numbers("--ranks", ranks), names(collectives), brought, layouts,
-                              thorough, parameters(params))
+        work = select_brought(numbers("--ranks", ranks), wanted, brought, layouts, thorough,
+                              parameters(params))
     elif params:
         raise ArgumentError("--param", "means nothing without FILE.py:NAME",
                             "parameters of the table's algorithms are proved for a sample")
     else:
-        work = select(numbers("--ranks", ranks), names(collectives), names(algorithms), layouts,
-                      thorough)
+        work = select(numbers("--ranks", ranks), wanted, names(algorithms), layouts, thorough)
     console = Console()
     verdicts = []
     interrupted = False
