@@ -77,8 +77,8 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
                             "write --list, --list COLLECTIVE or --list --markdown")
     collective, algorithm = addressed(collective, algorithm, params)
     if algorithm is None:
-        click.echo(as_list(collective, _width()) if collective else collectives(_width()),
-                   nl=False)
+        listing = as_list(collective, _width()) if collective else collectives(_width())
+        click.echo(listing, nl=False)
         click.echo(f"\nhpccoll explain {collective or 'COLLECTIVE'} "
                    + ("ALGORITHM explains one of them" if collective else "lists its algorithms"))
         return
@@ -90,10 +90,10 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
         size = (is_reference(algorithm.name) and algorithm.entry(collective).size) or 8
     built = schedule(collective, algorithm.name, size, root=root, topology=topology,
                      **algorithm.params)
-    if others and picture_path is None:
-        raise ArgumentError("--beside", "means nothing without --draw")
     if picture_path is not None:
         plotting.check(picture_path, "--draw")
+    elif others:
+        raise ArgumentError("--beside", "means nothing without --draw")
     if tape_rank is not None:
         # Only who asks for a tape loads what tapes are made of.
         from hpccoll.tools.tapes import text_of
