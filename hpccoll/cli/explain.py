@@ -77,9 +77,8 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
                             "write --list, --list COLLECTIVE or --list --markdown")
     collective, algorithm = addressed(collective, algorithm, params)
     if algorithm is None:
-        listing = as_list(collective, _width()) if collective else collectives(_width())
-        click.echo(listing, nl=False)
-        click.echo(f"\nhpccoll explain {collective or 'COLLECTIVE'} "
+        click.echo(as_list(collective, _width()) if collective else collectives(_width()))
+        click.echo(f"hpccoll explain {collective or 'COLLECTIVE'} "
                    + ("ALGORITHM explains one of them" if collective else "lists its algorithms"))
         return
     nbytes = None if wanted_bytes is None else byte_count("--nbytes", wanted_bytes)
