@@ -39,6 +39,20 @@ class OneOf(click.Choice):
         return super().convert(value, param, ctx)
 
 
+class RankCount(click.IntRange):
+    """A number of ranks; a layout in its place is told where it belongs."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, str) and not value.strip().lstrip("+-").isdecimal():
+            named = f"{value!r} is no number of ranks"
+            try:
+                Topology.parse(value)
+            except ArgumentError:
+                self.fail(named, param, ctx)
+            self.fail(f"{named}; write a layout as --topology {value}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 #: A time to spend, and a tolerance.
 SECONDS, PERCENT = Finite(min=0, min_open=True), Finite(min=0)
 #: Bytes of buffers to measure, where an option leaves an end out, and the most that one may have.

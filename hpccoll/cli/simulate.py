@@ -28,6 +28,7 @@ from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import (
     Asked,
+    RankCount,
     addressed,
     asked,
     check_outputs,
@@ -120,7 +121,7 @@ SECTIONS = {
               help="Algorithms to compare, such as ring,rails or knomial:k=8, or all.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
               help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
-@click.option("--size", "ranks", type=click.IntRange(min=1), metavar="RANKS",
+@click.option("--size", "ranks", type=RankCount(1), metavar="RANKS",
               help="So many nodes of one rank, instead of --nodes and --ppn.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
 @click.option("--segment-bytes", metavar="BYTES",

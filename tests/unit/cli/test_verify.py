@@ -182,6 +182,36 @@ def test_explain_lists_algorithms(monkeypatch):
         "explain").stdout
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_fits_and_says_what_its_columns_mean(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = call("verify", "--ranks", "1-4", "--collective", "allreduce,alltoall", "--jobs", "1")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    head = next(line for line in lines if "algorithm" in line)
+    for line in lines:
+        if line.startswith("# "):
+            assert f" {line[2:].partition(':')[0]}" in head
+    assert sum(line.startswith("# ") for line in lines) == 4
+
+
+@pytest.mark.parametrize("words, message", [
+    (("explain", "--size", "2x4"), "explain: Invalid value for '--size': '2x4' is no number of "
+                                   "ranks; write a layout as --topology 2x4"),
+    (("simulate", "allreduce", "--size", "3,5"), "write a layout as --topology 3,5"),
+    (("explain", "allreduce", "ring", "--size", "some"), "'some' is no number of ranks; hpccoll"),
+    (("explain", "allreduce", "ring", "--size", "0"), "size: expected a number of ranks, got 0"),
+    (("simulate", "step", "--nodez", "3"), "simulate step: No such option '--nodez'"),
+    (("trace", "nowhere"), "trace: there is no folder 'nowhere'; HPCCOLL_TRACE=FOLDER in a run"),
+    (("trace", "diagnose", __file__), "test_verify.py' is no folder; HPCCOLL_TRACE=FOLDER"),
+    (("trace", "calls", "--plt"), "hpccoll trace calls --help shows what there is")])
+def test_a_users_mistake_is_one_line_of_ours(words, message):
+    done = call(*words)
+    assert done.exit_code == 2 and done.stdout == ""
+    assert message in done.stderr and "Usage:" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("hpccoll: ")
+
+
 @pytest.mark.parametrize("words", [
     ("explain", "Allreduce"), ("explain", "Iallreduce", "ring", "--size", "2"),
     ("explain", "MPI_Allreduce", "ring"), ("verify", "--collective", "Allreduce", "--ranks", "2"),
