@@ -13,9 +13,9 @@ Nothing is lowered here, and no block has a size. What makes that enough for eve
   is checked by slot. See :func:`hpccoll.proof.memory_rules.check_slots`.
 * Segments of a block are blocks of other sizes, and share no element.
 
-A message may also be received into slots of the same keys in another order: the blocks then lie
-across the slots' borders (:class:`~hpccoll.proof.symbols.BlockPart`), and nobody can use one alone.
-In place, the slots of ``in`` are those of ``out`` (:class:`SlotMemory`).
+A message may also be received into slots of the same keys in another order: blocks then lie across
+the slots' borders (:class:`~hpccoll.proof.symbols.BlockPart`), and nobody can use one of these
+alone. In place, the slots of ``in`` are those of ``out`` (:class:`SlotMemory`).
 """
 
 from __future__ import annotations

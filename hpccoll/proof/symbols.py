@@ -5,12 +5,13 @@ are the combination ``left op right`` of two symbols, numbered once for each pai
 have equal histories. ``GARBAGE`` is memory that was never written, and anything combined with it.
 
 Where symbols stand for whole blocks, a message may also be received into blocks of the same sizes
-in another order. What such slots hold is no block but a :class:`BlockPart` of some, whole again
-only where all parts stand side by side.
+in another order. What slots hold that lie across the borders of blocks is a :class:`BlockPart` of
+some, whole again only where all parts stand side by side.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -26,12 +27,12 @@ class BlockPart(NamedTuple):
 
     Attributes:
         pieces: the blocks, by key and symbol, in order.
-        slots: how many slots hold them.
+        slots: the keys of the slots that hold them, in order.
         place: which of these slots this is.
     """
 
     pieces: tuple[tuple[int, Symbol], ...]
-    slots: int
+    slots: tuple[int, ...]
     place: int
 
 
@@ -41,10 +42,10 @@ def pieces_of(keys: Sequence[int], symbols: Sequence[Symbol]) -> list[tuple[int,
     at = 0
     while at < len(symbols):
         symbol = symbols[at]
-        if isinstance(symbol, BlockPart) and list(symbols[at:at + symbol.slots]) == [
-                symbol._replace(place=place) for place in range(symbol.slots)]:
+        if isinstance(symbol, BlockPart) and list(symbols[at:at + len(symbol.slots)]) == [
+                symbol._replace(place=place) for place in range(len(symbol.slots))]:
             pieces += symbol.pieces
-            at += symbol.slots
+            at += len(symbol.slots)
         else:
             pieces.append((keys[at], symbol))
             at += 1
@@ -52,10 +53,24 @@ def pieces_of(keys: Sequence[int], symbols: Sequence[Symbol]) -> list[tuple[int,
 
 
 def laid(keys: Sequence[int], pieces: Sequence[tuple[int, Symbol]]) -> list[Symbol]:
-    """What slots of these keys hold after a row of blocks was put into them."""
-    if [key for key, _ in pieces] == list(keys):
-        return [symbol for _, symbol in pieces]
-    return [BlockPart(tuple(pieces), len(keys), place) for place in range(len(keys))]
+    """What slots of these keys hold after a row of as many blocks was put into them.
+
+    Where the slots so far have the same keys as the blocks so far, in any order, a slot and a block
+    end at the same element, whatever the sizes. Only what lies between two such places is in parts.
+    """
+    symbols: list[Symbol] = []
+    apart: Counter[int] = Counter()  # how many more of a key the slots have had than the blocks
+    for place, (key, (block, _)) in enumerate(zip(keys, pieces, strict=True), 1):
+        for held, more in ((key, 1), (block, -1)):
+            apart[held] += more
+            if not apart[held]:
+                del apart[held]
+        if not apart:
+            first = len(symbols)
+            row, slots = tuple(pieces[first:place]), tuple(keys[first:place])
+            symbols += ([row[0][1]] if len(row) == 1 else
+                        [BlockPart(row, slots, number) for number in range(len(row))])
+    return symbols
 
 
 class SymbolTable:

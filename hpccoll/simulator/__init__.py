@@ -89,7 +89,7 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         tell = told or silent
         folds = fold and met.alike and Routes(known, layout).by_groups
         if folds:
-            folding = find_symmetry(work, layout, tell)
+            folding = find_symmetry(work, layout, tell, known.posts_in_turn)
         else:
             adapts = known.shape is not None and known.shape.routing == "adaptive"
             folding = unfolded(work, layout, tell, met.alike and not adapts, met.repeat)

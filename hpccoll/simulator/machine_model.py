@@ -172,6 +172,11 @@ class Machine:
         return self.levels[min(depth, len(self.levels) - 1)]
 
     @property
+    def posts_in_turn(self) -> bool:
+        """Whether a processor posts the messages of a round one after the other, not at once."""
+        return any(level.overhead for level in self.levels)
+
+    @property
     def counts_energy(self) -> bool:
         """Whether the machine says what anything takes."""
         return bool(self.idle or self.reduce_energy or any(level.energy for level in self.levels)

@@ -12,6 +12,9 @@ Whether a symmetry holds is looked at, not declared: the programs of other ranks
 with those of their representatives, message by message. Where all programs together are short,
 all ranks are; otherwise a sample, with the ranks at the corners of every level in it. The engine
 then insists that every message of the folded schedule meets its counterpart of the same size.
+
+Messages of a round to different ranks may stand in any order, unless posting them takes the
+processor time: else all of them are posted at once.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from hpccoll.ir.in_network import InNetwork
+from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.simulator.colouring import MANY, Colouring, colour
 from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, silent
 from hpccoll.simulator.effort import check as effort_check
@@ -143,9 +146,13 @@ class Folding(NamedTuple):
                 f"(symmetry {self.symmetry}, checked on {how})")
 
 
-def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> Folding:
+def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
+                  in_order: bool = True) -> Folding:
     """Find the symmetry with the fewest classes; without one, ranks of one colour where they are
     many, and else every rank stands alone.
+
+    Args:
+        in_order: the order of messages to different ranks in a round counts.
 
     Raises:
         ArgumentError: every rank would stand alone, and they are too many.
@@ -156,7 +163,7 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent) -> 
     programs = ComparedPrograms(work)
     if radices is not None:
         for symmetry in sorted(symmetries(radices), key=lambda s: -s.order):
-            checked = check(symmetry, programs, layout)
+            checked = check(symmetry, programs, layout, in_order)
             if checked:
                 classes = layout.size // symmetry.order
                 if classes > 2 * LOOKED:  # an estimate would take longer than the programs
@@ -203,7 +210,8 @@ def symmetries(radices: tuple[int, ...]) -> Iterator[Symmetry]:
             yield Symmetry(radices, modes)
 
 
-def check(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths) -> int:
+def check(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths,
+          in_order: bool = True) -> int:
     """Compare programs; return on how many ranks the symmetry holds, 0 if it fails on one."""
     size = layout.size
     # A program of few messages may still take a look at every block to make.
@@ -214,7 +222,7 @@ def check(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths) 
     for rank in ranks:
         path = layout.path(rank)
         first = symmetry.rank(symmetry.classed(path))
-        if rank != first and not _alike(symmetry, programs, layout, first, rank):
+        if rank != first and not _alike(symmetry, programs, layout, first, rank, in_order):
             return 0
     return len(ranks)
 
@@ -266,20 +274,29 @@ class ComparedPrograms:
 
 
 def _alike(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths, first: int,
-           rank: int) -> bool:
+           rank: int, in_order: bool) -> bool:
     """Tell whether the symmetry that takes one rank to the other takes its program along."""
-    by, images = layout.path(rank), {}
+    by = layout.path(rank)
+    images: dict[Peer, int] = {}
     for ours, theirs in zip(programs.of(first), programs.of(rank)):
         if len(ours) != len(theirs):
             return False
         for mine, other in zip(ours, theirs):
             if mine[1:] != other[1:] or len(mine.messages) != len(other.messages):
                 return False
-            for a, b in zip(mine.messages, other.messages):
-                if isinstance(a.peer, InNetwork):
+            moved = []
+            for sends, peer, nbytes in mine.messages:
+                if isinstance(peer, InNetwork):
                     return False  # its ranks are of several classes
-                if a.peer not in images:
-                    images[a.peer] = symmetry.rank(symmetry.moved(layout.path(a.peer), by))
-                if a.sends != b.sends or a.nbytes != b.nbytes or images[a.peer] != b.peer:
-                    return False
+                if peer not in images:
+                    images[peer] = symmetry.rank(symmetry.moved(layout.path(peer), by))
+                moved.append((sends, images[peer], nbytes))
+            held = [tuple(message) for message in other.messages]
+            if moved != held and (in_order or _sorted(moved) != _sorted(held)):
+                return False
     return True
+
+
+def _sorted(messages: list[tuple]) -> list[tuple]:
+    """By peer; those of one peer stay in their order."""
+    return sorted(messages, key=lambda message: (message[0], message[1]))

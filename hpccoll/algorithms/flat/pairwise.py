@@ -93,10 +93,10 @@ def linear_reduce_scatter(rank: int, size: int) -> Program:
     for step in range(1, size):
         to, frm = (rank + step) % size, (rank - step) % size
         steps += (send(to, at(TMP, to)), recv(frm, _landing(frm, rank, size)))
-    if rank == 0:
-        steps.append(copy(at(OUT, 0), at(TMP, 0)))
     steps += [reduce(at(OUT, 0), _landing(r, rank, size), RIGHT) for r in range(1, size)]
-    return Program(((copy(at(TMP, 0, size), at(IN, 0, size)),), tuple(steps)),
+    # Rank 0's own contribution starts the sum; in place, it is there already.
+    start = (copy(at(OUT, 0), at(IN, 0)),) if rank == 0 else ()
+    return Program(((copy(at(TMP, 0, size), at(IN, 0, size)), *start), tuple(steps)),
                    [*range(size), *[rank] * size])
 
 

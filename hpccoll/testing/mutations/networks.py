@@ -39,8 +39,11 @@ def everywhere(change: Callable[[Random, InNetwork, int], InNetwork]
 
 
 def fewer_sources(draw: Random, network: InNetwork, size: int) -> InNetwork:
-    gone = draw.choice(list(network.senders))
-    return in_network((rank for rank in network.senders if rank != gone), network.receivers)
+    ranks = list(network.senders)
+    if not ranks:  # another change has taken the last one
+        return network
+    gone = draw.choice(ranks)
+    return in_network((rank for rank in ranks if rank != gone), network.receivers)
 
 
 def fewer_sinks(draw: Random, network: InNetwork, size: int) -> InNetwork:
@@ -53,7 +56,7 @@ def more_sinks(draw: Random, network: InNetwork, size: int) -> InNetwork:
 
 def spelt_out(draw: Random, programs: Written) -> Written | None:
     """A multicast becomes a message to each of its ranks."""
-    found = [network for network in _networks(programs) if not network.reduces]
+    found = [network for network in _networks(programs) if len(list(network.senders)) == 1]
     if not found:
         return None
     old = draw.choice(found)

@@ -221,6 +221,44 @@ def test_blocks_that_lie_across_slots_are_whole_again_side_by_side():
         verify(forward((1, 0), [(1, 0)]))
 
 
+def test_slots_beside_a_row_in_another_order_are_whole():
+    made = schedule("scatter", "binomial", 8, root=4)
+    swapped = made.program(0)._replace(scratch=(0, 1, 3, 2))
+    alike = schedule("scatter", lambda rank, size, root: (
+        made.program(rank) if rank else swapped), 8, root=4)
+    assert slots(alike) == slots(made)
+    verify(alike)
+    swapped = swapped._replace(scratch=(1, 0, 2, 3))  # rank 0 keeps the first block alone
+    with pytest.raises(ProofError, match="of another size|operands of different sizes"):
+        verify(alike)
+
+
+def mixed_rows(first, second):
+    """Rank 1 has four blocks in slots of two orders, and copies one slot of a row to the other."""
+    everything = at(OUT, 0, 4)
+    place = next(i for i in range(4) if first[i] == second[i])
+
+    def build(rank, size, root):
+        if rank == 0:
+            return Program(((send(1, everything), send(1, everything), send(1, everything)),))
+        if rank == 1:
+            return Program(((recv(0, at(TMP, 0, 4)), recv(0, at(TMP, 4, 8)), recv(0, everything)),
+                            (copy(at(TMP, place), at(TMP, 4 + place)),),
+                            (send(2, at(TMP, 0, 4)),)), (*first, *second))
+        return Program(((recv(1, everything),),))
+    return schedule("bcast", build, 3, nblocks=4)
+
+
+def test_parts_of_rows_in_two_orders_are_not_whole_together():
+    verify(mixed_rows((2, 3, 1, 0), (2, 3, 1, 0)))
+    made = mixed_rows((1, 3, 0, 2), (2, 3, 1, 0))  # block 3's slot begins after 1, or after 2
+    lowered_alone(made, [1, 1, 1, 1])
+    with pytest.raises(ProofError):
+        lowered_alone(made, [1, 1, 2, 3])
+    with pytest.raises(ProofError, match="parts of blocks of other sizes"):
+        slots(made)
+
+
 def test_parts_are_reduced_with_parts():
     def build(rank, size, root):
         if rank:

@@ -1,5 +1,6 @@
 """Symmetries: what is found, and that folding changes nothing."""
 
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,10 @@ SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9
                             Level("node", 5e-7, 1 / 6e9, link=40e9, bus=17e9),
                             Level("socket", 3e-7, 1 / 9e9, overhead=1e-7)), G, 1 / 15e9)
 
+#: The same, but no processor is busy with posting.
+AT_ONCE = Machine("at once", tuple(replace(level, overhead=0.0) for level in SHARED.levels),
+                  G, 1 / 15e9)
+
 
 @pytest.mark.parametrize("layout", ["6", "2x4", "3x4", "2x2x2", "3x2x3", "3,5"])
 @pytest.mark.parametrize("collective", list(ALGORITHMS))
@@ -37,6 +42,25 @@ def test_folding_changes_nothing(collective, layout):
         assert folded.idle[:3] == pytest.approx(alone.idle[:3], rel=1e-6, abs=1e-12)
         for load, other in zip(sorted(folded.busiest), sorted(alone.busiest)):
             assert load.utilisation == pytest.approx(other.utilisation)
+
+
+@pytest.mark.parametrize("layout", ["6", "2x4", "3x4", "5x8"])
+@pytest.mark.parametrize(("collective", "name"), [
+    ("reduce_scatter", "linear"), ("allreduce", "allpairs"), ("alltoall", "linear")])
+def test_messages_posted_at_once_may_be_in_any_order(collective, name, layout):
+    made = schedule(collective, name, Topology.parse(layout).size)
+    for machine in (FLAT, AT_ONCE, "hdr", "dgx-h100"):
+        folded = simulate(made, 3e5, machine, layout)
+        assert "in 1 class " in folded.folding
+        assert folded.seconds == simulate(made, 3e5, machine, layout, fold=False).seconds
+
+
+def test_messages_posted_in_turn_are_in_order():
+    made = schedule("allreduce", "allpairs", 8)
+    assert SHARED.posts_in_turn and not AT_ONCE.posts_in_turn
+    folded = simulate(made, 3e5, SHARED, "2x4")
+    assert "each timed on its own" in folded.folding
+    assert folded.seconds == simulate(made, 3e5, SHARED, "2x4", fold=False).seconds
 
 
 @pytest.mark.parametrize(("collective", "name", "layout", "symmetry"), [

@@ -15,6 +15,7 @@ from hpccoll.ir.wellformed import program_of
 from hpccoll.proof import slots, verifier
 from hpccoll.proof.verdict import Proof
 from hpccoll.testing import mutate_schedules, written
+from hpccoll.testing.beyond import beyond
 from hpccoll.testing.mutate import Findings
 from hpccoll.testing.mutate_schedules import any_schedule, judge, suite, truth
 from hpccoll.testing.mutations import MUTATIONS
@@ -39,6 +40,17 @@ def test_every_kind_changes_something_and_leaves_the_original_alone():
             assert programs == [program_of(made, rank) for rank in range(made.size)]
             seen[kind] += changed is not None and changed != programs
     assert set(+seen) == set(MUTATIONS)
+
+
+@pytest.mark.parametrize("kind", ["fewer sources", "fewer sinks", "other network", "spelt out"])
+def test_a_second_change_finds_no_ranks_left(kind):
+    made = next(made for made in beyond(3) if made.algorithm == "spread")
+    programs = [program_of(made, rank) for rank in range(3)]
+    for _ in range(2):
+        for first in ("fewer sources", "fewer sinks"):
+            programs = MUTATIONS[first](Random(0), programs) or programs
+    for seed in range(8):
+        MUTATIONS[kind](Random(seed), programs)
 
 
 @pytest.mark.parametrize("right", [True, False])
