@@ -25,7 +25,9 @@ reveal_type(comm.Allreduce_init(x, x))                     # mpi4py.MPI.Prequest
 reveal_type(comm.Split(0))                                 # hpccoll.comm.communicator.Comm
 reveal_type(comm.Create_cart([2, 2]))                      # hpccoll.comm.communicator.Cart
 reveal_type(comm.empty(3))                                 # numpy.ndarray
-reveal_type(comm.zeros(3, "f4", xp=np))                    # Any
+reveal_type(comm.zeros(3, "f4"))                           # numpy.ndarray
+reveal_type(comm.empty(3, xp=np))                          # "Any"
+reveal_type(comm.zeros(3, "f4", xp=np))                    # "Any"
 reveal_type(comm.layout)                                   # hpccoll.ir.topology.Topology
 reveal_type(hpccoll.schedule("allreduce", "ring", 4))      # hpccoll.explain.shown.ShownSchedule
 reveal_type(hpccoll.algorithm_names())                     # dict[str
