@@ -572,7 +572,8 @@ PyMODINIT_FUNC PyInit__tape(void)
         {"Recognised", &RecognisedType}, {"Token", &TokenType}, {"Lane", &LaneType},
         {"Taped", &TapedType}, {"Begin", &BeginType},
         {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"Entrance", &EntranceType},
-        {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType}, {"WatchedMethod", &WatchedMethodType}};
+        {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
+        {"WatchedMethod", &WatchedMethodType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},

@@ -24,8 +24,9 @@
 enum { IN, OUT, SCRATCH, CELL, BASES };
 /* What running comes to. */
 enum { DONE, WAITING, ELSEWHERE, REMOTE };
-/* The words of a rank's log of calls, as in log.py: the alarm; their number, that of the call which the MPI library
-   has, the stamps of the last ones, and when these began and ended. */
+/* The words of a rank's log of calls, as in log.py: whether a rank has given up; the number of calls,
+   that of the call which the MPI library has, the stamps of the last ones, and when these began and
+   ended. */
 enum { ALARM = 0, NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
 /* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };

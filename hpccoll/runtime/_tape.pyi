@@ -33,7 +33,6 @@ class Run:
     def restart(self) -> None: ...
     def skip(self) -> None: ...
 
-
 class Tape:
     owners: tuple[Any, ...]
     pace: int
