@@ -68,6 +68,8 @@ class Operation(Underway):
         try:
             with self.lock:  # whoever moves a later one of the lane on would begin this one, too
                 self._advance(execution)
+                if not self.over:
+                    PROGRESS.add(self)  # nobody can end it before, and take it off too early
         except BaseException as error:
             self._complete(error)
             self.quiet = True
@@ -75,8 +77,6 @@ class Operation(Underway):
             if self.error is not None and self.error is not error:
                 raise self.error from error
             raise
-        if not self.over:
-            PROGRESS.add(self)
 
     def _advance(self, execution: Execution) -> bool:
         """Start it when its turn has come, or do what can be done now; tell whether it moved."""

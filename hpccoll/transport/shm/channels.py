@@ -162,11 +162,12 @@ class SharedNode:
             memory = shared.parts[source][cells:cells + PLACES * cell_bytes]
             if source == self.rank and not shared.populate(cells, memory.nbytes):
                 memory = memory[:0]  # no room: this sender does without cells
-            self.channels[key] = self.channel(
+            # The progress thread may have made it meanwhile: two would number messages alike.
+            return self.channels.setdefault(key, self.channel(
                 shared.parts[source][line:line + LINE].data.cast("q"),
                 shared.parts[sink][taken:taken + LINE].data.cast("q"),
                 list(memory.reshape(PLACES, cell_bytes)) if memory.size else [],
-                tag, self.fence)
+                tag, self.fence))
         return self.channels[key]
 
     # -- registered memory -------------------------------------------------------------------

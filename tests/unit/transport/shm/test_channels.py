@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy
 import pytest
 
 from hpccoll.transport.shm import channels
@@ -46,3 +47,22 @@ print(len(channels._windows))
     (9, 64 << 10, 64 << 10), (100_000, 256 << 10, channels.LEAST_CELL_BYTES)])
 def test_cells_are_smaller_where_there_are_many_ranks(ranks, most, expected):
     assert channels._cell_bytes(ranks, most) == expected
+
+
+def test_two_threads_that_make_a_channel_at_once_get_the_same():
+    """Two objects would count its messages apart, and both announce a first one."""
+    node = channels.SharedNode.__new__(channels.SharedNode)
+    node.channel, node.rank, node.local, node.pids = channels.Channel, 0, {1: 1}, [1, 2]
+    node.tags, node.cell_bytes, node.lines_bytes = {0: 0}, 4096, 4 * 2 * channels.LINE
+    node.channels, node.fence = {}, None
+    part = numpy.zeros(1 << 20, "u1")
+    meanwhile = []
+
+    def populate(offset, nbytes):
+        if not meanwhile:  # another thread has its turn while the system finds the pages
+            meanwhile.append(None)
+            meanwhile[0] = node.outgoing(1, 0)
+        return True
+
+    node.shared = SimpleNamespace(parts=[part, part], populate=populate)
+    assert node.outgoing(1, 0) is meanwhile[0] is node.outgoing(1, 0)
