@@ -40,7 +40,8 @@ TESTS = ("tests/unit/runtime/test_compiled.py", "tests/unit/runtime/test_taped.p
              "test_faults_are_the_same", "test_python_is_told_and_may_stop",
              "test_every_algorithm[allreduce-ragged]", "test_every_algorithm[alltoall-segments]",
              "test_every_algorithm[scan-posting]", "test_every_algorithm[bcast-torus]")))
-PARTS = ("hpccoll", "tests", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+PARTS = ("hpccoll", "tests", "examples", "setup.py", "setup.cfg", "pyproject.toml",
+         "README.md", "LICENSE")
 #: Rounds of every pattern: two million messages, half a minute of the processors.
 ROUNDS = 34_000
 #: Interpreters lose memory at their end. UCX, which MPICH brings, replaces ``madvise``, which a new
