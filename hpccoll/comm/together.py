@@ -61,14 +61,18 @@ def _until(requests: Sequence[MPI.Request], wait: Callable[..., Any], test: Call
     PROGRESS.check_process()
     looks = [one.looking() for one in requests
              if hasattr(one, "looking") and MPI.Request.__bool__(one)]
-    if looks:
-        with PROGRESS.attended():
-            while looks:
-                PROGRESS.once()
-                found = _quietly(test, requests, enough, told)
-                if enough(found):
-                    return found
-                looks = [look for look in looks if look()]
+    attendant = object()
+    try:
+        if looks:
+            PROGRESS.attendants.add(attendant)
+        while looks:
+            PROGRESS.once()
+            found = _quietly(test, requests, enough, told)
+            if enough(found):
+                return found
+            looks = [look for look in looks if look()]
+    finally:
+        PROGRESS.attendants.discard(attendant)
     return wait(requests, told)
 
 

@@ -45,18 +45,8 @@ from hpccoll.runtime.binding import Action
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution, PreparedRun
-from hpccoll.runtime.log import (
-    ALARM,
-    ASKED,
-    ENDS,
-    FREED,
-    LAST,
-    LEFT,
-    NUMBER,
-    SOME_TIME,
-    STAMPS,
-    STARTS,
-)
+from hpccoll.runtime.log import ALARM, ASKED, FREED, LEFT, NUMBER
+from hpccoll.runtime.noted import begins, ends
 from hpccoll.runtime.waiting import Awaited, Meeting, Watch
 from hpccoll.transport import Batch
 from hpccoll.transport.checked import CheckedBatch
@@ -167,27 +157,11 @@ class Guard:
         """What is to be called when a plan has ended: that is noted, too."""
         if not stamp or self.context.size == 1 or tag or self.always:
             return None
-        words = self.logs.mine.words
-
-        def note() -> None:
-            words[ENDS + (words[NUMBER] & LAST)] = SOME_TIME
-        return note, ()
+        return ends(self.logs.mine), ()
 
     def _noting(self, stamp: int) -> Callable[[], None]:
         """Notes a call in the log, and hears whether a rank has given up."""
-        words, asks = self.logs.mine.words, isinstance(self.logs, MessagedLogs)
-        now = time.monotonic_ns
-
-        def note() -> None:
-            number = words[NUMBER] + 1
-            place = number & LAST
-            words[STAMPS + place] = stamp
-            words[STARTS + place] = now()
-            words[ENDS + place] = 0
-            words[NUMBER] = number
-            if asks or words[ALARM]:
-                self.heard(True)
-        return note
+        return begins(self.logs.mine, stamp, self.heard, isinstance(self.logs, MessagedLogs))
 
     def compare(self, description: Description) -> None:
         """Raise unless all ranks are about to make the same call; collective.

@@ -152,7 +152,10 @@ class Queued:
             with self.lock:
                 with suppress(Exception):  # the device may have failed, too
                     self.tidy()
-                number = self.pending[0].number if self.pending else max(begun, words[NUMBER])
+                number, which = max(begun, words[NUMBER]), (title, description)
+                if self.pending:
+                    number, known = self.pending[0].number, self.pending[0].description
+                    which = called(known), known
                 self.end()
             if isinstance(error, HpccollError) and self.guard.failure is not None:
                 raise  # it is what a failure before this call has made of it
@@ -160,8 +163,7 @@ class Queued:
                 error, HpccollError) else BrokenCommunicatorError(
                     f"{title}: {type(error).__name__}: {error}; NCCL's communicator is of no use "
                     "any more; go on with a Dup of a communicator that is whole, or end the job")
-            verdict = self.guard.fail(told, title, description, 0, number=number,
-                                      own=told is not error)
+            verdict = self.guard.fail(told, *which, 0, number=number, own=told is not error)
             if verdict is error:
                 raise
             raise verdict from error

@@ -30,6 +30,10 @@
  *
  *     Numbers      numbers of Python, combined on all ranks
  *
+ * _notes.c:
+ *
+ *     Note         an action of the interpreter's that notes something: a call, its end, a moment
+ *
  * _entrance.c:
  *
  *     Entrance     lets one call on a communicator go at a time
@@ -533,27 +537,11 @@ static PyObject *has_loop(PyObject *module, PyObject *args)
     return PyBool_FromLong(find_loop(ufunc, dtype, &kernel));
 }
 
-/* The interpreter notes a moment, too: in the ring at an address, of so many rows. */
-static PyObject *note(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    int64_t numbers[4];
-    (void)module;
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "note takes four numbers");
-        return NULL;
-    }
-    for (int i = 0; i < 4; i++) {
-        numbers[i] = PyLong_AsLongLong(args[i]);
-        if (numbers[i] == -1 && PyErr_Occurred())
-            return NULL;
-    }
-    note_moment((int64_t *)(intptr_t)numbers[0], numbers[1], numbers[2], numbers[3]);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef functions[] = {
-    {"note", (PyCFunction)(void (*)(void))note, METH_FASTCALL,
-     "Note a moment: the address of a ring, its rows, and two numbers."},
+    {"opening", note_opening, METH_VARARGS, "What notes that a call begins."},
+    {"closing", note_closing, METH_VARARGS, "What notes that the last call has ended."},
+    {"moment", note_moments, METH_VARARGS, "What notes a moment in a ring."},
+    {"amid", note_amid, METH_VARARGS, "What calls a function between two moments."},
     {"has_loop", has_loop, METH_VARARGS,
      "Tell whether a ufunc has a loop for two operands and a result of a type."},
     {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},
@@ -584,10 +572,11 @@ PyMODINIT_FUNC PyInit__tape(void)
         {"Recognised", &RecognisedType}, {"Token", &TokenType}, {"Lane", &LaneType},
         {"Taped", &TapedType}, {"Begin", &BeginType},
         {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"Entrance", &EntranceType},
-        {"CallRows", &CallRowsType}, {"Seen", &SeenType}, {"WatchedMethod", &WatchedMethodType}};
+        {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
+        {"WatchedMethod", &WatchedMethodType}};
     static struct { const char *name; long value; } numbers[] = {
         {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
-        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE},
+        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},
         {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
     if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0

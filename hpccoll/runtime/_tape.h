@@ -24,9 +24,10 @@
 enum { IN, OUT, SCRATCH, CELL, BASES };
 /* What running comes to. */
 enum { DONE, WAITING, ELSEWHERE, REMOTE };
-/* The words of a rank's log of calls, as in log.py: their number, that of the call which the MPI library
-   has, the stamps of the last ones, and when these began and ended. */
-enum { NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
+/* The words of a rank's log of calls, as in log.py: whether a rank has given up; the number of calls,
+   that of the call which the MPI library has, the stamps of the last ones, and when these began and
+   ended. */
+enum { ALARM = 0, NUMBER = 16, INSIDE = 17, STAMPS = 32, REMEMBERED = 64, STARTS = 96, ENDS = 160 };
 /* The instructions: a word for each of op, phase and up to six operands; see tape.py. */
 enum { END, COPY, REDUCE, SEND, FLUSH, TAKE, TAKEN, NOTE, POST, START, AWAIT, OPERATIONS };
 enum { WIDTH = 8 };
@@ -158,7 +159,7 @@ typedef struct {
 
 extern PyTypeObject CountersType, TapeType, RunType, CallsType, RecognisedType;
 extern PyTypeObject TokenType, LaneType, TapedType, BeginType, NumbersType, NotedType;
-extern PyTypeObject EntranceType;
+extern PyTypeObject EntranceType, NoteType;
 
 /* _running.c */
 int advance(Tape *tape, State *state, int64_t patience);
@@ -196,6 +197,12 @@ PyObject *shortcut(PyObject *module, PyObject *args);
 /* _watched.c */
 extern PyTypeObject CallRowsType, SeenType, WatchedMethodType;
 int prepare_watching(void);
+
+/* _notes.c */
+PyObject *note_opening(PyObject *module, PyObject *args);
+PyObject *note_closing(PyObject *module, PyObject *args);
+PyObject *note_moments(PyObject *module, PyObject *args);
+PyObject *note_amid(PyObject *module, PyObject *args);
 
 /* _numbers.c */
 int prepare_numbers(void);

@@ -138,7 +138,7 @@ class Binder:
         """What notes that this rank goes over to something, in a segment and phase."""
         if self.noting is None:
             return []
-        return [(self.noting.moments.note, self.noting.words(*place, activity))]
+        return [(self.noting.moment(*place, activity), ())]
 
     def _noted(self, place: tuple[int, int], steps: Sequence[Local]) -> list[Action]:
         """The same for local steps; nothing where there are none."""

@@ -27,7 +27,7 @@ from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Extent, Lowered, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.attendance import SLICE, Attendance
-from hpccoll.runtime.log import ENDS, INSIDE, NUMBER, REMEMBERED, STAMPS, STARTS
+from hpccoll.runtime.log import ALARM, ENDS, INSIDE, NUMBER, REMEMBERED, STAMPS, STARTS
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.remote import FarMessages
 from hpccoll.runtime.tape import DONE, REMOTE, WIDTH, Code, Instruction, encode, encode_segments
@@ -53,8 +53,8 @@ else:
     BUILT = half.BUILT and _tape.OPERATIONS == len(Instruction) and (
         (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE, _tape.REMOTE)
         == (PLACES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
-        (_tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS, _tape.ENDS, _tape.REMEMBERED)
-        == (NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
+        (getattr(_tape, "ALARM", None), _tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS,
+         _tape.ENDS, _tape.REMEMBERED) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
     _tape.set_in_place(MPI.IN_PLACE)
 
 

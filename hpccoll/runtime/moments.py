@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from hpccoll.runtime.plan import Plan  # which starts MPI; `hpccoll trace` needs none
 
 try:
-    from hpccoll.runtime._tape import note
+    from hpccoll.runtime import _tape
 except ImportError:  # it was not built
-    note = None  # type: ignore[assignment]
+    _tape = None  # type: ignore[assignment]
 
 #: Rows that are kept, a power of two; numbers of a row, as in ``_tape.h``.
 KEPT, ROW = 1 << 17, 3
@@ -75,16 +75,23 @@ class Noting(NamedTuple):
         """The activity in the second number of a row."""
         return Activity(what & (1 << PHASE_BITS) - 1)
 
+    def moment(self, segment: int, phase: int, activity: Activity) -> Callable[[], None]:
+        """What notes, whenever it is called, that this rank goes over to something."""
+        return self.moments.moment(*self.words(segment, phase, activity))
+
     def around(self, function: Callable[..., Any], place: tuple[int, int], activity: Activity
                ) -> Callable[..., Any]:
         """A function that is called amid a wait, and notes so, in a segment and phase."""
-        note, before = self.moments.note, self.words(*place, activity)
-        after = self.words(*place, Activity.WAITING)
+        (where, what), (_, after) = (self.words(*place, one)
+                                     for one in (activity, Activity.WAITING))
+        if self.moments.built:
+            return _tape.amid(*self.moments.ring, where, what, after, function, self.moments)
+        note = self.moments.noted
 
         def call(*operands: Any) -> None:
-            note(*before)
+            note(where, what)
             function(*operands)
-            note(*after)
+            note(where, after)
         return call
 
 
@@ -97,6 +104,8 @@ class Moments:
     Attributes:
         memory: how many rows there have been, and the ring behind that row.
         plans: those with moments, by their numbers.
+        ring: where the memory is, and how many rows are kept.
+        built: machine code notes.
     """
 
     def __init__(self, kept: int = KEPT):
@@ -104,9 +113,8 @@ class Moments:
         self.plans: list[Plan] = []
         self._numbers: dict[int, int] = {}
         self._words, self._last = memoryview(cast(Any, self.memory)), kept - 1
-        #: Notes a moment: takes the first two numbers of its row.
-        self.note: Callable[[int, int], None] = self._noted if note is None else partial(
-            note, self.memory.__array_interface__["data"][0], kept)
+        self.ring: tuple[int, int] = self.memory.__array_interface__["data"][0], kept
+        self.built = hasattr(_tape, "moment")
 
     def of(self, plan: Plan) -> Noting | None:
         """Where a plan's moments go; ``None`` where there have been too many plans."""
@@ -118,7 +126,14 @@ class Moments:
             self.plans.append(plan)
         return Noting(self, number)
 
-    def _noted(self, where: int, what: int) -> None:
+    def moment(self, where: int, what: int) -> Callable[[], None]:
+        """What notes a moment, by the first two numbers of its row, whenever it is called."""
+        if self.built:
+            return _tape.moment(*self.ring, where, what, self)
+        return partial(self.noted, where, what)
+
+    def noted(self, where: int, what: int) -> None:
+        """Note a moment, by the first two numbers of its row."""
         words = self._words
         number = words[0]
         words[0] = number + 1

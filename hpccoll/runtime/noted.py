@@ -1,4 +1,4 @@
-"""Calls of the MPI library's that are noted in this rank's log: begin and end, in nanoseconds."""
+"""Calls that are noted in this rank's log: those of the MPI library's, and the interpreter's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from time import monotonic_ns
 from typing import Any, NoReturn
 
 from hpccoll.runtime.compiled import BUILT
-from hpccoll.runtime.log import ALARM, ENDS, INSIDE, LAST, NUMBER, STAMPS, STARTS, Log
+from hpccoll.runtime.log import (
+    ALARM,
+    ENDS,
+    INSIDE,
+    LAST,
+    NUMBER,
+    SOME_TIME,
+    STAMPS,
+    STARTS,
+    Log,
+)
 
 if BUILT:
     from hpccoll.runtime import _tape
@@ -47,3 +57,37 @@ def noted(method: Callable[..., Any], log: Log, stamp: int, refuse: Callable[[],
         finally:
             words[INSIDE] = 0
     return call
+
+
+def begins(log: Log, stamp: int, heard: Callable[[bool], None], asks: bool) -> Callable[[], None]:
+    """What notes, whenever it is called, that a call begins which the interpreter runs.
+
+    Args:
+        log: this rank's.
+        stamp: of the call.
+        heard: raises an error where another rank has given up; asked where that may be.
+        asks: ask it every time, because the log does not say.
+    """
+    if BUILT and not asks:
+        return _tape.opening(log.address, stamp, heard, log)
+    words = log.words
+
+    def note() -> None:
+        number = words[NUMBER] + 1
+        place = number & LAST
+        words[STAMPS + place], words[STARTS + place] = stamp, monotonic_ns()
+        words[ENDS + place], words[NUMBER] = 0, number
+        if asks or words[ALARM]:
+            heard(True)
+    return note
+
+
+def ends(log: Log) -> Callable[[], None]:
+    """What notes, whenever it is called, that this rank's last call has ended."""
+    if BUILT:
+        return _tape.closing(log.address, log)
+    words = log.words
+
+    def note() -> None:
+        words[ENDS + (words[NUMBER] & LAST)] = SOME_TIME
+    return note

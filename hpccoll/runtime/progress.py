@@ -13,8 +13,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
@@ -132,14 +131,16 @@ class Underway(ABC):
         """
         if self.over:
             return
-        look = self.looking()
-        with PROGRESS.attended():
-            try:
-                while not self.over:
-                    PROGRESS.once()
-                    look()
-            except BaseException as error:
-                self.failed(error)
+        look, attendant = self.looking(), object()
+        try:
+            PROGRESS.attendants.add(attendant)
+            while not self.over:
+                PROGRESS.once()
+                look()
+        except BaseException as error:
+            self.failed(error)
+        finally:
+            PROGRESS.attendants.discard(attendant)
 
     def looking(self) -> Callable[[], None]:
         """What is to be called between two times that everything was moved on, by who waits.
@@ -170,12 +171,19 @@ class Underway(ABC):
 
 
 class Progress:
-    """Moves the operations of this process on, by a thread while nobody else does."""
+    """Moves the operations of this process on, by a thread while nobody else does.
+
+    Attributes:
+        attendants: who waits and moves all operations on; meanwhile the thread only looks on. They
+            add themselves inside of a try, and take themselves away at its end. A signal's handler
+            may raise behind any call: behind the release of a lock too, or inside of a context
+            manager, where a number would stay as it is.
+    """
 
     def __init__(self) -> None:
         self.operations: list[Underway] = []
         self.changed = threading.Condition()
-        self.attendants = 0
+        self.attendants: set[object] = set()
         self.thread: threading.Thread | None = None
         #: The thread is asleep, or was never started.
         self.lazy, self.stopping = True, False
@@ -241,17 +249,6 @@ class Progress:
         """Wait for all operations of a communicator; errors stay with their requests."""
         for operation in [f for f in self.operations if f.context is context]:
             operation.wait()
-
-    @contextmanager
-    def attended(self) -> Iterator[None]:
-        """While somebody waits and moves all operations on, the thread only looks on."""
-        with self.changed:
-            self.attendants += 1
-        try:
-            yield
-        finally:
-            with self.changed:
-                self.attendants -= 1
 
     def report(self) -> None:
         """Say what a process that ends has begun and not waited for."""

@@ -5,8 +5,8 @@
 makes the same calls on communicators that differ in nothing but who looks on, in turn, in rounds of
 some milliseconds each; one has the level ``off``, where nothing is compared nor recorded, and all
 others are compared with it round by round. Prints a row for each: microseconds a call (median of
-the rounds, rank 0), and the median of the differences. docs/notebook/price-of-checks.md has what it
-came to.
+the rounds, rank 0), and the median of the differences. What it came to is in
+docs/notebook/price-of-looking-on.md.
 """
 
 from __future__ import annotations

@@ -34,12 +34,14 @@ RUNTIME, KERNELS = ROOT / "hpccoll/runtime", ROOT / "hpccoll/arrays"
 SANITIZERS = ("address", "thread")
 #: What the sanitized extensions run in the copy, and what of the tree that takes.
 TESTS = ("tests/unit/runtime/test_compiled.py", "tests/unit/runtime/test_taped.py",
+         "tests/unit/runtime/test_noted.py", "tests/unit/runtime/test_moments.py",
          "tests/unit/arrays/test_half.py",
          *(f"tests/unit/simulator/test_compiled_loop.py::{name}" for name in (
              "test_faults_are_the_same", "test_python_is_told_and_may_stop",
              "test_every_algorithm[allreduce-ragged]", "test_every_algorithm[alltoall-segments]",
              "test_every_algorithm[scan-posting]", "test_every_algorithm[bcast-torus]")))
-PARTS = ("hpccoll", "tests", "setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+PARTS = ("hpccoll", "tests", "examples", "setup.py", "setup.cfg", "pyproject.toml",
+         "README.md", "LICENSE")
 #: Rounds of every pattern: two million messages, half a minute of the processors.
 ROUNDS = 34_000
 #: Interpreters lose memory at their end. UCX, which MPICH brings, replaces ``madvise``, which a new

@@ -41,6 +41,7 @@ class Guarding:
     def fail(self, error, title, description, tag, site="", number=None, in_thread=False,
              own=False):
         self.failed.append((type(error), number, in_thread))
+        self.named = title, description
         self.failure, self.own = error, own
         return error
 
@@ -211,3 +212,16 @@ def test_what_fails_in_the_call_ends_it():
     with pytest.raises(BrokenCommunicatorError, match="RuntimeError: no"), one.failing("it", CALL):
         raise RuntimeError("no")
     assert ended and guard.failed == [(BrokenCommunicatorError, 5, False)] and guard.own
+
+
+def test_what_is_told_of_a_failure_is_the_call_that_cannot_end():
+    guard, later = Guarding(), CALL._replace(collective="bcast")
+    one, _, _ = made(guard)
+    guard.logs.mine.words[NUMBER] = 7
+    with pytest.raises(BrokenCommunicatorError, match="it: RuntimeError"), one.failing("it", later):
+        raise RuntimeError("no")
+    assert guard.failed[0][1] == 5 and guard.named == ("allreduce, count 4, f4, sum, nccl", CALL)
+    one.ended, guard.failed, guard.failure = False, [], None  # now nothing is queued
+    with pytest.raises(BrokenCommunicatorError), one.failing("it", later):
+        raise RuntimeError("no")
+    assert guard.failed[0][1] == 8 and guard.named == ("it", later)

@@ -1,6 +1,7 @@
 """Moments inside of calls: noted by the interpreter in order, in a ring, as what plans say."""
 
 import time
+import weakref
 
 import numpy
 import pytest
@@ -78,15 +79,48 @@ def test_every_lane_says_where_it_ends():
 @pytest.mark.parametrize("built", [False, True])
 def test_the_last_rows_are_kept(monkeypatch, built):
     if not built:
-        monkeypatch.setattr(moments, "note", None)
+        monkeypatch.setattr(moments, "_tape", None)
     one = Moments(4)
     for number in range(3):
-        one.note(0, number)
+        one.moment(0, number)()
     assert one.rows()[:, 1].tolist() == [0, 1, 2]
     for number in range(3, 11):
-        one.note(number, number)
+        one.moment(number, number)()
     assert one.rows()[:, 1].tolist() == [7, 8, 9, 10]
     assert (numpy.diff(one.rows()[:, 2]) >= 0).all()
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_what_is_done_amid_a_wait_is_noted_around_it(monkeypatch, built):
+    if not built:
+        monkeypatch.setattr(moments, "_tape", None)
+    one, seen = Moments(4), []
+
+    def function(*operands):
+        seen.append((operands, len(one.rows())))
+        if not operands:
+            raise KeyError("no operands")
+        return False
+
+    call = Noting(one, 3).around(function, (5, 2), Activity.REDUCING)
+    assert call(1, "b") is None and seen == [((1, "b"), 1)]
+    assert one.rows()[:, :2].tolist() == [
+        list(Noting(one, 3).words(5, 2, kind)) for kind in (Activity.REDUCING, Activity.WAITING)]
+    with pytest.raises(KeyError, match="no operands"):
+        call()
+    assert len(one.rows()) == 3
+
+
+@pytest.mark.skipif(not BUILT, reason="the compiled executor was not built")
+def test_what_notes_keeps_its_ring():
+    one = Moments(1 << 10)
+    ring, note = weakref.ref(one), one.moment(1, 2)
+    del one
+    assert ring() is not None
+    note()
+    assert ring().rows()[0, :2].tolist() == [1, 2]
+    del note
+    assert ring() is None
 
 
 def test_plans_have_numbers_until_there_are_too_many(monkeypatch):
@@ -114,7 +148,7 @@ def test_machine_code_notes_in_the_same_ring():
     code = words(*((Instruction.NOTE, 0, number, 10 * number) for number in range(6)),
                  (Instruction.END, 0))
     one, before = Moments(4), time.perf_counter_ns()
-    one.note(0, 7)
+    one.moment(0, 7)()
     tape(code, moments=one.memory).run(0, 0)
     rows = one.rows()
     assert rows[:, 0].tolist() == [2, 3, 4, 5] and rows[:, 1].tolist() == [20, 30, 40, 50]
@@ -128,8 +162,11 @@ def test_machine_code_needs_a_ring():
     code = words((Instruction.NOTE, 0, 1, 2), (Instruction.END, 0))
     with pytest.raises(ValueError, match="a moment that nobody wants"):
         tape(code)
-    with pytest.raises(TypeError, match="four numbers"):
-        moments.note(1, 2)
+    for made in (moments._tape.moment, moments._tape.amid):
+        numbers = (0, 3, *range(2 + (made is moments._tape.amid)))
+        function = (print,) * (made is moments._tape.amid)
+        with pytest.raises(ValueError, match="a power of two of rows"):
+            made(*numbers, *function, None)
     for numbers in (3, 12, 16):
         with pytest.raises(ValueError, match="a power of two of rows"):
             tape(code, moments=numpy.zeros(numbers, "q"))

@@ -1,10 +1,22 @@
 """Calls of the MPI library's, noted in a log: by machine code where it was built, or by Python."""
 
+import weakref
+
 import numpy
 import pytest
 
 from hpccoll.runtime import noted as module
-from hpccoll.runtime.log import ALARM, INSIDE, LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log
+from hpccoll.runtime.log import (
+    ALARM,
+    ENDS,
+    INSIDE,
+    LOG_BYTES,
+    NUMBER,
+    REMEMBERED,
+    STAMPS,
+    STARTS,
+    Log,
+)
 
 
 @pytest.fixture(params=["compiled", "python"])
@@ -77,3 +89,44 @@ def test_calls_are_refused_from_the_one_on_that_failed(noted, log):
     with pytest.raises(RuntimeError, match="refused"):
         call()
     assert len(made) == 2 and log.words[INSIDE] == 0
+
+
+def test_calls_of_the_interpreter_are_noted(noted, log):
+    heard = []
+    begin, end = module.begins(log, 77, heard.append, False), module.ends(log)
+    log.words[NUMBER] = 5
+    for number in range(6, 6 + 2 * REMEMBERED):
+        place, before = number % REMEMBERED, log.words[STARTS + number % REMEMBERED]
+        log.words[ENDS + place] = 9
+        begin()
+        assert (log.words[NUMBER], log.stamp(number)) == (number, 77) and not log.words[INSIDE]
+        assert log.words[STARTS + place] >= before and log.words[ENDS + place] == 0
+        end()
+        assert log.words[ENDS + place]
+    assert not heard
+    log.words[ALARM] = 1
+    begin()
+    assert heard == [True] and log.words[NUMBER] == number + 1
+
+
+def test_what_another_rank_has_said_is_raised_where_a_call_begins(noted, log):
+    def heard(in_turn):
+        raise KeyError(in_turn)
+
+    log.words[ALARM] = 1
+    with pytest.raises(KeyError, match="True"):
+        module.begins(log, 77, heard, False)()
+    log.words[ALARM] = 0
+    with pytest.raises(KeyError, match="True"):  # the log does not say so: it is asked each time
+        module.begins(log, 77, heard, True)()
+
+
+def test_what_notes_calls_keeps_the_log(noted):
+    memory = numpy.zeros(LOG_BYTES, "u1")
+    kept, log = weakref.ref(memory), Log(memory)
+    notes = module.begins(log, 77, print, False), module.ends(log)
+    del memory, log
+    notes[0]()
+    assert kept().view("q")[NUMBER] == 1
+    del notes
+    assert kept() is None

@@ -5,8 +5,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from mpi4py import MPI
 
-from hpccoll.runtime.progress import Underway
+from hpccoll.comm import together
+from hpccoll.runtime.progress import PROGRESS, Underway
 
 
 class Steps(Underway):
@@ -25,20 +27,20 @@ class Steps(Underway):
         self.error, self.over = error, True
 
 
-def interrupted(operation, number):
-    """Make a step; Ctrl-C comes when so many calls of the lock's methods have returned.
+def interrupted(call, number, counts):
+    """Call something; Ctrl-C comes at the call or return of that number, of those that count.
 
-    Tells whether there were so many. A signal's exception is raised there, too: behind a call.
+    Tells whether there were so many. A signal's exception is raised there, too: behind a call of
+    machine code, or where a function of Python's begins.
     """
     left = itertools.count(number, -1)
 
     def interrupt(frame, event, function):
-        of_lock = getattr(function, "__self__", None) is operation.lock
-        if event == "c_return" and of_lock and not next(left):
+        if counts(event, function) and not next(left):
             raise KeyboardInterrupt
     sys.setprofile(interrupt)
     try:
-        operation.progress()
+        call()
     except KeyboardInterrupt:
         return True
     finally:
@@ -49,11 +51,49 @@ def interrupted(operation, number):
 def test_a_signal_leaves_nothing_locked():
     for number in itertools.count():
         operation = Steps()
-        came = interrupted(operation, number)
+        came = interrupted(operation.progress, number, lambda event, function: (
+            event == "c_return" and getattr(function, "__self__", None) is operation.lock))
         assert not operation.lock.locked(), f"behind call {number} of the lock"
         if not came:
             break
     assert number
+
+
+def waits(operation):
+    operation.wait()
+
+
+class LookedAfter(MPI.Request):
+    """A request with a collective behind it."""
+
+
+def waits_for_several(operation):
+    token = MPI.Grequest.Start()
+    one = MPI.Request.__new__(LookedAfter, token)
+    one.looking = lambda: lambda: not operation.over
+    try:
+        together._until([one], lambda requests, told: True,
+                        lambda requests, told: operation.over, bool, None)
+    finally:
+        token.Complete()
+        token.Wait()
+
+
+@pytest.mark.parametrize("wait", [waits, waits_for_several])
+def test_a_signal_in_a_wait_leaves_the_thread_to_work(wait):
+    for number in itertools.count():
+        operation = Steps()
+        operation._step = lambda: operation._complete() or True
+        PROGRESS.operations.append(operation)
+        try:
+            came = interrupted(lambda: wait(operation), number, lambda event, function: (
+                event in ("call", "c_return")))
+        finally:
+            PROGRESS.remove(operation)
+        assert not PROGRESS.attendants, f"at call {number}"
+        if not came:
+            break
+    assert number > 5
 
 
 def test_a_signal_in_a_step_ends_the_operation():

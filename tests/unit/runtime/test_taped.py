@@ -60,10 +60,11 @@ def operation(code, lane=None, threaded=False):
 def undisturbed():
     """No other thread of Python runs while this one computes, and that of progress looks on."""
     before = sys.getswitchinterval()
-    with PROGRESS.attended():
-        sys.setswitchinterval(1000)
-        yield
-        sys.setswitchinterval(before)
+    PROGRESS.attendants.add(before)
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
+    PROGRESS.attendants.discard(before)
 
 
 class Two:
