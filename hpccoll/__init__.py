@@ -30,6 +30,7 @@ from hpccoll.simulator import simulate
 if TYPE_CHECKING:
     from hpccoll.arrays.reproducible import ReproducibleSum as ReproducibleSum
     from hpccoll.arrays.reproducible import reproducible_sum as reproducible_sum
+    from hpccoll.arrays.user_operators import Op as Op
     from hpccoll.comm import Comm as Comm
     from hpccoll.comm import Request as Request
 else:
@@ -41,13 +42,18 @@ else:
             require_mpi()
             from hpccoll import comm
             return getattr(comm, name)
+        if name == "Op":
+            from hpccoll.machine.launcher import require_mpi
+            require_mpi()
+            from hpccoll.arrays.user_operators import Op
+            return Op
         if name in ("ReproducibleSum", "reproducible_sum"):
             from hpccoll.arrays import reproducible
             return getattr(reproducible, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 __version__ = "0.1.0"
-__all__ = ["Algorithm", "Comm", "HpccollError", "ReproducibleSum", "Request", "Topology",
+__all__ = ["Algorithm", "Comm", "HpccollError", "Op", "ReproducibleSum", "Request", "Topology",
            "algorithm_names", "reproducible_sum", "schedule", "simulate", "verify"]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hpccoll import units
 from hpccoll.algorithms import find
 from hpccoll.errors import ArgumentError
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import LEVELS, NODE, SWITCH
 
@@ -90,6 +90,7 @@ def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
     chosen = {}
     for entry in filter(None, map(str.strip, text.split(";"))):
         collective, _, choice = map(str.strip, entry.partition("="))
+        collective = collective_named(collective)
         name, *settings = [word.strip() for word in choice.split(",")]
         chosen[collective] = check_choice(collective, name), _parameters(settings, entry)
     return chosen

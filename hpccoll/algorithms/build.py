@@ -11,7 +11,7 @@ from hpccoll.algorithms.formula import ClosedForm
 from hpccoll.algorithms.outside import did_you_mean
 from hpccoll.algorithms.table import find, is_ours
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.ir.collectives import COLLECTIVES, Collective, slot_keys
+from hpccoll.ir.collectives import COLLECTIVES, Collective, collective_named, slot_keys
 from hpccoll.ir.passes import relabelled
 from hpccoll.ir.schedule import Program, Schedule
 from hpccoll.ir.topology import Topology
@@ -24,7 +24,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     """Make a schedule from the table, or from a builder of your own.
 
     Args:
-        collective: MPI name in lower case.
+        collective: its name, as ``allreduce``, or as MPI spells it.
         algorithm: a name, ``FILE.py:NAME``, an :class:`~hpccoll.algorithms.entry.Algorithm`, or
             ``build(rank, size[, root], **params) -> Program``.
         size: number of ranks; may be left out when ``topology`` tells it.
@@ -39,6 +39,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         ArgumentError: an unknown name, parameter or value, one that is missing, or so many ranks
             as it cannot serve; the message lists what is valid.
     """
+    collective = collective_named(collective) if isinstance(collective, str) else collective
     entry = _entry(collective, algorithm)
     ours = isinstance(algorithm, str) and is_ours(collective, algorithm)
     name = str(algorithm) if ours else entry.label

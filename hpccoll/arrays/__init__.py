@@ -3,6 +3,7 @@
     kernels.py  ``into = left op right`` for an operator, a dtype and an array library
     half.py     the kernels of 16-bit floats
     cuda.py     the kernels of device memory, from the source reduce.cu
+    user_operators.py  operators of the program's own that have a kernel for device memory
     device.py   recognise device memory, and reach it
     resident.py device memory that stays where it is, for work on the caller's stream
     ipc.py      device memory that the ranks of a node share: CUDA IPC; ipc_probe.py: can they

@@ -81,10 +81,11 @@ class DeviceKernel:
         namespace: the module of the arrays.
         operator: its name.
         dtype: of the elements.
+        before: what comes before the source.
     """
 
-    def __init__(self, namespace: Any, operator: str, dtype: numpy.dtype):
-        self.raw = namespace.RawKernel(source(), "reduce", options(
+    def __init__(self, namespace: Any, operator: str, dtype: numpy.dtype, before: str = ""):
+        self.raw = namespace.RawKernel(before + source(), "reduce", options(
             operator, dtype, bool(namespace.cuda.runtime.is_hip)))
         self.dtype, self.half = dtype, is_half(dtype)
 

@@ -31,6 +31,7 @@ DLPACK_CPU = 1
 _PROBE = """
 import sys, cupy
 from mpi4py import MPI
+cupy.cuda.Device(int(sys.argv[1])).use()
 source, sink = cupy.arange(4096, dtype="f4"), cupy.zeros(4096, dtype="f4")
 cupy.cuda.get_current_stream().synchronize()
 MPI.COMM_SELF.Sendrecv(source, 0, 0, sink, 0, 0)
@@ -138,16 +139,18 @@ def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | N
 
 @functools.lru_cache(maxsize=1)
 def probed() -> Answer:
-    """Try, once per process, whether the MPI library is CUDA-aware.
+    """Try, once per process, whether the MPI library is CUDA-aware, on the current device.
 
     The child gets none of the job's variables, so that it starts as a job of one rank.
     """
     job = ("PMI", "PMIX", "OMPI", "PRTE", "SLURM", "MPIR", "HYDRA", "FLUX", "PALS")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(job)}
     try:
-        status = subprocess.run([sys.executable, "-c", _PROBE], env=environ, timeout=120,
-                                capture_output=True, check=False).returncode
-    except (OSError, subprocess.TimeoutExpired) as error:
+        cupy: Any = importlib.import_module("cupy")
+        status = subprocess.run([sys.executable, "-c", _PROBE, str(cupy.cuda.Device().id)],
+                                env=environ, timeout=120, capture_output=True, check=False
+                                ).returncode
+    except Exception as error:  # whatever the driver says, too
         return Answer(False, f"a child process could not try it: {error}")
     if status:
         return Answer(False, "not CUDA-aware: a child process that sent itself device memory " + (

@@ -43,6 +43,18 @@ def keep(*things: Any) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
 
 
+def allocated(cupy: Any, nbytes: int) -> Any:
+    """Memory of the current device that is not of CuPy's pool.
+
+    What the pool keeps for later arrays is given back where there is no other room.
+    """
+    try:
+        return cupy.cuda.Memory(nbytes)
+    except Exception:  # whatever the driver says: a second failure is told
+        cupy.get_default_memory_pool().free_all_blocks()
+        return cupy.cuda.Memory(nbytes)
+
+
 class EventPlace(NamedTuple):
     """Which of a rank's events one is.
 
@@ -130,7 +142,7 @@ class PeerMemory:
         def make() -> tuple[bytes, int, bytes]:
             with self.device:
                 whole = max(-(-nbytes // PIECE), 1) * PIECE
-                memory = cupy.cuda.Memory(whole)
+                memory = allocated(cupy, whole)
                 self.memory.append(memory)
                 self._bytes(memory, MARK).set(numpy.frombuffer(mark, "u1"), stream=self.stream)
                 for place, event in self.mine.items():

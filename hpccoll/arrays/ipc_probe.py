@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy
 
-from hpccoll.arrays.ipc import PIECE
+from hpccoll.arrays.ipc import PIECE, allocated
 from hpccoll.arrays.ways import Answer
 
 _PROBE = """
 import sys, cupy
-handle, event, mark = map(bytes.fromhex, sys.argv[1:])
+cupy.cuda.Device(int(sys.argv[1])).use()
+handle, event, mark = map(bytes.fromhex, sys.argv[2:])
 pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
 cupy.cuda.runtime.streamWaitEvent(0, cupy.cuda.runtime.ipcOpenEventHandle(event))
 memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(pointer, len(mark), None), 0)
@@ -30,7 +31,7 @@ def probed() -> Answer:
     mark = os.urandom(64)
     try:
         cupy: Any = importlib.import_module("cupy")
-        memory = cupy.cuda.Memory(PIECE)
+        memory = allocated(cupy, PIECE)
         event = cupy.cuda.Event(disable_timing=True, interprocess=True)
         array = cupy.ndarray(len(mark), "u1", cupy.cuda.MemoryPointer(memory, 0))
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -38,9 +39,9 @@ def probed() -> Answer:
         event.record(stream)
         handles = (cupy.cuda.runtime.ipcGetMemHandle(memory.ptr),
                    cupy.cuda.runtime.ipcGetEventHandle(event.ptr))
-        status = subprocess.run([sys.executable, "-c", _PROBE, *(one.hex() for one in handles),
-                                 mark.hex()], timeout=120, capture_output=True,
-                                check=False).returncode
+        status = subprocess.run([sys.executable, "-c", _PROBE, str(cupy.cuda.Device().id),
+                                 *(one.hex() for one in handles), mark.hex()],
+                                timeout=120, capture_output=True, check=False).returncode
     except Exception as error:  # whatever the driver says
         return Answer(False, f"{type(error).__name__}: {error}")
     if status:

@@ -1,7 +1,8 @@
 // One reduction of up to eight operands in one pass: into = a0 op a1 op ... on ELEMENT, by OPERATOR.
 //
-// Both are macros, given when this is compiled: for a device by NVRTC or hipRTC, for tests by a C++
-// compiler (hpccoll/testing/cuda_on_host.py). So there is nothing here that only one of them has.
+// Both are macros, given when this is compiled, and so is the EXPRESSION of the operator "user": for a
+// device by NVRTC or hipRTC, for tests by a C++ compiler (hpccoll/testing/cuda_on_host.py). So there
+// is nothing here that only one of them has.
 // The bits are those of NumPy on the host: no product is fused with a sum (the options say so too),
 // 16-bit floats are computed in float and rounded once, of equal numbers the second one is the
 // larger and the smaller. Only the digits of a NaN may differ.
@@ -144,6 +145,11 @@ enum { MOST = 8, QUAD = 16, TOGETHER = QUAD / sizeof(ELEMENT) };
 
 typedef Computed<ELEMENT> Form;
 typedef Form::type Number;
+
+#ifdef EXPRESSION
+// The program's own operator, in a and b: what it gives is an element after each step, as on the host.
+__device__ inline Number op_user(Number a, Number b) { return Form::widen(Form::narrow(EXPRESSION)); }
+#endif
 
 struct alignas(QUAD) Quad { uint32 words[4]; };
 union Pack { Quad quad; ELEMENT elements[TOGETHER]; };

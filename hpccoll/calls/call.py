@@ -29,8 +29,7 @@ def collective_of(method: str) -> str:
     >>> collective_of("iallgatherv"), collective_of("allreduce_init")
     ('allgather', 'allreduce')
     """
-    name = method.removesuffix("_init")
-    name = name if name in METHODS else name.removeprefix("i")
+    name = collectives.method_named(method)
     if name not in METHODS:
         raise ArgumentError.unknown("collective", method, METHODS)
     return METHODS[name]

@@ -11,6 +11,7 @@ from mpi4py import MPI
 from hpccoll.arrays import device
 from hpccoll.arrays.resident import Resident
 from hpccoll.arrays.staging import Staged
+from hpccoll.arrays.user_operators import Op
 from hpccoll.calls.native import NativeOnly
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
@@ -19,7 +20,7 @@ from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 Memory = tuple[Any, Any, Staged | None]
 
 #: Types of arguments that are no device memory, whatever their values.
-PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, type(MPI.IN_PLACE)})
+PLAIN = frozenset({numpy.ndarray, int, type(None), MPI.Op, Op, type(MPI.IN_PLACE)})
 
 
 def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False

@@ -15,7 +15,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.arrays.device import beside, performer
-from hpccoll.arrays.kernels import check_op, has_kernel, not_an_operator
+from hpccoll.arrays.kernels import check_op, has_kernel, not_an_operator, operator_of
 from hpccoll.calls import layouts
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
@@ -359,7 +359,8 @@ def _check_op(op: Any, buffer: Buffer, collective: str) -> None:
         raise NativeOnly("only the MPI library knows elements of this type")
     check_op(op, buffer.dtype, collective)
     if not has_kernel(op, buffer.dtype, buffer.namespace):
-        raise NativeOnly("only the MPI library can apply this operator to device memory")
+        raise NativeOnly("only the MPI library can apply this operator to device memory" + (
+            "" if operator_of(op) else "; one of hpccoll.Op.Create(..., device=) has a kernel"))
 
 
 def _told(name: str, source: Buffer | None, sink: Buffer | None, count: int, root: int,

@@ -80,11 +80,25 @@ class Commands(click.Group):
     def invoke(self, context: click.Context):
         try:
             return super().invoke(context)
+        except click.UsageError as error:
+            if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
+                raise
+            context.exit(misused(error, error.ctx))
         except HpccollError as error:
             context.exit(without_mpi(error) if isinstance(error, MpiLibraryError)
                          else said(error))
         except KeyboardInterrupt:
             context.exit(interrupted(str(context.invoked_subcommand)))
+
+
+def misused(error: click.UsageError, context: click.Context) -> int:
+    """Say in one line which option or argument is wrong, and where to look; return the status."""
+    names, at = [str(context.info_name)], context.parent
+    while at is not None and at.parent is not None:
+        names, at = [str(at.info_name), *names], at.parent
+    words = " ".join(names)
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    return said(HpccollError(f"{words}: {message}; hpccoll {words} --help shows what there is"))
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

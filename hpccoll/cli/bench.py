@@ -46,7 +46,7 @@ from hpccoll.cli.ranks import (
     stoppable,
 )
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, method_named
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.units import size
@@ -333,7 +333,7 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
 
     own = [addressed(word, None, params)[1] for word in collectives if is_reference(word)]
     collectives = tuple(stated(split(word)[0]) if is_reference(word) else word
-                        for word in collectives)
+                        for word in map(method_named, collectives))
     if params and not own:
         raise ArgumentError("--param", "means nothing without FILE.py:NAME",
                             "write parameters of others behind their names: knomial:k=8")

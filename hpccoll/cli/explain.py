@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from hpccoll.algorithms import schedule
 from hpccoll.algorithms.outside import is_reference
-from hpccoll.cli.options import ALGORITHM, addressed, write_text
+from hpccoll.cli.options import ALGORITHM, RankCount, addressed, write_text
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import (
     as_json,
@@ -32,7 +32,7 @@ from hpccoll.units import byte_count
 @click.option("--list", "listed", is_flag=True,
               help="List the algorithms, of COLLECTIVE or of all, with what each does.")
 @click.option("--markdown", is_flag=True, help="With --list: as the page docs/algorithms.md.")
-@click.option("--size", type=int, help="Number of ranks. Default: 8, or what --topology says.")
+@click.option("--size", type=RankCount(), help="Ranks. Default: 8, or what --topology says.")
 @click.option("--topology", help="Layout for hierarchical algorithms, such as 2x4 or 3,5,4.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -77,8 +77,8 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
                             "write --list, --list COLLECTIVE or --list --markdown")
     collective, algorithm = addressed(collective, algorithm, params)
     if algorithm is None:
-        click.echo(as_list(collective, _width()) if collective else collectives(), nl=False)
-        click.echo(f"\nhpccoll explain {collective or 'COLLECTIVE'} "
+        click.echo(as_list(collective, _width()) if collective else collectives(_width()))
+        click.echo(f"hpccoll explain {collective or 'COLLECTIVE'} "
                    + ("ALGORITHM explains one of them" if collective else "lists its algorithms"))
         return
     nbytes = None if wanted_bytes is None else byte_count("--nbytes", wanted_bytes)
@@ -89,10 +89,10 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
         size = (is_reference(algorithm.name) and algorithm.entry(collective).size) or 8
     built = schedule(collective, algorithm.name, size, root=root, topology=topology,
                      **algorithm.params)
-    if others and picture_path is None:
-        raise ArgumentError("--beside", "means nothing without --draw")
     if picture_path is not None:
         plotting.check(picture_path, "--draw")
+    elif others:
+        raise ArgumentError("--beside", "means nothing without --draw")
     if tape_rank is not None:
         # Only who asks for a tape loads what tapes are made of.
         from hpccoll.tools.tapes import text_of
@@ -108,7 +108,7 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
                      **other.params) for other in others])
         click.echo(f"wrote {picture_path}", err=True)
     if json_path is None and picture_path is None and msccl_path is None:
-        click.echo(as_text(built, nbytes, brief, rank), nl=False)
+        click.echo(as_text(built, nbytes, brief, rank, _width()), nl=False)
 
 
 def _width() -> int:

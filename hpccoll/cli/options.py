@@ -15,6 +15,7 @@ from hpccoll.algorithms.outside import did_you_mean, is_reference, load, split
 from hpccoll.atomic_file import replacing, writable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import plotting
+from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.units import counts, size_range
 
@@ -35,6 +36,20 @@ class OneOf(click.Choice):
         if value not in self.choices:
             problem = str(ArgumentError.unknown("", value, self.choices))
             self.fail(problem.removeprefix(": "), param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class RankCount(click.IntRange):
+    """A number of ranks; a layout in its place is told where it belongs."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, str) and not value.strip().lstrip("+-").isdecimal():
+            named = f"{value!r} is no number of ranks"
+            try:
+                Topology.parse(value)
+            except ArgumentError:
+                self.fail(named, param, ctx)
+            self.fail(f"{named}; write a layout as --topology {value}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -160,6 +175,8 @@ def addressed(collective: str | None, algorithm: Asked | None,
     Raises:
         ArgumentError: unknown, or a parameter given twice.
     """
+    if collective is not None and not is_reference(collective):
+        collective = collective_named(collective)
     if algorithm is None and collective is not None and is_reference(collective):
         algorithm = asked(collective)
         collective = stated(algorithm.name)

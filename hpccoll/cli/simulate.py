@@ -28,6 +28,7 @@ from hpccoll.algorithms import ALGORITHMS, find, schedule
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import (
     Asked,
+    RankCount,
     addressed,
     asked,
     check_outputs,
@@ -48,7 +49,7 @@ from hpccoll.cli.ranks import (
 from hpccoll.cli.sections import Sectioned
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
@@ -120,7 +121,7 @@ SECTIONS = {
               help="Algorithms to compare, such as ring,rails or knomial:k=8, or all.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
               help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
-@click.option("--size", "ranks", type=click.IntRange(min=1), metavar="RANKS",
+@click.option("--size", "ranks", type=RankCount(1), metavar="RANKS",
               help="So many nodes of one rank, instead of --nodes and --ppn.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
 @click.option("--segment-bytes", metavar="BYTES",
@@ -182,6 +183,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     check_outputs(json_path, plot_path)
     if against is not None:
         _record_says(context)
+        collective = None if collective is None else collective_named(collective)
         _against(against, collective, machine, topology, segment, json_path, plot_path, full)
         return
     if collective is None:

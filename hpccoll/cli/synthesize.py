@@ -15,6 +15,7 @@ from hpccoll.cli.options import SECONDS, write_text
 from hpccoll.cli.ranks import stoppable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_json
+from hpccoll.ir.collectives import collective_named
 from hpccoll.proof.verifier import verify
 from hpccoll.simulator import catalog, simulate
 from hpccoll.tools.synthesis import FOUND, synthesize, world
@@ -57,6 +58,7 @@ def command(context, collective, topology, machine, rounds, budget, chunks, port
     hpccoll synthesize allreduce --topology dgx1 --rounds 2 --budget 3 --chunks 2
     """
     known = None if machine is None else catalog.find(machine)
+    collective = collective_named(collective)
     place = world(topology, known, ports)
     moved = size("--nbytes", nbytes)
     if budget is not None and rounds is None:

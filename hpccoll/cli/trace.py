@@ -28,6 +28,15 @@ WIDTH = 100
 OTHERS = "calls-", "flight-", "timeline"
 
 
+def folder_of(context: click.Context, param: click.Parameter, folder: str) -> str:
+    """The folder, which must be there."""
+    if not os.path.isdir(folder):
+        raise ArgumentError("trace", f"{folder!r} is no folder" if os.path.exists(folder) else
+                            f"there is no folder {folder!r}",
+                            "HPCCOLL_TRACE=FOLDER in a run writes one: see hpccoll trace --help")
+    return folder
+
+
 class Traces(click.Group):
     """A group one of whose commands, ``calls``, needs no name."""
 
@@ -51,7 +60,7 @@ def command() -> None:
 
 
 @command.command("calls")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.argument("folder", callback=folder_of)
 @click.option("--output", "-o", metavar="FILE",
               help="The timeline for https://ui.perfetto.dev; default FOLDER/timeline.json.")
 @click.option("--plot", "plot_path", metavar="FILE",
@@ -87,7 +96,7 @@ def trace_calls(folder, output, plot_path, json_path):
 
 
 @command.command("diagnose")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.argument("folder", callback=folder_of)
 @click.option("--json", "json_path", metavar="FILE",
               help="Write JSON instead of text; - is standard output.")
 def trace_diagnose(folder, json_path):

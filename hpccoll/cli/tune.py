@@ -44,6 +44,7 @@ from hpccoll.cli.ranks import (
 )
 from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
 from hpccoll.errors import ArgumentError, HpccollError, TuningError
+from hpccoll.ir.collectives import collective_named
 from hpccoll.machine.launcher import require_mpi
 
 #: Seconds for everything, quick and full.
@@ -143,7 +144,7 @@ def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | N
 
     if quick and probe:
         raise ArgumentError("--probe", "does not go with --quick", "choose one of them")
-    chosen = dict.fromkeys(names(collectives))
+    chosen = dict.fromkeys(map(collective_named, names(collectives)))
     for name in chosen:
         if name not in ALGORITHMS:
             raise ArgumentError.unknown("--collective", name, ALGORITHMS)

@@ -35,7 +35,7 @@ from hpccoll.algorithms.table import is_ours
 from hpccoll.cli.options import ALGORITHM, Asked, names, parameters, stated
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.cases import cases
@@ -47,6 +47,11 @@ from hpccoll.units import count_text, numbers
 SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "2x2x2x2",
           "3,5,4", "1,7", "5,1,2", "(2,3),(4)", "(1,2),(3,1),(2)", "2x(3,2)", "2x2@0,2,1,3",
           "4x2@0,4,1,5,2,6,3,7", "(2,3),(4)@8,0-6/2,1-7/2")
+#: What the columns of the table mean.
+LEGEND = ("proved: schedules, one a number of ranks or layout, root and parameters",
+          "rank order: kept, or any: then for operators that commute only",
+          "replicas: whether all ranks get the same bits of a rounded sum",
+          "rounds: longest chain of messages that wait for each other, on most ranks")
 #: Up to this many ranks every combination of roots and parameters is proved.
 COMBINED = 16
 #: Up to this many ranks every schedule is proved for all kinds of block sizes.
@@ -107,15 +112,15 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
     hpccoll verify my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
     layouts = [str(Topology.parse(t)) for t in topologies]
+    wanted = list(dict.fromkeys(map(collective_named, names(collectives))))
     if brought:
-        work = select_brought(numbers("--ranks", ranks), names(collectives), brought, layouts,
-                              thorough, parameters(params))
+        work = select_brought(numbers("--ranks", ranks), wanted, brought, layouts, thorough,
+                              parameters(params))
     elif params:
         raise ArgumentError("--param", "means nothing without FILE.py:NAME",
                             "parameters of the table's algorithms are proved for a sample")
     else:
-        work = select(numbers("--ranks", ranks), names(collectives), names(algorithms), layouts,
-                      thorough)
+        work = select(numbers("--ranks", ranks), wanted, names(algorithms), layouts, thorough)
     console = Console()
     verdicts = []
     interrupted = False
@@ -140,6 +145,8 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         context.exit(1)
     if verdicts:
         console.print(summary(verdicts))
+        for line in LEGEND:
+            console.print(f"# {line}", style="dim")
         console.print(f"{count_text(sum(v.schedules for v in verdicts), 'schedule')} proved")
     if interrupted:
         click.echo(f"hpccoll: verify: interrupted: {len(verdicts)} of {len(work)} cases (an "

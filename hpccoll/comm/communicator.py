@@ -37,6 +37,7 @@ from hpccoll.comm.signatures import name_defaults, name_inherited
 from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
+from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import executor
@@ -152,13 +153,14 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         ``layout``, the nodes are unknown, and hierarchical algorithms are shown for one node.
 
         Args:
-            collective: its name in lower case.
+            collective: its name, as ``allreduce``, or as MPI spells it.
             nbytes: bytes of this rank's larger buffer: a number, or ``"1M"``.
             detail: every candidate with its costs and times, and the schedule in words.
 
         Raises:
             ArgumentError: unknown collective, or no number of bytes.
         """
+        collective = collective_named(collective)
         wish, environment = self._wishes.get(collective), False
         if wish is None and collective in self._config.algorithm:
             wish = Choice(*self._config.algorithm[collective], reason="HPCCOLL_ALGORITHM")

@@ -84,10 +84,11 @@ class DeviceWays(Base):
         """Raise an error unless all ranks make an array of one kind of memory; collective."""
         name = getattr(xp, "__name__", type(xp).__name__)
         node = self._private().node
-        names = node.comm.allgather(name) if node is not None else [name]
-        if len(set(names)) > 1:
-            kinds = {kind: [rank for rank, one in enumerate(names) if one == kind]
-                     for kind in dict.fromkeys(names)}
+        mine = self.Get_rank(), name
+        names = dict(node.comm.allgather(mine) if node is not None else [mine])
+        if len(set(names.values())) > 1:
+            kinds = {kind: [rank for rank, one in names.items() if one == kind]
+                     for kind in dict.fromkeys(names.values())}
             told = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
             raise ArgumentError("xp", f"is not the same on all ranks of the node: {told}",
                                 "make the array of one kind of memory on all of them")

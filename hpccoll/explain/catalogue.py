@@ -11,7 +11,7 @@ from hpccoll.algorithms.formula import LEGEND, Formula, Stated, number, p
 from hpccoll.algorithms.table import reproducible
 from hpccoll.errors import ArgumentError
 from hpccoll.explain.text import WANTS
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, collective_named
 
 #: What a user has, and the algorithms to look at first.
 CHOOSER = (
@@ -68,12 +68,14 @@ def first_line(entry: Algorithm) -> str:
     return (inspect.getdoc(entry.build) or "").partition("\n")[0]
 
 
-def collectives() -> str:
+def collectives(width: int = 1000) -> str:
     """The collectives, with what each does and how many algorithms there are for it."""
-    width = max(map(len, ALGORITHMS))
-    return "".join(f"{name:{width}}  {len(table):2} algorithms; "
-                   f"{WANTS[name].replace('rank {root}', 'the root').format()}\n"
-                   for name, table in ALGORITHMS.items())
+    longest, lines = max(map(len, ALGORITHMS)), []
+    for name, table in ALGORITHMS.items():
+        lines += wrap(WANTS[name].replace("rank {root}", "the root").format(), width,
+                      initial_indent=f"{name:{longest}}  {len(table):2} algorithms; ",
+                      subsequent_indent=" " * (longest + 17))
+    return "\n".join(lines) + "\n"
 
 
 def as_list(collective: str | None = None, width: int = 1000) -> str:
@@ -86,6 +88,7 @@ def as_list(collective: str | None = None, width: int = 1000) -> str:
     Raises:
         ArgumentError: an unknown collective.
     """
+    collective = None if collective is None else collective_named(collective)
     if collective is not None and collective not in ALGORITHMS:
         raise ArgumentError.unknown("collective", collective, ALGORITHMS)
     lines = []

@@ -57,7 +57,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
     """Make a schedule from the table, or from a builder of your own.
 
     Args:
-        collective: MPI name in lower case.
+        collective: its name, as ``allreduce``, or as MPI spells it.
         algorithm: a name, or ``build(rank, size[, root], **params) -> Program``.
         size: number of ranks; may be left out when ``topology`` tells it.
         root: root rank of rooted collectives.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from hpccoll.errors import ArgumentError
+from hpccoll.explain.columns import NARROWEST, WIDTH
 from hpccoll.explain.replay import (
     ScheduleFacts,
     TimedMessage,
@@ -45,7 +47,7 @@ WANTS = {
 
 
 def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
-            rank: int | None = None) -> str:
+            rank: int | None = None, width: int = WIDTH) -> str:
     """Explain a schedule in words.
 
     Up to 16 ranks every message and every rank's rounds are listed; beyond, the pattern of
@@ -56,12 +58,14 @@ def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
         nbytes: bytes of a rank's vector, or of all its blocks together; adds bytes to the costs.
         brief: leave out messages and programs: a line a round.
         rank: the only rank whose program is listed.
+        width: characters of a line.
 
     Raises:
         ArgumentError: there is no such rank.
     """
     if rank is not None and not 0 <= rank < schedule.size:
         raise ArgumentError("rank", f"{rank} is not a rank of 0..{schedule.size - 1}")
+    width = max(width, NARROWEST)
     wants = WANTS[schedule.collective.name].format(root=schedule.root)
     lines = [schedule.title, "", f"Wanted: {wants}.", f"Payload: {_payload(schedule, nbytes)}.", ""]
     if schedule.size > REPLAYED:
@@ -70,9 +74,20 @@ def as_text(schedule: Schedule, nbytes: int | None = None, brief: bool = False,
         line = timeline(schedule)
         lines += [*_costs(schedule, facts(schedule, line), line, nbytes), "",
                   "Who talks to whom" + _key(schedule) * (not brief),
-                  *_traffic(schedule, line, brief)]
-        lines += [] if brief else ["", *_programs(schedule, line, rank)]
-    return "\n".join(lines) + "\n"
+                  *_traffic(schedule, line, brief, width)]
+        lines += [] if brief else ["", *_programs(schedule, line, rank, width)]
+    each = "\n".join(lines).split("\n")  # some are several already
+    return "".join(f"{one}\n" for line in each for one in _fitted(line, width))
+
+
+def _fitted(line: str, width: int) -> list[str]:
+    """The line, cut between words where it is too long; what follows is set to the right."""
+    if len(line) <= width:
+        return [line]
+    heading = re.match(r" +\w+(?: \w+)? {2,}| *", line)
+    indent = len(heading[0]) if heading else 0
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False,
+                         subsequent_indent=" " * (indent + 4 * (not line[:indent].strip())))
 
 
 def title_of(schedule: Schedule) -> str:
@@ -121,7 +136,7 @@ def _costs(schedule: Schedule, costs: ScheduleFacts, line: Timeline, nbytes: int
     yield ""
     if costs.proof is None:
         yield "WRONG"
-        yield from textwrap.wrap(costs.problem, 98, initial_indent="  ", subsequent_indent="  ")
+        yield "  " + costs.problem
         return
     yield "Proved"
     yield "  result      right, even where MPI buffers nothing, with one element per block"
@@ -149,7 +164,7 @@ def _key(schedule: Schedule) -> str:
     return "  (b0>2: the block from rank 0 for rank 2)" * (schedule.collective.payload == "pairs")
 
 
-def _traffic(schedule: Schedule, line: Timeline, brief: bool) -> Iterator[str]:
+def _traffic(schedule: Schedule, line: Timeline, brief: bool, width: int) -> Iterator[str]:
     if not line.messages and not line.operations:
         yield "  no messages: all work is local"
     for operation in line.operations:
@@ -158,7 +173,7 @@ def _traffic(schedule: Schedule, line: Timeline, brief: bool) -> Iterator[str]:
     if schedule.size <= LISTED and not brief:
         for number, messages in rounds:
             yield f"  round {number}: {_pattern(schedule.size, messages)}"
-            yield from _columns([_arrow(schedule, m) for m in messages])
+            yield from _columns([_arrow(schedule, m) for m in messages], width)
         return
     for pattern, group in groupby(rounds, lambda item: _pattern(schedule.size, item[1])):
         first, *_, last = [number for number, _ in group] * 2
@@ -231,7 +246,8 @@ def _blocks(schedule: Schedule, values: Sequence[Value | None]) -> str:
     return "b" + ranges_text(keys)
 
 
-def _programs(schedule: Schedule, line: Timeline, rank: int | None) -> Iterator[str]:
+def _programs(schedule: Schedule, line: Timeline, rank: int | None, width: int
+              ) -> Iterator[str]:
     chosen: Iterable[int] = range(schedule.size)
     if rank is not None:
         chosen = [rank]
@@ -247,9 +263,9 @@ def _programs(schedule: Schedule, line: Timeline, rank: int | None) -> Iterator[
                                   if len(program.scratch) else "")
         finish = line.finish[rank]
         if program.after:
-            yield from _lanes(program, finish)
+            yield from _lanes(program, finish, width)
             continue
-        rounds = [_round(steps, ends, before) for steps, ends, before
+        rounds = [_round(steps, ends, before, width) for steps, ends, before
                   in zip(program.rounds, finish, [0, *finish]) if steps]
         rounds += ["    never finishes"] * (len(finish) < len(program.rounds))
         if schedule.size > LISTED and len(rounds) > 8 and len(list(chosen)) > 1:
@@ -257,7 +273,7 @@ def _programs(schedule: Schedule, line: Timeline, rank: int | None) -> Iterator[
         yield from rounds
 
 
-def _lanes(program: Program, finish: Sequence[int | None]) -> Iterator[str]:
+def _lanes(program: Program, finish: Sequence[int | None], width: int) -> Iterator[str]:
     """The lanes of a rank, one after the other, each round with what it waits for elsewhere."""
     order = waits(program)
     for lane, numbers in enumerate(by_lane(order)):
@@ -266,14 +282,16 @@ def _lanes(program: Program, finish: Sequence[int | None]) -> Iterator[str]:
             others = [f"round {other}" for other in order[number] if other != earlier]
             name = f"round {number}" + f", after {' and '.join(others)}" * bool(others) + ": "
             yield _round(program.rounds[number], finish[number],
-                         max((finish[other] or 0 for other in order[number]), default=0), name)
+                         max((finish[other] or 0 for other in order[number]), default=0), width,
+                         name)
 
 
-def _round(steps: Sequence[Step], finish: int | None, before: int | None, name: str = "") -> str:
+def _round(steps: Sequence[Step], finish: int | None, before: int | None, width: int,
+           name: str = "") -> str:
     """One round of a rank; local ones carry no number."""
     when = "never" if finish is None else str(finish) if finish > (before or 0) else "-"
     head = f"    {when:>3}  "
-    return textwrap.fill(name + "; ".join(map(_sentence, steps)), 100,
+    return textwrap.fill(name + "; ".join(map(_sentence, steps)), width,
                          initial_indent=head, subsequent_indent=" " * len(head))
 
 
@@ -308,7 +326,7 @@ def _network(step: Step, network: InNetwork, here: str, order: str) -> str:
             f"receive {here} from {source}")
 
 
-def _columns(words: list[str], width: int = 100) -> Iterator[str]:
+def _columns(words: list[str], width: int) -> Iterator[str]:
     """Set words in columns, row by row."""
     cell = max(map(len, words)) + 3
     per_row = max((width - 6) // cell, 1)

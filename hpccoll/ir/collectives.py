@@ -157,3 +157,23 @@ METHODS = {
     **{name: name for name in COLLECTIVES}, "reduce_scatter_block": "reduce_scatter",
     "allgatherv": "allgather", "gatherv": "gather", "scatterv": "scatter",
     "alltoallv": "alltoall", "alltoallw": "alltoall"}
+
+
+def method_named(text: str) -> str:
+    """The method in lower case, as MPI and mpi4py spell it, too; the text itself if it is none.
+
+    >>> method_named("MPI_Iallgatherv"), method_named("Allreduce_init"), method_named("ring")
+    ('allgatherv', 'allreduce', 'ring')
+    """
+    name = text.lower().removeprefix("mpi_").removesuffix("_init")
+    name = name if name in METHODS else name.removeprefix("i")
+    return name if name in METHODS else text
+
+
+def collective_named(text: str) -> str:
+    """The collective whose algorithms serve a method; the text itself if there is none.
+
+    >>> collective_named("Ireduce_scatter_block"), collective_named("scam")
+    ('reduce_scatter', 'scam')
+    """
+    return METHODS.get(method_named(text), text)

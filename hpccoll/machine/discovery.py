@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from glob import glob
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.gpus import look
+from hpccoll.machine.gpus import doubt, look
 from hpccoll.machine.levels import GPU, NODE, SWITCH, layout, position
 from hpccoll.machine.slurm import parse_network
 
@@ -81,6 +82,8 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     below, text, problem = not {SWITCH, NODE, GPU}.issuperset(levels), None, ""
     # A second of nvidia-smi's, once a node.
     gpus = node.bcast(look() if leads else None) if GPU in levels else None
+    if gpus is not None and leads and (unsure := doubt(gpus)):
+        warnings.warn(f"hpccoll: HPCCOLL_LEVELS: {unsure}", RuntimeWarning, stacklevel=2)
     if network:
         text, problem = node.bcast(read_network(network) if leads else None)
     here = None

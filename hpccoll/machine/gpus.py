@@ -35,11 +35,13 @@ class GpuLinks(NamedTuple):
         names: their names (UUID), in the same order.
         links: pair of addresses, the lower place first -> ``NV12`` for so many NVLinks, or the
             farthest that messages go by PCIe: ``PIX``, ``PXB``, ``PHB``, ``NODE``, ``SYS``.
+        models: what they are called, in the same order.
     """
 
     addresses: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     links: Mapping[tuple[str, str], str] = {}
+    models: tuple[str, ...] = ()
 
     def between(self, one: str, other: str) -> str:
         """What links two GPUs; empty where nobody knows."""
@@ -76,11 +78,11 @@ def parse_links(listed: str, matrix: str) -> GpuLinks:
     """Read what nvidia-smi says.
 
     Args:
-        listed: of ``--query-gpu=index,pci.bus_id,uuid --format=csv,noheader``.
+        listed: of ``--query-gpu=index,pci.bus_id,uuid,name --format=csv,noheader``.
         matrix: of ``topo -m``: a row for each GPU, with a column for each.
     """
-    rows = [line.split(",") for line in listed.splitlines() if line.count(",") == 2]
-    known = {f"GPU{index.strip()}": address_of(address) for index, address, _ in rows}
+    rows = [line.split(",") for line in listed.splitlines() if line.count(",") == 3]
+    known = {f"GPU{index.strip()}": address_of(address) for index, address, *_ in rows}
     # Old drivers underline the heading by escape sequences.
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).split() for line in matrix.splitlines()]
     heads: list[str] = next((words for words in lines if words[:1] == ["GPU0"]
@@ -92,7 +94,8 @@ def parse_links(listed: str, matrix: str) -> GpuLinks:
             for column, link in zip(columns, words[1:], strict=False):
                 if columns.index(words[0]) < columns.index(column):
                     links[known[words[0]], known[column]] = link
-    return GpuLinks(tuple(known.values()), tuple(uuid.strip() for *_, uuid in rows), links)
+    return GpuLinks(tuple(known.values()), tuple(uuid.strip() for _, _, uuid, _ in rows), links,
+                    tuple(name.strip() for *_, name in rows))
 
 
 def look() -> GpuLinks:
@@ -103,7 +106,8 @@ def look() -> GpuLinks:
     if not DRIVER.exists():
         return GpuLinks()
     return parse_links(
-        _said("--query-gpu=index,pci.bus_id,uuid", "--format=csv,noheader"), _said("topo", "-m"))
+        _said("--query-gpu=index,pci.bus_id,uuid,name", "--format=csv,noheader"),
+        _said("topo", "-m"))
 
 
 def _said(*words: str) -> str:
@@ -125,6 +129,21 @@ def chosen(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
         return links.addresses[int(first)]
     fitting = [place for place, name in enumerate(links.names) if first and name.startswith(first)]
     return links.addresses[fitting[0]] if len(fitting) == 1 else ""
+
+
+def doubt(links: GpuLinks, environ: Mapping[str, str] = os.environ) -> str:
+    """Why :func:`chosen` may name another GPU than CUDA's, and a remedy; empty if it cannot.
+
+    It matters where the GPUs of a node are several islands.
+    """
+    first = environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    if (not first.isdigit() or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+            or len(set(links.models)) < 2 or len(set(links.islands().values())) < 2):
+        return ""
+    return (f"the GPUs of this node are of several kinds ({', '.join(sorted(set(links.models)))}), "
+            f"and CUDA numbers the fastest first: the number {first} in CUDA_VISIBLE_DEVICES may "
+            "mean another GPU than the one that the level 'gpu' takes it for; set "
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID for all ranks, or write names (GPU-...) there")
 
 
 def numa_of(address: str, system: Path = PCI) -> int:

@@ -20,6 +20,7 @@ from hpccoll.arrays.half import BFLOAT16, is_bfloat16
 from hpccoll.arrays.kernels import check_op
 from hpccoll.calls.call import METHODS
 from hpccoll.calls.datatypes import datatype_of
+from hpccoll.calls.specification import is_in_place
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, Collective, Wanted
 from hpccoll.ir.operators import OPERATORS
@@ -170,14 +171,14 @@ def arguments(case: Case, rank: int, send: Any, recv: Any, op: MPI.Op | None = N
 
 def _vector(case: Case, array: Any, counts: Sequence[int]) -> Any:
     """A buffer of blocks with their counts and displacements."""
-    if not isinstance(array, numpy.ndarray):
+    if is_in_place(array):  # or nothing, where a rank has no such buffer
         return array
     return [array, (list(counts), list(_displacements(counts)))]
 
 
 def _typed(case: Case, array: Any, counts: Sequence[int]) -> Any:
     """The same with displacements in bytes and a type for each block."""
-    if not isinstance(array, numpy.ndarray):
+    if is_in_place(array):
         return array
     displs = [d * case.dtype.itemsize for d in _displacements(counts)]
     return [array, (list(counts), displs), [mpi_type(case.dtype)] * len(counts)]

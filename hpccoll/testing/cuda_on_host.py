@@ -30,6 +30,7 @@ FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-str
 #: What a source may use without saying where it is from.
 BEFORE = """
 #include <cstddef>
+#include <math.h>
 #include <utility>
 #define __global__
 #define __device__

@@ -156,13 +156,18 @@ class RawKernel:
     def __init__(self, code: str, name: str, options: tuple[str, ...] = ()):
         self.code, self.name, self.options = code, name, options
 
+    @property
+    def kernel(self) -> Any:
+        """What the source is compiled to; it is compiled now if it has not been."""
+        return compile_kernel(self.code, self.name, self.options)
+
     def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
                  ) -> None:
         arrays = [one for one in args if isinstance(one, DeviceArray)]
         given = [numpy.int64(one.raw.ctypes.data) if isinstance(one, DeviceArray) else
                  on_host(one) for one in args]
         (blocks,), (threads,) = grid, block
-        run = compile_kernel(self.code, self.name, self.options)
+        run = self.kernel
         arrays[0].machine.called("launchKernel")
 
         def work(kept: Any = arrays) -> None:
@@ -260,6 +265,8 @@ def module(machine: Devices, shift: int = 0, folder: Path | None = None) -> Modu
     vars(cupy).update(
         ndarray=_class(ndarray), asarray=asarray, asnumpy=asnumpy, copyto=copyto, empty=empty,
         from_dlpack=lambda array: array.__dlpack__(), RawKernel=RawKernel,
+        get_default_memory_pool=lambda: SimpleNamespace(
+            free_all_blocks=lambda: machine.called("free_all_blocks")),
         cuda=SimpleNamespace(
             get_current_stream=lambda: machine.current(),
             alloc_pinned_memory=lambda size: machine.pin(size),

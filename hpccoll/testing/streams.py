@@ -71,7 +71,7 @@ class Devices:
         first: number of the first device on its node.
         share: what this process shares with others, if it does (:mod:`hpccoll.testing.ipc`).
         calls: name of a function that may fail -> how often it was called.
-        faults: name of a function -> calls until it fails, once.
+        faults: name of a function -> calls until it fails, once; -inf where it always does.
         fault: status of what went wrong while work ran, which every query returns then; else 0.
         contexts: devices on which this process holds memory because something was called there.
     """
@@ -82,7 +82,7 @@ class Devices:
         self.pending: list[Task] = []
         self.held: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
-        self.faults: dict[str, int] = {}
+        self.faults: dict[str, float] = {}
         self.first, self.fault, self.contexts = 0, 0, set[int]()
         self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.nulls = [Stream(self, device, null=True) for device in range(devices)]
@@ -162,7 +162,7 @@ class Devices:
         if function in self.faults:
             self.faults[function] -= 1
             if self.faults[function] < 0:
-                del self.faults[function]
+                self.faults = {name: left for name, left in self.faults.items() if left != -1}
                 raise CudaError(f"{function}: cudaErrorUnknown")
 
     # -- where a thread is ------------------------------------------------------------------

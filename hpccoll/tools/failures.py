@@ -37,6 +37,11 @@ KNOWN = (
          "MPICH's Python under Open MPI's mpiexec, or under srun --mpi=pmix",
          "the mpiexec that belongs to mpi4py's MPI library (. .venv/bin/activate), or srun "
          "--mpi=pmi2"),
+    Sign("each of them is alone", "launcher",
+         "the launcher and mpi4py's MPI library do not talk to each other: jobs of one rank in "
+         "place of one job",
+         "the mpiexec that belongs to mpi4py's MPI library, or srun --mpi=pmi2 with MPICH, srun "
+         "--mpi=pmix with Open MPI"),
     Sign("help-mpi-runtime.txt: No such file or directory", "launcher",
          "Open MPI's Python under MPICH's mpiexec, or another launcher without PMIx",
          "the mpiexec that belongs to mpi4py's MPI library (. .venv/bin/activate), or srun "

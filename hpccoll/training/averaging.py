@@ -219,6 +219,10 @@ def _check(groups: Mapping[int, int | str], nodes: Sequence[Sequence[int]], size
     inner = 1
     for period in sorted(groups):
         wanted = groups[period]
+        if isinstance(wanted, str) and wanted != NODE:
+            raise ArgumentError("every", f"there is no level {wanted!r}",
+                                f"a group is {NODE!r}, or a number of ranks that divides {size}, "
+                                "as comm.size is")
         whole = of_nodes if wanted == NODE else wanted
         # Nodes of different sizes are made of single ranks, and make all of them.
         if whole is None and inner == 1:

@@ -19,7 +19,7 @@ from hpccoll.config import ANY_P, NATIVE, NCCL, NCCL_LEADER, NCCL_RAILS, QUEUED
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_text
 from hpccoll.explain.columns import WIDTH, FittedTable, Header
-from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
@@ -57,6 +57,7 @@ def describe(collective: str, nbytes: int | str, conditions: Conditions,
     Raises:
         ArgumentError: unknown collective, or a size that makes no sense.
     """
+    collective = collective_named(collective)
     if collective not in COLLECTIVES:
         raise ArgumentError.unknown("collective", collective, COLLECTIVES)
     nbytes = byte_count("nbytes", nbytes)

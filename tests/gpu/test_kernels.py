@@ -7,6 +7,7 @@ import pytest
 from kernel_types import types_of
 
 from hpccoll.arrays import cuda
+from hpccoll.arrays.user_operators import define
 from hpccoll.ir.operators import OPERATORS
 
 nvrtc = pytest.importorskip("cupy_backends.cuda.libs.nvrtc",
@@ -16,12 +17,12 @@ nvrtc = pytest.importorskip("cupy_backends.cuda.libs.nvrtc",
 ARCHITECTURES = ("sm_70", "sm_80", "sm_90")
 
 
-def compiled(options, architecture):
+def compiled(options, architecture, before=""):
     """The kernel as machine code; with ``compute_`` as PTX, which that is made of.
 
     CuPy's own way asks the driver which device there is.
     """
-    program = nvrtc.createProgram(cuda.source(), "reduce.cu", (), ())
+    program = nvrtc.createProgram(before + cuda.source(), "reduce.cu", (), ())
     try:
         nvrtc.compileProgram(program, (*options, "--device-as-default-execution-space",
                                        f"-arch={architecture}"))
@@ -49,6 +50,23 @@ def test_sixteen_bytes_at_once_and_no_fused_products(operator):
         for access, least in (("ld", cuda.MOST), ("st", 1)):
             assert len(re.findall(rf"{access}\.global\.(?:v4\.\w32|v2\.\w64)", text)) >= least
         assert "fma" not in text and ".local" not in text, dtype
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_expressions_of_ones_own(architecture):
+    every = {str(dtype): dtype for name in OPERATORS for dtype in types_of(name)}.values()
+    assert {dtype.kind for dtype in every} >= set("biufcV")
+    for dtype in every:
+        text = ("a.real > b.real ? a : b" if dtype.kind == "c" else
+                "a.value > b.value ? a : b" if dtype.names else "sqrt((double)a * a + b * b)")
+        code = compiled(cuda.options("user", dtype, False), architecture, define(text, dtype))
+        assert code[:4] == b"\x7fELF", dtype
+
+
+def test_an_expression_that_is_none_is_refused():
+    dtype = numpy.dtype("f4")
+    with pytest.raises(nvrtc.NVRTCError):
+        compiled(cuda.options("user", dtype, False), "sm_80", define("a +* ", dtype))
 
 
 def test_what_is_wrong_is_refused():

@@ -3,6 +3,7 @@
 import gc
 import tempfile
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 import numpy
@@ -12,10 +13,12 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays.ipc import PeerMemory
 from hpccoll.arrays.ipc_queue import IpcQueue
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors.mpi import OperatorError
 from hpccoll.runtime import registered
+from hpccoll.testing import exact
 from hpccoll.testing import ipc as double
-from hpccoll.testing.device import installed
+from hpccoll.testing.device import installed, queue
 from hpccoll.testing.streams import CudaStatus, Devices, Stream
 from hpccoll.transport.shm.devices import READ, READY, DeviceBatch, DeviceReceive
 
@@ -115,6 +118,52 @@ def test_other_collectives(cupy, monkeypatch):
     comm.Free()
 
 
+def compose(left, right, datatype):
+    """Affine maps one after the other, on the host."""
+    a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
+    b[...] = exact.affine(a, b)
+
+
+def composed(a, b):
+    """The same on the device, as a function of its arrays."""
+    into = a.like(numpy.empty_like(a.raw))
+    queue(lambda: exact.affine(a.raw, b.raw, into.raw), a, b, into)
+    return into
+
+
+@pytest.mark.parametrize("device", [composed, f"""complex128{{
+    fmod(a.real * b.real, {exact.PRIME}.0), fmod(a.real * b.imag + a.imag, {exact.PRIME}.0)}}"""],
+                         ids=["function", "expression"])
+def test_operators_of_ones_own_keep_the_order_of_ranks(cupy, device, monkeypatch):
+    comm, op = community(), hpccoll.Op.Create(compose, device=device)
+    mine = exact.inputs("affine", "c16", RANK, SIZE, 53)
+    for name in ("linear", "recursive_doubling", "rabenseifner"):
+        x, y = comm.empty(53, "c16", xp=cupy), comm.empty(53, "c16", xp=cupy)
+        with comm.using(allreduce=name, scan="recursive_doubling"), counted(monkeypatch) as found:
+            x[...] = cupy.asarray(mine)
+            comm.Allreduce(x, y, op)
+            whole = y.copy()
+            comm.Scan(x, y, op)
+        assert len(found) == 2
+        for seen, ranks in (whole, SIZE), (y, RANK + 1):
+            wanted = exact.reduced("affine", "c16", range(ranks), SIZE, 53)
+            assert (cupy.asnumpy(seen) == wanted).all()
+    comm.Free()
+    op.Free()
+
+
+def test_ranks_that_do_not_combine_learn_that_an_operator_is_wrong(cupy):
+    comm, op = community(), hpccoll.Op.Create(compose, device="a +* b")
+    x = comm.zeros(53, "c16", xp=cupy)
+    with comm.using(reduce="linear"), pytest.raises(
+            OperatorError if RANK == 0 else HpccollError,
+            match="cannot be compiled" if RANK == 0 else "rank 0"):
+        comm.Reduce(MPI.IN_PLACE if RANK == 0 else x, x, op)
+        comm.Allreduce(MPI.IN_PLACE, x)  # whoever only sends may be told in the next call
+    comm.Free()
+    op.Free()
+
+
 @pytest.mark.parametrize("kind", ["host", "not registered", "too much scratch"])
 def test_ranks_may_pass_other_memory(cupy, kind, monkeypatch):
     """Device memory is read by the host; what lies on the host is copied to the device."""
@@ -145,12 +194,35 @@ def test_ranks_that_ask_for_unlike_memory_are_named(cupy):
     comm.Free()
 
 
+def test_ranks_are_named_by_their_numbers_in_the_communicator(cupy):
+    """A node's ranks have numbers of their own, in another order here."""
+    comm = community()
+    near = comm._private().node
+    turned = near.comm.Split(0, -RANK)
+    near.comm.Free()
+    near.comm = turned
+    with pytest.raises(ArgumentError, match="numpy on rank 0$|numpy on rank 0[;,]"):
+        comm.empty(3, "f4", xp=numpy if RANK == 0 else cupy)
+    comm.Free()
+
+
+def test_memory_that_the_pool_keeps_makes_room(cupy, machine):
+    comm = community()
+    if RANK == SIZE - 1:
+        machine.faults["malloc"] = 0
+    x = comm.zeros(9, "f4", xp=cupy)
+    assert "by CUDA IPC" in comm.explain("allreduce", "1M")
+    assert machine.calls["free_all_blocks"] == (RANK == SIZE - 1)
+    assert list(cupy.asnumpy(x)) == [0] * 9
+    comm.Free()
+
+
 @pytest.mark.parametrize("function", ["malloc", "ipcGetMemHandle", "ipcOpenMemHandle",
                                       "ipcGetEventHandle", "ipcOpenEventHandle"])
 def test_where_cuda_fails_on_one_rank_all_have_ordinary_arrays(cupy, machine, function):
     comm = community()
     if RANK == SIZE - 1:
-        machine.faults[function] = 0
+        machine.faults[function] = -inf
     with pytest.warns(RuntimeWarning, match=f"rank {SIZE - 1} of the node: .*{function}"):
         x = comm.empty(9, "f4", xp=cupy)
     x[...] = cupy.asarray(given(9, "f4"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Any
 
 from hpccoll.config import AUTO, NATIVE
@@ -34,6 +35,8 @@ MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
 SHADED = 4
 #: Inches of one panel, of what stands above and below, and of a line of the legend.
 WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
+#: Sizes beside each other that a label in a panel may span.
+SPAN = 3
 #: Left margin, as a part of the whole; columns of the legend.
 LEFT, COLUMNS = 0.07, 6
 
@@ -130,9 +133,23 @@ def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
               for group in row if group[0].limit_seconds]
     if limits:
         panel.plot(*zip(*limits), color=INK, linewidth=1.2, linestyle=(0, (1, 2)), zorder=1.5)
-        panel.annotate("memory limit", limits[-1], xytext=(0, 4), textcoords="offset points",
-                       fontsize=9, color=INK, ha="right", va="bottom")
+        place = _free_place(limits, [point for line in series.values() for point in line])
+        panel.annotate("memory limit", limits[place], xytext=(0, 4), textcoords="offset points",
+                       fontsize=9, color=INK, ha="left" if place < SPAN else "right", va="bottom")
     panel.set_ylabel("GB/s" if sized else "us", color=INK)
+
+
+def _free_place(limits: Sequence[tuple[int, float]], points: Sequence[tuple[int, float]]) -> int:
+    """The point of the limit that is farthest from all curves: where its label has room."""
+    def nearest(nbytes: int, limit: float) -> float:
+        return min((abs(log(value / limit)) for size, value in points
+                    if size == nbytes and value > 0 and limit > 0), default=0.0)
+
+    rooms = [nearest(*limit) for limit in limits]
+    # Text to one side of a point spans its neighbours there, too.
+    spans = [min(rooms[n:n + SPAN] if n < SPAN else rooms[n - SPAN + 1:n + 1])
+             for n in range(len(rooms))]
+    return max(range(len(spans)), key=spans.__getitem__)
 
 
 def _dress(panel: Any, row: Sequence[Group], title: str) -> None:

@@ -40,7 +40,8 @@ class Comparison(NamedTuple):
     Attributes:
         native: seconds that native took.
         late: how many times as long as at a larger size native took, where that is noise; else 0.
-        itself: the candidate left the call to native: it is no faster than that.
+        itself: the candidate left the call to native: it is no faster than that, and slower only
+            by what handing the call on costs.
     """
 
     nbytes: int
@@ -58,11 +59,21 @@ class Comparison(NamedTuple):
         unsure = self.spread.noisy and low <= 1 + EQUAL and high >= 1 - EQUAL
         if self.absurd or self.late or unsure:
             return NOISY
-        if self.ratio > 1 + EQUAL and low > 1:
-            if self.itself:
-                return NOISY if self.spread.noisy or self.ratio > 1 + LUCK else SAME
-            return FASTER
-        return SLOWER if self.ratio < 1 - EQUAL and high < 1 else SAME
+        faster = self.ratio > 1 + EQUAL and low > 1
+        slower = self.ratio < 1 - EQUAL and high < 1
+        if not faster and not slower:
+            return SAME
+        if self.itself and self.spread.noisy:
+            return NOISY
+        if self.itself and max(self.ratio, 1 / self.ratio) <= 1 + LUCK:
+            return SAME
+        return SLOWER if slower else NOISY if self.itself else FASTER
+
+    @property
+    def handed_on(self) -> float:
+        """How many times as long as native it took where it left the call to it and is equal."""
+        handed = self.itself and self.kind == SAME and self.ratio < 1 - EQUAL
+        return 1 / self.ratio if handed else 1.0
 
 
 def judged(group: Sequence[Result]) -> Result | None:
@@ -83,7 +94,7 @@ def compared(group: Sequence[Result], one: Result | None) -> Comparison | None:
 
 
 def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]) -> list[str]:
-    """What was found, in plain words: a sentence a collective, and one about noise."""
+    """What was found, in plain words: a sentence a collective, and what is to be known of it."""
     if environment["ranks"] == 1:
         return ["one rank sends nothing: these times compare how calls begin, not how they move "
                 "data"]
@@ -102,7 +113,7 @@ def sentences(groups: Sequence[Sequence[Result]], environment: Mapping[str, Any]
         if pairs:
             who = AUTO if any(r and r.candidate == AUTO for r in chosen) else "the best candidate"
             told.append(f"{name}: {sentence(pairs, who, library_of(environment))}")
-    told += noise(every)
+    told += handed_on(every, library_of(environment)) + noise(every)
     sharing = crowded(environment)
     return told + ([sharing] if sharing else [])
 
@@ -134,7 +145,7 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
                  for kind, group in of_kind.items() if group]
     parts.sort(key=lambda part: order.index(part[0]))
     words: list[str] = []
-    named, before = False, ""
+    named, before = False, ("", "")
     for kind, group, place in parts:
         if kind in (FASTER, SLOWER):
             told = f"{_times(group)} as fast" + f" as {library}" * (not named)
@@ -144,12 +155,24 @@ def sentence(pairs: Sequence[Comparison], who: str, library: str) -> str:
             named = True
         else:
             told = "too noisy to compare"
-        if kind == before and kind in (SAME, NOISY):
-            words[-1] += f" and {place}"
+        left = f", where it left the call to {library}" if kind != NOISY and all(
+            pair.itself for pair in group) else ""
+        if (kind, left) == before and kind in (SAME, NOISY):
+            words[-1] = words[-1].removesuffix(left) + f" and {place}{left}"
         else:
-            words.append(f"{told} {place}".rstrip())
-        before = kind
+            words.append(f"{told} {place}".rstrip() + left)
+        before = kind, left
     return f"{who} was {', '.join(words)}"
+
+
+def handed_on(pairs: Sequence[Comparison], library: str) -> list[str]:
+    """What equal calls that were left to the library took beyond it: no algorithm's doing."""
+    longer = [pair for pair in pairs if pair.handed_on > 1]
+    if not longer:
+        return []
+    most = max(pair.handed_on for pair in longer)
+    return [f"{count_text(len(longer), 'size')} that auto left to {library} took up to {most:.2f}x "
+            "as long: what handing a call on costs, or the machine's noise"]
 
 
 def noise(pairs: Sequence[Comparison]) -> list[str]:

@@ -4,6 +4,7 @@ import pytest
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS, find, schedule
+from hpccoll.algorithms.flat import ring
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
 from hpccoll.ir.schedule import Program, at, copy
@@ -49,3 +50,12 @@ def test_one_rank_sends_nothing(collective, name):
     made = schedule(collective, name, 1)
     assert made.rounds in (0, None) and made.sent in (0, None)
     assert made.nblocks >= 1
+
+
+def test_a_collective_may_be_spelled_as_in_mpi():
+    for text in ("Allreduce", "Iallreduce", "MPI_Allreduce", "Allreduce_init"):
+        assert schedule(text, "ring", 4).title == schedule("allreduce", "ring", 4).title
+        assert schedule(text, ring.allreduce, 4).collective.name == "allreduce"
+    assert schedule("Reduce_scatter_block", "ring", 4).collective.name == "reduce_scatter"
+    with pytest.raises(ArgumentError, match="'Alreduce' is unknown; did you mean 'allreduce'"):
+        schedule("Alreduce", "ring", 4)

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from mpi4py import MPI
@@ -53,12 +53,16 @@ def test_without_a_cupy_to_import_there_are_no_devices(monkeypatch, asked_anew, 
     (-11, False, "was killed by signal 11"),
     (subprocess.TimeoutExpired("python", 120), False, "could not try it: .*120 seconds")])
 def test_what_the_probe_found_is_evidence(monkeypatch, end, can, why):
-    def run(*args, **how):
+    def run(command, **how):
+        assert command[-1] == "3"  # the device that is current
         if isinstance(end, Exception):
             raise end
         return SimpleNamespace(returncode=end)
 
     monkeypatch.setattr(subprocess, "run", run)
+    cupy = ModuleType("cupy")
+    cupy.cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=3))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     device.probed.cache_clear()
     try:
         found = device.probed()

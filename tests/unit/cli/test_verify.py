@@ -13,7 +13,7 @@ from hpccoll.algorithms import ALGORITHMS, Algorithm, schedule
 from hpccoll.algorithms import table as algorithm_table
 from hpccoll.algorithms.flat import ring
 from hpccoll.explain import as_json, as_list, as_markdown, as_text
-from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.collectives import IN, OUT, collective_named
 from hpccoll.ir.schedule import Program, at, copy
 from hpccoll.ir.topology import Topology
 
@@ -161,7 +161,8 @@ def test_mistakes_are_one_line_and_status_2(words, message):
     assert message in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_explain_prints_text():
+def test_explain_prints_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     done = call("explain", "bcast", "knomial", "--size", "5", "--root", "2", "--param", "k=3",
                 "--nbytes", "100")
     assert done.exit_code == 0
@@ -179,6 +180,64 @@ def test_explain_lists_algorithms(monkeypatch):
     assert call("explain", "scan").stdout.startswith(as_list("scan", 90))
     assert call("explain").stdout.startswith("allreduce") and "reduced over" in call(
         "explain").stdout
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_fits_and_says_what_its_columns_mean(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = call("verify", "--ranks", "1-4", "--collective", "allreduce,alltoall", "--jobs", "1")
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    head = next(line for line in lines if "algorithm" in line)
+    for line in lines:
+        if line.startswith("# "):
+            assert f" {line[2:].partition(':')[0]}" in head
+    assert sum(line.startswith("# ") for line in lines) == 4
+
+
+@pytest.mark.parametrize("words, message", [
+    (("explain", "--size", "2x4"), "explain: Invalid value for '--size': '2x4' is no number of "
+                                   "ranks; write a layout as --topology 2x4"),
+    (("simulate", "allreduce", "--size", "3,5"), "write a layout as --topology 3,5"),
+    (("explain", "allreduce", "ring", "--size", "some"), "'some' is no number of ranks; hpccoll"),
+    (("explain", "allreduce", "ring", "--size", "0"), "size: expected a number of ranks, got 0"),
+    (("simulate", "step", "--nodez", "3"), "simulate step: No such option '--nodez'"),
+    (("trace", "nowhere"), "trace: there is no folder 'nowhere'; HPCCOLL_TRACE=FOLDER in a run"),
+    (("trace", "diagnose", __file__), "test_verify.py' is no folder; HPCCOLL_TRACE=FOLDER"),
+    (("trace", "calls", "--plt"), "hpccoll trace calls --help shows what there is")])
+def test_a_users_mistake_is_one_line_of_ours(words, message):
+    done = call(*words)
+    assert done.exit_code == 2 and done.stdout == ""
+    assert message in done.stderr and "Usage:" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("hpccoll: ")
+
+
+@pytest.mark.parametrize("words", [
+    ("explain", "Allreduce"), ("explain", "Iallreduce", "ring", "--size", "2"),
+    ("explain", "MPI_Allreduce", "ring"), ("verify", "--collective", "Allreduce", "--ranks", "2"),
+    ("simulate", "Allreduce", "--algorithm", "ring"),
+    ("verify", "--collective", "Reduce_scatter_block,Allgatherv", "--ranks", "2")])
+def test_collectives_are_known_by_their_names_in_mpi(words):
+    done = call(*words)
+    lower = call(*(word if word.startswith("-") else collective_named(word) if "," not in word
+                   else "reduce_scatter,allgather" for word in words))
+    assert done.exit_code == lower.exit_code == 0
+    assert done.stdout == lower.stdout
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("words", [
+    (), ("allreduce",), ("allreduce", "ring", "--size", "8"),
+    ("alltoall", "two_phase", "--topology", "3x4"), ("bcast", "knomial", "--size", "20"),
+    ("reduce", "rabenseifner", "--size", "7", "--nbytes", "1M", "--brief")])
+def test_explain_fits(width, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = call("explain", *words).stdout.splitlines()
+    assert max(map(len, lines)) <= width, max(lines, key=len)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in "".join(lines)
+    monkeypatch.setenv("COLUMNS", "1000")
+    whole = call("explain", *words).stdout
+    assert "".join(lines).replace(" ", "") == whole.replace("\n", "").replace(" ", "")
 
 
 def test_explain_says_as_much_as_one_wants():

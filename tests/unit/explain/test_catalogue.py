@@ -7,7 +7,7 @@ import pytest
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError
-from hpccoll.explain import as_list, as_markdown
+from hpccoll.explain import as_list, as_markdown, collectives
 from hpccoll.explain.catalogue import CHOOSER, first_line
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,11 +28,14 @@ def test_the_list_has_every_name_with_what_it_does():
 def test_the_list_fits(width):
     assert max(map(len, as_list(width=width).splitlines())) <= width
     assert " ".join(as_list(width=width).split()) == " ".join(as_list().split())
+    assert max(map(len, collectives(width).splitlines())) <= width
+    assert collectives(width).split() == collectives().split()
 
 
 def test_the_list_of_an_unknown_collective_names_the_known_ones():
     with pytest.raises(ArgumentError, match="'scam' is unknown; did you mean 'scan'"):
         as_list("scam")
+    assert as_list("Iscan") == as_list("scan")
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

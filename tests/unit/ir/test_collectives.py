@@ -2,7 +2,15 @@
 
 import pytest
 
-from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, block_counts
+from hpccoll.ir.collectives import (
+    COLLECTIVES,
+    IN,
+    METHODS,
+    OUT,
+    block_counts,
+    collective_named,
+    method_named,
+)
 
 SIZES = [1, 2, 3, 5]
 
@@ -65,3 +73,16 @@ def test_blocks_are_near_equal_and_complete(count, nblocks):
     counts = block_counts(count, nblocks)
     assert len(counts) == nblocks and sum(counts) == count
     assert max(counts) - min(counts) <= 1 and counts == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_names_as_mpi_and_mpi4py_spell_them(name):
+    first = name.capitalize()
+    for text in (name, first, f"I{name}", f"i{name}", f"{first}_init", f"MPI_{first}",
+                 f"MPI_I{name}"):
+        assert (method_named(text), collective_named(text)) == (name, METHODS[name]), text
+
+
+@pytest.mark.parametrize("text", ["", "i", "allreduced", "Iring", "MPI_", "allreduce "])
+def test_what_is_no_collective_stays_as_it_was_written(text):
+    assert method_named(text) == collective_named(text) == text

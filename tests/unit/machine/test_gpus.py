@@ -5,12 +5,12 @@ import os
 import pytest
 
 from hpccoll.machine import gpus
-from hpccoll.machine.gpus import GpuLinks, chosen, parse_links
+from hpccoll.machine.gpus import GpuLinks, chosen, doubt, parse_links
 
-LISTED = """0, 00000000:07:00.0, GPU-aa11
-1, 00000000:0F:00.0, GPU-aa22
-2, 00000000:47:00.0, GPU-bb33
-3, 00000001:47:00.0, GPU-bb44
+LISTED = """0, 00000000:07:00.0, GPU-aa11, NVIDIA A100-SXM4-40GB
+1, 00000000:0F:00.0, GPU-aa22, NVIDIA A100-SXM4-40GB
+2, 00000000:47:00.0, GPU-bb33, NVIDIA A100-SXM4-40GB
+3, 00000001:47:00.0, GPU-bb44, NVIDIA A100-SXM4-40GB
 """
 ADDRESSES = ("0000:07:00.0", "0000:0f:00.0", "0000:47:00.0", "0001:47:00.0")
 #: Two islands; an adapter, affinities and a legend beside the GPUs.
@@ -35,6 +35,7 @@ NIC Legend:
 def test_links_and_islands():
     found = parse_links(LISTED, MATRIX)
     assert found.addresses == ADDRESSES and len(found.links) == 6
+    assert found.names[0] == "GPU-aa11" and set(found.models) == {"NVIDIA A100-SXM4-40GB"}
     assert found.between(ADDRESSES[0], ADDRESSES[1]) == "NV4"
     assert found.between(ADDRESSES[3], ADDRESSES[2]) == "NV2"
     assert found.between(ADDRESSES[2], ADDRESSES[0]) == "PHB"
@@ -78,6 +79,20 @@ def test_the_program_is_asked_where_there_is_a_driver(monkeypatch, tmp_path):
 def test_the_gpu_that_a_rank_begins_on(visible, found):
     assert chosen(parse_links(LISTED, MATRIX), {"CUDA_VISIBLE_DEVICES": visible}) == found
     assert chosen(GpuLinks(), {"CUDA_VISIBLE_DEVICES": visible}) == ""
+
+
+@pytest.mark.parametrize("kinds, islands, environ, doubtful", [
+    ("xy", 2, {"CUDA_VISIBLE_DEVICES": "1"}, True),
+    ("xy", 2, {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, True),
+    ("xy", 2, {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, False),
+    ("xy", 2, {"CUDA_VISIBLE_DEVICES": "GPU-b"}, False), ("xy", 2, {}, False),
+    ("xx", 2, {"CUDA_VISIBLE_DEVICES": "1"}, False),
+    ("xy", 1, {"CUDA_VISIBLE_DEVICES": "1"}, False)])
+def test_numbers_are_doubtful_where_cuda_may_count_otherwise(kinds, islands, environ, doubtful):
+    links = {("a", "b"): "SYS" if islands > 1 else "NV2"}
+    said = doubt(GpuLinks(("a", "b"), ("GPU-a", "GPU-b"), links, tuple(kinds)), environ)
+    assert bool(said) is doubtful
+    assert not doubtful or ("(x, y)" in said and "set CUDA_DEVICE_ORDER=PCI_BUS_ID" in said)
 
 
 def test_groups_of_memory(tmp_path):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hpccoll.machine.launcher import alone
 from hpccoll.tools.failures import KNOWN, explained
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "slurm.md"
@@ -14,6 +15,9 @@ PRINTED = {
         "craype-accel",
     "check_MPIR_CVAR_PMI_VERSION(167):  Runtime environment uses unsupported PMI version PMIx. "
     "Aborting.": "srun --mpi=pmi2",
+    "hpccoll: bench: 4 processes were started, and each of them is alone: the launcher (mpiexec) "
+    "and the MPI library (Open MPI 5.0.8) do not talk to each other; use the mpiexec that "
+    "belongs to the MPI library of mpi4py": "srun --mpi=pmi2",
     "    /opt/openmpi/share/openmpi/help-mpi-runtime.txt: No such file or directory":
         "srun --mpi=pmix",
     "srun: error:  mpi/pmix_v5: init: (null) [0]: mpi_pmix.c:193: pmi/pmix: can not load PMIx "
@@ -41,6 +45,14 @@ def test_a_line_that_a_job_printed(line):
 def test_every_known_text_has_a_line_here():
     assert all(any(known.text in line for line in PRINTED) for known in KNOWN)
     assert len(PRINTED) == len(KNOWN)
+
+
+@pytest.mark.parametrize("library", ["MPICH 5.0.2", "Open MPI 5.0.8", "Intel MPI 2021"])
+def test_our_own_message_of_lone_ranks_is_known(library):
+    """Fails where the message is written anew and the table is not."""
+    problem, _ = alone(4, "srun --mpi=none", library)
+    found, = explained([f"hpccoll: {problem}\n"])
+    assert "jobs of one rank" in found.what
 
 
 def test_output_of_a_job_that_is_well_says_nothing():

@@ -129,7 +129,8 @@ def test_local_sgd_with_a_period_of_one_is_plain_sgd():
 @pytest.mark.parametrize("every, message", [
     (0, "expected periods of 1 or more"), ({}, "expected periods"), ({2: 3, 4: 8}, "of 3 ranks"),
     ({2: 4, 4: 2}, "of 2 ranks are not made of those of 4"), ({2: 2}, "does not average over all"),
-    ({1: "rack", 2: 8}, "groups of 'rack' ranks"), ({2: 16}, "of 16 ranks")], ids=str)
+    ({1: "rack", 2: 8}, "no level 'rack'; a group is 'node', or a number"),
+    ({2: 16}, "of 16 ranks")], ids=str)
 def test_periods_that_cannot_serve(every, message):
     with pytest.raises(ArgumentError, match=message):
         run_ranks(8, lambda comm: ModelAverager(comm, arrays(), every))

@@ -36,3 +36,28 @@ def test_shades_are_named_where_there_are_some(tmp_path, monkeypatch, names, siz
     texts = " ".join(text.get_text() for text in drawn[0].texts)
     assert said in texts if said else "shaded" not in texts
     assert bool(said) == any(panel.collections for panel in drawn[0].axes)
+
+
+@pytest.mark.parametrize("sizes", [range(3, 25), range(3, 25, 2), range(3, 25, 4), range(20, 25)])
+def test_the_label_of_the_memory_limit_covers_no_curve(monkeypatch, sizes):
+    """Small messages are far below the limit, the largest beyond it, by what caches hold."""
+    agg = pytest.importorskip("matplotlib.backends.backend_agg")
+    groups = []
+    for size in (1 << n for n in sizes):
+        limit = size / 2e10
+        groups.append([result(name, [1e6 * (late + limit * slow)], nbytes=size,
+                              limit_seconds=limit)
+                       for name, late, slow in (("native", 2e-5, 2.5), ("auto", 4e-6, 0.8),
+                                                ("ring", 9e-6, 0.55))])
+    drawn = []
+    monkeypatch.setattr(plot, "save", lambda figure, path: drawn.append(figure))
+    plot.draw(groups, ENVIRONMENT, "one.png")
+    canvas = agg.FigureCanvasAgg(drawn[0])
+    canvas.draw()
+    panel = drawn[0].axes[1]
+    label, = [text for text in panel.texts if text.get_text() == "memory limit"]
+    box = label.get_window_extent(canvas.get_renderer())
+    assert panel.get_window_extent().x0 <= box.x0 and box.x1 <= panel.get_window_extent().x1
+    for line in panel.get_lines():
+        assert not line.get_path().transformed(line.get_transform()).intersects_bbox(
+            box, filled=False), line.get_label()
