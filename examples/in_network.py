@@ -74,4 +74,5 @@ if __name__ == "__main__":
     except hpccoll.HpccollError as error:       # raised before any message, on every rank
         print(f"rank {comm.rank}: {error}")
     if comm.rank == 0:
-        print(f"three algorithms of {comm.size} ranks, proved, and run on loopback")
+        print(f"three algorithms of {comm.size} rank{'s' * (comm.size > 1)}, proved, "
+              "and run on loopback")

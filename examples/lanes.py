@@ -70,4 +70,4 @@ if __name__ == "__main__":
     if (mine != numpy.arange(1000.0)).any():
         sys.exit(f"rank {comm.rank}: wrong vector {mine}")
     if comm.rank == 0:
-        print(f"{comm.size} ranks added and passed on their vectors in lanes")
+        print(f"{comm.size} rank{'s' * (comm.size > 1)} added and passed on vectors in lanes")

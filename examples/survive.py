@@ -69,10 +69,12 @@ while True:
         break
     comm = comm.shrink()
     if comm.rank == 0:
-        print(f"{comm.size} ranks go on from iteration {max(saved)}", flush=True)
+        ranks = f"{comm.size} ranks go" if comm.size > 1 else "1 rank goes"
+        print(f"{ranks} on from iteration {max(saved)}", flush=True)
 error = abs(matrix_times(solution, 0, 0) - source).max()
 if comm.rank == 0:
-    print(f"{comm.size} ranks: {iterations} iterations, error {error:.1e}", flush=True)
+    print(f"{comm.size} rank{'s' * (comm.size > 1)}: {iterations} iterations, "
+          f"error {error:.1e}", flush=True)
 if not error < 1e-9:
     sys.exit("the solution is wrong")
 if comm.size < MPI.COMM_WORLD.size:

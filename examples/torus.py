@@ -63,4 +63,4 @@ if __name__ == "__main__":
     if (total != comm.size * numpy.arange(1000.0) + sum(range(comm.size))).any():
         sys.exit(f"rank {comm.rank}: wrong answer {total}")
     if comm.rank == 0:
-        print(f"the torus {shape} added the vectors of {comm.size} ranks")
+        print(f"the torus {shape} added the vectors of {comm.size} rank{'s' * (comm.size > 1)}")

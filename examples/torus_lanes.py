@@ -65,4 +65,4 @@ if __name__ == "__main__":
     if (total != comm.size * numpy.arange(1000.0) + sum(range(comm.size))).any():
         sys.exit(f"rank {comm.rank}: wrong answer {total}")
     if comm.rank == 0:
-        print(f"{comm.size} ranks of a torus added their vectors in three lanes")
+        print(f"{comm.size} rank{'s' * (comm.size > 1)} of a torus added vectors in three lanes")

@@ -4,7 +4,7 @@
 
 Without a compressor gradients travel as they are; ``hpccoll.training.compress`` has the names of
 all. Every rank trains on its own images; the optimizer averages gradients over ranks while the
-backward pass computes. Needs pip install '.[torch]' scikit-learn.
+backward pass computes. Needs pip install -e '.[torch]' scikit-learn.
 """
 import argparse
 import sys

@@ -3,7 +3,7 @@
     mpiexec -n 2 python examples/train_ddp.py
 
 Every rank trains on a part of the digits; DDP averages the gradients over all ranks, on hpccoll.
-No variable is set, no torchrun is needed. Needs pip install '.[torch]' scikit-learn.
+No variable is set, no torchrun is needed. Needs pip install -e '.[torch]' scikit-learn.
 """
 import sys
 

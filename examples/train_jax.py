@@ -4,7 +4,7 @@
 
 Gradients are averaged inside of the compiled step, compressed by SCHEME if one is given, such as
 bf16. The digits are scikit-learn's: 1,797 pictures of 8 x 8 pixels. Needs
-pip install '.[jax]' scikit-learn.
+pip install -e '.[jax]' scikit-learn.
 """
 import argparse
 import sys

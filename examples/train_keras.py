@@ -3,7 +3,7 @@
     mpiexec -n 2 env KERAS_BACKEND=jax python examples/train_keras.py
 
 Without KERAS_BACKEND it takes the first backend that is installed: jax, torch or tensorflow. The
-digits are scikit-learn's: 1,797 pictures of 8 x 8 pixels. Needs pip install '.[keras]'
+digits are scikit-learn's: 1,797 pictures of 8 x 8 pixels. Needs pip install -e '.[keras]'
 scikit-learn, and a backend.
 """
 import importlib.util

@@ -154,6 +154,9 @@ def trace_report(path, skip, plot_path, rank, step, json_path):
 def _newest(folder: Path) -> Path:
     files = sorted((file for file in folder.glob("*.json") if not file.name.startswith(OTHERS)),
                    key=lambda file: (file.stat().st_mtime, file.name))
+    if not files and any(folder.glob("calls-*.json")):
+        raise ArgumentError("trace", f"{str(folder)!r} holds records of calls, and no timeline of "
+                            "an exchange of gradients", f"hpccoll trace {folder} shows the calls")
     if not files:
         raise ArgumentError("trace", f"{str(folder)!r} holds no timeline",
                             "HPCCOLL_TRACE names the folder that they are written to")

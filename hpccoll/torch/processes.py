@@ -19,7 +19,7 @@ from hpccoll.torch.line import OperationLine
 from hpccoll.training.exchange import Exchange
 
 #: What a program does that asks too early, or too late.
-START = "call hpccoll.torch.init() first"
+START = "call hpccoll.torch.horovod.init() first"
 
 
 class ProcessSet:

@@ -86,9 +86,10 @@ def test_an_environment_of_ones_own(shell, clone, extra, flags):
     program = list(pasted(text))
     start = next(i for i, line in enumerate(program) if line.startswith("cat > ten_lines.py"))
     status, output = shell(
-        "python3 -m venv own", ". own/bin/activate", f"pip install --quiet '.[{extra}]'",
+        "python3 -m venv own", ". own/bin/activate", f"pip install --quiet -e '.[{extra}]'",
         *program[start:start + 2], f"mpiexec {flags} -n 4 hpccoll doctor",
         f"mpiexec {flags} -n 4 python ten_lines.py",
+        "python -m hpccoll doctor",
         "hpccoll explain allreduce ring --size 8 --draw ring.png")
     assert status == 0 and "Traceback" not in output, output[-6000:]
     assert (clone / "ring.png").exists()

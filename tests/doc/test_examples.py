@@ -24,9 +24,9 @@ def test_an_example_says_what_it_needs(path):
     head = " ".join(text.split('"""')[1].split())
     for module, extra in (("torch", "torch"), ("jax", "jax"), ("keras", "keras")):
         if re.search(rf"^(import|from) {module}\b", text, re.MULTILINE):
-            assert re.search(rf"pip install '\.\[{extra}\]'", head), extra
+            assert re.search(rf"pip install -e '\.\[{extra}\]'", head), extra
     if "from sklearn" in text:
-        assert re.search(r"pip install ('\.\[\w+\]' )?scikit-learn", head)
+        assert re.search(r"pip install (-e '\.\[\w+\]' )?scikit-learn", head)
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_example(job, path, ranks):
     need_frameworks(path.read_text(encoding="utf-8"))
     status, output = job(ranks, sys.executable, path)
     assert status == 0, output
-    assert ("1 rank" if ranks == 1 else f"{ranks} ranks") in output
+    assert re.search(rf"\b{'1 rank' if ranks == 1 else f'{ranks} ranks'}\b", output), output
 
 
 @pytest.mark.slow

@@ -269,3 +269,15 @@ def test_registered_tensors(group):
 
 
 __all__ = ["group"]
+
+
+def test_beside_nccl_it_moves_what_lies_on_processors(group):
+    """Whoever has devices may leave them to NCCL; where there are none, torch makes one part."""
+    both = dist.new_group(backend="cpu:hpccoll,cuda:nccl")
+    assert type(both._get_backend(torch.device("cpu"))) is type(
+        group._get_backend(torch.device("cpu")))
+    rank, size = place()
+    tensor = torch.full((3,), float(rank))
+    dist.all_reduce(tensor, group=both)
+    assert tensor.tolist() == [size * (size - 1) / 2] * 3
+    dist.destroy_process_group(both)

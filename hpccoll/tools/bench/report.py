@@ -19,6 +19,7 @@ from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
 from hpccoll.tools.bench import regret, verdict
+from hpccoll.tools.hidden import REMEDY
 from hpccoll.units import size_text, time_text
 
 Group = Sequence[Result]
@@ -312,6 +313,9 @@ def header(environment: Mapping[str, Any]) -> list[str]:
         + CACHES[environment.get("shared_cache")],
         environment["command"],
     ]
+    if environment.get("hides"):
+        lines.append(f"the folder of the source hides {environment['hides']}, which has compiled "
+                     f"parts: {REMEDY}")
     lines += BUFFERS.get(environment.get("buffers", ""), [])
     lines += [f"calls: {environment['calls']}"] if environment.get("calls") else []
     if environment.get("peers"):

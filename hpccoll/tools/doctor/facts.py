@@ -31,6 +31,7 @@ from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launched, launcher
 from hpccoll.runtime.compiled import executor
 from hpccoll.tools.doctor.leftovers import leftovers
+from hpccoll.tools.hidden import hidden
 
 #: Variables that findings look at, beside all that begin with HPCCOLL_ or as libraries' do.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -69,6 +70,8 @@ class RankFacts:
         fabric: whether the node has an adapter of a fast network.
         left: bytes, files, and how many of these can be removed, that dead jobs have left in the
             node's shared memory; asked of one rank of each node.
+        package, hides: the folder that hpccoll is imported from, and the installed one with
+            compiled parts that it hides; empty where there is none.
         no_recovery: why a job cannot go on without a rank that has died; empty if it can.
     """
 
@@ -101,6 +104,8 @@ class RankFacts:
     fabric: bool = False
     left: tuple[int, int, int] = (0, 0, 0)
     no_recovery: str = ""
+    package: str = ""
+    hides: str = ""
     slurm: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -128,7 +133,8 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         gpu_direct=tuple(gpus.direct()), fabric=has_fabric(),
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
-        no_recovery=ulfm_missing(environ))
+        no_recovery=ulfm_missing(environ),
+        package=str(Path(hpccoll.__file__).parent), hides=hidden())
 
 
 def gather(mine: RankFacts) -> list[RankFacts] | None:

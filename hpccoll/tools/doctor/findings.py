@@ -13,6 +13,7 @@ from hpccoll.arrays.ways import AWARE, lines
 from hpccoll.machine.gpus import NEAR, address_of
 from hpccoll.machine.launcher import alone
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
+from hpccoll.tools.hidden import REMEDY, told
 from hpccoll.units import count_text, ranks_text, size_text
 
 #: Levels: ``error`` - results or the whole job are at risk; ``warning`` - it works, but slower
@@ -86,6 +87,11 @@ def library(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     yield Finding(OK, "MPI", f"{first.mpi}, thread level {first.threads}, "
                   f"mpi4py {first.versions['mpi4py']}, hpccoll {first.versions['hpccoll']}" + (
                       f", {runs} executor" if (runs := first.versions.get("executor")) else ""))
+    hidden = _parts(facts, lambda each: (each.package, each.hides))
+    for (package, there), ranks in hidden.items():
+        if there:
+            yield Finding(WARNING, "hpccoll", f"{told(package, there)}: the Python executor runs, "
+                          "and small collectives are several times slower", REMEDY, ranks)
 
 
 def versions(facts: Sequence[RankFacts]) -> Iterator[Finding]:

@@ -30,6 +30,9 @@ TEMPLATES = {
     "train.sbatch": Job("gpu", name="hpccoll-train", time="04:00:00", train=True, command=TRAIN),
     "cpu.pbs": Job("pbs"),
 }
+#: MPI library -> what its mpirun says of its version, and whose it is.
+MPIRUN = {"openmpi": ("Open MPI", "Open MPI's"), "mpich": ("HYDRA", "MPICH's"),
+          "intel": ("Intel", "Intel MPI's")}
 
 
 def script(job: Job) -> str:
@@ -41,7 +44,7 @@ def script(job: Job) -> str:
     """
     given, (site, job) = job, completed(job)
     head = directives(site, job)
-    sections = [_beginning(site, job) + _environment(site, job), launch(site, job),
+    sections = [_beginning(site, job) + _environment(site, job) + _whose(job), launch(site, job),
                 _run(job, ranks(job))]
     text = ["#!/bin/bash", f"# {job.nodes} nodes x {job.ppn} ranks on {site.title}.",
             f"# Made with: {_made_with(given)}", *_comment(_facts(site))]
@@ -110,7 +113,7 @@ def _beginning(site: Site, job: Job) -> list[Line]:
                       line.why) for line in lines]
     # Told the number, srun takes the first processors and no masks of others.
     if job.launcher == "srun" and not site.cpus:
-        lines.append(Line("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
+        lines.append(Line(f"export SRUN_CPUS_PER_TASK={_cpus(site, job)}",
                           "since Slurm 22.05 srun does not take this from the job by itself"))
     return lines
 
@@ -177,8 +180,28 @@ def _threads(site: Site, job: Job) -> str:
     """Threads of a rank: one to a core, however many the job is given when it is submitted."""
     if site.scheduler != "slurm":
         return str(job.threads)
-    cpus = "SLURM_CPUS_PER_TASK"
-    return f"${cpus}" if site.smt == 1 else f"$(({cpus} / {site.smt}))"
+    if site.smt == 1:
+        return _cpus(site, job)
+    cpus = _cpus(site, job) if job.interactive else "SLURM_CPUS_PER_TASK"
+    return f"$(({cpus} / {site.smt}))"
+
+
+def _cpus(site: Site, job: Job) -> str:
+    """Processors of a rank: a script has asked for them, a shell's salloc perhaps not."""
+    return (f"${{SLURM_CPUS_PER_TASK:-{site.smt}}}" if job.interactive
+            else "$SLURM_CPUS_PER_TASK")
+
+
+def _whose(job: Job) -> list[Line]:
+    """A word on an mpirun of another MPI library, which would end in an assertion of its own."""
+    if job.launcher != "mpirun" or job.mpi not in MPIRUN:
+        return []
+    says, whose = MPIRUN[job.mpi]
+    return [Line(f'if ! mpirun --version 2>&1 | grep -q "{says}"; then',
+                 "is the mpirun on the path that of the MPI library?"),
+            Line(f'    echo "job $job: not {whose} mpirun: \'$(command -v mpirun)\'; load its '
+                 'module first" >&2', ""),
+            Line("fi", "")]
 
 
 def _run(job: Job, number: str) -> list[Line]:

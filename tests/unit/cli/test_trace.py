@@ -117,6 +117,13 @@ def test_what_is_refused(words, problem):
     assert done.exit_code == 2 and problem in done.stderr
 
 
+def test_a_folder_of_calls_is_not_sent_back_to_where_it_came_from(tmp_path):
+    (tmp_path / "calls-1-rank00000.json").write_text("{}", encoding="utf-8")
+    done = call(tmp_path)
+    assert done.exit_code == 2 and "holds records of calls, and no timeline" in done.stderr
+    assert f"hpccoll trace {tmp_path} shows the calls" in " ".join(done.stderr.split())
+
+
 def test_a_rank_that_is_not_there(file, tmp_path):
     pytest.importorskip("matplotlib")
     done = call(file, "--plot", tmp_path / "x.png", "--rank", 7)

@@ -1,6 +1,7 @@
 """The table of Horovod's calls, and torch that is missing."""
 
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -8,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hpccoll.errors import HpccollError
+from hpccoll.errors import CommunicatorError, HpccollError
 
 pytest.importorskip("torch")
 hvd = pytest.importorskip("hpccoll.torch.horovod")
+processes = pytest.importorskip("hpccoll.torch.processes")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "training" / "horovod.md"
 
 
@@ -70,3 +72,13 @@ def test_torch_is_missing(module):
         capture_output=True, text=True, timeout=60, check=False)
     assert "FrameworkError: torch: is not installed" in done.stderr
     assert "pip install 'hpccoll[torch]'" in done.stderr
+
+
+def test_who_asks_too_early_is_told_a_function_that_there_is(monkeypatch):
+    monkeypatch.setattr(processes, "_places", None)
+    monkeypatch.setattr(processes.global_process_set, "_comm", None)
+    for ask in processes.rank, processes.local_rank:
+        with pytest.raises(CommunicatorError, match=r"call hpccoll\S+\(\) first") as told:
+            ask()
+        name = re.search(r"call (\S+)\(\)", str(told.value))[1]
+        assert pkgutil.resolve_name(name) is processes.init

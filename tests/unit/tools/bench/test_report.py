@@ -65,6 +65,13 @@ def test_the_head_says_whether_two_ranks_share_a_cache(shared, words):
     assert report.header(ENVIRONMENT | {"shared_cache": shared})[1].endswith(words)
 
 
+def test_the_head_says_that_an_installed_hpccoll_is_hidden():
+    assert not any("hides" in line for line in report.header(ENVIRONMENT | {"hides": ""}))
+    line, = [line for line in report.header(ENVIRONMENT | {"hides": "/env/hpccoll"})
+             if "hides" in line]
+    assert "/env/hpccoll" in line and "pip install -e" in line
+
+
 def test_constants_stand_in_the_head_and_sizes_have_units():
     environment, groups = recorded("allreduce/mpich-4.json")
     text = told(report.SizeTable(Console(file=io.StringIO(), width=100)), environment, groups)

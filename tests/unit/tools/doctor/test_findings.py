@@ -55,6 +55,13 @@ def test_a_good_job_has_nothing_to_complain_about():
                                               "result"}
 
 
+def test_a_clone_that_hides_what_is_installed_is_told():
+    found = one(job(package="/home/me/hpccoll", hides={3: "/env/hpccoll"}))
+    assert found.level == WARNING and found.ranks == (3,)
+    assert "/home/me/hpccoll, which has no compiled parts" in found.what
+    assert "/env/hpccoll has them" in found.what and "pip install -e" in found.remedy
+
+
 def test_findings_come_in_the_order_of_their_levels():
     levels = [each.level for each in examine(job(
         single_copy=False, versions={1: {"mpi4py": "4.0.0"}}, variables={0: {}}))]

@@ -233,3 +233,40 @@ def test_training_without_a_command_runs_a_program_of_that_name():
     assert '"${launch[@]}" python -m hpccoll run train.py "$@"' in made.output
     assert "hpccoll job --site generic --nodes 2 --train -- " in made.output
     assert 'python -m hpccoll bench allreduce "$@"' in job().output
+
+
+def run(folder, text, name, **environ):
+    """Run a script in bash, with a launcher that prints what it was told and its variables."""
+    (folder / name).write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "$SAYS"\n'
+        'echo "started, cpus=$SRUN_CPUS_PER_TASK, threads=$OMP_NUM_THREADS"\n', encoding="utf-8")
+    (folder / name).chmod(0o755)
+    (folder / "job.sh").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        ["bash", "-c", f"source {folder}/job.sh"], capture_output=True, text=True, check=False,
+        env={"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4",
+             "SLURM_NTASKS_PER_NODE": "2", **environ})
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("site", ["generic", "perlmutter"])
+@pytest.mark.parametrize("given", ["", "6"])
+def test_a_shell_in_a_job_that_was_asked_for_no_processors(tmp_path, site, given):
+    text = re.sub("^(module|source) .*$", "", script(Job(site, interactive=True)), flags=re.M)
+    environ = {"SLURM_CPUS_PER_TASK": given} if given else {}
+    done = run(tmp_path, text, "srun", **environ)
+    each = int(given or SITES[site].smt)
+    assert f"threads={each // SITES[site].smt}\n" in done.stdout
+    assert f"cpus={each}," in done.stdout
+
+
+@pytest.mark.parametrize("mpi, says", [
+    ("openmpi", "mpirun (Open MPI) 5.0.11"), ("mpich", "HYDRA build details:"),
+    ("intel", "Intel(R) MPI Library for Linux* OS, Version 2021.9")])
+def test_another_librarys_mpirun_is_named(tmp_path, mpi, says):
+    text = script(Job(mpi=mpi, launcher="mpirun"))
+    assert "mpirun" not in run(tmp_path, text, "mpirun", SLURM_CPUS_PER_TASK="1", SAYS=says).stderr
+    other = "mpirun (Open MPI) 5.0.11" if mpi != "openmpi" else "HYDRA build details:"
+    told = run(tmp_path, text, "mpirun", SLURM_CPUS_PER_TASK="1", SAYS=other).stderr
+    assert f"mpirun: '{tmp_path}/mpirun'" in told
