@@ -2,9 +2,8 @@
 
     mpirun --with-ft ulfm -n 4 python examples/survive.py --kill 2@25
 
-Every rank owns some rows of a tridiagonal matrix. Every ten iterations all keep the solution so
-far. When a rank dies, the others make a communicator without it, deal the rows out anew, and start
-again from the newest solution that all have. Needs ULFM: Open MPI 5. Else an ordinary solver.
+Every rank owns rows of a tridiagonal matrix, and all keep every tenth solution. When one dies, the
+others shrink, and go on from the newest that all have. Without ULFM (Open MPI 5), just a solver.
 """
 import os
 import signal
@@ -69,12 +68,11 @@ while True:
         break
     comm = comm.shrink()
     if comm.rank == 0:
-        ranks = f"{comm.size} ranks go" if comm.size > 1 else "1 rank goes"
-        print(f"{ranks} on from iteration {max(saved)}", flush=True)
+        print(f"{comm.size} ranks go on from iteration {max(saved)}", flush=True)
 error = abs(matrix_times(solution, 0, 0) - source).max()
 if comm.rank == 0:
-    print(f"{comm.size} rank{'s' * (comm.size > 1)}: {iterations} iterations, "
-          f"error {error:.1e}", flush=True)
+    ranks = f"{comm.size} rank{'s' * (comm.size > 1)}"
+    print(f"{ranks}: {iterations} iterations, error {error:.1e}", flush=True)
 if not error < 1e-9:
     sys.exit("the solution is wrong")
 if comm.size < MPI.COMM_WORLD.size:

@@ -4,7 +4,7 @@
 
 The text is that of docstrings of the standard library. The optimizer's state is cut over the ranks
 (ZeRO, stage 2), gradients are clipped by their norm over all of them. Needs pip install
-'.[torch]'.
+-e '.[torch]'.
 """
 import argparse
 import ast

@@ -75,6 +75,5 @@ if __name__ == "__main__":
             if (total != comm.size * numpy.arange(1000) + sum(range(comm.size))).any():
                 sys.exit(f"rank {comm.rank}: wrong answer {total}")
         if comm.rank == 0:
-            print(f"{world.size} rank{'s' * (world.size > 1)}: "
-                  f"Trivance added the vectors of {comm.size}")
+            print(f"{world.size} rank{'s' * (world.size > 1)}: Trivance added {comm.size} vectors")
     comm.Free()

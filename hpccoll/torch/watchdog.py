@@ -19,6 +19,8 @@ from hpccoll.errors import GroupTimeout
 
 #: Seconds between two looks; a tenth of the shortest time-out if that is less.
 PAUSE = 5.0
+#: Seconds for the launcher to take up what was said: an abort ends whoever passes it on, too.
+TOLD = 0.5
 
 
 class Watched(Protocol):
@@ -57,6 +59,7 @@ class Watchdog:
                 if title:
                     error = GroupTimeout(title, group.seconds)
                     print(f"hpccoll: {error}; the job ends now", file=sys.stderr, flush=True)
+                    time.sleep(TOLD)
                     MPI.COMM_WORLD.Abort(1)
 
 
