@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log
 from typing import Any
 
 from hpccoll.config import AUTO, NATIVE
@@ -35,8 +34,8 @@ MARKS, DASHES = "os^DvP", ("-", "--", ":", "-.")
 SHADED = 4
 #: Inches of one panel, of what stands above and below, and of a line of the legend.
 WIDTH, HEIGHT, ABOVE, BELOW, ENTRY = 6.0, 3.5, 0.95, 0.55, 0.26
-#: Sizes beside each other that a label in a panel may span.
-SPAN = 3
+#: What a node's memory allows: in the legend, since beside the curves a name has no room.
+LIMIT = "memory limit"
 #: Left margin, as a part of the whole; columns of the legend.
 LEFT, COLUMNS = 0.07, 6
 
@@ -49,7 +48,8 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
     labels = dict.fromkeys(r.candidate for group in groups for r in group)
     styles = {label: _style(number, label) for number, label in enumerate(
         sorted(labels, key=lambda label: label == NATIVE))}
-    above = ABOVE + ENTRY * -(-len(styles) // COLUMNS)
+    named = [*styles, *[LIMIT] * any(group[0].limit_seconds for group in groups)]
+    above = ABOVE + ENTRY * -(-len(named) // COLUMNS)
     height = len(rows) * HEIGHT + above + BELOW
     figure = new_figure(2 * WIDTH, height)
     panels = figure.subplots(len(rows), 2, squeeze=False)
@@ -68,8 +68,8 @@ def draw(groups: Sequence[Group], environment: Mapping[str, Any], path: str) -> 
                 f"mpi4py {environment['mpi4py']}, hpccoll {environment['hpccoll']}",
                 color=SOFT, fontsize=TICK, va="center")
     lines = {line.get_label(): line for panel in panels.flat for line in panel.get_lines()
-             if line.get_label() in styles}
-    figure.legend([lines[label] for label in styles], list(styles), loc="upper left",
+             if line.get_label() in named}
+    figure.legend([lines[label] for label in named], named, loc="upper left",
                   bbox_to_anchor=(LEFT, 1 - (ABOVE - 0.07) / height), ncols=COLUMNS,
                   frameon=False, fontsize=10, handlelength=1.8, columnspacing=1.6,
                   borderaxespad=0, borderpad=0, labelcolor=INK)
@@ -132,24 +132,9 @@ def _bandwidth_panel(panel: Any, name: str, row: Sequence[Group],
     limits = [(group[0].nbytes, group[0].bus_bandwidth(group[0].limit_seconds) / 1e9)
               for group in row if group[0].limit_seconds]
     if limits:
-        panel.plot(*zip(*limits), color=INK, linewidth=1.2, linestyle=(0, (1, 2)), zorder=1.5)
-        place = _free_place(limits, [point for line in series.values() for point in line])
-        panel.annotate("memory limit", limits[place], xytext=(0, 4), textcoords="offset points",
-                       fontsize=9, color=INK, ha="left" if place < SPAN else "right", va="bottom")
+        panel.plot(*zip(*limits), label=LIMIT, color=INK, linewidth=1.2, linestyle=(0, (1, 2)),
+                   zorder=1.5)
     panel.set_ylabel("GB/s" if sized else "us", color=INK)
-
-
-def _free_place(limits: Sequence[tuple[int, float]], points: Sequence[tuple[int, float]]) -> int:
-    """The point of the limit that is farthest from all curves: where its label has room."""
-    def nearest(nbytes: int, limit: float) -> float:
-        return min((abs(log(value / limit)) for size, value in points
-                    if size == nbytes and value > 0 and limit > 0), default=0.0)
-
-    rooms = [nearest(*limit) for limit in limits]
-    # Text to one side of a point spans its neighbours there, too.
-    spans = [min(rooms[n:n + SPAN] if n < SPAN else rooms[n - SPAN + 1:n + 1])
-             for n in range(len(rooms))]
-    return max(range(len(spans)), key=spans.__getitem__)
 
 
 def _dress(panel: Any, row: Sequence[Group], title: str) -> None:
