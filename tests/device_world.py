@@ -68,6 +68,10 @@ DTYPES = ["u1", "i4", "i8", "f2", "f4", "f8", "c8"]
 STREAMS = ["null", "blocking", "non_blocking"]
 
 
+def delay(cupy):
+    """Let what is queued after this be late; a stand-in's work is as late as it may be."""
+
+
 class Drawn:
     """A call: what is called, by how many ranks, on which streams and devices."""
 
@@ -108,7 +112,7 @@ class Place:
     def __init__(self, cupy, drawn, rank):
         self.cupy, self.rank, self.device = cupy, rank, cupy.cuda.Device(rank % drawn.devices)
         with self.device:
-            self.stream = (drawn.machine.current() if drawn.stream == "null" else
+            self.stream = (cupy.cuda.get_current_stream() if drawn.stream == "null" else
                            cupy.cuda.Stream(non_blocking=drawn.stream == "non_blocking"))
             self.other = cupy.cuda.Stream(non_blocking=True)
 
@@ -120,6 +124,7 @@ class Place:
         algorithm, call = CALLS[drawn.name]
         with self.device:
             with self.other:
+                delay(self.cupy)
                 source = None
                 if given is not None:
                     source = self.cupy.empty(given.size, drawn.dtype)

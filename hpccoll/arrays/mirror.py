@@ -14,7 +14,7 @@ def use_device(number: int) -> str:
     """Make one of the visible devices current, in turn by this number; why there is none, if so."""
     if not is_served():
         return "CuPy is not installed"
-    cupy: Any = importlib.import_module("cupy")
+    cupy = module()
     try:
         cupy.cuda.Device(number % cupy.cuda.runtime.getDeviceCount()).use()
     except Exception as error:  # whatever the driver says, also that there are none
@@ -22,10 +22,9 @@ def use_device(number: int) -> str:
     return ""
 
 
-def mirrored(host: numpy.ndarray) -> Any:
-    """A device array of the same form and values."""
-    cupy: Any = importlib.import_module("cupy")
-    return cupy.asarray(host)
+def module() -> Any:
+    """The module of device arrays."""
+    return importlib.import_module("cupy")
 
 
 def push(host: numpy.ndarray, there: Any) -> None:
@@ -40,5 +39,4 @@ def fetch(there: Any, host: numpy.ndarray) -> None:
 
 def wait() -> None:
     """Wait for the current stream."""
-    cupy: Any = importlib.import_module("cupy")
-    cupy.cuda.get_current_stream().synchronize()
+    module().cuda.get_current_stream().synchronize()

@@ -59,7 +59,7 @@ TOGETHER = (
                            "--keep"),
              remedy="it has a table and a record, no other form, no peers, one sweep and one set "
                     "of buffers, and nonblocking calls"),
-    Together("--device", ("--overlap", "--registered", "--peers", "--calls"),
+    Together("--device", ("--overlap", "--peers", "--calls"),
              remedy="blocking calls on arrays of CuPy's are measured with it"),
     Together("--tests", needs="--overlap"),
     Together("--work", needs="--overlap"),
@@ -110,7 +110,8 @@ SECTIONS = {
                    "lower-case methods (allreduce), on arrays and, where there is one float, a "
                    "number.")
 @click.option("--registered", is_flag=True,
-              help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates.")
+              help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates; with "
+                   "--device, of the GPU.")
 @click.option("--device", type=OneOf(["cuda"]), metavar="KIND",
               help="Buffers on GPUs, for all candidates: cuda. Then nccl, nccl+rails and "
                    "nccl+leader may be candidates. No GPU has seen it yet.")

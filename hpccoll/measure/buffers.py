@@ -32,11 +32,12 @@ class Arena:
         nbytes: the larger buffer of the largest case.
         sets: of buffers.
         topology: pretend layout; the first use of a communicator decides about it.
+        xp: the module of its arrays.
     """
 
     def __init__(self, comm: MPI.Intracomm, wrap: Wrap, nbytes: int, sets: int,
-                 topology: Topology | None = None):
-        self.bytes = wrap(comm, topology).empty(2 * sets * (nbytes + ALIGNED), "u1")
+                 topology: Topology | None = None, xp: Any = numpy):
+        self.bytes = wrap(comm, topology).empty(2 * sets * (nbytes + ALIGNED), "u1", xp=xp)
         self.used = 0
         context = existing(comm)
         node = context and context.node
@@ -48,7 +49,7 @@ class Arena:
         """Forget the buffers: the next case begins."""
         self.used = 0
 
-    def empty(self, count: int, dtype: numpy.dtype) -> numpy.ndarray:
+    def empty(self, count: int, dtype: numpy.dtype) -> Any:
         """The next ``count`` elements."""
         start, end = self.used, self.used + count * dtype.itemsize
         self.used = -(-end // ALIGNED) * ALIGNED

@@ -17,14 +17,20 @@ class DeviceBuffers(CaseBuffers):
 
     What the host sees is copied before and after calls, not in the measured time. A call is over
     when the current stream is, which is in the measured time.
+
+    Args:
+        case, rank: whose buffers.
+        empty: makes an array of so many elements of a type on the device.
     """
 
     on_device = True
 
-    def __init__(self, case: Case, rank: int):
+    def __init__(self, case: Case, rank: int,
+                 empty: Callable[[int, numpy.dtype], Any] | None = None):
         super().__init__(case, rank)
+        make = empty or mirror.module().empty
         hosts = [one for one in (self.send, self.recv) if isinstance(one, numpy.ndarray)]
-        self.pairs = [(one, mirror.mirrored(one)) for one in hosts]
+        self.pairs = [(one, make(one.size, one.dtype)) for one in hosts]
         self.arguments = arguments(case, rank, self._there(self.send), self._there(self.recv))
 
     def _there(self, host: Any) -> Any:

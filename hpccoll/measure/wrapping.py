@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-import numpy
 from mpi4py import MPI
 
 from hpccoll.ir.topology import Topology
@@ -29,8 +28,8 @@ class MeasuredComm(Protocol):
     def Barrier(self) -> None:
         """Wait for all ranks."""
 
-    def empty(self, shape: int, dtype: Any) -> numpy.ndarray:
-        """Make an array in registered memory; collective."""
+    def empty(self, shape: int, dtype: Any, *, xp: Any) -> Any:
+        """Make an array in registered memory, of NumPy or CuPy; collective."""
 
     def using(self, *, segment_bytes: int = 0, **algorithms: Any) -> AbstractContextManager:
         """Choose algorithms inside a ``with`` block."""

@@ -6,6 +6,7 @@ rules are right. A test that waits on a device waits for a kernel that takes a w
 
 import numpy
 import pytest
+from real_device import device_reason
 
 from hpccoll.arrays.cuda import DeviceKernel
 from hpccoll.arrays.nccl import library
@@ -13,19 +14,6 @@ from hpccoll.testing.device import installed
 
 #: Elements that keep a device busy for a moment; the stand-in is as late as it may be with few.
 MANY = {"device": 1 << 26, "double": 64}
-
-
-def device_reason():
-    """Why no device can be used here; ``None`` if one can."""
-    try:
-        import cupy
-    except ImportError:
-        return "CuPy is not installed: make cuda"
-    try:
-        cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"no device: {error}"
-    return None
 
 
 @pytest.fixture(params=["double", "device"])

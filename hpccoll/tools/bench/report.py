@@ -25,12 +25,16 @@ from hpccoll.units import size_text, time_text
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
 SLOWER = 0.95
+#: What is said of buffers on GPUs.
+ON_GPUS = ("buffers are on GPUs; a call is over when its stream is; native is the MPI library as "
+           "hpccoll.Comm calls it")
 #: What is said of buffers that are not ordinary, or should not have been.
 BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)"],
            "unregistered": ["not every rank has registered memory: where it has not, buffers "
                             "are ordinary"],
-           "device": ["buffers are on GPUs; a call is over when its stream is; native is the MPI "
-                      "library as hpccoll.Comm calls it"]}
+           "device": [ON_GPUS], "device registered": [
+               ON_GPUS, "they are in registered memory (hpccoll.Comm.empty(xp=cupy))"],
+           "device unregistered": [ON_GPUS, "they could not be registered"]}
 #: What is said of two ranks' processors; of others it is not known.
 CACHES = {True: ", which share a cache", False: ", which share no cache", None: ""}
 #: Characters for the name of an algorithm.

@@ -13,7 +13,7 @@ In place, what lies where it belongs already is neither read nor written (:func:
 details). The time limit is these bytes over the rate of plain copies, measured on all ranks at
 once, where a copied byte counts as one read and one written.
 
-It is a limit of memory: below ``SHOWN`` bytes caches hold everything and latency decides, and
+It is a limit of memory, the host's or, for buffers on GPUs, theirs: below ``SHOWN`` bytes caches hold everything and latency decides, and
 between nodes links are the tighter limit.
 """
 
@@ -24,12 +24,14 @@ from time import perf_counter
 import numpy
 from mpi4py import MPI
 
+from hpccoll.arrays import mirror
 from hpccoll.measure.cases import Case
 
 #: Bytes of a rank's larger buffer from which on the limit says something.
 SHOWN = 1 << 20
-#: Bytes of the arrays that are copied: too large for the caches; and how often.
-COPIED, TURNS = 32 << 20, 9
+#: Bytes of the arrays that are copied, on the host and on GPUs: too large for the caches; and how
+#: often.
+COPIED, ON_GPUS, TURNS = 32 << 20, 256 << 20, 9
 
 
 def moved(case: Case) -> int:
@@ -56,19 +58,26 @@ def moved(case: Case) -> int:
     return (both - own) * bytes_of
 
 
-def copy_rate(comm: MPI.Intracomm) -> float:
+def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
     """Bytes per second, read and written, of all ranks copying at once; collective.
 
     The median over repetitions, each as long as its slowest rank's copy; the same on all ranks.
+    Ranks that share a GPU share its rate.
     """
-    source, target = numpy.ones(COPIED, "u1"), numpy.zeros(COPIED, "u1")
+    nbytes = ON_GPUS if on_device else COPIED
+    host = numpy.ones(nbytes, "u1")
+    source, target = (mirror.module().asarray(host) if on_device else host.copy()
+                      for _ in range(2))
+    copyto = mirror.module().copyto if on_device else numpy.copyto
     seconds = []
     for _ in range(TURNS):
         comm.Barrier()
         start = perf_counter()
-        numpy.copyto(target, source)
+        copyto(target, source)
+        if on_device:
+            mirror.wait()
         seconds.append(comm.allreduce(perf_counter() - start, MPI.MAX))
-    return comm.bcast(2 * COPIED * comm.Get_size() / float(numpy.median(seconds)))
+    return comm.bcast(2 * nbytes * comm.Get_size() / float(numpy.median(seconds)))
 
 
 def shortest(case: Case, rate: float) -> float | None:

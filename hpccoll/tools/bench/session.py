@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.mirror import use_device
+from hpccoll.arrays.mirror import module, use_device
 from hpccoll.comm import Comm
 from hpccoll.config import NATIVE, load
 from hpccoll.errors import ArgumentError
@@ -50,9 +50,12 @@ class Options(NamedTuple):
         """The layout to pretend, for people and records."""
         return None if self.settings.topology is None else str(self.settings.topology)
 
-    def buffers(self, case: Case, rank: int) -> CaseBuffers:
-        """Buffers of a case, in memory that nobody registers."""
-        return (DeviceBuffers if self.on_device else CaseBuffers)(case, rank)
+    def buffers(self, case: Case, rank: int, empty: Callable[..., Any] | None = None
+                ) -> CaseBuffers:
+        """Buffers of a case, in memory that nobody registers, unless it is said what makes it."""
+        if self.on_device:
+            return DeviceBuffers(case, rank, empty)
+        return CaseBuffers(case, rank, empty or numpy.empty)
 
     @property
     def hierarchical(self) -> bool:
@@ -129,8 +132,8 @@ class Buffers:
     """Makes sets of buffers, which end with the next case; making it is collective.
 
     Attributes:
-        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"``: asked for in vain;
-            ``"device"``.
+        kind: ``"ordinary"``, ``"registered"``, or ``"unregistered"``: asked for in vain; on GPUs
+            with ``"device"`` before it, which alone stands for ordinary ones.
     """
 
     def __init__(self, world: World, options: Options, todo: Sequence[Case]):
@@ -139,15 +142,16 @@ class Buffers:
         if options.registered:
             largest = max(case.nbytes for case in todo)
             self.arena = Arena(world.measured, Comm, largest, options.settings.rotate,
-                               options.settings.topology)
-            self.kind = "registered" if self.arena.registered else "unregistered"
+                               options.settings.topology, module() if options.on_device else numpy)
+            found = "registered" if self.arena.registered else "unregistered"
+            self.kind = f"device {found}" if options.on_device else found
 
     def make(self, case: Case, sets: int) -> list[CaseBuffers]:
         """The buffers of a case."""
         if self.arena is None:
             return [self.options.buffers(case, self.rank) for _ in range(sets)]
         self.arena.clear()
-        return [CaseBuffers(case, self.rank, self.arena.empty) for _ in range(sets)]
+        return [self.options.buffers(case, self.rank, self.arena.empty) for _ in range(sets)]
 
 
 class Audience:
@@ -182,9 +186,8 @@ def run(comm: MPI.Intracomm, options: Options, reports: Sequence[BenchReport],
     # A library that cannot move device memory would crash in its own method.
     world = World(comm, _spread(options.settings, options.sweeps), Comm, options.on_device)
     todo = planned(options, world.size)
-    # The memory that it measures is the host's.
-    limited = not options.on_device and max(c.nbytes for c in todo) >= SHOWN
-    rate = copy_rate(world.control) if limited else 0.0
+    limited = max(c.nbytes for c in todo) >= SHOWN
+    rate = copy_rate(world.control, options.on_device) if limited else 0.0
     buffers = Buffers(world, options, todo)
     if options.peers:
         world.peers |= open_groups(world.control)

@@ -1,0 +1,48 @@
+"""A real device, where there is one, in the place of its stand-in."""
+
+import functools
+from contextlib import contextmanager
+
+import numpy
+
+#: Cycles of a device that a test's queued work is late by: half a millisecond, about.
+CYCLES = 1_000_000
+SPIN = r"""
+extern "C" __global__ void spin(long long cycles)
+{
+    long long start = clock64();
+    while (clock64() - start < cycles);
+}
+"""
+
+
+@functools.cache
+def device_reason():
+    """Why no device can be used here; ``None`` if one can."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed: make cuda"
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no device: {error}"
+    return None
+
+
+@contextmanager
+def installed(*args, **kwargs):
+    """CuPy itself, for what else uses ``hpccoll.testing.device.installed``."""
+    import cupy
+    yield cupy
+
+
+@functools.cache
+def _spin():
+    import cupy
+    return cupy.RawKernel(SPIN, "spin")
+
+
+def delay(cupy):
+    """Queue something that takes a while."""
+    _spin()((1,), (1,), (numpy.int64(CYCLES),))
