@@ -5,13 +5,17 @@ from contextlib import contextmanager
 
 import numpy
 
-#: Cycles of a device that a test's queued work is late by: half a millisecond, about.
-CYCLES = 1_000_000
 SPIN = r"""
-extern "C" __global__ void spin(long long cycles)
+__device__ long long now()
 {
-    long long start = clock64();
-    while (clock64() - start < cycles);
+    long long time;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+    return time;
+}
+extern "C" __global__ void spin(long long nanoseconds)
+{
+    long long start = now();
+    while (now() - start < nanoseconds);
 }
 """
 
@@ -43,6 +47,6 @@ def _spin():
     return cupy.RawKernel(SPIN, "spin")
 
 
-def delay(cupy):
+def delay(cupy, seconds=3e-4):
     """Queue something that takes a while."""
-    _spin()((1,), (1,), (numpy.int64(CYCLES),))
+    _spin()((1,), (1,), (numpy.int64(1e9 * seconds),))

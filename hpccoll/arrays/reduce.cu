@@ -25,6 +25,48 @@ struct complex128 { double real, imag; };
 struct float_int { float value; int32 place; };
 struct int_int { int32 value, place; };
 
+// ---- numbers --------------------------------------------------------------------------------------
+
+template <class T> __device__ inline T added(T a, T b) { return a + b; }
+template <class T> __device__ inline T subtracted(T a, T b) { return a - b; }
+template <class T> __device__ inline T multiplied(T a, T b) { return a * b; }
+template <class T> __device__ inline bool less(T a, T b) { return a < b; }
+template <class T> __device__ inline bool same(T a, T b) { return a == b; }
+
+#ifdef __CUDA_ARCH__
+// CuPy has NVRTC flush what is smaller than 2^-126 to zero, whatever it is asked for. These do not.
+template <> __device__ inline float added(float a, float b)
+{
+    float sum;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
+    return sum;
+}
+template <> __device__ inline float subtracted(float a, float b)
+{
+    float rest;
+    asm("sub.rn.f32 %0, %1, %2;" : "=f"(rest) : "f"(a), "f"(b));
+    return rest;
+}
+template <> __device__ inline float multiplied(float a, float b)
+{
+    float product;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
+    return product;
+}
+template <> __device__ inline bool less(float a, float b)
+{
+    int found;
+    asm("{ .reg .pred p; setp.lt.f32 p, %1, %2; selp.s32 %0, 1, 0, p; }" : "=r"(found) : "f"(a), "f"(b));
+    return found;
+}
+template <> __device__ inline bool same(float a, float b)
+{
+    int found;
+    asm("{ .reg .pred p; setp.eq.f32 p, %1, %2; selp.s32 %0, 1, 0, p; }" : "=r"(found) : "f"(a), "f"(b));
+    return found;
+}
+#endif
+
 // ---- what an element is computed as ---------------------------------------------------------------
 
 union Digits { float number; uint32 bits; };
@@ -59,7 +101,7 @@ template <> struct Computed<float16> {
         else if (bits >= 0x0400u << 13)
             bits += (127u - 15u) << 23;
         else                                      // subnormal: 2^-14 added, and taken away
-            bits = bits_of(number_of(bits + (113u << 23)) - number_of(113u << 23));
+            bits = bits_of(subtracted(number_of(bits + (113u << 23)), number_of(113u << 23)));
         return number_of(sign | bits);
     }
     __device__ static float16 narrow(float number)
@@ -71,7 +113,7 @@ template <> struct Computed<float16> {
         else if (bits >= 0x477ff000u)             // 65520 and more become infinity
             bits = 0x7c00;
         else if (bits < 113u << 23)               // 0.5's last digit is the smallest number
-            bits = bits_of(number_of(bits) + 0.5f) - bits_of(0.5f);
+            bits = bits_of(added(number_of(bits), 0.5f)) - bits_of(0.5f);
         else
             bits = (bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13;
         float16 element = {(uint16)(sign | bits)};
@@ -96,27 +138,28 @@ template <> struct Computed<bfloat16> {
 // Integers wrap around: 64 bits hold the digits that are kept, whatever the type.
 template <class T> __device__ inline T op_sum(T a, T b) { return (T)((uint64)a + (uint64)b); }
 template <class T> __device__ inline T op_prod(T a, T b) { return (T)((uint64)a * (uint64)b); }
-template <> __device__ inline float op_sum(float a, float b) { return a + b; }
-template <> __device__ inline float op_prod(float a, float b) { return a * b; }
+template <> __device__ inline float op_sum(float a, float b) { return added(a, b); }
+template <> __device__ inline float op_prod(float a, float b) { return multiplied(a, b); }
 template <> __device__ inline double op_sum(double a, double b) { return a + b; }
 template <> __device__ inline double op_prod(double a, double b) { return a * b; }
 
 #define COMPLEX(T)                                                                                \
     template <> __device__ inline T op_sum(T a, T b)                                              \
     {                                                                                             \
-        T sum = {a.real + b.real, a.imag + b.imag};                                               \
+        T sum = {added(a.real, b.real), added(a.imag, b.imag)};                                   \
         return sum;                                                                               \
     }                                                                                             \
     template <> __device__ inline T op_prod(T a, T b)                                             \
     {                                                                                             \
-        T product = {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};       \
+        T product = {subtracted(multiplied(a.real, b.real), multiplied(a.imag, b.imag)),          \
+                     added(multiplied(a.real, b.imag), multiplied(a.imag, b.real))};              \
         return product;                                                                           \
     }
 COMPLEX(complex64)
 COMPLEX(complex128)
 
-template <class T> __device__ inline T op_max(T a, T b) { return a > b || a != a ? a : b; }
-template <class T> __device__ inline T op_min(T a, T b) { return a < b || a != a ? a : b; }
+template <class T> __device__ inline T op_max(T a, T b) { return less(b, a) || !same(a, a) ? a : b; }
+template <class T> __device__ inline T op_min(T a, T b) { return less(a, b) || !same(a, a) ? a : b; }
 template <class T> __device__ inline T op_land(T a, T b) { return (T)(a && b); }
 template <class T> __device__ inline T op_lor(T a, T b) { return (T)(a || b); }
 template <class T> __device__ inline T op_lxor(T a, T b) { return (T)(!a != !b); }
@@ -128,12 +171,12 @@ template <class T> __device__ inline T op_bxor(T a, T b) { return (T)(a ^ b); }
 template <class T> __device__ inline T either(T a, T b, bool first)
 {
     T found = first ? a : b;
-    if (a.value == b.value)
+    if (same(a.value, b.value))
         found.place = a.place < b.place ? a.place : b.place;
     return found;
 }
-template <class T> __device__ inline T op_maxloc(T a, T b) { return either(a, b, a.value > b.value); }
-template <class T> __device__ inline T op_minloc(T a, T b) { return either(a, b, a.value < b.value); }
+template <class T> __device__ inline T op_maxloc(T a, T b) { return either(a, b, less(b.value, a.value)); }
+template <class T> __device__ inline T op_minloc(T a, T b) { return either(a, b, less(a.value, b.value)); }
 
 #define GLUED(a, b) a##b
 #define NAMED(a, b) GLUED(a, b)

@@ -114,7 +114,7 @@ SECTIONS = {
                    "--device, of the GPU.")
 @click.option("--device", type=OneOf(["cuda"]), metavar="KIND",
               help="Buffers on GPUs, for all candidates: cuda. Then nccl, nccl+rails and "
-                   "nccl+leader may be candidates. No GPU has seen it yet.")
+                   "nccl+leader may be candidates.")
 @click.option("--peers", is_flag=True,
               help="PyTorch's process groups in the same processes as candidates: its own "
                    "(gloo), and hpccoll's (torch).")

@@ -4,6 +4,8 @@ import device_world
 import pytest
 from real_device import delay, device_reason, installed
 
+from hpccoll.testing import world
+
 pytestmark = pytest.mark.skipif(bool(device_reason()), reason=device_reason() or "")
 
 
@@ -11,6 +13,7 @@ pytestmark = pytest.mark.skipif(bool(device_reason()), reason=device_reason() or
 def test_random_calls(part, monkeypatch):
     monkeypatch.setattr(device_world, "installed", installed)
     monkeypatch.setattr(device_world, "delay", delay)
+    monkeypatch.setattr(world, "PATIENCE", 10_000_000)  # a device takes its time
     for seed in range(part, 400, 8):
         # Messages of ranks in one process are copies by NumPy: they do not move device memory.
         assert not device_world.make(device_world.Drawn(seed, devices=1, direct=False)), seed

@@ -15,12 +15,15 @@ from hpccoll.arrays.ipc import PeerMemory
 from hpccoll.arrays.ipc_queue import IpcQueue
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import OperatorError
+from hpccoll.measure.timing import Settings
 from hpccoll.runtime import registered
 from hpccoll.testing import exact
 from hpccoll.testing import ipc as double
 from hpccoll.testing.device import installed, queue
 from hpccoll.testing.streams import CudaStatus, Devices, Stream
+from hpccoll.tools.bench import session
 from hpccoll.transport.shm.devices import READ, READY, DeviceBatch, DeviceReceive
+from hpccoll.tune.table import Candidate
 
 pytestmark = pytest.mark.mpi(min_size=2)
 WORLD = MPI.COMM_WORLD
@@ -162,6 +165,17 @@ def test_ranks_that_do_not_combine_learn_that_an_operator_is_wrong(cupy):
         comm.Allreduce(MPI.IN_PLACE, x)  # whoever only sends may be told in the next call
     comm.Free()
     op.Free()
+
+
+def test_bench_measures_registered_memory(cupy, monkeypatch):
+    options = session.Options(
+        ("allreduce", "alltoall"), (4096,), numpy.dtype("f4"), wanted=[Candidate("linear")],
+        settings=Settings(iterations=3), registered=True, on_device=True)
+    with counted(monkeypatch) as found:
+        outcome = session.run(WORLD, options, [])
+    assert not outcome.failures and len(found) >= 6
+    if RANK == 0:
+        assert outcome.environment["buffers"] == "device registered"
 
 
 @pytest.mark.parametrize("kind", ["host", "not registered", "too much scratch"])

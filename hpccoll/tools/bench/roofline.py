@@ -13,8 +13,8 @@ In place, what lies where it belongs already is neither read nor written (:func:
 details). The time limit is these bytes over the rate of plain copies, measured on all ranks at
 once, where a copied byte counts as one read and one written.
 
-It is a limit of memory, the host's or, for buffers on GPUs, theirs: below ``SHOWN`` bytes caches hold everything and latency decides, and
-between nodes links are the tighter limit.
+It is a limit of memory, of GPUs' where the buffers are there: below ``SHOWN`` bytes caches hold
+everything and latency decides, and between nodes links are the tighter limit.
 """
 
 from __future__ import annotations

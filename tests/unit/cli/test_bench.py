@@ -161,6 +161,10 @@ def test_command_on_a_gpu(tmp_path):
         ("bcast", "nccl")}
     assert record["environment"]["buffers"] == "device"
     assert "# buffers are on GPUs" in ran.output
+    with installed(False):  # one rank has nobody to register for
+        ran = bench("allreduce", "-m", "1M:1M", "-i", "3", "--device", "cuda", "--registered",
+                    "--algorithm", "native")
+    assert ran.exit_code == 0 and "# they could not be registered" in ran.output
 
 
 @pytest.mark.parametrize("words, said", [
