@@ -14,7 +14,7 @@ def use_device(number: int) -> str:
     """Make one of the visible devices current, in turn by this number; why there is none, if so."""
     if not is_served():
         return "CuPy is not installed"
-    cupy = module()
+    cupy = device_namespace()
     try:
         cupy.cuda.Device(number % cupy.cuda.runtime.getDeviceCount()).use()
     except Exception as error:  # whatever the driver says, also that there are none
@@ -22,7 +22,7 @@ def use_device(number: int) -> str:
     return ""
 
 
-def module() -> Any:
+def device_namespace() -> Any:
     """The module of device arrays."""
     return importlib.import_module("cupy")
 
@@ -39,4 +39,5 @@ def fetch(there: Any, host: numpy.ndarray) -> None:
 
 def wait() -> None:
     """Wait for the current stream."""
-    module().cuda.get_current_stream().synchronize()
+    cupy = device_namespace()
+    cupy.cuda.get_current_stream().synchronize()

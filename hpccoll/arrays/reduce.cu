@@ -35,36 +35,27 @@ template <class T> __device__ inline bool same(T a, T b) { return a == b; }
 
 #ifdef __CUDA_ARCH__
 // CuPy has NVRTC flush what is smaller than 2^-126 to zero, whatever it is asked for. These do not.
-template <> __device__ inline float added(float a, float b)
-{
-    float sum;
-    asm("add.rn.f32 %0, %1, %2;" : "=f"(sum) : "f"(a), "f"(b));
-    return sum;
-}
-template <> __device__ inline float subtracted(float a, float b)
-{
-    float rest;
-    asm("sub.rn.f32 %0, %1, %2;" : "=f"(rest) : "f"(a), "f"(b));
-    return rest;
-}
-template <> __device__ inline float multiplied(float a, float b)
-{
-    float product;
-    asm("mul.rn.f32 %0, %1, %2;" : "=f"(product) : "f"(a), "f"(b));
-    return product;
-}
-template <> __device__ inline bool less(float a, float b)
-{
-    int found;
-    asm("{ .reg .pred p; setp.lt.f32 p, %1, %2; selp.s32 %0, 1, 0, p; }" : "=r"(found) : "f"(a), "f"(b));
-    return found;
-}
-template <> __device__ inline bool same(float a, float b)
-{
-    int found;
-    asm("{ .reg .pred p; setp.eq.f32 p, %1, %2; selp.s32 %0, 1, 0, p; }" : "=r"(found) : "f"(a), "f"(b));
-    return found;
-}
+#define ARITHMETIC(name, instruction)                                                             \
+    template <> __device__ inline float name(float a, float b)                                    \
+    {                                                                                             \
+        float found;                                                                              \
+        asm(instruction ".rn.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));                    \
+        return found;                                                                             \
+    }
+ARITHMETIC(added, "add")
+ARITHMETIC(subtracted, "sub")
+ARITHMETIC(multiplied, "mul")
+
+#define COMPARISON(name, relation)                                                                \
+    template <> __device__ inline bool name(float a, float b)                                     \
+    {                                                                                             \
+        int found;                                                                                \
+        asm("{ .reg .pred p; setp." relation ".f32 p, %1, %2; selp.s32 %0, 1, 0, p; }"            \
+            : "=r"(found) : "f"(a), "f"(b));                                                      \
+        return found;                                                                             \
+    }
+COMPARISON(less, "lt")
+COMPARISON(same, "eq")
 #endif
 
 // ---- what an element is computed as ---------------------------------------------------------------
@@ -158,8 +149,9 @@ template <> __device__ inline double op_prod(double a, double b) { return a * b;
 COMPLEX(complex64)
 COMPLEX(complex128)
 
-template <class T> __device__ inline T op_max(T a, T b) { return less(b, a) || !same(a, a) ? a : b; }
-template <class T> __device__ inline T op_min(T a, T b) { return less(a, b) || !same(a, a) ? a : b; }
+template <class T> __device__ inline bool is_nan(T a) { return !same(a, a); }
+template <class T> __device__ inline T op_max(T a, T b) { return less(b, a) || is_nan(a) ? a : b; }
+template <class T> __device__ inline T op_min(T a, T b) { return less(a, b) || is_nan(a) ? a : b; }
 template <class T> __device__ inline T op_land(T a, T b) { return (T)(a && b); }
 template <class T> __device__ inline T op_lor(T a, T b) { return (T)(a || b); }
 template <class T> __device__ inline T op_lxor(T a, T b) { return (T)(!a != !b); }
@@ -175,8 +167,14 @@ template <class T> __device__ inline T either(T a, T b, bool first)
         found.place = a.place < b.place ? a.place : b.place;
     return found;
 }
-template <class T> __device__ inline T op_maxloc(T a, T b) { return either(a, b, less(b.value, a.value)); }
-template <class T> __device__ inline T op_minloc(T a, T b) { return either(a, b, less(a.value, b.value)); }
+template <class T> __device__ inline T op_maxloc(T a, T b)
+{
+    return either(a, b, less(b.value, a.value));
+}
+template <class T> __device__ inline T op_minloc(T a, T b)
+{
+    return either(a, b, less(a.value, b.value));
+}
 
 #define GLUED(a, b) a##b
 #define NAMED(a, b) GLUED(a, b)

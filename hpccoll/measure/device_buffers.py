@@ -28,7 +28,8 @@ class DeviceBuffers(CaseBuffers):
     def __init__(self, case: Case, rank: int,
                  empty: Callable[[int, numpy.dtype], Any] | None = None):
         super().__init__(case, rank)
-        make = empty or mirror.module().empty
+        namespace = mirror.device_namespace()
+        make = empty or namespace.empty
         hosts = [one for one in (self.send, self.recv) if isinstance(one, numpy.ndarray)]
         self.pairs = [(one, make(one.size, one.dtype)) for one in hosts]
         self.arguments = arguments(case, rank, self._there(self.send), self._there(self.recv))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.mirror import module, use_device
+from hpccoll.arrays.mirror import device_namespace, use_device
 from hpccoll.comm import Comm
 from hpccoll.config import NATIVE, load
 from hpccoll.errors import ArgumentError
@@ -142,7 +142,8 @@ class Buffers:
         if options.registered:
             largest = max(case.nbytes for case in todo)
             self.arena = Arena(world.measured, Comm, largest, options.settings.rotate,
-                               options.settings.topology, module() if options.on_device else numpy)
+                               options.settings.topology,
+                               device_namespace() if options.on_device else numpy)
             found = "registered" if self.arena.registered else "unregistered"
             self.kind = f"device {found}" if options.on_device else found
 

@@ -7,6 +7,7 @@ from unit.bench_results import result
 
 from hpccoll.calls.call import METHODS
 from hpccoll.measure.cases import make
+from hpccoll.testing.device import installed
 from hpccoll.tools.bench import roofline
 
 FLOAT = numpy.dtype("f4")
@@ -47,3 +48,11 @@ def test_limit_is_a_part_of_what_memory_allows():
 def test_copies_have_a_rate(monkeypatch):
     monkeypatch.setattr(roofline, "COPIED", 1 << 20)
     assert 1e8 < roofline.copy_rate(MPI.COMM_SELF) < 1e13
+
+
+def test_copies_on_a_gpu_have_one_when_they_are_over(monkeypatch):
+    monkeypatch.setattr(roofline, "ON_GPUS", 1 << 20)
+    with installed(False) as cupy:
+        waits = cupy.cuda.get_current_stream().synchronized
+        assert 1e8 < roofline.copy_rate(MPI.COMM_SELF, on_device=True) < 1e13
+        assert cupy.cuda.get_current_stream().synchronized == waits + roofline.TURNS
