@@ -73,12 +73,33 @@ class Config(NamedTuple):
     profile: bool = False
 
 
+def _text(value: Any) -> str:
+    """Return the text of a value, for ranks to compare and for people to read."""
+    if isinstance(value, bool):
+        return "'yes'" if value else "'no'"
+    return repr(value) if value else "not set"
+
+
+def _whether_set(value: Any) -> str:
+    """Return whether there is a value; which one concerns its own rank only."""
+    return "set" if value else "not set"
+
+
 class Setting(NamedTuple):
-    """One environment variable: how its text is read, and one line about it."""
+    """One environment variable: how its text is read, and one line about it.
+
+    Attributes:
+        field: of :class:`Config`.
+        parse: reads the text; raises ValueError or TypeError.
+        help: one line for people.
+        shared: how ranks compare the value before they set a communicator up; ``None`` if ranks
+            may differ, because the value has effects on its own rank only.
+    """
 
     field: str
     parse: Callable[[str], Any]
     help: str
+    shared: Callable[[Any], str] | None = None
 
 
 def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
@@ -214,22 +235,24 @@ def _file(text: str) -> str:
 SETTINGS: dict[str, Setting] = {
     "HPCCOLL_ALGORITHM": Setting(
         "algorithm", parse_algorithms,
-        "choice per collective, e.g. 'allreduce=ring;bcast=knomial,k=4;reduce=native'"),
+        "choice per collective, e.g. 'allreduce=ring;bcast=knomial,k=4;reduce=native'", _text),
     "HPCCOLL_SEGMENT_BYTES": Setting(
         "segment_bytes", _nbytes,
         "bytes of one block that travel as one message, e.g. '256K'; default 256K, 1M for blocks "
-        "above 2M; where a node has more ranks than processors 512K, 4M for blocks above 1M"),
+        "above 2M; where a node has more ranks than processors 512K, 4M for blocks above 1M",
+        _text),
     "HPCCOLL_TOPOLOGY": Setting(
         "topology", Topology.parse,
         "layout to assume for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3', of as many "
-        "ranks as the communicator has"),
+        "ranks as the communicator has", _text),
     "HPCCOLL_TIMEOUT": Setting(
         "timeout", _seconds, "seconds without progress until a collective fails; default 300"),
     "HPCCOLL_REPORT": Setting(
         "report", _seconds, "seconds without progress until a warning names the peers; default 30"),
     "HPCCOLL_SHARED_MEMORY": Setting(
         "shared_memory", _yes_or_no,
-        "'no' sends messages between ranks of one node through MPI as well; default 'yes'"),
+        "'no' sends messages between ranks of one node through MPI as well; default 'yes'", _text),
+    # The first collective compares it, when rank 0 reads the table.
     "HPCCOLL_TUNING": Setting(
         "tuning", _tuning,
         "table of measured times, e.g. './tuning.json'; 'online' tries candidates in the job "
@@ -239,23 +262,25 @@ SETTINGS: dict[str, Setting] = {
     "HPCCOLL_DETERMINISM": Setting(
         "determinism", check_determinism,
         "bits of rounded results do not depend on the run ('run'), the message size either "
-        "('size'), nor the nodes ('layout'), nor the number of ranks ('any-p'); default 'none'"),
+        "('size'), nor the nodes ('layout'), nor the number of ranks ('any-p'); default 'none'",
+        _text),
     "HPCCOLL_PROGRESS": Setting(
         "progress", check_progress,
         "what makes progress on nonblocking and persistent collectives: 'thread', a thread beside "
-        "the calls of Test and Wait, or 'calls' alone; default 'thread'"),
+        "the calls of Test and Wait, or 'calls' alone; default 'thread'", _text),
     "HPCCOLL_LEVELS": Setting(
         "levels", _levels,
         f"levels of the machine in the discovered layout, out of {','.join(LEVELS)}; "
-        f"default '{SWITCH},{NODE}'"),
+        f"default '{SWITCH},{NODE}'", _text),
     "HPCCOLL_NETWORK": Setting(
         "network", _file,
         "file with the switches above every node, like Slurm's topology.conf; default what Slurm's "
-        "variables say"),
+        "variables say", _text),
     "HPCCOLL_TRACE": Setting(
         "trace", _folder,
         "folder for timelines of every collective and every exchange of gradients, which 'hpccoll "
-        "trace' reads, and for what every rank was doing when a call failed; default none"),
+        "trace' reads, and for what every rank was doing when a call failed; default none",
+        _whether_set),
     "HPCCOLL_TRACE_PHASES": Setting(
         "trace_phases", _yes_or_no,
         "'yes' adds to the timelines of HPCCOLL_TRACE what is inside of blocking calls of ours, "
@@ -271,16 +296,17 @@ SETTINGS: dict[str, Setting] = {
     "HPCCOLL_CONTRACT": Setting(
         "contract", check_contract,
         "how calls are compared between ranks: 'tags' by marks on the messages that they send "
-        "anyway, 'always' by an exchange before each call, 'off' not at all; default 'tags'"),
+        "anyway, 'always' by an exchange before each call, 'off' not at all; default 'tags'",
+        _text),
     "HPCCOLL_CHECKSUMS": Setting(
         "checksums", _yes_or_no,
         "'yes' sends a checksum and a number along with every message of ours, and names sender, "
-        "receiver and round of one that was damaged, lost or doubled; default 'no'"),
+        "receiver and round of one that was damaged, lost or doubled; default 'no'", _text),
     "HPCCOLL_CHECK": Setting(
         "check", _checks,
         "what blocking calls are searched for, e.g. 'nan,results': inputs of reductions for NaN "
         "and infinity ('nan'), results for bits that differ between ranks ('results'); default "
-        "nothing"),
+        "nothing", _text),
     "HPCCOLL_LOG": Setting(
         "log", _log,
         "what is written to standard error: 'info', which algorithm serves each kind of call, and "
@@ -288,7 +314,7 @@ SETTINGS: dict[str, Setting] = {
     "HPCCOLL_PROFILE": Setting(
         "profile", _yes_or_no,
         "'yes' counts and times every collective for comm.stats(), as 'hpccoll run --profile' "
-        "does; default 'no'"),
+        "does; default 'no'", _whether_set),
 }
 
 
@@ -312,3 +338,9 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     if unknown:
         raise ArgumentError.unknown(unknown[0], unknown[0], SETTINGS, "no such setting")
     return Config(**values)
+
+
+def common_values(config: Config) -> dict[str, str]:
+    """Return the values that all ranks of a communicator must share, as text, by variable."""
+    return {variable: setting.shared(getattr(config, setting.field))
+            for variable, setting in SETTINGS.items() if setting.shared is not None}

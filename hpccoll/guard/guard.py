@@ -23,8 +23,6 @@ from mpi4py import MPI
 
 from hpccoll.config import ALWAYS, OFF
 from hpccoll.errors import (
-    MOST_NAMED,
-    ArgumentError,
     BrokenCommunicatorError,
     ForeignMessage,
     HpccollError,
@@ -39,7 +37,6 @@ from hpccoll.guard.natives import CURIOUS, GRACE, Natives
 from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import judge, met
 from hpccoll.guard.watcher import WATCHER
-from hpccoll.machine.processes import Process, this_process
 from hpccoll.runtime.attendance import Attendant
 from hpccoll.runtime.binding import Action
 from hpccoll.runtime.context import Context
@@ -59,28 +56,6 @@ from hpccoll.transport.stamps import split
 CERTAIN = 3
 #: Seconds from when a process's memory is gone until the process is.
 DYING = 0.05
-
-
-def _introduce(context: Context) -> list[Process]:
-    """Learn the processes of all ranks; raise, on every rank, unless all have the same settings.
-
-    These are how calls are compared, and whether messages carry checksums.
-
-    Raises:
-        ArgumentError: says which ranks have which setting.
-    """
-    config = context.config
-    told = context.comm.allgather((config.contract, config.checksums, tuple(this_process())))
-    for place, variable in enumerate(("HPCCOLL_CONTRACT", "HPCCOLL_CHECKSUMS")):
-        levels: dict[str, list[int]] = {}
-        for rank, settings in enumerate(told):
-            levels.setdefault(settings[place], []).append(rank)
-        if len(levels) > 1:
-            text = "; ".join(
-                f"{level!r} on rank(s) {', '.join(map(str, ranks[:MOST_NAMED]))}"
-                f"{' ...' * (len(ranks) > MOST_NAMED)}" for level, ranks in levels.items())
-            raise ArgumentError(variable, f"is {text}", "give all ranks the same")
-    return [Process(*process) for *_, process in told]
 
 
 def _missing(batch: Batch) -> Sequence[int]:
@@ -103,9 +78,8 @@ class Guard:
         self.context, self.rank = context, context.rank
         self.stamps = context.config.contract != OFF
         self.always = context.config.contract == ALWAYS
-        processes = _introduce(context)
         self.logs, self.losses = logs_of(context), Losses(context.comm)
-        self.board = Board(self.rank, self.logs.logs, processes)
+        self.board = Board(self.rank, self.logs.logs, context.processes)
         self.log = self.logs.mine.address if self.stamps else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()

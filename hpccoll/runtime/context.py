@@ -28,6 +28,7 @@ from hpccoll.errors.mpi import RequestError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
+from hpccoll.runtime.agreement import exchange_processes
 from hpccoll.runtime.binding import Action
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.compiled import Bound, channel_class, executor, new_lane
@@ -147,6 +148,7 @@ class Context:
     Attributes:
         user: the communicator that it was made for.
         comm, rank, size: the private duplicate.
+        processes: of all ranks.
         topology: nodes and ranks.
         place: what rules may know of where it runs.
         limits: sizes and patience for ranks with, or without, a processor each.
@@ -173,6 +175,7 @@ class Context:
         self.comm = self.user.Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.processes = exchange_processes(self.comm, config)
         near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
         around = discover(self.comm, near, config.levels, config.network, self.compiled)
@@ -333,7 +336,8 @@ def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -
     """The state of a communicator; the first call on it is collective.
 
     Raises:
-        ArgumentError: the layout is not one of so many ranks, or not the one it has already.
+        ArgumentError: the layout is not one of so many ranks, or not the one it has already; a
+            setting differs between ranks.
     """
     context = existing(user)
     if context is None:

@@ -24,7 +24,7 @@ from mpi.disagreeing import (
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.errors import BrokenCommunicatorError, HpccollError
+from hpccoll.errors import BrokenCommunicatorError
 from hpccoll.errors.contract import ContractError
 from hpccoll.runtime.compiled import BUILT
 
@@ -231,13 +231,6 @@ def test_off_compares_nothing(monkeypatch):
     with comm.using(**WISHES):
         comm.Allreduce(block(5), block(5), MPI.MAX if RANK else MPI.SUM)
     comm.Free()
-
-
-def test_the_levels_must_be_the_same(monkeypatch):
-    monkeypatch.setenv("HPCCOLL_CONTRACT", "off" if RANK else "tags")
-    comm = communicator(monkeypatch, "")
-    with comm.using(**WISHES), pytest.raises(HpccollError, match="HPCCOLL_CONTRACT.*'off' on rank"):
-        comm.Allreduce(block(5), block(5))
 
 
 @pytest.mark.parametrize("wish", ["native", "auto", "recursive_doubling"])

@@ -6,11 +6,30 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.arrays.half import BLOCK
+from hpccoll.config import SETTINGS
+from hpccoll.errors import ArgumentError
+from hpccoll.measure.observed import watched
+from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.executor import Watch
 
 pytestmark = pytest.mark.mpi
+RAW = MPI.Intracomm(MPI.COMM_WORLD)
+#: A value of every variable, which the last rank alone has; and what the error says of it.
+DIFFERENT = {
+    "ALGORITHM": ("allreduce=ring", "{'allreduce': ('ring', {})}"),
+    "SEGMENT_BYTES": ("64K", "65536"),
+    "TOPOLOGY": ("{size}x1", "Topology"), "SHARED_MEMORY": ("no", "'no'"),
+    "DETERMINISM": ("run", "'run'"), "PROGRESS": ("calls", "'calls'"),
+    "LEVELS": ("node,socket", "('node', 'socket')"), "NETWORK": ("/absent", "'/absent'"),
+    "CONTRACT": ("off", "'off'"), "CHECKSUMS": ("yes", "'yes'"),
+    "CHECK": ("results", "('results',)"),
+    "TRACE": ("{path}", "set"), "PROFILE": ("yes", "set"),
+    # Ranks may differ in these.
+    "TIMEOUT": ("99", ""), "REPORT": ("99", ""), "EXECUTOR": ("python", ""), "LOG": ("debug", ""),
+    "HUGE_PAGES": ("no", ""), "TRACE_PHASES": ("yes", "")}
 ALGORITHM = pytest.mark.parametrize("way", [None, *(
     name for name, entry in ALGORITHMS["allreduce"].items() if not entry.exact_only)])
 
@@ -88,3 +107,34 @@ def test_masks_are_no_part_of_what_travels(world):
     with world.using(allreduce="ring"):
         world.Allreduce(given if world.rank % 2 else given.data, found)
     assert (found.data == world.size * numpy.arange(4)).all()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_variable_of_one_rank_is_named_on_all_or_harmless(monkeypatch, tmp_path, name):
+    text, shown = DIFFERENT[name]
+    last = RAW.size - 1
+    monkeypatch.setattr(watched, "write_at_end", lambda folder: None)
+    monkeypatch.delenv(f"HPCCOLL_{name}", raising=False)
+    if RAW.rank == last and (name != "EXECUTOR" or BUILT):
+        monkeypatch.setenv(f"HPCCOLL_{name}", text.format(size=RAW.size, path=tmp_path))
+    comm, result = hpccoll.Comm(RAW.Dup()), numpy.zeros(10)
+    if not shown:
+        for _ in range(3):
+            comm.Allreduce(numpy.ones(10), result)
+            comm.allreduce(1)
+        assert (result == comm.size).all()
+    else:
+        for call in (lambda: comm.Allreduce(numpy.ones(10), result), lambda: comm.bcast(1)):
+            with pytest.raises(ArgumentError, match=f"^HPCCOLL_{name}: ") as caught:
+                call()
+            assert shown in str(caught.value) and f" on rank(s) {last}" in str(caught.value)
+        assert not result.any()
+    comm.Free()
+
+
+def test_every_variable_is_tried_on_one_rank():
+    """The first collective compares HPCCOLL_TUNING: tests/mpi/test_tune.py."""
+    assert {f"HPCCOLL_{name}" for name in DIFFERENT} == set(SETTINGS) - {"HPCCOLL_TUNING"}
+    assert {f"HPCCOLL_{name}" for name, (_, shown) in DIFFERENT.items() if shown} == {
+        name for name, setting in SETTINGS.items() if setting.shared}

@@ -208,7 +208,8 @@ class Objects(Base):
         The root gets a copy, as with mpi4py, unless the object was made for this call (``owned``).
         """
         try:
-            guard = self._private().guard if self._guards else None
+            context = self._private()  # compares HPCCOLL_CONTRACT, even where it is "off"
+            guard = context.guard if self._guards else None
             native = MPI.Intracomm.Bcast
             return self._shared(guard.native(native, "bcast", None) if guard else native,
                                 obj, root, owned)

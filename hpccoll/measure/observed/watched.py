@@ -150,6 +150,7 @@ def observe(comm: Any, blocking: bool = True) -> Any:
     world = MPI.Intracomm(MPI.COMM_WORLD)
     # A call that begins something must not wait for anybody.
     if blocking and not OBSERVER.ahead and comm.Get_size() == world.Get_size():
+        comm._private()  # raises if this rank alone is observed
         private = world.Dup()
         OBSERVER.align(private)
         private.Free()

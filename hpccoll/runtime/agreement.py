@@ -1,0 +1,42 @@
+"""What the ranks of a communicator must agree on before anything is built on it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from mpi4py import MPI
+
+from hpccoll.config import Config, common_values
+from hpccoll.errors import MOST_NAMED, ArgumentError
+from hpccoll.machine.processes import Process, this_process
+
+
+def exchange_processes(comm: MPI.Intracomm, config: Config) -> list[Process]:
+    """Return the processes of all ranks, if their settings agree; collective.
+
+    Ranks with different settings would run different algorithms, or exchange messages during
+    set-up that other ranks do not expect. So this comes first.
+
+    Raises:
+        ArgumentError: on every rank; names the first variable that differs, and its values.
+    """
+    values = common_values(config)
+    digest = blake2b(repr(values).encode(), digest_size=8).digest()
+    # The values themselves are longer: they travel only if a digest differs.
+    answers = comm.allgather((digest, tuple(this_process())))
+    if any(other != digest for other, _ in answers):
+        _raise_first_difference(comm.allgather(values))
+    return [Process(*process) for _, process in answers]
+
+
+def _raise_first_difference(answers: list[dict[str, str]]) -> None:
+    """Raise an error that names the first variable that differs, and its values by rank."""
+    for variable in answers[0]:
+        ranks_by_value: dict[str, list[int]] = {}
+        for rank, values in enumerate(answers):
+            ranks_by_value.setdefault(values[variable], []).append(rank)
+        if len(ranks_by_value) > 1:
+            text = "; ".join(
+                f"{value} on rank(s) {', '.join(map(str, ranks[:MOST_NAMED]))}"
+                f"{' ...' * (len(ranks) > MOST_NAMED)}" for value, ranks in ranks_by_value.items())
+            raise ArgumentError(variable, f"is {text}", "set the same value on all ranks")
