@@ -18,6 +18,8 @@ Importing this package starts neither MPI nor a GPU; ``hpccoll.Comm`` is loaded 
 
 from __future__ import annotations
 
+import atexit
+import sys
 from typing import TYPE_CHECKING
 
 from hpccoll.algorithms import Algorithm, algorithm_names
@@ -51,6 +53,20 @@ else:
             from hpccoll.arrays import reproducible
             return getattr(reproducible, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+#: Modules whose ``at_exit`` is called when the program ends, if they were loaded.
+_AT_EXIT = ("hpccoll.guard.watcher", "hpccoll.runtime.taped", "hpccoll.transport.shm.channels")
+
+
+# Exit handlers run in reverse order of registration. Modules that are imported after this one may
+# register handlers that call collectives: this one runs after them. mpi4py finalizes MPI later.
+@atexit.register
+def _at_exit() -> None:
+    """Report to the other ranks that this program ends, and release what MPI would warn of."""
+    for name in _AT_EXIT:
+        if name in sys.modules:
+            sys.modules[name].at_exit()
+
 
 __version__ = "0.1.0"
 __all__ = ["Algorithm", "Comm", "HpccollError", "Op", "ReproducibleSum", "Request", "Topology",

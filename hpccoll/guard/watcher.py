@@ -11,7 +11,6 @@ thread that is in it runs no Python. Why a thread and not a nonblocking form is 
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -65,7 +64,6 @@ class Watcher:
         if begins:
             self.thread = threading.Thread(target=self._work, args=(self.stopping,),
                                            name="hpccoll watcher", daemon=True)
-            atexit.register(self.stop)
             self.thread.start()
 
     def stop(self) -> None:
@@ -114,3 +112,4 @@ def end(one: LookedAfter, text: str) -> None:
 
 
 WATCHER = Watcher()
+at_exit = WATCHER.stop

@@ -13,7 +13,6 @@ Importing this module needs the compiled executor.
 
 from __future__ import annotations
 
-import atexit
 import time
 from typing import Any
 
@@ -183,7 +182,9 @@ _tokens = _tape.set_progress(PROGRESS, Token,
                              MPI._sizeof(MPI.Request), NULL)
 #: The key of the attribute that frees them when MPI ends.
 _tokens_at_end: list[int] = []
-# For programs that do not call MPI_Finalize: mpi4py does after the interpreter has ended.
-atexit.register(_free_tokens)
-# The interpreter must not go while the native thread runs: it uses what Python has allocated.
-atexit.register(_tape.stop_background)
+
+
+def at_exit() -> None:
+    """End the native thread, which uses what Python has allocated; free the requests."""
+    _tape.stop_background()
+    _free_tokens()

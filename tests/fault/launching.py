@@ -55,12 +55,13 @@ def is_open_mpi() -> bool:
     return any((BIN.parent / "lib").glob("libmpi.so*")) and (BIN / "prterun").exists()
 
 
-def job(program: str, size: int, *options: str, seconds: float = 40, then=None, **settings: str
+def job(program: str, size: int, *options: str, seconds: float = 40, then=None,
+        head: str = HEAD, **settings: str
         ) -> Ended:
     """Run a program on ranks, and kill everything that is left of it at the end.
 
     Args:
-        program: what follows ``HEAD``.
+        program: what follows ``head``.
         size: ranks.
         options: of the launcher.
         seconds: the most that it may take.
@@ -69,7 +70,7 @@ def job(program: str, size: int, *options: str, seconds: float = 40, then=None, 
     """
     with tempfile.TemporaryDirectory() as scratch:
         path, log = Path(scratch, "program.py"), Path(scratch, "output")
-        path.write_text(HEAD + program, encoding="utf-8")
+        path.write_text(head + program, encoding="utf-8")
         command = [str(launch.mpiexec(BIN)), *options, "-n", str(size), sys.executable, str(path)]
         start = time.monotonic()
         with open(log, "wb") as output:

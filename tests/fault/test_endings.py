@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fault.launching import job
+from fault.launching import HEAD, job
 
 SIZES = {"small": 8, "large": 300_000}
 
@@ -62,6 +62,30 @@ say("went on")
 """, 3)
     assert ended.status != 0 and "went on" not in ended.output, ended.output
     assert ended.seconds < 20
+
+
+def test_collectives_in_exit_handlers_of_ranks_that_come_late():
+    """Also in a handler that was registered before the first communicator, as modules do."""
+    ended = job("""
+with comm.using(**OURS):
+    comm.Allreduce(numpy.ones(10), numpy.zeros(10))
+""", 3, head="""
+import atexit
+import hpccoll
+
+@atexit.register
+def total():
+    if rank == 1:
+        time.sleep(1)
+    x, y = numpy.ones(10), numpy.zeros(10)
+    for wishes in (OURS, {"allreduce": "native"}):
+        with comm.using(**wishes):
+            comm.Allreduce(x, y)
+            comm.Iallreduce(y, x).Wait()
+    say("total", x.sum(), comm.allreduce(1))
+""" + HEAD)
+    assert ended.status == 0, ended.output
+    assert sorted(ended.output.splitlines()) == [f"{rank} total 810.0 3" for rank in range(3)]
 
 
 @pytest.mark.parametrize("size", SIZES)

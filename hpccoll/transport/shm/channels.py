@@ -14,7 +14,6 @@ message that was read there.
 
 from __future__ import annotations
 
-import atexit
 import bisect
 import ctypes
 import os
@@ -285,14 +284,12 @@ def _fence() -> Callable[[], Any] | None:
         _windows.append((os.getpid(), MPI.Win.Allocate(8, 1, comm=MPI.COMM_SELF)))
         _windows[0][1].Lock_all(MPI.MODE_NOCHECK)  # MPI_Win_sync wants an access epoch
         # MPI_Finalize deletes the attributes of this communicator before it does anything else.
-        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_free_window), True)
+        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=at_exit), True)
     return _windows[0][1].Sync
 
 
-# For programs that do not call MPI_Finalize: mpi4py does after the interpreter has ended, without
-# callbacks. Exit handlers run in reverse order, so this one runs after those of the program.
-@atexit.register
-def _free_window(*_: Any) -> None:
+# At exit, too: mpi4py calls MPI_Finalize after the interpreter has ended, without callbacks.
+def at_exit(*_: Any) -> None:
     """Free this process's window, if there is one: MPICH warns of one that is left at the end."""
     while _windows:
         process, window = _windows.pop()
