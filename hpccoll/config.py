@@ -42,6 +42,8 @@ CHECKS = NAN, RESULTS = "nan", "results"
 EXECUTORS = COMPILED, INTERPRETED = "compiled", "python"
 #: What is logged: choices and errors, or every plan, too.
 LOG = INFO, DEBUG = "info", "debug"
+#: The time-out that never passes.
+NO_TIMEOUT = float("inf")
 
 
 class Config(NamedTuple):
@@ -49,12 +51,15 @@ class Config(NamedTuple):
 
     ``timeout`` and ``report`` are in seconds; ``segment_bytes`` is 0 where the machine's limits
     decide.
+
+    >>> Config().override(timeout="off", progress=None) == Config()
+    True
     """
 
     algorithm: Mapping[str, tuple[str, Mapping[str, int]]] = {}
     segment_bytes: int = 0
     topology: Topology | None = None
-    timeout: float = 300.0
+    timeout: float = NO_TIMEOUT
     report: float = 30.0
     shared_memory: bool = True
     tuning: str = ""
@@ -71,6 +76,15 @@ class Config(NamedTuple):
     check: tuple[str, ...] = ()
     log: str = ""
     profile: bool = False
+
+    def override(self, **values: Any) -> Config:
+        """Replace the settings that have a value; ``None`` leaves one as it is.
+
+        Raises:
+            ArgumentError: a value is invalid; names the setting.
+        """
+        return self._replace(**{name: OPTIONS[name](value) for name, value in values.items()
+                                if value is not None})
 
 
 def _text(value: Any) -> str:
@@ -153,6 +167,21 @@ def _seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise ValueError("must be a positive number of seconds")
     return number
+
+
+def check_timeout(value: object) -> float:
+    """Return a time-out in seconds; ``"off"`` and infinity are none.
+
+    >>> check_timeout("off"), check_timeout(90)
+    (inf, 90.0)
+    """
+    try:
+        seconds = NO_TIMEOUT if value == OFF else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not seconds > 0 or isinstance(value, bool):
+        raise ArgumentError("timeout", f"expected seconds above 0, or '{OFF}', got {value!r}")
+    return seconds
 
 
 def _yes_or_no(text: str) -> bool:
@@ -246,9 +275,12 @@ SETTINGS: dict[str, Setting] = {
         "layout to assume for hierarchical algorithms, e.g. '2x4' or '2x2@0,2,1,3', of as many "
         "ranks as the communicator has", _text),
     "HPCCOLL_TIMEOUT": Setting(
-        "timeout", _seconds, "seconds without progress until a collective fails; default 300"),
+        "timeout", check_timeout,
+        "seconds without progress until a collective fails, or 'off': a wait for a rank that lives "
+        "is reported and goes on; default 'off'"),
     "HPCCOLL_REPORT": Setting(
-        "report", _seconds, "seconds without progress until a warning names the peers; default 30"),
+        "report", _seconds,
+        "seconds without progress between two reports of the missing ranks; default 30"),
     "HPCCOLL_SHARED_MEMORY": Setting(
         "shared_memory", _yes_or_no,
         "'no' sends messages between ranks of one node through MPI as well; default 'yes'", _text),
@@ -316,6 +348,12 @@ SETTINGS: dict[str, Setting] = {
         "'yes' counts and times every collective for comm.stats(), as 'hpccoll run --profile' "
         "does; default 'no'", _whether_set),
 }
+
+
+#: Settings that a communicator may have of its own, and what validates them.
+OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "checksums": bool, "contract": check_contract, "determinism": check_determinism,
+    "progress": check_progress, "timeout": check_timeout, "tuning": str}
 
 
 def load(environ: Mapping[str, str] = os.environ) -> Config:

@@ -70,20 +70,23 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
             omitted.
         tuning: where measured times come from, as ``HPCCOLL_TUNING`` says it, which holds if this
             is omitted; the first collective on a communicator decides, for all its wrappers.
-
         contract: how calls are compared between ranks, as ``HPCCOLL_CONTRACT`` says it, which holds
             if this is omitted; the first collective of ours on a communicator decides whether its
             messages carry marks, for all its wrappers. The same on every rank.
         checksums: every message of ours carries a checksum, as ``HPCCOLL_CHECKSUMS`` says it, which
             holds if this is omitted; the first collective of ours on a communicator decides, for
             all its wrappers. The same on every rank.
+        timeout: seconds without progress until a collective fails, or ``"off"``, as
+            ``HPCCOLL_TIMEOUT`` says it, which holds if this is omitted; the first collective on a
+            communicator decides, for all its wrappers.
 
-    Determinism, progress, tuning, contract and checksums are this object's, as is ``using``, and
-    not inherited.
+    These options are this object's, as is ``using``, and communicators made from it do not inherit
+    them.
 
     Raises:
         CommunicatorError: not an intracommunicator.
-        ArgumentError: malformed layout, determinism, progress, contract or environment variable.
+        ArgumentError: invalid layout, determinism, progress, contract, timeout or environment
+            variable.
     """
 
     #: What ``Get_topology`` says of a communicator that this class can wrap; any if ``None``.
@@ -92,7 +95,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
     def __new__(cls, comm: MPI.Comm | None = None, layout: str | Topology | None = None,
                 determinism: str | None = None, progress: str | None = None,
                 tuning: str | None = None, contract: str | None = None,
-                checksums: bool | None = None) -> Comm:
+                checksums: bool | None = None, timeout: float | str | None = None) -> Comm:
         if not MPI.Is_initialized() or MPI.Is_finalized():
             raise CommunicatorError(
                 f"MPI has {'not been initialised' if not MPI.Is_initialized() else 'ended'}; make "
@@ -109,18 +112,9 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         if settings.profile or settings.trace:
             cls = _watched(cls)
         self = MPI.Intracomm.__new__(cls, comm)
-        self._config = settings
-        if determinism is not None:
-            self._config = self._config._replace(
-                determinism=config.check_determinism(determinism))
-        if progress is not None:
-            self._config = self._config._replace(progress=config.check_progress(progress))
-        if tuning is not None:
-            self._config = self._config._replace(tuning=tuning)
-        if contract is not None:
-            self._config = self._config._replace(contract=config.check_contract(contract))
-        if checksums is not None:
-            self._config = self._config._replace(checksums=bool(checksums))
+        self._config = settings.override(
+            determinism=determinism, progress=progress, tuning=tuning, contract=contract,
+            checksums=checksums, timeout=timeout)
         start_logging(self._config.log)
         self._cache = CallCache()
         self._caches = {(): self._cache}
@@ -287,7 +281,8 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
 
     def _for_part(self, comm: MPI.Intracomm) -> Comm:
         return Comm(comm, determinism=config.NONE, tuning=config.OFF,
-                    contract=self._config.contract, checksums=self._config.checksums)
+                    contract=self._config.contract, checksums=self._config.checksums,
+                    timeout=self._config.timeout)
 
     # -- communicators from this one ---------------------------------------------------------
     def Create(self, group: MPI.Group) -> Comm:

@@ -11,12 +11,14 @@ old one's goes with the last array in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
 from hpccoll.errors import UnavailableError
+from hpccoll.errors.waits import RankStates
 from hpccoll.machine.failures import failed_ranks, ulfm_missing
 from hpccoll.runtime.context import existing
 from hpccoll.runtime.progress import PROGRESS
@@ -70,6 +72,29 @@ class Recovery(Base):
             if error.Get_error_class() == MPI.ERR_PROC_FAILED:
                 return False
             raise
+
+    @property
+    def timeout(self) -> float:
+        """Seconds without progress until a collective fails; infinity without a time-out."""
+        return self._config.timeout
+
+    def check_ranks(self, peers: Sequence[int] = ()) -> RankStates | None:
+        """Return where the ranks are, without communication; for loops that wait for messages.
+
+        Args:
+            peers: the ranks that this one waits for.
+
+        Returns:
+            ``missing``, ``lines`` and ``stopped``, as far as this node knows; ``None`` before the
+            first collective.
+
+        Raises:
+            PeerLost: a rank of this node has died, or has ended its program.
+            BrokenCommunicatorError: a call has failed on a rank.
+        """
+        context = existing(self)
+        guard = context.guard if context is not None else None
+        return guard.check_ranks(peers) if guard is not None else None
 
     def _check_recovery(self, method: str) -> None:
         missing = ulfm_missing()

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-#: Faults of one rank that a message lists; names of a list that are all said beside a likely one.
-MOST_NAMED, MOST_CHOICES = 8, 12
+from hpccoll.errors.waits import MOST_NAMED, RankStates, format_wait, rank_list
+
+#: Names of a list that are all said beside a likely one.
+MOST_CHOICES = 12
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
@@ -35,7 +37,12 @@ class HpccollError(Exception):
     """Base of every exception raised on purpose by hpccoll.
 
     It can be pickled and copied, so that it comes back whole from another process.
+
+    Attributes:
+        states: where the ranks were, if the error is of a wait and that is known.
     """
+
+    states: RankStates | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default the constructor would get the message, which it makes of other arguments.
@@ -97,12 +104,21 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
     """
 
     @classmethod
-    def told(cls, who: str, number: int, title: str, when: str, reason: str
-             ) -> BrokenCommunicatorError:
-        """Say who gave up in which call, when and why."""
-        call = f"blocking call {number}, {title}" if number else title
-        return cls(f"the communicator cannot be used any more: {who} gave up in {call}, at {when}: "
-                   f"{reason}; go on with a Dup of a communicator that is whole, or end the job")
+    def reported(cls, rank: int, story: Mapping[str, Any]) -> BrokenCommunicatorError:
+        """The error on other ranks, and in later calls, of a call that failed on a rank."""
+        number, title, reason = story["number"], story["title"], story["reason"]
+        call = f"blocking call {number}, {title}," if number else title
+        problem = f"rank {rank} failed in {call} at {story['when']}"
+        states = RankStates("communicator is broken")
+        if story.get("missing"):
+            states = RankStates(story["missing"], tuple(story.get("lines", ())))
+            problem = f"communicator is broken: {problem} ({reason.partition(':')[0]})"
+        else:
+            problem += f": {reason}"
+        error = cls(format_wait(states, problem,
+                                "call Dup on a working communicator, or end the job"))
+        error.states = states
+        return error
 
 
 class PeerLost(BrokenCommunicatorError):
@@ -115,11 +131,11 @@ class PeerLost(BrokenCommunicatorError):
         ranks: which.
     """
 
-    def __init__(self, ranks: tuple[int, ...], reason: str, call: str):
-        self.ranks = ranks
-        super().__init__(f"{reason}; so {call} cannot end, and the communicator cannot be used any "
-                         "more; go on with one of the ranks that are left, as by comm.shrink(), "
-                         "or end the job")
+    def __init__(self, ranks: tuple[int, ...], states: RankStates, call: str, reporter: str = ""):
+        self.ranks, self.states = ranks, states
+        super().__init__(format_wait(
+            states, f"{call} cannot complete, and the communicator is broken{reporter}",
+            "go on with the remaining ranks, as by comm.shrink(), or end the job"))
 
 
 class UnavailableError(HpccollError, NotImplementedError):
@@ -205,18 +221,20 @@ class CollectiveTimeout(HpccollError, TimeoutError):
         collective, rank, round: what was running here.
         peers: the ranks it waited for.
         seconds: how long nothing had moved.
-        told: what other ranks were doing, in words; empty where that is not known.
     """
 
     def __init__(self, collective: str, rank: int, round: int, peers: tuple[int, ...],
-                 seconds: float, told: str = ""):
+                 seconds: float, states: RankStates | None = None):
         self.collective, self.rank, self.round = collective, rank, round
-        self.peers, self.seconds, self.told = peers, seconds, told
-        waiting = ", ".join(map(str, peers)) or "nobody"
-        super().__init__(
-            f"{collective} on rank {rank} made no progress for {seconds:g} s in round {round}, "
-            f"waiting for rank(s) {waiting}{told and '; '}{told}; check that every rank reaches "
-            "this call with the same arguments, or raise HPCCOLL_TIMEOUT")
+        self.peers, self.seconds = peers, seconds
+        self.states = states = states or RankStates(f"no message from {rank_list(peers)}")
+        super().__init__(format_wait(
+            states,
+            f"{collective} timed out on rank {rank} after {seconds:g} s without progress"
+            + f" in round {round}" * bool(round),
+            f"send SIGCONT to {rank_list(states.stopped)}, or end the job" if states.stopped else
+            "check that all ranks make this call with the same arguments, or increase "
+            "HPCCOLL_TIMEOUT"))
 
 
 class MessageSizeError(HpccollError, RuntimeError):

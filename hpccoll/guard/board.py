@@ -9,22 +9,25 @@ known by what it has told, and else not heard of.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hpccoll.errors import MOST_NAMED
 from hpccoll.errors.contract import in_words
-from hpccoll.machine.processes import ALIVE, STOPPED, Process, state_of
+from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list
+from hpccoll.machine.processes import ALIVE, STOPPED, TRACED, Process, state_of
 from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import ENDED, INSIDE, LEFT, NUMBER, Log
+from hpccoll.runtime.log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
 
 #: What a rank may be found to do.
 WAITING, NATIVE, AWAY, HALTED = "waiting", "in the MPI library", "in no wait", "stopped"
+DEBUGGED = "held by a debugger"
 KILLED, GONE, FREE, UNKNOWN = "killed", "ended", "freed", "not heard of"
 #: Seconds without a look until a rank is taken not to wait any more.
 QUIET = 0.5
 #: Seconds between two looks at the processes of the others.
 BETWEEN = 0.25
+#: Seconds from which on a question that a rank has not answered is reported.
+SILENT = 1.0
 
 
 class Doing(NamedTuple):
@@ -34,8 +37,8 @@ class Doing(NamedTuple):
         rank: which one.
         state: ``WAITING`` in a call of ours, ``NATIVE`` in one of the MPI library's, ``AWAY``:
             alive, and in no such call or in the midst of a long step of one; ``HALTED`` by a
-            signal or a debugger; ``KILLED``: its process is gone; ``GONE``: it has ended its
-            program; ``FREE``: it has freed the communicator; ``UNKNOWN``.
+            signal; ``DEBUGGED``: held by a debugger; ``KILLED``: its process is gone; ``GONE``: it
+            has ended its program; ``FREE``: it has freed the communicator; ``UNKNOWN``.
         begun: number of the last blocking call that it has begun; -1 where that is not known.
         completed: of the last that it has completed, as far as can be told.
         call: what it is in, or was in last, in words.
@@ -43,6 +46,8 @@ class Doing(NamedTuple):
         round, peers: of its wait.
         seconds: since it looked last; 0 where it does not wait.
         node: the machine that it is on, where that is another one, which nobody can look at.
+        silent: seconds for which it has not answered where it is.
+        failure: the type of the error with which it has left a call; else empty.
     """
 
     rank: int
@@ -55,22 +60,46 @@ class Doing(NamedTuple):
     peers: tuple[int, ...] = ()
     seconds: float = 0.0
     node: str = ""
+    silent: float = 0.0
+    failure: str = ""
 
     def __str__(self) -> str:
-        where, far = f" at {self.site}" * bool(self.site), f", on {self.node}" * bool(self.node)
-        told = {WAITING: f"waits for rank(s) {', '.join(map(str, self.peers)) or 'nobody'} in "
-                         f"round {self.round} of ",
-                NATIVE: "is in the MPI library's hands in ",
-                AWAY: f"is in no wait{where and ' but'}{where}; ", HALTED: "is stopped; ",
-                KILLED: "was killed, or ended without a word; ", GONE: "has ended its program; ",
-                FREE: "has freed the communicator; ", UNKNOWN: f"is not heard of{far}"}[self.state]
-        call = f"call {self.begun}, {self.call}" if self.call else f"call {self.begun}"
-        if self.state not in (WAITING, NATIVE, UNKNOWN):
-            told += ("it has made no call" if not self.begun else "its calls are not known"
-                     if self.begun < 0 else f"its last call was {call}")
-        elif self.state != UNKNOWN:
-            told += call
-        return f"rank {self.rank} {told}{where if self.state != AWAY else ''}"
+        call = f"call {self.begun}" + f", {self.call}" * bool(self.call)
+        if self.state == WAITING:
+            return (f"rank {self.rank} waits for {rank_list(self.peers)} in round {self.round} of "
+                    f"{call}{self._at}")
+        if self.state == NATIVE:
+            return f"rank {self.rank} is in the MPI library in {call}{self._at}"
+        if self.state == UNKNOWN:
+            return self._condition
+        return f"{self._condition}; " + (
+            f"its last call was {call}" if self.begun > 0 else
+            "it has made no call" if not self.begun else "its calls are not known")
+
+    @property
+    def _at(self) -> str:
+        return f" at {self.site}" if self.site else ""
+
+    @property
+    def _condition(self) -> str:
+        """What has become of it, outside of calls."""
+        far = f", on {self.node}" if self.node else ""
+        where = self._at or (f" in code that holds the interpreter lock: it has not answered for "
+                             f"{self.silent:.0f} s" if self.silent >= SILENT else " in the program")
+        died = (f"has ended after its {self.failure}" if self.failure else
+                "was killed, or ended without a word" if self.state == KILLED else
+                "has ended its program")
+        return f"rank {self.rank} " + {
+            AWAY: f"is{where}" if self.begun >= 0 or self.site else "is alive",
+            HALTED: "is stopped", DEBUGGED: "is held by a debugger", KILLED: died, GONE: died,
+            FREE: "has freed the communicator", UNKNOWN: f"is not heard of{far}"}[self.state]
+
+    def brief(self, number: int) -> str:
+        """Why the others wait for it in a call of that number, in a few words."""
+        if self.state in (WAITING, NATIVE):
+            return f"rank {self.rank} is in call {self.begun}, {self.call}{self._at}"
+        behind = self.state == AWAY and 0 <= self.begun < number
+        return self._condition + f", not in call {number}" * behind
 
 
 class Board:
@@ -80,10 +109,12 @@ class Board:
         rank: this one.
         logs: of the ranks that share memory with this one, itself included.
         processes: of all ranks.
+        counts: calls are counted, and ranks answer where they are.
     """
 
-    def __init__(self, rank: int, logs: Mapping[int, Log], processes: Sequence[Process]):
-        self.rank, self.logs = rank, logs
+    def __init__(self, rank: int, logs: Mapping[int, Log], processes: Sequence[Process],
+                 counts: bool = True):
+        self.rank, self.logs, self.counts = rank, logs, counts
         mine = processes[rank]
         self.near = {other: process for other, process in enumerate(processes)
                      if mine.host and process.host == mine.host}
@@ -131,7 +162,8 @@ class Board:
         state, log = self._state(rank), self.logs.get(rank)
         if log is None:
             return Doing(rank, state, node=self.far.get(rank, ""))
-        begun, said, quiet = log.words[NUMBER], log.doing(), log.quiet_for()
+        begun = log.words[NUMBER] if self.counts else -1
+        said, quiet = log.doing(), log.quiet_for()
         here = said.get("number") == begun
         if state == AWAY and here and said.get("title") and quiet < QUIET:
             return Doing(rank, WAITING, begun, begun - 1, said["title"], said.get("site", ""),
@@ -143,19 +175,38 @@ class Board:
             state = NATIVE
         done = begun - 1 if inside or state != AWAY and here and said.get("title") else begun
         site = said.get("site", "") if here and (state != AWAY or not said.get("title")) else ""
-        return Doing(rank, state, begun, done, call, site)
+        asked, story = log.words[ASKED], log.story()
+        silent = (time.monotonic_ns() - asked) / 1e9 if asked and self.counts else 0.0
+        return Doing(rank, state, begun, done, call, site, silent=silent,
+                     failure=story["reason"].partition(":")[0] if story else "")
 
     def all(self) -> list[Doing]:
         """What every rank is doing."""
         return [self.doing(rank) for rank in range(self.size)]
 
-    def tell(self, mine: int) -> str:
-        """What the other ranks are doing, those first that are not where this rank is."""
-        found = [self.doing(rank) for rank in range(self.size) if rank != self.rank]
-        found.sort(key=lambda one: (one.state in (WAITING, NATIVE) and one.begun >= mine,
-                                    one.begun, one.rank))
-        more = len(found) - MOST_NAMED
-        return "; ".join(map(str, found[:MOST_NAMED])) + f"; and {more} more" * (more > 0)
+    def states(self, number: int, peers: Sequence[int] = ()) -> RankStates:
+        """Where the ranks are, and which of them a wait in a call lacks.
+
+        Args:
+            number: of the call.
+            peers: the ranks that this one waits for.
+        """
+        found = self.all()
+        others = [one for one in found if one.rank != self.rank]
+        missing = next(filter(None, (
+            [one for one in others if lacks(one, number, peers)] for lacks in LACKS)), [])
+        named = [one.rank for one in missing]
+        shown = sorted(found, key=lambda one: (one.rank not in named, one.rank != self.rank,
+                                               one.rank not in peers, one.rank))[:MOST_NAMED]
+        lines = [str(one) for one in sorted(shown)]
+        if len(found) > MOST_NAMED:
+            lines.append(f"and {len(found) - MOST_NAMED} more ranks")
+        text = ", ".join(one.brief(number) for one in missing[:MOST_NAMED])
+        more = f" and {len(missing) - MOST_NAMED} more ranks" * (len(missing) > MOST_NAMED)
+        return RankStates(
+            text + more or (f"no message from {rank_list(peers)}" if peers else
+                            f"all ranks are in call {number}"),
+            tuple(lines), tuple(one.rank for one in missing if one.state == HALTED))
 
     def _state(self, rank: int) -> str:
         """``KILLED``, ``GONE``, ``FREE``, ``HALTED``, ``UNKNOWN``; ``AWAY`` where none of these."""
@@ -166,7 +217,21 @@ class Board:
         if process is None:
             return UNKNOWN if log is None else AWAY
         state = state_of(process) if rank != self.rank else ALIVE
-        return {ALIVE: AWAY, STOPPED: HALTED}.get(state, KILLED)
+        return {ALIVE: AWAY, STOPPED: HALTED, TRACED: DEBUGGED}.get(state, KILLED)
+
+
+#: Of which ranks a wait in a call lacks something, the surest first: given a rank, the number of
+#: the call, and the ranks that are waited for.
+LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
+    lambda one, number, peers: one.state == KILLED or (
+        one.state in (GONE, FREE) and one.begun < number),
+    lambda one, number, peers: one.state in (HALTED, DEBUGGED) and (
+        one.completed < number or one.rank in peers),
+    lambda one, number, peers: one.state == AWAY and 0 <= one.begun < number,
+    lambda one, number, peers: one.state in (WAITING, NATIVE) and one.begun < number,
+    lambda one, number, peers: one.state == UNKNOWN and (not peers or one.rank in peers),
+    lambda one, number, peers: one.state == AWAY and one.rank in peers,
+)
 
 
 def called(description: Description) -> str:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mpi4py import MPI
 
@@ -28,8 +28,9 @@ from hpccoll.errors import (
     HpccollError,
     PeerLost,
 )
+from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list, summary
 from hpccoll.guard.begun import BegunCall
-from hpccoll.guard.board import QUIET, Board, Doing, saying
+from hpccoll.guard.board import GONE, KILLED, QUIET, Board, Doing, saying
 from hpccoll.guard.exchange import MessagedLogs, logs_of
 from hpccoll.guard.flight import RECORDER
 from hpccoll.guard.losses import Losses
@@ -67,6 +68,12 @@ def _missing(batch: Batch) -> Sequence[int]:
     return batch.missing() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
 
 
+def _seen(error: BaseException) -> Mapping[str, Any]:
+    """Where the ranks were when a wait failed, for the others."""
+    states = error.states if isinstance(error, HpccollError) else None
+    return {"missing": states.missing, "lines": states.lines} if states is not None else {}
+
+
 class Guard:
     """The guard of one communicator's context; making it is collective.
 
@@ -79,7 +86,7 @@ class Guard:
         self.stamps = context.config.contract != OFF
         self.always = context.config.contract == ALWAYS
         self.logs, self.losses = logs_of(context), Losses(context.comm)
-        self.board = Board(self.rank, self.logs.logs, context.processes)
+        self.board = Board(self.rank, self.logs.logs, context.processes, self.stamps)
         self.log = self.logs.mine.address if self.stamps else 0
         self.alarm = self.logs.mine.address + 8 * ALARM
         self.lock = threading.RLock()
@@ -204,15 +211,15 @@ class Guard:
             self.said = awaited.title, number, round
             mine.say(saying(awaited.title, number, round, peers, call_site()))
         mine.look()
-        if now - self.asked > CURIOUS:
+        if now - self.asked > min(CURIOUS, self.context.bounds.timeout / 2):
             self.asked = now
             self.ask()
 
     def ask(self) -> None:
         """Ask the others what they are doing."""
         for rank, log in self.logs.logs.items():
-            if rank != self.rank:
-                log.words[ASKED] = 1
+            if rank != self.rank and not log.words[ASKED]:
+                log.words[ASKED] = time.monotonic_ns()
 
     def doing(self) -> list[Doing]:
         """What each rank is doing, as far as this one can see without asking.
@@ -221,15 +228,34 @@ class Guard:
         """
         return self.board.all()
 
-    def tell(self) -> str:
-        """What the others are doing, in words; those first that are not where this rank is."""
+    def tell(self, peers: Sequence[int] = ()) -> RankStates:
+        """Where the ranks are, and which of them this one's call lacks."""
         RECORDER.noticed("a long wait")
-        return self.board.tell(self.logs.mine.words[NUMBER])
+        return self.board.states(self.logs.mine.words[NUMBER], peers)
 
-    def loss(self, lost: tuple[int, ...], title: str) -> PeerLost:
-        """The error of a call for which ranks are lost."""
+    def check_ranks(self, peers: Sequence[int]) -> RankStates:
+        """Where the ranks are, for a wait for messages of the program's; never communicates.
+
+        Raises:
+            PeerLost: a rank has died or has ended its program.
+            BrokenCommunicatorError: a rank has given up.
+        """
+        self.heard()
+        gone = tuple(rank for rank in sorted(self.board.look())
+                     if self.board.doing(rank).state in (KILLED, GONE))
+        if gone:
+            raise self.loss(gone, "a wait for messages")
+        self.ask()
+        return self.tell(peers)
+
+    def loss(self, lost: tuple[int, ...], title: str) -> BrokenCommunicatorError:
+        """The error of a call for which ranks are lost; why, if one has left after an error."""
         number = self.logs.mine.words[NUMBER]
-        return PeerLost(lost, "; ".join(str(self.board.doing(rank)) for rank in lost),
+        stories = {rank: self.logs.logs[rank].story() for rank in lost if rank in self.logs.logs}
+        failed = [(rank, story) for rank, story in stories.items() if story]
+        if len(failed) == len(lost):
+            return self._reported(*min(failed, key=lambda one: one[1]["heard"]), title)
+        return PeerLost(lost, self.board.states(number, lost),
                         f"call {number}, {title}," if number else title)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun | Attendant) -> None:
@@ -282,7 +308,7 @@ class Guard:
                 error = self.loss(lost, title)
             self.logs.ring({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
-                "when": time.strftime("%H:%M:%S"), "reason": f"{type(error).__name__}: {error}",
+                "when": time.strftime("%H:%M:%S"), "reason": summary(error), **_seen(error),
                 "fields": description, "lost": lost or getattr(error, "ranks", ()),
                 "heard": not own and not isinstance(error, PeerLost)
                 and isinstance(error, BrokenCommunicatorError)},
@@ -295,9 +321,9 @@ class Guard:
                 late = isinstance(error, (ForeignMessage, BrokenCommunicatorError)) and not (
                     isinstance(error, PeerLost))
                 verdict = self._judged(error, title, tag, number * late)
-            self.failure = BrokenCommunicatorError.told(
-                "this rank", number, title, time.strftime("%H:%M:%S"),
-                f"{type(verdict).__name__}: {verdict}")
+            self.failure = BrokenCommunicatorError.reported(self.rank, {
+                "number": number, "title": title, "when": time.strftime("%H:%M:%S"),
+                "reason": summary(verdict), **_seen(verdict)})
             if isinstance(verdict, BrokenCommunicatorError):
                 self.failure = verdict
             if in_thread:  # before anybody else may ask
@@ -310,12 +336,11 @@ class Guard:
         """End all calls of all ranks that wait in shared memory, and refuse later ones here."""
         with self.lock:
             if self.failure is None:
-                when, reason = time.strftime("%H:%M:%S"), "it was revoked"
-                self.logs.ring({
-                    "number": 0, "tag": 0, "title": "revoke", "site": call_site(), "when": when,
-                    "reason": reason, "fields": None, "heard": False, "lost": ()},
-                    self.board.gone)
-                self.failure = BrokenCommunicatorError.told("this rank", 0, "revoke", when, reason)
+                story = {"number": 0, "tag": 0, "title": "revoke", "site": call_site(),
+                         "when": time.strftime("%H:%M:%S"), "reason": "it was revoked",
+                         "fields": None, "heard": False, "lost": ()}
+                self.logs.ring(story, self.board.gone)
+                self.failure = BrokenCommunicatorError.reported(self.rank, story)
         self.told(self.refuse)
 
     def _judged(self, error: BaseException, title: str, tag: int, number: int) -> BaseException:
@@ -336,12 +361,17 @@ class Guard:
         origins.sort(key=lambda origin: not origin[1]["lost"])
         if not origins:
             return error
-        rank, story = origins[0]
-        if story["lost"]:
-            reason = story["reason"].removeprefix(f"{PeerLost.__name__}: ").partition("; so ")[0]
-            return PeerLost(tuple(story["lost"]), f"{reason} (told by rank {rank})", title)
-        return BrokenCommunicatorError.told(f"rank {rank}", story["number"], story["title"],
-                                            story["when"], story["reason"])
+        return self._reported(*origins[0], title)
+
+    def _reported(self, rank: int, story: Mapping[str, Any], title: str
+                  ) -> BrokenCommunicatorError:
+        """The error of a call that a failure on another rank ends."""
+        if not story["lost"]:
+            return BrokenCommunicatorError.reported(rank, story)
+        lost = tuple(story["lost"])
+        states = RankStates(story.get("missing") or f"{rank_list(lost)} left",
+                            tuple(story.get("lines", ())))
+        return PeerLost(lost, states, title, f", as rank {rank} reported")
 
     @property
     def alarmed(self) -> bool:

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import BrokenCommunicatorError, PeerLost
 from hpccoll.errors.mpi import RevokedError
+from hpccoll.errors.waits import RankStates, rank_list
 from hpccoll.machine.failures import failed_ranks, tells_of_failure, ulfm_missing
 from hpccoll.machine.identity import library_name
 
@@ -33,8 +34,8 @@ class Losses:
         if self.known:
             ranks = failed_ranks(self.comm)
             if ranks:
-                who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-                raise PeerLost(ranks, f"{who} died, as {library_name()} says", title)
+                states = RankStates(f"{rank_list(ranks)} died, as {library_name()} reports")
+                raise PeerLost(ranks, states, title)
 
     def explain(self, error: BaseException, title: str) -> BaseException:
         """An error of the MPI library, or of a rank that has given up, by its cause."""

@@ -25,15 +25,17 @@ from hpccoll.errors import (
     ForeignMessage,
     HpccollError,
 )
+from hpccoll.errors.waits import RankStates, Reports, stated
 from hpccoll.guard.begun import bounded, lasting
 from hpccoll.guard.board import AWAY, NATIVE, QUIET, called
 from hpccoll.guard.exchange import MessagedLogs
 from hpccoll.guard.sites import main_site
 from hpccoll.guard.verdict import judge
+from hpccoll.guard.watcher import STATUS
 from hpccoll.runtime.description import Description, describe_native
 from hpccoll.runtime.log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER
 from hpccoll.runtime.noted import noted
-from hpccoll.runtime.waiting import Meeting
+from hpccoll.runtime.waiting import STANDSTILL, Meeting
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
@@ -51,12 +53,14 @@ class Stay(NamedTuple):
     Attributes:
         number: of the call; 0 for none.
         since: when it was found there first.
-        report: seconds from then until the next report.
+        looked: when the watcher looked last.
+        reports: of it.
     """
 
     number: int
     since: float
-    report: float
+    looked: float
+    reports: Reports
 
 
 class Natives:
@@ -65,7 +69,7 @@ class Natives:
     def __init__(self, guard: Guard):
         self.guard, self.log = guard, guard.logs.mine
         self.kinds: dict[tuple[Any, int], Callable[..., Any]] = {}
-        self.stay = Stay(0, 0.0, 0.0)
+        self.stay = Stay(0, 0.0, 0.0, Reports(0.0))
         #: The log of the next rank here, and the call that was not like its own at the last look.
         near = sorted(guard.logs.logs)
         self.next = guard.logs.logs[near[(near.index(guard.rank) + 1) % len(near)]]
@@ -218,18 +222,22 @@ class Natives:
                 self.log.say({"number": words[NUMBER], "site": main_site()[-200:]}, looks=False)
         if not words[LEFT]:
             self._look_back()
-        inside, report = words[INSIDE], self.guard.context.bounds.report
+        inside = words[INSIDE]
         if not inside or inside != self.stay.number:
-            self.stay = Stay(inside, now, report)
+            self.stay = Stay(inside, now, now, Reports(self.guard.context.bounds.report))
             return ""
+        # As in a wait of ours: time for which this process stood still is no wait.
+        still = max(now - self.stay.looked - STANDSTILL, 0.0)
+        self.stay = self.stay._replace(since=self.stay.since + still, looked=now)
         elapsed = now - self.stay.since
         hopeless = self._hopeless(inside, elapsed)
         if hopeless is not None:
             return self._given_up(inside, hopeless)
-        if elapsed >= self.stay.report:
-            self.stay = self.stay._replace(report=self.stay.report + report)
-            print(f"hpccoll: {self.guard.board.doing(self.guard.rank)} for {elapsed:.0f} s; "
-                  f"{self.guard.tell()}", file=sys.stderr, flush=True)
+        if elapsed >= self.stay.reports.due:
+            states = self.guard.tell()
+            wait = f"{self._title(inside)} on rank {self.guard.rank}"
+            if not self.stay.reports.add(elapsed, states, wait):
+                return self._given_up(inside, self._late(inside, elapsed, states))
         elif elapsed > CURIOUS:
             self.guard.ask()
         return ""
@@ -287,24 +295,36 @@ class Natives:
             return guard.loss(lost, "the MPI library's")
         if elapsed < timeout:
             return None
-        missing = tuple(one.rank for one in guard.doing() if one.rank != guard.rank and not (
-            one.state in (NATIVE, AWAY) and one.begun >= number))
+        missing = self._missing(number)
         if not missing:
             return None  # all have come: it is the library that takes so long
-        return CollectiveTimeout("a call of the MPI library's", guard.rank, 0, missing, timeout,
-                                 guard.tell())
+        return self._late(number, timeout, guard.tell(missing))
+
+    def _missing(self, number: int) -> tuple[int, ...]:
+        """The ranks that are not known to have come to a call."""
+        return tuple(one.rank for one in self.guard.doing() if one.rank != self.guard.rank and not (
+            one.state in (NATIVE, AWAY) and one.begun >= number))
+
+    def _late(self, number: int, seconds: float, states: RankStates) -> CollectiveTimeout:
+        """The error of a call that takes too long."""
+        return CollectiveTimeout(self._title(number), self.guard.rank, 0, self._missing(number),
+                                 round(seconds, 1), states)
+
+    def _title(self, number: int) -> str:
+        """What a call is called in messages."""
+        description = self.log.description(number)
+        return f"native {called(description)}" if description else "a native collective"
 
     def _given_up(self, number: int, error: BaseException) -> str:
         """Tell the others that a call cannot end; return what to say, if it still has not."""
-        description, site = self.log.description(number), main_site()
-        title = f"native {called(description)}" if description else "a native collective"
+        description, site, title = self.log.description(number), main_site(), self._title(number)
         verdict = error
         if self.speaks:
             verdict = self.guard.fail(error, title, description, 0, site, in_thread=True)
         if self.escaped():
             return ""
-        return (f"hpccoll: rank {self.guard.rank} ends, in call {number}, {title} at {site}: "
-                f"{type(verdict).__name__}: {verdict}")
+        return (f"{stated(verdict)}\n  rank {self.guard.rank} exits with status {STATUS} in call "
+                f"{number}, {title} at {site}")
 
     @property
     def speaks(self) -> bool:

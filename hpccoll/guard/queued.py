@@ -9,7 +9,6 @@ raises the error.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from hpccoll.errors import (
     ForeignMessage,
     HpccollError,
 )
+from hpccoll.errors.waits import RankStates, Reports, print_report, stated, summary
 from hpccoll.guard.board import called
 from hpccoll.guard.natives import GRACE
 from hpccoll.guard.sites import main_site
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
 
 #: What the library is called in messages.
-WHOSE = "NCCL's"
+WHOSE = "NCCL"
 
 
 class Pending(NamedTuple):
@@ -72,8 +72,8 @@ class Queued:
         self.device, self.happened = device, happened
         self.lock, self.pending = threading.RLock(), deque[Pending]()
         self.ended, self.why = False, ""
-        #: The call at the last look, and how old it is at the next report.
-        self.stay = 0, 0.0
+        #: The call at the last look, and its reports.
+        self.stay = 0, Reports(0.0)
         #: When a call was last found to have happened.
         self.moved = 0.0
         if guard.stamps and guard.context.size > 1:
@@ -186,14 +186,13 @@ class Queued:
         if error is not None:
             self._give_up(first, error, own=fault is not None)
             return ""
-        report = self.guard.context.bounds.report
         if first.number != self.stay[0]:
-            self.stay = first.number, report
-        if elapsed >= self.stay[1]:
-            self.stay = first.number, elapsed + report
-            print(f"hpccoll: rank {self.guard.rank} has queued call {first.number}, "
-                  f"{called(first.description)}, which has not happened for {elapsed:.0f} s; "
-                  f"{self.guard.tell()}", file=sys.stderr, flush=True)
+            self.stay = first.number, Reports(self.guard.context.bounds.report)
+        if elapsed >= self.stay[1].due:
+            states = self.guard.tell()
+            wait = f"{called(first.description)} in the queue of rank {self.guard.rank}"
+            if not self.stay[1].add(elapsed, states, wait):
+                self._give_up(first, self._late(first, elapsed, states), own=False)
         return ""
 
     def _fault(self, first: Pending) -> BaseException | None:
@@ -219,22 +218,28 @@ class Queued:
         lost = guard.board.lost(first.number, GRACE)
         if lost:
             return guard.loss(lost, WHOSE)
-        missing = tuple(one.rank for one in guard.doing() if one.begun < first.number)
-        if elapsed < timeout or not missing:
+        if elapsed < timeout or not self._missing(first):
             return None  # where all have come, it is the device that takes so long
-        return CollectiveTimeout(f"a call of {WHOSE}", guard.rank, 0, missing, timeout,
-                                 guard.tell())
+        return self._late(first, timeout, guard.tell(self._missing(first)))
+
+    def _missing(self, first: Pending) -> tuple[int, ...]:
+        """The ranks that are not known to have come to a call."""
+        return tuple(one.rank for one in self.guard.doing() if one.begun < first.number)
+
+    def _late(self, first: Pending, seconds: float, states: RankStates) -> CollectiveTimeout:
+        """The error of a call that takes too long."""
+        return CollectiveTimeout(f"{called(first.description)} of {WHOSE}", self.guard.rank, 0,
+                                 self._missing(first), round(seconds, 1), states)
 
     def _give_up(self, first: Pending, error: BaseException, own: bool) -> None:
         """Tell the others that a call cannot happen; the next call raises it here."""
-        self.why = f"{type(error).__name__}: {error}"
+        self.why = summary(error)
         if self.guard.natives.speaks:
             error = self.guard.fail(error, called(first.description), first.description, 0,
                                     main_site(), number=first.number, in_thread=True, own=own)
         self.end()
-        print(f"hpccoll: rank {self.guard.rank} ends what it has queued, from call {first.number} "
-              f"on, {called(first.description)}: {type(error).__name__}: {error}",
-              file=sys.stderr, flush=True)
+        print_report(f"{stated(error)}\n  rank {self.guard.rank} ends what it has queued, from "
+                     f"call {first.number} on")
 
     def busy(self) -> bool:
         """Tell whether something is queued."""

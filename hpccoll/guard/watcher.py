@@ -18,6 +18,7 @@ import time
 import weakref
 from typing import Protocol
 
+from hpccoll.errors.waits import print_report
 from hpccoll.runtime.log import ENDED
 
 #: Seconds between two looks: while this rank has been in the MPI library's hands at the last one,
@@ -90,8 +91,8 @@ class Watcher:
                 except Exception as error:  # one that cannot be looked at must not end the thread
                     with self.lock:
                         self.watched.discard(one)
-                    print(f"hpccoll: a communicator is not looked after any more: "
-                          f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                    print_report("hpccoll: a communicator is not looked after any more: "
+                                 f"{type(error).__name__}: {error}")
                     continue
                 if text:
                     end(one, text)
@@ -100,7 +101,7 @@ class Watcher:
 
 def end(one: LookedAfter, text: str) -> None:
     """Say why, and end this process, unless the call ends in the meantime."""
-    print(text, file=sys.stderr, flush=True)
+    print_report(text)
     until = time.monotonic() + FAREWELL
     while time.monotonic() < until:
         time.sleep(QUICK / 2)

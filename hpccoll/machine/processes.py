@@ -10,10 +10,10 @@ import os
 from typing import NamedTuple
 
 #: What a process may be found to be.
-ALIVE, STOPPED, DEAD = "alive", "stopped", "dead"
-#: Letters of ``/proc/PID/stat``: a zombie has ended, though nobody has asked how; a process under
-#: a debugger stands still like one that was sent SIGSTOP.
-_STATES = {"Z": DEAD, "X": DEAD, "x": DEAD, "T": STOPPED, "t": STOPPED}
+ALIVE, STOPPED, TRACED, DEAD = "alive", "stopped", "traced", "dead"
+#: Letters of ``/proc/PID/stat``: a zombie has ended, though nobody has asked how; SIGSTOP has
+#: stopped one with ``T``, and a debugger one with ``t``.
+_STATES = {"Z": DEAD, "X": DEAD, "x": DEAD, "T": STOPPED, "t": TRACED}
 
 
 class Process(NamedTuple):
@@ -43,7 +43,7 @@ def this_process() -> Process:
 
 
 def state_of(process: Process) -> str:
-    """What a process of this machine is now: ``ALIVE``, ``STOPPED`` or ``DEAD``."""
+    """What a process of this machine is now: ``ALIVE``, ``STOPPED``, ``TRACED`` or ``DEAD``."""
     try:
         letter, began = _stat(process.pid)
     except (FileNotFoundError, ProcessLookupError):

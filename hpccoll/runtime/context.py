@@ -14,7 +14,7 @@ collection, which runs at different moments on different ranks and would deadloc
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar, cast
 
@@ -25,6 +25,7 @@ from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
 from hpccoll.errors import ArgumentError
 from hpccoll.errors.mpi import RequestError
+from hpccoll.errors.waits import RankStates
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
@@ -120,6 +121,9 @@ class Guarding(Protocol):
 
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of all ranks as it is to be called, so that it does not hang for ever."""
+
+    def check_ranks(self, peers: Sequence[int]) -> RankStates:
+        """Where the ranks are; raise an error if one has died or has ended its program."""
 
     def compare(self, description: Description) -> None:
         """Raise an error unless all ranks are about to make the same call; collective."""

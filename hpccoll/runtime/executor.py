@@ -11,9 +11,10 @@ missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from hpccoll.errors.waits import RankStates
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.machine.limits import SPINS
 from hpccoll.runtime.binding import Action, Binder, BoundPhase, Memory
@@ -30,15 +31,15 @@ MOST_MESSAGES = 2048
 
 
 class Bounds(NamedTuple):
-    """Seconds without progress until a wait fails, and until it warns; what may end it before.
+    """Seconds without progress until a wait fails, and between reports; what may end it before.
 
-    ``tell`` says what the other ranks are doing.
+    ``tell`` returns where the ranks are, given those that this one waits for.
     """
 
     timeout: float
     report: float
     listen: Callable[[Awaited], None] | None = None
-    tell: Callable[[], str] | None = None
+    tell: Callable[[Sequence[int]], RankStates] | None = None
 
 
 def advance(actions: Iterator[Action]) -> Action | None:

@@ -31,7 +31,8 @@ from hpccoll.transport.stamps import agree
 ALARM, STORY, NUMBER, STAMPS = 0, 1, 16, 32
 #: Like the alarm, of the call in which this rank itself has given up; 0 where it has not.
 FAILED = 3
-#: Somebody waits and asks; the number of the call that the MPI library has, 0 where it has none,
+#: When somebody who waits has asked where the rank is, in nanoseconds of the machine's clock, 0
+#: where that is answered; the number of the call that the MPI library has, 0 where it has none,
 #: known to ``_tape.c``; nanoseconds of the machine's clock at the last look of a wait; the length
 #: of what the rank says it is doing; and whether it has freed the communicator, or ended.
 ASKED, INSIDE, BEAT, DOING, LEFT = 2, 17, 18, 19, 20
@@ -125,7 +126,7 @@ class Log:
         """Say what failed here."""
         text = json.dumps(story).encode()
         if len(text) > TEXTS_START - STORY_START:
-            text = json.dumps({**story, "reason": str(story["reason"])[:500]}).encode()
+            text = json.dumps({**story, "lines": (), "reason": str(story["reason"])[:500]}).encode()
         text = text[:TEXTS_START - STORY_START]
         self.memory[STORY_START:STORY_START + len(text)] = text
         self.words[STORY] = len(text)

@@ -9,7 +9,6 @@ communicator has one piece. What needs more scratch is staged, as all other call
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -115,14 +114,16 @@ class DeviceMemory:
                 except Exception:  # what was queued has failed, or waits for a rank that is gone
                     agreed = False
             self.peers = self.scratch = self.last = None
-            end = time.monotonic() + self.context.bounds[0]
-            peers.free(agreed, lambda: time.monotonic() > end or self._given_up())
+            peers.free(agreed, partial(self._in_vain, self._watch("Free of registered memory")))
 
-    def _given_up(self) -> bool:
-        guard = self.context.guard
+    def _watch(self, title: str) -> Watch:
+        return Watch(Meeting(self.context.comm, title), *self.context.bounds,
+                     self.context.limits.spins)
+
+    def _in_vain(self, watch: Watch) -> bool:
+        """Tell whether a wait cannot end any more."""
         try:
-            if guard is not None:
-                guard.heard()
+            watch.look()
         except HpccollError:
             return True
         return False
@@ -134,9 +135,7 @@ class DeviceMemory:
             CollectiveTimeout: it waits for a rank that does not do its own.
             CUDARuntimeError: it has failed.
         """
-        context, cupy = self.context, _connected(self).cupy
-        watch = Watch(Meeting(context.comm, "work on registered memory"), *context.bounds,
-                      context.limits.spins)
+        watch, cupy = self._watch("work on registered memory"), _connected(self).cupy
         while not happened(cupy, self.last):
             watch.idle()
 

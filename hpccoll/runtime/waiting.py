@@ -1,17 +1,16 @@
-"""Waiting with bounds: spin, then yield, then warn, then fail."""
+"""Waiting: spin, then yield, then report now and then; fail where that is of no use any more."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout
+from hpccoll.errors.waits import RankStates, Reports, rank_list
 from hpccoll.machine.limits import SPINS
 
 #: Failed tests between two looks at the clock, and, after the first of these, between two times
@@ -60,19 +59,20 @@ class Awaited(Protocol):
 
 
 class Watch:
-    """Patience while nothing moves.
+    """The clock of a wait in which nothing moves.
 
     Args:
-        awaited: names round and peers when time is up.
-        timeout, report: seconds without progress until the error, and until the warning.
+        awaited: names round and peers.
+        timeout: seconds without progress until the error.
+        report: seconds without progress between two reports.
         listen: asked now and then; it raises where waiting has become pointless.
-        tell: says what the other ranks are doing, for messages to people.
+        tell: where the ranks are, given those that this one waits for.
         spins: failed tests before the processor is offered to others.
     """
 
     def __init__(self, awaited: Awaited, timeout: float, report: float,
                  listen: Callable[[Awaited], None] | None = None,
-                 tell: Callable[[], str] | None = None, spins: int = SPINS):
+                 tell: Callable[[Sequence[int]], RankStates] | None = None, spins: int = SPINS):
         self.awaited, self.timeout, self.report, self.spins = awaited, timeout, report, spins
         self.listen, self.tell = listen, tell
         self.looked = 0.0
@@ -82,7 +82,7 @@ class Watch:
         """Something moved: start counting again."""
         self.idles = 0
         self.since: float | None = None
-        self.warned = False
+        self.reports: Reports | None = None
 
     def idle(self) -> None:
         """Nothing moved: let others run, and look at the clock now and then.
@@ -101,10 +101,10 @@ class Watch:
     def look(self) -> None:
         """Let the MPI library move on, and look at the clock.
 
-        Warns after ``report`` seconds, and raises after ``timeout``.
+        Reports every ``report`` seconds, and raises after ``timeout``.
 
         Raises:
-            CollectiveTimeout: nothing moved for ``timeout`` seconds.
+            CollectiveTimeout: nothing moved for ``timeout`` seconds, or a rank stays stopped.
             BrokenCommunicatorError: another rank has given up.
         """
         progress()
@@ -117,27 +117,19 @@ class Watch:
             self.since += now - self.looked - STANDSTILL
         self.looked = now
         elapsed = now - self.since
-        if elapsed < min(self.report, self.timeout):
+        due = self.report if self.reports is None else self.reports.due
+        if elapsed < min(due, self.timeout):
             return
         number, peers = self.awaited.pending()
         title, rank = self.awaited.title, self.awaited.rank
+        states = self.tell(peers) if self.tell is not None else None
         if elapsed >= self.timeout:
-            raise CollectiveTimeout(title, rank, number, peers, self.timeout, self.told())
-        if not self.warned:
-            self.warned = True
-            told = self.told()
-            text = (f"hpccoll: {title} on rank {rank} has waited {elapsed:.0f} s in round "
-                    f"{number} for rank(s) {', '.join(map(str, peers)) or 'nobody'}"
-                    f"{told and '; '}{told}")
-            try:
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-            except RuntimeWarning:  # a filter makes it an error, which would break the communicator
-                print(text, file=sys.stderr, flush=True)
-
-
-    def told(self) -> str:
-        """What the other ranks are doing, in words."""
-        return self.tell() if self.tell is not None else ""
+            raise CollectiveTimeout(title, rank, number, peers, self.timeout, states)
+        states = states or RankStates(f"no message from {rank_list(peers)}")
+        self.reports = self.reports or Reports(self.report)
+        wait = f"{title} on rank {rank}"
+        if not self.reports.add(elapsed, states, wait):
+            raise CollectiveTimeout(title, rank, number, peers, round(elapsed, 1), states)
 
 
 class Meeting:
@@ -157,7 +149,7 @@ class Meeting:
 
     def wait(self, request: MPI.Request, timeout: float, report: float,
              listen: Callable[[Awaited], None] | None = None,
-             tell: Callable[[], str] | None = None) -> None:
+             tell: Callable[[Sequence[int]], RankStates] | None = None) -> None:
         """Wait for a request that all ranks take part in.
 
         Raises:

@@ -26,8 +26,9 @@ from hpccoll.units import count_text, ranks_text, time_text
 
 FORMAT = "hpccoll flight 1"
 #: States of ranks, as :mod:`hpccoll.guard.board` calls them.
-WAITING, NATIVE, AWAY, STOPPED, KILLED, ENDED, FREED, FAILED = (
-    "waiting", "in the MPI library", "in no wait", "stopped", "killed", "ended", "freed", "failed")
+WAITING, NATIVE, AWAY, STOPPED, DEBUGGED, KILLED, ENDED, FREED, FAILED = (
+    "waiting", "in the MPI library", "in no wait", "stopped", "held by a debugger", "killed",
+    "ended", "freed", "failed")
 #: Fields of a call that all ranks must agree on, and what they are called.
 FIELDS = {"collective": "collective", "count": "count", "dtype": "type", "operator": "operator",
           "root": "root", "algorithm": "algorithm", "layout": "layout"}
@@ -188,7 +189,7 @@ def verdicts(comm: RecordedComm) -> Iterator[str]:
     """What is wrong on a communicator, the cause first; nothing where nothing is."""
     ranks = comm.ranks
     inside = [one for one in ranks if one.inside or one.story]
-    if not inside and not any(one.state in (KILLED, STOPPED) for one in ranks):
+    if not inside and not any(one.state in (KILLED, STOPPED, DEBUGGED) for one in ranks):
         return
     number = max(one.begun for one in inside) if inside else max(one.begun for one in ranks)
     difference = first_difference(ranks)
@@ -243,7 +244,7 @@ def _absent(name: str, number: int, ranks: Sequence[RecordedRank], blame: bool) 
             when = f"in {call}" if one.begun >= number and one.completed < number else (
                 f"after call {number}" if one.completed >= number else f"before {call}")
             yield f"Rank {one.rank} was killed {when}" + (f": {waits} for it." if inside else ".")
-        elif one.state == STOPPED:
+        elif one.state in (STOPPED, DEBUGGED):
             yield (f"Rank {one.rank} is stopped, by a signal or a debugger; {begun}"
                    + (f"; {waits} in {call}." if inside else "."))
         elif one.begun < number and one not in inside and blame:

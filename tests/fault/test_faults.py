@@ -116,7 +116,7 @@ def test_a_long_computation(library, served):
     told, program = found[0].stderr, Path(jobs.__file__).with_name("program.py")
     lines = program.read_text().splitlines()
     first = next(n for n, line in enumerate(lines, 1) if "THE COMPUTATION" in line)
-    places = [f"rank 1 is in no wait but at {program}:{line}" for line in (first, first + 1)]
+    places = [f"rank 1 is at {program}:{line}" for line in (first, first + 1)]
     assert any(place in told for place in places), told
     assert "its last call was call 42, bcast" in told and found[1].stderr == ""
 

@@ -79,7 +79,7 @@ def test_a_late_rank_never_gets_what_the_sender_had_later(monkeypatch, form, exe
             gave_up = RAW.bcast(None, 0)
             start = time.monotonic()
             if gave_up:
-                with pytest.raises(BrokenCommunicatorError, match=r"rank 0 gave up.*no progress"):
+                with pytest.raises(BrokenCommunicatorError, match="rank 0 failed.*Timeout"):
                     begin(form, comm, buffer)
                 assert time.monotonic() - start < 5
             else:
@@ -111,7 +111,7 @@ def test_every_later_call_of_every_rank_is_refused(monkeypatch, form, executor, 
                 {"blocking": calls[0], "nonblocking": calls[2],
                  "lower case": lambda: comm.allreduce(1)}[form]()
         RAW.Barrier()
-        text = "gave up in .*allreduce.* at .*CollectiveTimeout.*no progress for 1 s"
+        text = r"^hpccoll: rank \d.*: rank 0 failed in .*allreduce.* at .*CollectiveTimeout"
         start = time.monotonic()
         with pytest.raises(BrokenCommunicatorError, match=text):
             lasting.Start()
@@ -182,10 +182,10 @@ def test_ranks_that_wait_learn_at_once(monkeypatch, executor):
             timer.join()
         elif RANK == 1:  # whom rank 0 waits for
             time.sleep(1)
-            with pytest.raises(BrokenCommunicatorError, match="rank 0 gave up.*KeyboardInterrupt"):
+            with pytest.raises(BrokenCommunicatorError, match="rank 0 failed.*KeyboardInterrupt"):
                 comm.Allreduce(source, sink)
         else:
-            with pytest.raises(BrokenCommunicatorError, match="rank 0 gave up.*KeyboardInterrupt"):
+            with pytest.raises(BrokenCommunicatorError, match="rank 0 failed.*KeyboardInterrupt"):
                 comm.Allreduce(source, sink)
     assert time.monotonic() - start < 20
     RAW.Barrier()

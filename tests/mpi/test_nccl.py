@@ -237,7 +237,7 @@ def test_a_rank_that_does_not_come_is_named(cupy, monkeypatch):
         WORLD.Barrier()
         begun = time.monotonic()
         if RANK != 1:
-            with pytest.raises(HpccollError, match=r"rank\(s\) 1|rank 1|gave up"):
+            with pytest.raises(HpccollError, match="rank 1|failed in"):
                 for _ in range(500):
                     comm.Allreduce(MPI.IN_PLACE, x)
                     time.sleep(0.05)

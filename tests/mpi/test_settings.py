@@ -13,7 +13,6 @@ from hpccoll.config import SETTINGS
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.observed import watched
 from hpccoll.runtime.compiled import BUILT
-from hpccoll.runtime.executor import Watch
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.Intracomm(MPI.COMM_WORLD)
@@ -64,21 +63,6 @@ def test_the_progress_thread_is_silent_too(world, way):
         warnings.simplefilter("error")
         world.Iallreduce(given, out).Wait()
     assert numpy.isinf(out).all() == (world.size > 1)
-
-
-def test_being_late_is_no_error_where_warnings_are(capsys):
-    class Waiting:
-        title, rank = "allreduce ring", 3
-
-        def pending(self):
-            return 2, (1, 4)
-
-    watch = Watch(Waiting(), timeout=300.0, report=1e-9)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        watch.look(), watch.look(), watch.look()
-    said = capsys.readouterr().err
-    assert said.count("has waited") == 1 and "in round 2 for rank(s) 1, 4" in said
 
 
 class Quantity(numpy.ndarray):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from hpccoll.config import SETTINGS, Config, check_choice, load, parse_algorithms
+from hpccoll.config import NO_TIMEOUT, SETTINGS, Config, check_choice, load, parse_algorithms
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
 
 
 def test_nothing_set_means_the_defaults():
     assert load({}) == load({"HPCCOLL_TIMEOUT": "  ", "PATH": "/bin"}) == Config()
-    assert Config().timeout == 300 and Config().report == 30
+    assert Config().timeout == NO_TIMEOUT and Config().report == 30
     assert Config().segment_bytes == 0
 
 
@@ -23,7 +23,8 @@ def test_nothing_set_means_the_defaults():
     ("HPCCOLL_SEGMENT_BYTES", "2m", 2 << 20), ("HPCCOLL_SEGMENT_BYTES", "1G", 1 << 30),
     ("HPCCOLL_SEGMENT_BYTES", "64KiB", 64 << 10), ("HPCCOLL_SEGMENT_BYTES", "64kB", 64 << 10),
     ("HPCCOLL_TOPOLOGY", "2x4", Topology((4, 4))),
-    ("HPCCOLL_TIMEOUT", "12.5", 12.5), ("HPCCOLL_REPORT", "1e2", 100.0),
+    ("HPCCOLL_TIMEOUT", "12.5", 12.5), ("HPCCOLL_TIMEOUT", "off", NO_TIMEOUT),
+    ("HPCCOLL_TIMEOUT", "inf", NO_TIMEOUT), ("HPCCOLL_REPORT", "1e2", 100.0),
     ("HPCCOLL_SHARED_MEMORY", "no", False), ("HPCCOLL_SHARED_MEMORY", "YES", True),
     ("HPCCOLL_SHARED_MEMORY", "0", False), ("HPCCOLL_SHARED_MEMORY", "1", True),
     ("HPCCOLL_TUNING", "off", "off"), ("HPCCOLL_TUNING", "online", "online"),
@@ -62,12 +63,11 @@ MALFORMED = [
     ("HPCCOLL_SEGMENT_BYTES", "K", "cannot use 'K'"),
     ("HPCCOLL_SEGMENT_BYTES", "1.5M", "cannot use '1.5M'"),
     ("HPCCOLL_TOPOLOGY", "2y4", "cannot read '2y4' at position 1"),
-    ("HPCCOLL_TIMEOUT", "0", "must be a positive number of seconds"),
-    ("HPCCOLL_TIMEOUT", "-1", "must be a positive number"),
-    ("HPCCOLL_TIMEOUT", "inf", "must be a positive number"),
-    ("HPCCOLL_TIMEOUT", "nan", "must be a positive number"),
+    ("HPCCOLL_TIMEOUT", "0", "expected seconds above 0, or 'off', got '0'"),
+    ("HPCCOLL_TIMEOUT", "-1", "expected seconds above 0"),
+    ("HPCCOLL_TIMEOUT", "nan", "expected seconds above 0"),
     ("HPCCOLL_TIMEOUT", "soon", "cannot use 'soon'"),
-    ("HPCCOLL_REPORT", "x", "cannot use 'x'"),
+    ("HPCCOLL_REPORT", "x", "cannot use 'x'"), ("HPCCOLL_REPORT", "inf", "must be a positive"),
     ("HPCCOLL_SHARED_MEMORY", "maybe", "must be 'yes' or 'no'"),
     ("HPCCOLL_TUNING", "onlin", "neither 'online', 'probe' nor 'off', and a path holds a /"),
     ("HPCCOLL_DETERMINISM", "runs", "'runs' is unknown; did you mean 'run'? choose from"),

@@ -61,9 +61,11 @@ class ExchangeCore:
             raise ArgumentTypeError("recorder", f"expected a recorder, got {recorder!r}",
                                     "pass hpccoll.training.trace.Recorder(rank)")
         report = _patience("report_seconds", report_seconds, environment.report)
-        timeout = _patience("timeout_seconds", timeout_seconds, environment.timeout)
+        timeout = _patience("timeout_seconds", timeout_seconds,
+                            getattr(comm, "timeout", environment.timeout))
         self._wiring = Wiring(comm, settings, self.specs)
-        self._warden = Warden(self._wiring.control, self._answer, report, timeout)
+        check = getattr(self._wiring.lanes[0], "check_ranks", lambda: None)
+        self._warden = Warden(self._wiring.control, self._answer, report, timeout, check)
         #: What ``HPCCOLL_TRACE`` asks for is written when the exchange is closed.
         self._traced = None if recorder is not None else recorder_from_environment(comm.Get_rank())
         self._ledger = Ledger(recorder if self._traced is None else self._traced)

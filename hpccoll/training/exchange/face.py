@@ -54,8 +54,8 @@ class Exchange(ExchangeCore):
             omitted.
         autotune: path of a log: bucket bytes, partition, credit and algorithm are tuned during the
             first steps and written there, or read from there if an earlier run has done that.
-        report_seconds, timeout_seconds: of a stall until a warning, and until the error; the
-            environment's (HPCCOLL_REPORT, HPCCOLL_TIMEOUT) if omitted.
+        report_seconds, timeout_seconds: of a stall between two reports, and until the error;
+            the environment's (HPCCOLL_REPORT, HPCCOLL_TIMEOUT) if omitted.
         recorder: gets the times of every array, such as ``hpccoll.training.trace.Recorder``.
 
     Raises:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hpccoll.errors import (
+    BrokenCommunicatorError,
     ExchangeError,
     ExchangeMismatch,
     ExchangeStall,
     NonFiniteArray,
     RankFailed,
 )
+from hpccoll.errors.waits import RankStates, print_report
 from hpccoll.training.control import FAILED, MOST_NAMES, Control, Stalls
 
 #: Errors that are the same on every rank, by the name in a notice; anything else is RankFailed.
@@ -35,17 +36,18 @@ class Warden:
     Args:
         comm: for notices only.
         answer: see :class:`Stalls`.
-        report, timeout: seconds of a stall until a warning, and until an error.
+        report, timeout: seconds of a stall between two reports, and until an error.
+        check: raises if a rank has died or has ended its program; returns where the ranks are.
 
     Attributes:
         failure: what ended the exchange; ``None`` while it lives.
     """
 
     def __init__(self, comm: Any, answer: Callable[[int, list[str]], tuple[list[str], str]],
-                 report: float, timeout: float):
+                 report: float, timeout: float, check: Callable[[], RankStates | None]):
         self.control = Control(comm)
         self.stalls = Stalls(self.control, answer)
-        self.report, self.timeout = report, timeout
+        self.report, self.timeout, self._check_ranks = report, timeout, check
         self.failure: ExchangeError | None = None
         self._next = 0.0
 
@@ -97,16 +99,25 @@ class Warden:
             awaited: names of the arrays that it waits for.
         """
         began = time.monotonic()
-        known, asked, warned = tuple(awaited()), -AGAIN, False
+        known, asked, looked, due = tuple(awaited()), -AGAIN, 0.0, self.report
+        stopped: frozenset[int] = frozenset()
 
         def idle() -> None:
-            nonlocal began, known, asked, warned
+            nonlocal began, known, asked, looked, due, stopped
             waited = time.monotonic() - began
-            if waited < min(self.report, self.timeout):
+            if waited < min(due, self.timeout, looked + AGAIN):
                 return
             names = tuple(awaited())
             if names != known:
-                began, known, warned = time.monotonic(), names, False
+                began, known, looked, due = time.monotonic(), names, 0.0, self.report
+                return
+            looked = waited
+            try:
+                states = self._check_ranks()
+            except BrokenCommunicatorError as error:
+                self.fail(error)
+                return
+            if waited < min(due, self.timeout):
                 return
             answered = self.stalls.diagnosis is not None
             if waited >= self.timeout and (answered or waited >= self.timeout + GRACE):
@@ -115,9 +126,13 @@ class Warden:
             if waited - asked > AGAIN:
                 asked = waited
                 self.stalls.ask(step, names)
-            if not warned and answered:
-                warned = True
-                _warn(self._text(waited, step, names))
+            if waited >= due and (answered or waited >= due + GRACE):
+                before, stopped = stopped, frozenset(states.stopped if states else ())
+                if before & stopped:
+                    self.fail(self._stall(waited, step, names))
+                    return
+                due = waited + self.report
+                print_report(f"hpccoll: {self._text(waited, step, names)}")
 
         return idle
 
@@ -133,12 +148,3 @@ class Warden:
         some = ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
         return (f"rank {self.control.rank} has waited {waited:.0f} s in step {step} of the "
                 f"exchange for {some or 'the other ranks'}: {found or 'nobody has answered'}")
-
-
-def _warn(text: str) -> None:
-    try:
-        warnings.warn(f"hpccoll: {text}", RuntimeWarning, stacklevel=2)
-    except RuntimeWarning:
-        # A filter makes warnings errors; one rank must not leave for it. The text comes again
-        # with the error when time is up.
-        return

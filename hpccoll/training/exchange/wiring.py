@@ -66,7 +66,7 @@ def _lane(comm: Any, plain: Any) -> Any:
     if isinstance(comm, hpccoll.Comm):
         # Its own thread would compete with the engine's, which drives everything already.
         copy = hpccoll.Comm(copy, layout=comm.layout, determinism=comm.determinism,
-                            progress="calls")
+                            progress="calls", timeout=comm.timeout)
     elif isinstance(comm, MPI.Comm):
         copy = hpccoll.Comm(copy, progress="calls")
     if isinstance(copy, hpccoll.Comm):

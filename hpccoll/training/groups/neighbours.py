@@ -15,9 +15,12 @@ from mpi4py import MPI
 
 from hpccoll import config
 from hpccoll.errors import ArgumentError, CollectiveTimeout, MessageSizeError
+from hpccoll.errors.waits import RankStates, Reports, rank_list
 
 #: Failed tests between two looks at the clock.
 PATIENCE = 1000
+#: Seconds between two looks whether the ranks live.
+AGAIN = 1.0
 
 
 class Passage:
@@ -35,21 +38,24 @@ class Passage:
     def __init__(self, comm: Any, title: str, peer: int, request: Any, nbytes: int | None,
                  keep: Any):
         self.comm, self.title, self.peer, self.request = comm, title, peer, request
-        self.nbytes, self.keep = nbytes, keep
+        self.nbytes, self.keep, self.checked = nbytes, keep, 0.0
 
     def wait(self) -> None:
         """Wait until it is there, or gone.
 
         Raises:
-            CollectiveTimeout: nothing came in ``HPCCOLL_TIMEOUT`` seconds; names the peer.
+            CollectiveTimeout: nothing came in ``HPCCOLL_TIMEOUT`` seconds, or a rank stays
+                stopped; names the peer.
+            PeerLost: a rank has died, or has ended its program.
             MessageSizeError: the array that came has another size.
         """
-        status, tests, since = MPI.Status(), 0, time.monotonic()
+        status, tests, since, reports = MPI.Status(), 0, time.monotonic(), None
         while not self._test(status):
             tests += 1
             os.sched_yield()
             if tests % PATIENCE == 0:
-                self._look(since)
+                reports = reports or Reports(config.load().report)
+                self._look(time.monotonic() - since, reports)
         if self.nbytes is not None and status.Get_count(MPI.BYTE) != self.nbytes:
             raise MessageSizeError(self._unequal(f"{status.Get_count(MPI.BYTE)} bytes"))
         self.keep = None
@@ -62,11 +68,18 @@ class Passage:
                 raise MessageSizeError(self._unequal("more bytes")) from error
             raise
 
-    def _look(self, since: float) -> None:
-        """Raise when the time is up."""
-        seconds = config.load().timeout
-        if time.monotonic() - since > seconds:
-            raise CollectiveTimeout(self.title, self.comm.Get_rank(), 0, (self.peer,), seconds)
+    def _look(self, elapsed: float, reports: Reports) -> None:
+        """Report the wait, or raise, when it is time for that."""
+        timeout = getattr(self.comm, "timeout", config.load().timeout)
+        if elapsed < min(reports.due, timeout, self.checked + AGAIN):
+            return
+        self.checked, rank, peers = elapsed, self.comm.Get_rank(), (self.peer,)
+        check = getattr(self.comm, "check_ranks", None)  # only hpccoll.Comm has it
+        states = check(peers) if check else None
+        states = states or RankStates(f"no message from {rank_list(peers)}")
+        if elapsed >= timeout or elapsed >= reports.due and not reports.add(
+                elapsed, states, f"{self.title} on rank {rank}"):
+            raise CollectiveTimeout(self.title, rank, 0, peers, round(elapsed, 2), states)
 
     def _unequal(self, sent: str) -> str:
         return (f"{self.title}: rank {self.peer} sent {sent}, rank {self.comm.Get_rank()} expects "

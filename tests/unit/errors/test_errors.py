@@ -9,6 +9,7 @@ import pytest
 import hpccoll.errors.contract as contract
 import hpccoll.errors.mpi as mpi
 from hpccoll import errors
+from hpccoll.errors.waits import RankStates
 
 
 @pytest.mark.parametrize("error, builtins", [
@@ -53,20 +54,41 @@ def test_proof_error_names_the_place():
 def test_timeout_names_who_is_waited_for():
     error = errors.CollectiveTimeout("allreduce ring size=4", 2, 5, (1, 3), 300.0)
     text = str(error)
-    assert "allreduce ring size=4 on rank 2" in text and "300 s in round 5" in text
-    assert "rank(s) 1, 3" in text and "HPCCOLL_TIMEOUT" in text
+    assert text.startswith("hpccoll: no message from ranks 1, 3: allreduce ring size=4 timed out "
+                           "on rank 2 after 300 s without progress in round 5")
+    assert "increase HPCCOLL_TIMEOUT" in text
     assert (error.rank, error.round, error.peers, error.seconds) == (2, 5, (1, 3), 300.0)
-    assert "rank(s) nobody" in str(errors.CollectiveTimeout("barrier", 0, 0, (), 1.0))
+    assert "from no rank: barrier" in str(errors.CollectiveTimeout("barrier", 0, 0, (), 1.0))
+
+
+def test_an_error_at_second_hand_begins_with_the_missing_rank():
+    """As the one at first hand: the rank and the reason, each rank, what to do."""
+    states = RankStates("rank 2 is stopped", ("rank 0 waits", "rank 2 is stopped"), (2,))
+    first = str(errors.CollectiveTimeout("bcast", 0, 1, (2,), 4.0, states)).splitlines()
+    assert first == ["hpccoll: rank 2 is stopped: bcast timed out on rank 0 after 4 s without "
+                     "progress in round 1", "  rank 0 waits", "  rank 2 is stopped",
+                     "  send SIGCONT to rank 2, or end the job"]
+    story = {"number": 7, "title": "bcast", "when": "12:00:01", "reason": "CollectiveTimeout: x",
+             "missing": states.missing, "lines": states.lines}
+    second = str(errors.BrokenCommunicatorError.reported(0, story)).splitlines()
+    assert second == ["hpccoll: rank 2 is stopped: communicator is broken: rank 0 failed in "
+                      "blocking call 7, bcast, at 12:00:01 (CollectiveTimeout)", *first[1:3],
+                      "  call Dup on a working communicator, or end the job"]
+    del story["missing"]
+    assert str(errors.BrokenCommunicatorError.reported(0, story)).startswith(
+        "hpccoll: communicator is broken: rank 0 failed in blocking call 7, bcast, at 12:00:01: "
+        "CollectiveTimeout: x\n")
 
 
 #: What constructors take that do not take a message alone.
 ARGUMENTS = {
     "ArgumentError": ("count", "is odd", "make it even"), "ArgumentTypeError": ("op", "is none"),
     "BufferArgumentError": ("recvbuf", "is read-only"), "RootError": ("root", "is no rank"),
-    "OperatorError": ("op", "is none of this type"), "PeerLost": ((1, 2), "killed", "call 7"),
+    "OperatorError": ("op", "is none of this type"),
+    "PeerLost": ((1, 2), RankStates("rank 1 died"), "call 7"),
     "MpiArgumentError": ("sendbuf", "is wrong", 3), "ConcurrentCallError": ("a:1", "b:2", "T"),
     "ForkedError": (77,), "MpiLibraryError": ("no library", "install one"),
-    "CollectiveTimeout": ("bcast", 1, 2, (0, 3), 5.0, "rank 0 is away"),
+    "CollectiveTimeout": ("bcast", 1, 2, (0, 3), 5.0, RankStates("rank 0 is away")),
     "ForeignMessage": (1, 0), "TuningError": ("/a/table.json", "is empty"),
     "NonFiniteError": ("NaN", (3,)), "ExchangeError": ("stopped", ("w",), (1,)),
     "ExchangeMismatch": ("differ", ("w",), (1,)), "ExchangeStall": ("waits", ("w",), (1,)),

@@ -6,6 +6,7 @@ import pytest
 from hpccoll.guard import board as module
 from hpccoll.guard.board import (
     AWAY,
+    DEBUGGED,
     FREE,
     GONE,
     HALTED,
@@ -16,9 +17,10 @@ from hpccoll.guard.board import (
     Board,
     saying,
 )
-from hpccoll.machine.processes import ALIVE, DEAD, STOPPED, Process
+from hpccoll.machine.processes import ALIVE, DEAD, STOPPED, TRACED, Process
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.log import (
+    ASKED,
     BEAT,
     DOING_START,
     ENDED,
@@ -57,7 +59,7 @@ def test_a_rank_that_waits(ranks):
     logs[1].say(saying("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     found = board.doing(1)
     assert found[:8] == (1, WAITING, 7, 6, "allreduce ring", "train.py:5", 2, (0, 3))
-    assert str(found) == ("rank 1 waits for rank(s) 0, 3 in round 2 of call 7, allreduce ring at "
+    assert str(found) == ("rank 1 waits for ranks 0, 3 in round 2 of call 7, allreduce ring at "
                           "train.py:5")
 
 
@@ -66,10 +68,24 @@ def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
     logs[1].say(saying("allreduce ring", 7, 2, (0, 3), "train.py:5"))
     logs[1].words[BEAT] -= 10 ** 10
     assert board.doing(1)[:4] == (1, AWAY, 7, 7)
-    assert "rank 1 is in no wait; its last call was call 7, allreduce, count 100" in str(
+    assert "rank 1 is in the program; its last call was call 7, allreduce, count 100" in str(
         board.doing(1))
     logs[1].say({"number": 7, "site": "train.py:99"}, looks=False)  # what the watcher answers
-    assert "is in no wait but at train.py:99; its last call" in str(board.doing(1))
+    assert "rank 1 is at train.py:99; its last call was call 7" in str(board.doing(1))
+
+
+def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkeypatch):
+    board, logs, _ = ranks
+    now = 10 ** 12
+    monkeypatch.setattr(module.time, "monotonic_ns", lambda: now)
+    logs[1].words[ASKED] = now - 10 ** 9 // 2
+    assert "rank 1 is in the program; " in str(board.doing(1))
+    logs[1].words[ASKED] = now - 4 * 10 ** 9
+    held = "rank 1 is in code that holds the interpreter lock: it has not answered for 4 s"
+    assert str(board.doing(1)).startswith(f"{held}; its last call was call 7")
+    assert board.states(8).missing.startswith(f"{held}, not in call 8, rank 2 is in the program")
+    board.counts = False  # ranks that do not compare calls have no thread that answers
+    assert str(board.doing(1)) == "rank 1 is alive; its calls are not known"
 
 
 def test_what_was_said_of_an_earlier_call_is_of_no_use(ranks):
@@ -82,16 +98,20 @@ def test_a_rank_in_the_library(ranks):
     board, logs, _ = ranks
     logs[2].words[INSIDE] = 7
     assert board.doing(2)[:4] == (2, NATIVE, 7, 6)
-    assert "rank 2 is in the MPI library's hands in call 7, allreduce" in str(board.doing(2))
+    assert "rank 2 is in the MPI library in call 7, allreduce" in str(board.doing(2))
 
 
 @pytest.mark.parametrize("state, found, words", [(DEAD, KILLED, "was killed"),
+                                                 (TRACED, DEBUGGED, "is held by a debugger"),
                                                  (STOPPED, HALTED, "is stopped")])
 def test_a_process_that_does_not_run(ranks, state, found, words):
     board, _, states = ranks
     states[3] = state
     assert board.doing(3).state == found and f"rank 3 {words}" in str(board.doing(3))
     assert board.lost(8, 0) == ((3,) if state == DEAD else ())
+    states = board.states(8)
+    assert states.missing.startswith(f"rank 3 {words}")
+    assert states.stopped == ((3,) if state == STOPPED else ())
 
 
 def test_a_killed_rank_may_have_done_its_part(ranks, monkeypatch):
@@ -103,6 +123,13 @@ def test_a_killed_rank_may_have_done_its_part(ranks, monkeypatch):
     clock[0] += 0.6
     assert board.lost(7, 0.5) == (2, 3)
     assert board.lost(0, 0.5) == (2, 3)  # requests have no number
+
+
+def test_a_rank_that_left_after_an_error_was_not_killed(ranks):
+    board, logs, states = ranks
+    logs[3].tell({"reason": "CollectiveTimeout: rank 1 is stopped", "number": 7})
+    states[3] = DEAD
+    assert str(board.doing(3)).startswith("rank 3 has ended after its CollectiveTimeout; its last")
 
 
 @pytest.mark.parametrize("how, state", [(FREED, FREE), (ENDED, GONE)])
@@ -137,14 +164,37 @@ def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     assert board.lost(1, 0) == (2,)
 
 
-def test_those_that_are_behind_come_first(ranks):
-    board, logs, _ = ranks
-    for rank in (1, 3):
+def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):
+    board, logs, states = ranks
+    for rank in (0, 1, 3):
         logs[rank].say(saying("allreduce ring", 7, 0, (2,), ""))
     logs[2].words[NUMBER] = 0
-    told = board.tell(7).split("; ")
-    assert told[0] == "rank 2 is in no wait" and told[1] == "it has made no call"
-    assert told[2].startswith("rank 1 waits") and told[3].startswith("rank 3 waits")
+    found = board.states(7, (1,))
+    assert found.missing == "rank 2 is in the program, not in call 7"
+    assert [line.partition(" ")[2][0] for line in found.lines] == ["0", "1", "2", "3"]
+    assert found.lines[2] == "rank 2 is in the program; it has made no call"
+    logs[2].words[NUMBER] = 7  # it has done its part; now it is rank 1 that must send
+    assert board.states(7, (1,)).missing == "no message from rank 1"
+    assert board.states(7).missing == "all ranks are in call 7"
+    states[1] = STOPPED
+    assert board.states(7, (3,)).missing == "rank 1 is stopped"
+
+
+def test_a_stopped_rank_that_did_its_part_is_not_missing(ranks):
+    board, logs, states = ranks
+    states[2] = STOPPED
+    logs[1].words[NUMBER] = 6
+    found = board.states(7, (1,))
+    assert found.missing == "rank 1 is in the program, not in call 7" and not found.stopped
+
+
+def test_at_most_eight_ranks_are_named(monkeypatch):
+    monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
+    board = Board(0, {rank: log() for rank in range(12)},
+                  [Process("here", rank, 1) for rank in range(12)])
+    found = board.states(8)
+    assert len(found.lines) == 9 and found.lines[-1] == "and 4 more ranks"
+    assert "rank 8" in found.missing and found.missing.endswith("and 3 more ranks")
 
 
 def test_a_torn_text_is_nothing():

@@ -32,7 +32,7 @@ FAILED = MPI.Exception(MPI.ERR_IN_STATUS)
 def test_the_dead_are_named(make, error):
     found = make((1, 3)).explain(error, "call 4, allreduce,")
     assert type(found) is PeerLost and found.ranks == (1, 3)
-    assert "ranks 1, 3 died" in str(found) and "call 4, allreduce, cannot end" in str(found)
+    assert "ranks 1, 3 died" in str(found) and "call 4, allreduce, cannot complete" in str(found)
 
 
 def test_a_revoke_is_told(make):

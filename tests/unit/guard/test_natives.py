@@ -7,6 +7,7 @@ import pytest
 
 from hpccoll.errors import BrokenCommunicatorError, ForeignMessage
 from hpccoll.errors.contract import ContractError
+from hpccoll.errors.waits import RankStates, Reports
 from hpccoll.guard import guard as guards
 from hpccoll.guard.exchange import MessagedLogs, SharedLogs
 from hpccoll.guard.guard import Guard
@@ -51,7 +52,8 @@ def made(monkeypatch):
     guard.lock, guard.failure, guard.untold = guards.threading.RLock(), None, None
     guard.told = lambda refuse: None
     guard.losses = SimpleNamespace(explain=lambda error, title: error, known=False)
-    guard.board = SimpleNamespace(lost=lambda *args, **options: (), gone={})
+    guard.board = SimpleNamespace(lost=lambda *args, **options: (), gone={},
+                                  states=lambda *args: RankStates("rank 1 is late"))
     guard.natives = Natives(guard)
     return guard, logs
 
@@ -141,7 +143,7 @@ def test_a_call_that_ends_after_it_was_given_up_is_told_of_by_the_next(made):
     guard, logs = made
     call(logs[0], SUM)
     call(logs[1], MAX)
-    guard.natives.stay = Stay(1, 0.0, 60.0)
+    guard.natives.stay = Stay(1, 0.0, 0.0, Reports(60.0))
     assert guard.natives._given_up(1, ForeignMessage(-1, 0)) == ""
     with pytest.raises(ContractError, match="operator"):
         guard.refuse()

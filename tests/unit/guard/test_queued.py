@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, ForeignMessage, PeerLost
+from hpccoll.errors.waits import RankStates
 from hpccoll.guard import queued
 from hpccoll.guard.board import AWAY, Doing
 from hpccoll.guard.queued import Queued
@@ -20,7 +21,7 @@ class Guarding:
     """A guard of rank 0 of three, whose last call is its fifth; the others' are ``begun``."""
 
     def __init__(self, begun=(5, 5, 5)):
-        self.rank, self.begun, self.failed = 0, begun, []
+        self.rank, self.begun, self.failed, self.stopped = 0, begun, [], ()
         self.stamps, self.failure, self.alarmed, self.dead, self.differ = False, None, False, (), 0
         self.context = SimpleNamespace(size=3, bounds=SimpleNamespace(timeout=2.0, report=1.0))
         self.natives = SimpleNamespace(speaks=True)
@@ -32,11 +33,11 @@ class Guarding:
     def doing(self):
         return [Doing(rank, AWAY, begun) for rank, begun in enumerate(self.begun)]
 
-    def tell(self):
-        return "what others do"
+    def tell(self, peers=()):
+        return RankStates(f"ranks {peers} are late", ("rank 1 computes",), self.stopped)
 
     def loss(self, ranks, title):
-        return PeerLost(ranks, "gone", title)
+        return PeerLost(ranks, RankStates("rank 1 was killed"), title)
 
     def fail(self, error, title, description, tag, site="", number=None, in_thread=False,
              own=False):
@@ -89,10 +90,23 @@ def test_a_device_that_takes_long_is_only_told_of(clock, capsys):
     for second in (0.5, 1.5, 1.7, 2.6):
         clock.seconds = 100 + second
         assert one.watched() == ""
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and "has queued call 5, allreduce, count 4, f4, sum, nccl" in said[0]
+    first, line, second = capsys.readouterr().err.splitlines()
+    assert first == ("hpccoll: ranks () are late: allreduce, count 4, f4, sum, nccl in the queue "
+                     "of rank 0 has waited 2 s")
+    assert line == "  rank 1 computes" and second.endswith("has waited 3 s")
     assert not ended and not guard.failed
     assert not one.drain(1.0)
+
+
+def test_a_rank_that_stays_stopped_ends_queued_calls(clock):
+    guard = Guarding((5, 4, 5))
+    guard.context.bounds.timeout, guard.stopped = float("inf"), (1,)
+    one, _, ended = made(guard)
+    for second in (1.5, 2.4, 2.6):
+        assert not ended
+        clock.seconds = 100 + second
+        one.watched()
+    assert ended and guard.failure.peers == (1,) and "SIGCONT to rank 1" in str(guard.failure)
 
 
 @pytest.mark.parametrize("change, error", [
@@ -201,9 +215,9 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
     clock.seconds += 3
     one.watched()
     assert ended and not guard.failed
-    with pytest.raises(BrokenCommunicatorError, match=r"was ended: CollectiveTimeout: .*\(s\) 1"):
+    with pytest.raises(BrokenCommunicatorError, match="ended: CollectiveTimeout: ranks .1,. are"):
         one.refuse()
-    assert "waiting for rank(s) 1" in capsys.readouterr().err
+    assert "ranks (1,) are late" in capsys.readouterr().err
 
 
 def test_what_fails_in_the_call_ends_it():

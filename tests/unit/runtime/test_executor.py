@@ -4,7 +4,9 @@ import numpy
 import pytest
 
 from hpccoll.algorithms import schedule
+from hpccoll.config import NO_TIMEOUT
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
+from hpccoll.errors.waits import RankStates
 from hpccoll.ir.collectives import ALLREDUCE, BARRIER, IN, OUT
 from hpccoll.runtime import executor, waiting
 from hpccoll.runtime.executor import SPINS, Bounds, drive, finish, run_prepared
@@ -178,14 +180,38 @@ def test_time_is_up(monkeypatch):
     assert clock.yields == 21 * PATIENCE - SPINS
 
 
-def test_a_warning_comes_first_and_once(monkeypatch):
+def test_a_wait_is_reported_again_and_again(monkeypatch, capsys):
     Clock(monkeypatch, 1.0)
     _, (one, _, _) = made()
-    with pytest.warns(RuntimeWarning) as caught, pytest.raises(CollectiveTimeout):
-        drive(one, Bounds(20.0, 5.0))
-    text, = (str(warning.message) for warning in caught)
-    assert text == ("hpccoll: allreduce ring size=3 nblocks=3 on rank 0 has waited 5 s in round 0 "
-                    "for rank(s) 1, 2")
+    with pytest.raises(CollectiveTimeout):
+        drive(one, Bounds(12.0, 5.0))
+    assert capsys.readouterr().err.splitlines() == [
+        "hpccoll: no message from ranks 1, 2: allreduce ring size=3 nblocks=3 on rank 0 has waited "
+        f"{seconds} s" for seconds in (5, 10)]
+
+
+@pytest.mark.parametrize("seen, end", [
+    ([(), (2,), (2,)], 15.0), ([(2,), (1,), (2,), ()], None), ([(2,), (2,)], 10.0)])
+def test_without_a_time_out_a_rank_that_stays_stopped_ends_a_wait(monkeypatch, seen, end):
+    """At the next report after the one that names it; one that is alive ends none."""
+    Clock(monkeypatch, 1.0)
+    states = iter([RankStates("rank 2 is stopped", (), stopped) for stopped in seen])
+
+    class Over(Exception):
+        pass
+
+    def tell(peers):
+        assert peers == (1, 2)
+        found = next(states, None)
+        if found is None:
+            raise Over
+        return found
+
+    _, (one, _, _) = made()
+    with pytest.raises(CollectiveTimeout if end else Over) as caught:
+        drive(one, Bounds(NO_TIMEOUT, 5.0, None, tell))
+    if end:
+        assert caught.value.seconds == end and "send SIGCONT to rank 2" in str(caught.value)
 
 
 def test_whatever_moves_starts_the_clock_again(monkeypatch):

@@ -1,0 +1,99 @@
+"""Messages of waits that are long or have failed: :func:`format_wait`.
+
+Errors, reports and the watcher's texts have one form, on the rank that found out and on the others:
+who is missing and why, then a line per rank, then what to do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: Ranks, or faults of one rank, that a message lists.
+MOST_NAMED = 8
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Name ranks, eight at most.
+
+    >>> rank_list([3]), rank_list([0, 3]), rank_list(range(10)), rank_list([])
+    ('rank 3', 'ranks 0, 3', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more', 'no rank')
+    """
+    if not ranks:
+        return "no rank"
+    more = f" and {len(ranks) - MOST_NAMED} more" * (len(ranks) > MOST_NAMED)
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
+
+
+class RankStates(NamedTuple):
+    """Where the ranks of a communicator are, as one of them sees it.
+
+    Attributes:
+        missing: the ranks that the others wait for, and why, such as ``"rank 1 is stopped"``.
+        lines: one line per rank, in ascending order.
+        stopped: the ranks that a signal has stopped.
+    """
+
+    missing: str
+    lines: tuple[str, ...] = ()
+    stopped: tuple[int, ...] = ()
+
+
+def format_wait(states: RankStates, problem: str, remedy: str = "") -> str:
+    """Format a wait that is long or has failed: who is missing, each rank, what to do.
+
+    >>> states = RankStates("rank 1 is stopped", ("rank 0 waits for rank 1",))
+    >>> print(format_wait(states, "bcast timed out on rank 0", "send it SIGCONT"))
+    hpccoll: rank 1 is stopped: bcast timed out on rank 0
+      rank 0 waits for rank 1
+      send it SIGCONT
+    """
+    lines = (*states.lines, *filter(None, [remedy]))
+    return "\n  ".join((f"hpccoll: {states.missing}: {problem}", *lines))
+
+
+def summary(error: BaseException) -> str:
+    """The type of an error and the first line of its message.
+
+    >>> summary(TimeoutError("hpccoll: rank 1 is stopped: bcast timed out\\n  rank 0 waits"))
+    'TimeoutError: rank 1 is stopped: bcast timed out'
+    """
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0].removeprefix('hpccoll: ')}"
+
+
+def stated(error: BaseException) -> str:
+    """An error as a report: its message, with its type where the message names no rank first."""
+    text = str(error)
+    return text if text.startswith("hpccoll: ") else f"hpccoll: {type(error).__name__}: {text}"
+
+
+def print_report(text: str) -> None:
+    """Print a report to standard error, in one write: other ranks print at the same time."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+class Reports:
+    """The reports of one long wait.
+
+    A rank that a signal has stopped may go on: a report names it. If it is still stopped at the
+    next one, the wait ends. A debugger may hold a rank for any time.
+
+    Args:
+        interval: seconds between two reports.
+    """
+
+    def __init__(self, interval: float):
+        self.interval = self.due = interval
+        self.count, self.stopped = 0, frozenset[int]()
+
+    def add(self, elapsed: float, states: RankStates, wait: str) -> bool:
+        """Print a report, the first with a line per rank; False if a rank stays stopped."""
+        before, self.stopped = self.stopped, frozenset(states.stopped)
+        if before & self.stopped:
+            return False
+        self.due, self.count = elapsed + self.interval, self.count + 1
+        print_report(format_wait(states if self.count == 1 else RankStates(states.missing),
+                                 f"{wait} has waited {elapsed:.0f} s"))
+        return True
