@@ -123,7 +123,8 @@ class Guard:
         self.native, self.attended = self.natives.method, self.natives.attended
         self.beginning, self.lasting = self.natives.beginning, self.natives.lasting
         self.objects, self.unsent = self.natives.objects, self.natives.unsent
-        self.queueing = self.natives.queueing
+        self.queueing, self.together = self.natives.queueing, self.natives.together
+        self.begin_duplicate = self.natives.begin_duplicate
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
                                 self.tell)
         context.remote.heard = self.heard
@@ -170,12 +171,13 @@ class Guard:
             ContractError: they are not.
             CollectiveTimeout: some make none.
         """
-        comm, stamp = self.context.comm, self.stamp(description)
+        stamp = self.stamp(description)
         title = f"comparison before {description.collective}"
         try:
             self._noting(stamp)()
             met = self.logs.comparison(stamp)
-            watch = Watch(Meeting(comm, title), *self.context.bounds, self.context.limits.spins)
+            watch = Watch(BegunCall(self, title, self.logs.mine.words[NUMBER]),
+                          *self.context.bounds, self.context.limits.spins)
             while (same := met()) is None:
                 watch.idle()
             if not same:

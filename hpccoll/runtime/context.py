@@ -120,6 +120,13 @@ class Guarding(Protocol):
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of all ranks as it is to be called, so that it does not hang for ever."""
 
+    def together(self, function: Callable[..., Any], description: Description
+                 ) -> Callable[..., Any]:
+        """A function in which all ranks make something, to be called once all have come to it."""
+
+    def begin_duplicate(self, begin: Callable[..., Any], *args: Any) -> tuple[Any, MPI.Request]:
+        """Begin to duplicate the communicator; who waits for the request has bounds."""
+
     def compare(self, description: Description) -> None:
         """Raise an error unless all ranks are about to make the same call; collective."""
 
