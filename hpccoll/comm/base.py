@@ -10,6 +10,7 @@ own, and what comes before is the same for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from typing import Any
 
 from mpi4py import MPI
@@ -38,6 +39,7 @@ from hpccoll.errors import BufferArgumentError
 from hpccoll.errors.mpi import DeadCommunicatorError
 from hpccoll.guard.census import check_equal, check_finite, result_of
 from hpccoll.guard.guard import Guard
+from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
@@ -293,15 +295,30 @@ class Base(MPI.Intracomm):
     def _private(self) -> Context:
         """This communicator's private context; the first call is collective."""
         if self._context is None or self._context.freed:
-            context = context_of(self, self._config, self._layout)
-            if context.guard is None:
-                guard = context.guard = context.service(Guard)
-                guard.told = self._check_alive().end
-                context.entrance = self._check_alive().entrance
-                self._check_alive().forget_calls()  # from now on those of the library are watched
-                tell_communicator(self, context)
+            known = existing(self)
+            with self._setup("set-up") if known is None or known.guard is None else nullcontext():
+                context = context_of(self, self._config, self._layout)
+                if context.guard is None:
+                    guard = context.guard = context.service(Guard)
+                    guard.told = self._check_alive().end
+                    context.entrance = self._check_alive().entrance
+                    # From now on those of the library are watched.
+                    self._check_alive().forget_calls()
+                    tell_communicator(self, context)
             self._context = context
         return self._context
+
+    def _setup(self, title: str, group: MPI.Group | None = None) -> SetupCall:
+        """A context for a call of all ranks that makes a communicator, where no guard watches.
+
+        Raises:
+            BrokenCommunicatorError: one has failed before.
+        """
+        lifetime = self._check_alive()
+        if lifetime.refuse_setup is not None:
+            lifetime.refuse_setup()
+        lifetime.setups += group is None
+        return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup, group)
 
     def _check_alive(self) -> Lifetime:
         """The communicator's lifetime; raises a ``CommunicatorError`` unless it can be used."""
@@ -354,7 +371,8 @@ class Base(MPI.Intracomm):
     @property
     def _always(self) -> bool:
         """Tell whether every call is compared between the ranks before it starts."""
-        return self._config.contract == ALWAYS and self.Get_size() > 1
+        # ``Dup`` and its like make instances before they have a handle.
+        return self._config.contract == ALWAYS and (self == MPI.COMM_NULL or self.Get_size() > 1)
 
     @property
     def _remembers(self) -> bool:

@@ -17,7 +17,7 @@ import math
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy
 from mpi4py import MPI
@@ -25,6 +25,7 @@ from mpi4py import MPI
 from hpccoll import config
 from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.cache import CallCache
+from hpccoll.comm.creation import Creation
 from hpccoll.comm.devices import DeviceWays, registered_array
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
@@ -37,11 +38,13 @@ from hpccoll.comm.signatures import name_defaults, name_inherited
 from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
+from hpccoll.guard.setup import setup_of_group
 from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import executor
-from hpccoll.runtime.context import Context, existing, keyval
+from hpccoll.runtime.context import Context, Guarding, existing, keyval
+from hpccoll.runtime.description import Description
 from hpccoll.runtime.logger import start as start_logging
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
@@ -53,7 +56,8 @@ from hpccoll.tune.table import Curves, Fingerprint
 if TYPE_CHECKING:
     from hpccoll.measure.observed.profile import Profile
 
-class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, DeviceWays, Shown):
+class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recovery, DeviceWays,
+           Shown):
     """A communicator with proved, chosen and explained collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
@@ -194,19 +198,26 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         """
         lifetime = self._check_usable()
         dtype, count = element_count(shape, dtype)
-        with lifetime.entrance:
-            node = self._private().node
+        nbytes = count * dtype.itemsize
+
+        def make() -> Any:
+            node = context.node
             self._check_alike(xp)
             if xp is not numpy:
-                return registered_array(self, shape, dtype, count * dtype.itemsize, xp)
+                return registered_array(self, shape, dtype, nbytes, xp)
             if node is None or not node.local:
                 return numpy.zeros(shape, dtype)
-            region = node.allocate(count * dtype.itemsize)
-        if region is None:
-            warnings.warn(f"hpccoll: no room for {count * dtype.itemsize} bytes in "
-                          f"{DIRECTORY}; the array is not registered", RuntimeWarning, stacklevel=2)
+            region = node.allocate(nbytes)
+            return region and region.mine.view(dtype).reshape(shape)
+
+        with lifetime.entrance:
+            context = self._private()
+            array = cast("Guarding", context.guard).together(make, Description("empty"))()
+        if array is None:
+            warnings.warn(f"hpccoll: no room for {nbytes} bytes in {DIRECTORY}; the array is not "
+                          "registered", RuntimeWarning, stacklevel=2)
             return numpy.zeros(shape, dtype)
-        return region.mine.view(dtype).reshape(shape)
+        return array
 
     @overload
     def zeros(self, shape: int | Sequence[int], dtype: Any = ...) -> numpy.ndarray: ...
@@ -279,67 +290,29 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Recovery, Device
         from hpccoll.measure.probe import probe
         return probe(context, machine, path, Comm)
 
+    def _wrap(self, comm: MPI.Comm) -> Any:
+        return wrap(comm)
+
     def _for_part(self, comm: MPI.Intracomm) -> Comm:
         return Comm(comm, determinism=config.NONE, tuning=config.OFF,
                     contract=self._config.contract, checksums=self._config.checksums,
                     timeout=self._config.timeout)
 
-    # -- communicators from this one ---------------------------------------------------------
-    def Create(self, group: MPI.Group) -> Comm:
-        """Create a communicator of a group of this one's ranks."""
-        return wrap(super().Create(group))
-
-    def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
-        """Create a communicator of a group; only its members call."""
-        return wrap(super().Create_group(group, tag))
-
-    @classmethod
-    def Create_from_group(cls, group: MPI.Group, stringtag: str = "org.mpi4py",
-                          info: MPI.Info = MPI.INFO_NULL,
-                          errhandler: MPI.Errhandler | None = None) -> Comm:
-        """Create a communicator of a group, without a parent."""
-        return wrap(super().Create_from_group(group, stringtag, info, errhandler))
-
-    def Split(self, color: int = 0, key: int = 0) -> Comm:
-        """Split into one communicator per color; null where it is ``MPI.UNDEFINED``."""
-        return wrap(super().Split(color, key))
-
-    def Split_type(self, split_type: int, key: int = 0, info: MPI.Info = MPI.INFO_NULL) -> Comm:
-        """Split by what ranks share, such as a node."""
-        return wrap(super().Split_type(split_type, key, info))
-
-    def Create_cart(self, dims: Sequence[int], periods: Sequence[bool] | None = None,
-                    reorder: bool = False) -> Cart:
-        """Create a communicator with a Cartesian topology."""
-        return wrap(super().Create_cart(dims, periods, reorder))
-
-    def Create_graph(self, index: Sequence[int], edges: Sequence[int],
-                     reorder: bool = False) -> Graph:
-        """Create a communicator with a graph topology."""
-        return wrap(super().Create_graph(index, edges, reorder))
-
-    def Create_dist_graph_adjacent(self, sources: Sequence[int], destinations: Sequence[int],
-                                   sourceweights: Sequence[int] | None = None,
-                                   destweights: Sequence[int] | None = None,
-                                   info: MPI.Info = MPI.INFO_NULL,
-                                   reorder: bool = False) -> Distgraph:
-        """Create a communicator with a graph topology, each rank naming its neighbours."""
-        return wrap(super().Create_dist_graph_adjacent(
-            sources, destinations, sourceweights, destweights, info, reorder))
-
-    def Create_dist_graph(self, sources: Sequence[int], degrees: Sequence[int],
-                          destinations: Sequence[int], weights: Sequence[int] | None = None,
-                          info: MPI.Info = MPI.INFO_NULL, reorder: bool = False) -> Distgraph:
-        """Create a communicator with a graph topology, any rank naming any edges."""
-        return wrap(super().Create_dist_graph(
-            sources, degrees, destinations, weights, info, reorder))
-
+    # -- communicators from others -----------------------------------------------------------
     def Shrink(self) -> Comm:
         """Create a communicator without the failed ranks; collective over the others."""
         self._check_alive()
         shrunk = wrap(super().Shrink())
         self._let_go()
         return shrunk
+
+    @classmethod
+    def Create_from_group(cls, group: MPI.Group, stringtag: str = "org.mpi4py",
+                          info: MPI.Info = MPI.INFO_NULL,
+                          errhandler: MPI.Errhandler | None = None) -> Comm:
+        """Create a communicator of a group, without a parent."""
+        with setup_of_group(group, "create_from_group", config.load()):
+            return wrap(super().Create_from_group(group, stringtag, info, errhandler))
 
     @classmethod
     def fromhandle(cls, handle: int) -> MPI.Comm:
@@ -388,7 +361,7 @@ class Cart(Comm, MPI.Cartcomm):
 
     def Sub(self, remain_dims: Sequence[bool]) -> Cart:
         """Create the communicators of a subgrid."""
-        return wrap(super().Sub(remain_dims))
+        return wrap(self._together(super().Sub, remain_dims))
 
 
 class Graph(Comm, MPI.Graphcomm):
@@ -405,7 +378,7 @@ class Distgraph(Comm, MPI.Distgraphcomm):
 
 #: Kinds of communicators with a topology: mpi4py's class and ours.
 KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
-name_defaults(Blocking, Nonblocking, Persistent, Objects, Recovery)
+name_defaults(Blocking, Nonblocking, Persistent, Objects, Creation, Recovery)
 name_inherited(Comm, Cart, Graph, Distgraph)
 
 

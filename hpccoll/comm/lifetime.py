@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import ForkedError
 from hpccoll.guard.entrance import new_entrance
+from hpccoll.guard.job import JOB
 from hpccoll.runtime.context import stop_all_starts
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.progress import PROGRESS
@@ -33,6 +34,8 @@ class Lifetime:
     Attributes:
         freed: the communicator is gone.
         refuse: raises an error for every call, where one has failed.
+        refuse_setup: the same for calls that make a communicator, where one has failed.
+        setups: number of such calls that all ranks have met for.
         tuned: measured times, once the ranks have looked for them.
         entrance: lets one call go at a time.
         observed: the record of its calls, where a program is watched.
@@ -46,6 +49,8 @@ class Lifetime:
     def __init__(self) -> None:
         self.freed = False
         self.refuse: Callable[[], NoReturn] | None = _refuse_fork if PROGRESS.parent else None
+        self.refuse_setup = self.refuse
+        self.setups = 0
         self.tuned: Tuned | None = None
         self.entrance = new_entrance()
         self.observed: Any = None
@@ -62,6 +67,7 @@ class Lifetime:
             MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(
                 delete_fn=lambda comm, key, _: cls.end_all()), True)
             atexit.register(PROGRESS.report)
+            JOB.join()
             os.register_at_fork(after_in_child=cls.forked)
         lifetime = cast("Lifetime | None", comm.Get_attr(cls._keyvals[0]))
         if lifetime is None:
@@ -79,6 +85,11 @@ class Lifetime:
         """
         self.freed, self.refuse = refuse is None, refuse
         self.forget_calls()
+
+    def end_setup(self, refuse: Callable[[], NoReturn]) -> None:
+        """The same, where a call that makes a communicator has failed, for such calls too."""
+        self.refuse_setup = refuse
+        self.end(refuse)
 
     def forget_calls(self) -> None:
         """Make every wrapper forget its calls."""

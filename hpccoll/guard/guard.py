@@ -28,7 +28,7 @@ from hpccoll.errors import (
     HpccollError,
     PeerLost,
 )
-from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list, summary
+from hpccoll.errors.waits import RankStates, rank_list, summary
 from hpccoll.guard.begun import BegunCall
 from hpccoll.guard.board import GONE, KILLED, QUIET, Board, Doing, saying
 from hpccoll.guard.exchange import MessagedLogs, logs_of
@@ -104,7 +104,8 @@ class Guard:
         self.native, self.attended = self.natives.method, self.natives.attended
         self.beginning, self.lasting = self.natives.beginning, self.natives.lasting
         self.objects, self.unsent = self.natives.objects, self.natives.unsent
-        self.queueing = self.natives.queueing
+        self.queueing, self.together = self.natives.queueing, self.natives.together
+        self.begin_duplicate = self.natives.begin_duplicate
         context.bounds = Bounds(context.config.timeout, context.config.report, self.listen,
                                 self.tell)
         context.remote.heard = self.heard
@@ -151,12 +152,13 @@ class Guard:
             ContractError: they are not.
             CollectiveTimeout: some make none.
         """
-        comm, stamp = self.context.comm, self.stamp(description)
+        stamp = self.stamp(description)
         title = f"comparison before {description.collective}"
         try:
             self._noting(stamp)()
             met = self.logs.comparison(stamp)
-            watch = Watch(Meeting(comm, title), *self.context.bounds, self.context.limits.spins)
+            watch = Watch(BegunCall(self, title, self.logs.mine.words[NUMBER]),
+                          *self.context.bounds, self.context.limits.spins)
             while (same := met()) is None:
                 watch.idle()
             if not same:

@@ -33,7 +33,7 @@ from hpccoll.guard.sites import main_site
 from hpccoll.guard.verdict import judge
 from hpccoll.guard.watcher import STATUS
 from hpccoll.runtime.description import Description, describe_native
-from hpccoll.runtime.log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER
+from hpccoll.runtime.log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
 from hpccoll.runtime.noted import noted
 from hpccoll.runtime.waiting import STANDSTILL, Meeting
 
@@ -61,6 +61,14 @@ class Stay(NamedTuple):
     since: float
     looked: float
     reports: Reports
+
+
+def answer(log: Log) -> None:
+    """Write where the program is, if another rank has asked for it; called by the watcher."""
+    if log.words[ASKED]:
+        log.words[ASKED] = 0
+        if log.quiet_for() > QUIET:
+            log.say({"number": log.words[NUMBER], "site": main_site()[-200:]}, looks=False)
 
 
 class Natives:
@@ -162,6 +170,30 @@ class Natives:
         return noted(function, self.log, stamp, self.guard.refused,
                      partial(self._failed, name, pickles))
 
+    def together(self, function: Callable[..., Any], description: Description
+                 ) -> Callable[..., Any]:
+        """A function in which all ranks make something, to be called once all have come to it."""
+        def call(*args: Any) -> Any:
+            if self.guard.context.size > 1:
+                self.guard.compare(description)
+            return self.attended(function, description.collective,
+                                 self.guard.stamp(description))(*args)
+        return call
+
+    def begin_duplicate(self, begin: Callable[..., tuple[Any, MPI.Request]], *args: Any
+                        ) -> tuple[Any, MPI.Request]:
+        """Begin to duplicate the communicator; who waits for the request has bounds."""
+        made: list[Any] = []
+
+        def begin_request() -> MPI.Request:
+            comm, request = begin(*args)
+            made.append(comm)
+            return request
+
+        stamp = self.guard.stamp(Description("idup"))
+        request = bounded(self.attended(begin_request, "idup", stamp), self.guard, "native idup")()
+        return made[0], request
+
     def _bounded(self, begin: Callable[..., MPI.Request], name: str, comm: MPI.Intracomm,
                  *args: Any) -> None:
         """Make a call in its nonblocking form, and wait for it as for ours.
@@ -216,10 +248,7 @@ class Natives:
             What to say where that call cannot end any more; else nothing.
         """
         words, now = self.log.words, time.monotonic()
-        if words[ASKED]:
-            words[ASKED] = 0
-            if self.log.quiet_for() > QUIET:
-                self.log.say({"number": words[NUMBER], "site": main_site()[-200:]}, looks=False)
+        answer(self.log)
         if not words[LEFT]:
             self._look_back()
         inside = words[INSIDE]

@@ -6,6 +6,7 @@ Imports no MPI: what is said here is said where none can be loaded, too. The com
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import warnings
@@ -13,11 +14,16 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 
 from hpccoll.errors import MpiLibraryError
+from hpccoll.machine.processes import ancestor_without
 
 #: Launchers: variables for a rank and for the number of ranks. The first that is there counts,
 #: because a launcher inside a Slurm job has both its own and Slurm's.
 LAUNCHERS = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("PMIX_RANK", ""))
+#: Variables that hold the number of this job's processes on this node.
+LOCAL_SIZES = "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"
+#: Variables that tell jobs apart whose processes have the same parent.
+JOBS = "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID", "PALS_APID", "FLUX_JOB_ID"
 #: A variable that a launcher sets for its processes -> whether it is for Open MPI.
 FAMILIES = {"OMPI_COMM_WORLD_SIZE": True, "PMIX_RANK": True, "PMI_SIZE": False}
 #: Variables of launchers that serve one family only. MPICH ends a process of Open MPI's launcher,
@@ -47,6 +53,29 @@ def launched(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
             return int(environ[rank]), int(environ.get(size) or environ.get(
                 "SLURM_STEP_NUM_TASKS") or -1)
     return -1, -1
+
+
+def local_size(environ: Mapping[str, str] = os.environ) -> int:
+    """Number of this job's processes on this node; -1 where the launcher does not set it.
+
+    >>> local_size({"MPI_LOCALNRANKS": "4"}), local_size({})
+    (4, -1)
+    """
+    return next((int(environ[name]) for name in LOCAL_SIZES if environ.get(name, "").isdigit()), -1)
+
+
+def job_key() -> str:
+    """Return a name that the processes of one job on one node share; empty where there is none.
+
+    They have one launcher, the nearest ancestor that is no wrapper of a single rank, and are of one
+    user.
+    """
+    rank = next((name for name, _ in LAUNCHERS if name in os.environ), "")
+    daemon = ancestor_without(rank)
+    if not rank or daemon is None:
+        return ""
+    words = [*map(str, daemon), str(os.getuid()), *(os.environ.get(name, "") for name in JOBS)]
+    return hashlib.blake2b("\0".join(words).encode(), digest_size=8).hexdigest()
 
 
 def launcher(environ: Mapping[str, str] = os.environ) -> str:

@@ -35,9 +35,7 @@ class Process(NamedTuple):
 def this_process() -> Process:
     """This process."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            host = f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-        return Process(host, os.getpid(), _stat(os.getpid())[1], os.uname().nodename)
+        return Process(_host(), os.getpid(), _stat(os.getpid())[1], os.uname().nodename)
     except OSError:
         return Process("", os.getpid(), 0, os.uname().nodename)
 
@@ -53,8 +51,41 @@ def state_of(process: Process) -> str:
     return DEAD if began != process.began else _STATES.get(letter, ALIVE)
 
 
+def ancestor_without(variable: str) -> Process | None:
+    """The nearest ancestor whose environment has not the variable that this process has.
+
+    Returns:
+        ``None`` where it cannot be found.
+    """
+    assignment = f"{variable}={os.environ.get(variable)}".encode()
+    pid = os.getppid()
+    try:
+        while pid:
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    inherits = assignment in file.read().split(b"\0")
+            except PermissionError:  # a daemon of root's
+                inherits = False
+            if not inherits:
+                return Process(_host(), pid, _stat(pid)[1])
+            pid = int(_fields(pid)[1])
+    except OSError:
+        pass
+    return None
+
+
+def _host() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+
+
 def _stat(pid: int) -> tuple[str, int]:
     """A process's state, as a letter, and when it began."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()  # its name may hold anything
+    fields = _fields(pid)
     return fields[0].decode(), int(fields[19])
+
+
+def _fields(pid: int) -> list[bytes]:
+    """The fields of ``/proc/PID/stat`` from the state on."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()  # its name may hold anything

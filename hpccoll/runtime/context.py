@@ -125,6 +125,13 @@ class Guarding(Protocol):
     def check_ranks(self, peers: Sequence[int]) -> RankStates:
         """Where the ranks are; raise an error if one has died or has ended its program."""
 
+    def together(self, function: Callable[..., Any], description: Description
+                 ) -> Callable[..., Any]:
+        """A function in which all ranks make something, to be called once all have come to it."""
+
+    def begin_duplicate(self, begin: Callable[..., Any], *args: Any) -> tuple[Any, MPI.Request]:
+        """Begin to duplicate the communicator; who waits for the request has bounds."""
+
     def compare(self, description: Description) -> None:
         """Raise an error unless all ranks are about to make the same call; collective."""
 

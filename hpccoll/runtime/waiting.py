@@ -136,11 +136,11 @@ class Meeting:
     """All ranks of a communicator waiting for each other.
 
     Args:
-        comm: the ranks.
+        comm: the ranks; or their group, where they have no communicator.
         title: what they meet for, for messages to people.
     """
 
-    def __init__(self, comm: MPI.Intracomm, title: str):
+    def __init__(self, comm: MPI.Comm | MPI.Group, title: str):
         self.rank, self.size, self.title = comm.Get_rank(), comm.Get_size(), title
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
