@@ -89,6 +89,11 @@ class Algorithm:
             object.__setattr__(self, "blocks", number(self.blocks))
 
     @property
+    def keeps_vectors_whole(self) -> bool:
+        """Return whether every message and every reduction has a whole vector."""
+        return self.blocks == number(1)
+
+    @property
     def label(self) -> str:
         """Its name, or that of its builder."""
         return self.name or getattr(self.build, "__name__", "custom")

@@ -29,13 +29,16 @@ class Op(MPI.Op):
 
     Attributes:
         device: how these are combined.
+        elementwise: element i of the result depends on elements i of the operands alone, so that
+            vectors may be combined in pieces.
     """
 
     device: OnDevice | None = None
+    elementwise = False
 
     @classmethod
     def Create(cls, function: Callable[[Any, Any, MPI.Datatype], None], commute: bool = False,
-               device: OnDevice | None = None) -> Op:
+               device: OnDevice | None = None, elementwise: bool = False) -> Op:
         """Make an operator, as ``MPI.Op.Create`` does.
 
         Args:
@@ -46,6 +49,9 @@ class Op(MPI.Op):
                 ``b``, such as ``"a > b ? a : b"``; or a function of two arrays of CuPy that returns
                 ``a op b``, such as ``cupy.logaddexp``. Without it, data of device arrays is
                 combined by ``function``, on the host.
+            elementwise: element i of the result depends on elements i of the operands alone, as
+                ``device`` implies. Algorithms that cut vectors may then serve the operator; without
+                it ``function`` gets whole vectors, such as matrices.
 
         Raises:
             ArgumentTypeError: ``device`` is neither.
@@ -55,7 +61,7 @@ class Op(MPI.Op):
             raise ArgumentTypeError("device", f"expected how to combine a and b, got {device!r}",
                                     REMEDY)
         made: Op = super().Create(function, commute)
-        made.device = device
+        made.device, made.elementwise = device, elementwise or device is not None
         return made
 
 

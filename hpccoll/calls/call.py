@@ -95,6 +95,11 @@ def is_loaded(call: Call) -> bool:
                for one in (call.source, call.sink))
 
 
+def is_staged(call: Call) -> bool:
+    """Return whether a buffer is device memory that messages reach through the host."""
+    return any(one is not None and one.staged is not None for one in (call.source, call.sink))
+
+
 def on_host(call: Call) -> Call:
     """The same call on buffers in host memory, in one piece each, that have yet to be loaded."""
     source = call.source and hosted(call.source)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy
+from mpi4py import MPI
 
 from hpccoll.arrays.half import is_bfloat16
 from hpccoll.arrays.kernels import has_compiled_kernel, is_exact, operator_of
@@ -38,6 +39,7 @@ class CallFacts(NamedTuple):
         dtype: type of the elements, where something is reduced.
         kind, itemsize: NumPy's kind of element, and bytes of one; where something is reduced.
         has_mpi_type: the MPI library can reduce such elements.
+        whole: the operator may need whole vectors, such as a product of matrices.
     """
 
     method: str
@@ -52,6 +54,7 @@ class CallFacts(NamedTuple):
     kind: str = ""
     itemsize: int = 0
     has_mpi_type: bool = True
+    whole: bool = False
 
     @property
     def reduces(self) -> bool:
@@ -81,6 +84,15 @@ class CallFacts(NamedTuple):
         return self.method in COUNTS_AT_ROOT
 
 
+def needs_whole_vector(op: MPI.Op) -> bool:
+    """Return whether an operator may not be applied to a part of its operands.
+
+    MPI allows any part. But both libraries hand a user's operator the whole vector, and programs
+    rely on it: products of matrices, merges of sorted lists.
+    """
+    return operator_of(op) is None and not getattr(op, "elementwise", False)
+
+
 def facts_of(call: Call) -> CallFacts:
     """The facts of a call that one rank has resolved."""
     op = call.op
@@ -91,4 +103,4 @@ def facts_of(call: Call) -> CallFacts:
     return CallFacts(
         call.name, call.collective, call.nbytes, call.uniform, call.root,
         operator.name if operator else USER, bool(op.Is_commutative()), is_exact(op, dtype), dtype,
-        "f" if bfloat16 else dtype.kind, dtype.itemsize, not bfloat16)
+        "f" if bfloat16 else dtype.kind, dtype.itemsize, not bfloat16, needs_whole_vector(op))

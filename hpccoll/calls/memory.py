@@ -40,8 +40,8 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
         return _device_memory(obj, argument)
     else:
         try:
-            array = numpy.asarray(memoryview(obj))
-        except (TypeError, ValueError, BufferError) as error:
+            array = _host_array(obj)
+        except (TypeError, ValueError, BufferError, RuntimeError) as error:
             raise NativeOnly(str(error)) from error
     dtype = array.dtype
     if dtype.hasobject or not dtype.itemsize or not typed and (
@@ -55,6 +55,21 @@ def memory_of(obj: Any, argument: str, writable: bool, typed: bool = False
         return array.T.reshape(-1), numpy, None
     raise BufferArgumentError(argument, "is not contiguous", "pass a contiguous copy "
                                                              "(numpy.ascontiguousarray)")
+
+
+def _host_array(obj: Any) -> numpy.ndarray[Any, Any]:
+    """Return an array over the host memory of an object that is no array of NumPy's.
+
+    Raises:
+        TypeError, ValueError, BufferError, RuntimeError: it offers none.
+    """
+    try:
+        return numpy.asarray(memoryview(obj))
+    except TypeError:
+        # Tensors of PyTorch have DLPack alone. mpi4py takes both, in this order.
+        if not hasattr(obj, "__dlpack__"):
+            raise
+        return numpy.from_dlpack(obj)
 
 
 def _is_device(obj: Any, argument: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy import ndarray
 
-from hpccoll.calls.call import Call, lacks_mpi_type
+from hpccoll.calls.call import Call, is_staged, lacks_mpi_type
 from hpccoll.calls.facts import CallFacts, facts_of
 from hpccoll.calls.memory import any_staged
 from hpccoll.calls.native import NativeOnly, native_form
@@ -48,10 +48,10 @@ from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
 from hpccoll.runtime.logger import served_by, tell_communicator, tell_served, tell_table
 from hpccoll.runtime.progress import can_progress
-from hpccoll.tune.choose import Conditions, choose, decide, instead_of_native
+from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.loading import Tuned, load
-from hpccoll.tune.rules import BLOCKING
+from hpccoll.tune.rules import BLOCKING, NONBLOCKING
 from hpccoll.tune.table import Curves, Fingerprint
 
 #: Sets of wishes whose calls are remembered.
@@ -211,6 +211,8 @@ class Base(MPI.Intracomm):
         choice = cache.choices.get((method, facts))
         if choice is None:
             conditions = self._conditions(method)._replace(barred=barred)
+            if method.form == NONBLOCKING and self.Get_size() > 1 and existing(self) is None:
+                return facts, before_setup(facts, conditions, is_staged(call))
             choice = (choose(facts, conditions, self._known_place())
                       or decide(facts, conditions, self._private().place))
             if self._config.checksums and choice.is_native and method.form == BLOCKING:

@@ -196,14 +196,20 @@ class Nccl:
         cross._private()  # now, so that a rank that fails can tell the others there
         return Ranks(context, name, group, cross, (node, cross))
 
-    def _meet(self) -> None:
+    def _meet(self, failed: bool) -> None:
         """Wait for all ranks to have connected, or to have failed.
+
+        Args:
+            failed: this rank has, so that no other one can connect any more.
 
         Raises:
             CollectiveTimeout: one has not for too long. It sits in NCCL, which waits for a rank
                 that has failed; the alarm that this raises there ends its process.
         """
-        self.context.service(Guard).natives.waited(self.context.comm.Ibarrier(), "set-up of NCCL")
+        bounds = self.context.bounds
+        self.context.service(Guard).natives.waited(
+            self.context.comm.Ibarrier(), "set-up of NCCL",
+            timeout=min(bounds.timeout, bounds.report) if failed else bounds.timeout)
 
     def free(self) -> None:
         """Give everything back; collective."""

@@ -4,8 +4,9 @@ Without a wish the MPI library serves them, whose progress needs no help from Py
 ``comm.using(iallreduce="ring")``, ``comm.using(allreduce="ring")``, ``HPCCOLL_ALGORITHM`` -
 makes hpccoll run them; see :mod:`hpccoll.comm.requests` for how they progress.
 
-The first such call on a communicator is collective and waits for the other ranks, because it
-makes the private communicator; later ones only post messages. Where progress is a thread's, as
+Such a call only posts messages. Until a blocking collective has set the communicator up, which
+waits for all ranks, the library serves nonblocking calls as well, whatever was wished; except what
+it cannot serve: deterministic sums, types it lacks, device memory. Where progress is a thread's, as
 it is by default, and the MPI library was not initialised with ``MPI.THREAD_MULTIPLE``, the library
 serves all of them.
 """

@@ -44,6 +44,7 @@ from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import BUILT, tape_for
+from hpccoll.runtime.context import Context
 from hpccoll.runtime.executor import PreparedRun
 from hpccoll.runtime.operations import PersistentOperation
 from hpccoll.runtime.planner import plan_for, prepare
@@ -184,12 +185,14 @@ class Persistent(Base):
         tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
         if tape is not None:
             taped = TapedOperation(context, tape, call, None, threaded)
-            return Prequest(context, lambda: (), taped.free, taped)
+            return Prequest(context, lambda: (), releasing(context, tag, taped.free), taped)
         execution = prepare(context, call, plan, tag, repeated=True, own_scratch=True)
         if execution.prepare():
             operation = PersistentOperation(context, PreparedRun(execution), call, threaded)
-            return Prequest(context, lambda: (), operation.free, operation)
-        return Prequest(context, lambda: (execution, call, None, threaded), execution.free)
+            return Prequest(context, lambda: (), releasing(context, tag, operation.free),
+                            operation)
+        return Prequest(context, lambda: (execution, call, None, threaded),
+                        releasing(context, tag, execution.free))
 
     def _copying_request(self, call: Call, choice: Choice, again: Callable[[], Call | None],
                          datatypes: list[MPI.Datatype]) -> Prequest:
@@ -205,9 +208,17 @@ class Persistent(Base):
             return (prepare(context, new, plan, tag, own_scratch=True), new,
                     new.sink and new.sink.store, threaded)
 
-        return Prequest(context, fresh, partial(_free, datatypes))
+        return Prequest(context, fresh, releasing(context, tag, partial(_free, datatypes)))
 
 
 def _free(datatypes: list[MPI.Datatype]) -> None:
     for datatype in datatypes:
         datatype.Free()
+
+
+def releasing(context: Context, tag: int, free: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that frees a request's resources and its tag."""
+    def free_all() -> None:
+        free()
+        context.release_tag(tag)
+    return free_all

@@ -72,7 +72,9 @@ class Doing(NamedTuple):
             return f"rank {self.rank} is in the MPI library in {call}{self._at}"
         if self.state == UNKNOWN:
             return self._condition
-        return f"{self._condition}; " + (
+        silent = f" (no answer for {self.silent:.0f} s)" * (
+            self.state == AWAY and not self.site and self.silent >= SILENT)
+        return f"{self._condition}{silent}; " + (
             f"its last call was {call}" if self.begun > 0 else
             "it has made no call" if not self.begun else "its calls are not known")
 
@@ -84,8 +86,8 @@ class Doing(NamedTuple):
     def _condition(self) -> str:
         """What has become of it, outside of calls."""
         far = f", on {self.node}" if self.node else ""
-        where = self._at or (f" in code that holds the interpreter lock: it has not answered for "
-                             f"{self.silent:.0f} s" if self.silent >= SILENT else " in the program")
+        where = self._at or (" in code that holds the interpreter lock" if self.silent >= SILENT
+                             else " in the program")
         died = (f"has ended after its {self.failure}" if self.failure else
                 "was killed, or ended without a word" if self.state == KILLED else
                 "has ended its program")

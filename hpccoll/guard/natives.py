@@ -203,19 +203,22 @@ class Natives:
         """
         self.waited(begin(comm, *args), f"native {name}", args)
 
-    def waited(self, request: MPI.Request, title: str, held: tuple[Any, ...] = ()) -> None:
+    def waited(self, request: MPI.Request, title: str, held: tuple[Any, ...] = (),
+               timeout: float | None = None) -> None:
         """Wait, with bounds, for a request that all ranks take part in.
 
         Args:
             request, title: what it is.
             held: its memory, which the library may use for longer.
+            timeout: in seconds; the communicator's if omitted.
 
         Raises:
             CollectiveTimeout, BrokenCommunicatorError: it has not ended.
         """
         context = self.guard.context
         try:
-            Meeting(context.comm, title).wait(request, *context.bounds)
+            Meeting(context.comm, title).wait(request, *(
+                context.bounds if timeout is None else context.bounds._replace(timeout=timeout)))
         except BaseException as error:
             context.abandoned.append((request, held))
             verdict = self.guard.fail(error, title, None, 0)

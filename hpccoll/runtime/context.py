@@ -39,6 +39,7 @@ from hpccoll.runtime.logger import tell_error
 from hpccoll.runtime.moments import Moments
 from hpccoll.runtime.plan import Plan
 from hpccoll.runtime.remote import RunBatches
+from hpccoll.runtime.waiting import Meeting
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
@@ -198,12 +199,17 @@ class Context:
         # One half of the tags is for nonblocking calls, in turn, the other for persistent ones.
         turns = self.remote.tags.turns // TAGS_PER_CALL // 2
         self._calls, self._persistent, self._turns = 0, 0, turns
+        self._persistent_tags = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL,
+                                      TAGS_PER_CALL)[turns:]
+        #: Tags whose requests this rank has freed, and those that all ranks may use again.
+        self._released: set[int] = set()
+        self._unused: list[int] = []
         self.node: SharedNode | None = None
         if config.shared_memory:
-            tags = range(FIRST_TAG, FIRST_TAG + 2 * turns * TAGS_PER_CALL, TAGS_PER_CALL)[turns:]
             self.node = SharedNode(self.comm, near, self.limits.cell_bytes,
                                    self.limits.eager_bytes,
-                                   (OBJECTS_TAG, LANE_TAG, *tags[:MOST_PERSISTENT]),
+                                   (OBJECTS_TAG, LANE_TAG,
+                                    *self._persistent_tags[:MOST_PERSISTENT]),
                                    channel_class())
             if self.node.local:
                 self.endpoint = SharedEndpoint(self.node, self.remote)
@@ -266,16 +272,40 @@ class Context:
         return FIRST_TAG + self._calls * TAGS_PER_CALL
 
     def persistent_tag(self) -> int:
-        """The first tag of a persistent collective, never given out again.
+        """The first tag of a persistent collective, until :meth:`release_tag`; collective.
 
         Raises:
-            RequestError: there is none left.
+            RequestError: all tags are in use.
         """
-        if self._persistent == self._turns:
-            raise RequestError(f"{self.comm.Get_name()} has had {self._turns} persistent "
-                               "collectives; make a new communicator for more")
-        self._persistent += 1
-        return FIRST_TAG + (self._turns + self._persistent - 1) * TAGS_PER_CALL
+        if self._unused:
+            return self._unused.pop()
+        if self._persistent < self._turns:
+            self._persistent += 1
+            return self._persistent_tags[self._persistent - 1]
+        self._reclaim_tags()
+        return self._unused.pop()
+
+    def release_tag(self, tag: int) -> None:
+        """Note that this rank has freed the request of a tag."""
+        self._released.add(tag)
+
+    def _reclaim_tags(self) -> None:
+        """Find the tags whose requests all ranks have freed, so that no message has them.
+
+        Raises:
+            RequestError: there are none; on every rank.
+        """
+        tags = self._persistent_tags
+        mine = numpy.array([tag in self._released for tag in tags], numpy.uint8)
+        freed = numpy.empty_like(mine)
+        Meeting(self.comm, "comparison of freed requests").wait(
+            self.comm.Iallreduce(mine, freed, MPI.MIN), *self.bounds)
+        self._unused = [tag for tag, free in zip(tags, freed) if free][::-1]
+        self._released.difference_update(self._unused)
+        if not self._unused:
+            raise RequestError(f"all {self._turns} persistent collectives of "
+                               f"{self.comm.Get_name()} are in use; call Free on those that are "
+                               "not needed, or Dup on the communicator")
 
     def request_segment(self, facts: CallFacts, tag: int) -> int:
         """Bytes of the segments in which the compiled executor runs a request of a long call.
@@ -291,8 +321,8 @@ class Context:
     @property
     def has_channels(self) -> bool:
         """Tell whether the next persistent collective has channels; the same on every rank."""
-        tag = FIRST_TAG + (self._turns + self._persistent) * TAGS_PER_CALL
-        return self.node is not None and tag in self.node.tags
+        tags = self._unused[-1:] or self._persistent_tags[self._persistent:self._persistent + 1]
+        return self.node is not None and any(tag in self.node.tags for tag in tags)
 
     def abandon(self, execution: Execution, error: BaseException) -> None:
         """Keep an execution that failed half-way: its messages may still be in flight.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call
+from hpccoll.errors.waits import summary
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.description import Description, describe_native
 
@@ -80,7 +81,7 @@ def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: C
 
 def tell_error(rank: int, error: BaseException) -> None:
     """Say that a call failed here."""
-    LOGGER.error("a call failed on rank %d: %s: %s", rank, type(error).__name__, error)
+    LOGGER.error("a call failed on rank %d: %s", rank, summary(error))
 
 
 def served_by(choice: Choice | None) -> str:

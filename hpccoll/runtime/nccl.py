@@ -245,7 +245,7 @@ QUEUES: Mapping[str, Callable[[NcclGroup, Call, Any], None]] = {
     "scatter": _scatter}
 
 
-def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[[], None]
+def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[[bool], None]
          ) -> NcclGroup | str:
     """Make an NCCL communicator of the ranks of ``part``; collective over ``whole``.
 
@@ -253,8 +253,8 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[
         whole: who has to agree: all of them make one, or nobody does.
         part: the ranks of this one.
         device: the GPU of this rank.
-        meet: waits, with bounds, until all ranks of ``whole`` are done with connecting: NCCL lets
-            none go while one has failed before it came.
+        meet: waits until all ranks of ``whole`` are done with connecting, not for long where this
+            one has failed: NCCL lets none go while one has failed before it came.
 
     Returns:
         The group; or why there is none, the same on all ranks of ``whole``.
@@ -276,7 +276,7 @@ def join(whole: MPI.Intracomm, part: MPI.Intracomm, device: Any, meet: Callable[
     except Exception as error:
         problem = _told(error)
     try:
-        meet()
+        meet(bool(problem))
     except BaseException:
         if group is not None:
             group.abort()

@@ -17,7 +17,7 @@ from hpccoll.arrays.device import beside, performer
 from hpccoll.arrays.kernels import accumulator_factory, kernel
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
-from hpccoll.calls.facts import facts_of
+from hpccoll.calls.facts import facts_of, needs_whole_vector
 from hpccoll.calls.specification import Buffer
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
@@ -85,6 +85,8 @@ def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
     # segments still read, unless all blocks have the size of the first.
     if not longest or (call.in_place and call.collective == "reduce_scatter"
                        and not call.uniform):
+        return 0
+    if call.op is not None and needs_whole_vector(call.op):
         return 0
     itemsize = call.dtype.itemsize
     nbytes = (choice.segment_bytes or context.config.segment_bytes

@@ -97,6 +97,22 @@ def decide(facts: CallFacts, conditions: Conditions, place: Place | None) -> Cho
     return choose(facts, conditions, place) or fallback(facts, conditions)
 
 
+def before_setup(facts: CallFacts, conditions: Conditions, staged: bool) -> Choice:
+    """Choose for a nonblocking call on a communicator that no other collective has set up.
+
+    Set-up waits for all ranks, which a nonblocking call must not do: MPI-4.1, section 6.12. So the
+    MPI library serves the call, if it can.
+
+    Args:
+        facts, conditions: as for :func:`choose`.
+        staged: the call's memory is a device's, and the MPI library cannot move it.
+    """
+    choice = decide(facts, conditions, None)
+    if choice.is_native or staged or excludes_native(conditions.determinism, facts):
+        return choice
+    return Choice(NATIVE, reason="no blocking collective has set the communicator up yet")
+
+
 def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
     """The choice where no source has one."""
     if conditions.size == 1 or not excludes_native(conditions.determinism, facts):
@@ -269,6 +285,11 @@ def trial_of(facts: CallFacts, conditions: Conditions, tuned: Tuned) -> Trial | 
     return trial
 
 
+#: Why an algorithm does not serve an operator of the program's.
+CUTS = ("it cuts vectors, and the operator may need whole ones; if it does not, make it with "
+        "hpccoll.Op.Create(function, elementwise=True)")
+
+
 def _able(facts: CallFacts, conditions: Conditions) -> str:
     """Who may serve a call, for an error's remedy."""
     able = [name for name in (NATIVE, *ALGORITHMS[facts.collective])
@@ -310,6 +331,8 @@ def objection(choice: Choice, facts: CallFacts, size: int) -> str:
         return ""
     if not entry.rank_order and not facts.commutes:
         return "it does not keep rank order, which an operator that does not commute needs"
+    if facts.whole and facts.collective != "reduce_scatter" and not entry.keeps_vectors_whole:
+        return CUTS
     if entry.exact_only and not facts.exact:
         return "its results may differ between ranks unless the operator is exact on the type"
     if entry.uniform and not facts.uniform:
@@ -345,4 +368,6 @@ def _mismatch(schedule: Schedule, facts: CallFacts, size: int) -> str:
         return f"it is for root {schedule.root}, the call has root {facts.root}"
     if schedule.uniform and not facts.uniform:
         return "it needs blocks of one size"
+    if facts.whole and facts.collective != "reduce_scatter" and schedule.nblocks > 1:
+        return CUTS
     return ""

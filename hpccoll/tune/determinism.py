@@ -37,6 +37,8 @@ from hpccoll.runtime.choice import Choice
 LONG = 32 << 10
 #: Bytes of the elements that are of low precision, and the most of them that any chain may add.
 LOW, LONGEST = 2, 16
+#: What keeps every promise where vectors must not be cut, by collective.
+WHOLE = {"allreduce": "recursive_doubling", "reduce": "binomial"}
 #: NumPy's kind of elements that are several numbers, such as (value, index).
 RECORD = "V"
 
@@ -57,16 +59,23 @@ def violation(choice: Choice, facts: CallFacts, determinism: str) -> str:
         return f"NCCL promises no order of evaluation, determinism '{determinism}' does"
     if choice.is_native:
         return f"an MPI library promises no order of evaluation, determinism '{determinism}' does"
-    names = reproducible(facts.collective)
+    names = reproducible_names(facts)
     if determinism == RUN or choice.name in names:
         return ""
     return (f"its order of evaluation depends on more than determinism '{determinism}' allows; "
             f"{' and '.join(names)} will do")
 
 
+def reproducible_names(facts: CallFacts) -> tuple[str, ...]:
+    """The algorithms that keep every promise in a call: for short messages, and for long."""
+    if facts.whole and facts.collective in WHOLE:
+        return WHOLE[facts.collective],
+    return reproducible(facts.collective)
+
+
 def reproducible_algorithm(facts: CallFacts) -> str:
     """The algorithm that keeps every promise, for the size of a call."""
-    names = reproducible(facts.collective)
+    names = reproducible_names(facts)
     return names[-1] if (facts.nbytes or 0) >= LONG else names[0]
 
 

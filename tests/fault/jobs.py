@@ -62,7 +62,7 @@ def run(bin: Path, kind: str, size: int, case: dict[str, Any], timeout: float = 
         bin, kind: programs of an environment, and its library.
         size: ranks.
         case: for ``program.py``.
-        timeout, report: the job's deadlines in seconds.
+        timeout, report: of the job, in seconds; infinity for no time-out.
         resume: a rank that is stopped goes on after so many seconds.
         settings: further environment variables.
     """
@@ -74,7 +74,7 @@ def run(bin: Path, kind: str, size: int, case: dict[str, Any], timeout: float = 
                    str(bin / "python"), str(HERE / "program.py"), json.dumps(case)]
         process = subprocess.Popen(command, env=environment, cwd=launch.ROOT, stdout=sys.stderr,
                                    stdin=subprocess.DEVNULL, start_new_session=True)
-        end = time.monotonic() + timeout + SLACK
+        end = time.monotonic() + min(timeout, SLACK) + SLACK
         try:
             victim = case["odd"] if case["fault"] in ("kill", "stop") else -1
             waited = [rank for rank in range(size) if rank != victim or resume is not None]

@@ -5,6 +5,7 @@ Each writes into the directory how that ended and when. A rank whose process is 
 leaves its outputs there, and no result.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -47,6 +48,12 @@ def compute(seconds):
         numpy.ones(1000).sum()
 
 
+def lock(seconds):
+    """Hold the interpreter lock, as a C extension may."""
+    write("fault")
+    ctypes.PyDLL(None).usleep(ctypes.c_uint(int(1e6 * seconds)))
+
+
 def forms(comm, source, sink):
     """One allreduce, in each form."""
     def persistent():
@@ -87,7 +94,8 @@ def main():
             {"kill": kill, "stop": stop, "raise": lambda: write("fault"),
              "exit": lambda: write("fault"), "free": lambda: write("fault"),
              "differ": lambda: write("fault"),
-             "compute": lambda: compute(case["seconds"])}[fault]()
+             "compute": lambda: compute(case["seconds"]),
+             "lock": lambda: lock(case["seconds"])}[fault]()
             if fault == "exit":
                 sys.exit(5)
             if fault == "raise":

@@ -191,6 +191,7 @@ def test_memory_stays_while_a_call_is_under_way(world):
     apart = D.Create_vector(1000, 1, 2).Commit()
     matrix = numpy.full(2000 * world.size, -1.0)
     alive = weakref.ref(matrix)
+    world.layout  # sets it up: until then the library serves nonblocking calls
     with world.using(iallgather="ring"):
         begun = world.Iallgather(numpy.ones(1000), [matrix, 1, apart])
     del matrix

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
 
 @pytest.fixture
 def comm(world):
+    world.Barrier()  # until then the MPI library serves all nonblocking calls
     with world.using(**OURS):
         yield world
     assert not PROGRESS.operations
@@ -139,6 +140,7 @@ def test_a_request_may_outlive_its_communicator(comm):
 
 def test_freeing_a_communicator_waits_for_its_collectives(comm):
     dup, out = comm.Dup(), numpy.full(50_000, numpy.nan)
+    dup.Barrier()
     with dup.using(**OURS):
         request = dup.Iallreduce(mine(comm, 50_000), out)
     dup.Free()
@@ -147,11 +149,29 @@ def test_freeing_a_communicator_waits_for_its_collectives(comm):
     assert (out == summed(comm, 50_000)).all()
 
 
-def test_persistent_tags_are_never_given_out_twice(comm):
-    comm.Barrier()
-    context = comm._private()
-    tags = [context.persistent_tag() for _ in range(3)] + [context.next_tag() for _ in range(3)]
-    assert len(set(tags)) == 6 and max(tags) < MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
-    context._persistent = context._turns
-    with pytest.raises(RequestError, match="make a new communicator"):
-        context.persistent_tag()
+def test_more_requests_than_tags_if_they_are_freed(comm):
+    """Each rank frees in an order of its own, and starts what it prepared while others free."""
+    given, out = mine(comm), numpy.empty(4)
+    kept, turns = comm.Allreduce_init(given, out), comm._private()._turns
+    comm._private()._persistent = turns - 6  # the others are taken to be in use
+    for _ in range(5):
+        requests = [comm.Allreduce_init(given, out) for _ in range(5)]
+        for request in requests:
+            out[:] = 0
+            start(request).Wait()
+            assert (out == summed(comm)).all()
+        for request in requests[::1 if comm.rank % 2 else -1]:
+            request.Free()
+    start(kept).Wait()
+    requests = [comm.Allreduce_init(given, out) for _ in range(6)]
+    with pytest.raises(RequestError, match="are in use; call Free"):
+        comm.Allreduce_init(given, out)
+    requests.pop(comm.rank % 6).Free()
+    if comm.size in range(2, 6):
+        with pytest.raises(RequestError, match="are in use; call Free"):  # others use that one
+            comm.Allreduce_init(given, out)
+    for request in (kept, *requests):
+        request.Free()
+    comm.Allreduce_init(given, out).Free()
+
+

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
 
 @pytest.fixture
 def comm(world):
+    world.Barrier()  # until then the MPI library serves all nonblocking calls
     with world.using(**OURS):
         yield world
     assert not PROGRESS.operations
@@ -31,7 +32,11 @@ def comm(world):
 
 def test_who_serves(world):
     given, out = mine(world), numpy.empty(4)
-    assert type(world.Iallreduce(given, out).Wait()) is bool
+    with world.using(iallreduce="ring"):
+        request = world.Iallreduce(given, out)
+    assert type(request) is not Request  # which must not wait for the others
+    assert type(request.Wait()) is bool and (out == summed(world)).all()
+    world.Barrier()
     for wish, ours in (({}, False), ({"allreduce": "auto"}, False),
                        ({"allreduce": "native"}, False),
                        ({"iallreduce": "ring"}, True), ({"allreduce": "ring"}, True),
@@ -56,6 +61,29 @@ def test_who_serves(world):
             request = world.Allreduce_init(given, out)
         assert (type(request) is Prequest) == ours
         request.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", ["barrier", "bcast", "allreduce"])
+def test_the_first_call_of_a_communicator_does_not_wait(world, name):
+    """The exchange by a nonblocking barrier: a rank begins it while others wait for a message."""
+    buffer, result = numpy.full(10, 3.0), numpy.zeros(10)
+    arguments = {"barrier": (), "bcast": (buffer,), "allreduce": (buffer, result)}[name]
+    with world.using(**OURS):
+        begin = getattr(world, f"I{name}")
+        if world.rank == 0:
+            request = begin(*arguments)
+            for other in range(1, world.size):
+                world.Send(numpy.ones(1), other)
+        else:
+            world.Recv(numpy.empty(1), 0)
+            request = begin(*arguments)
+        request.Wait()
+        assert result[0] == (3 * world.size if name == "allreduce" else 0)
+        world.Barrier()
+        request = world.Iallreduce(buffer, result)
+    assert type(request) is Request
+    request.Wait()
 
 
 @pytest.mark.parametrize("complete", [
@@ -275,6 +303,7 @@ def test_staged_device_memory(world):
 @pytest.mark.mpi(min_size=2)
 def test_calls_alone_move_on_what_is_left_to_them(world):
     comm = hpccoll.Comm(world, progress="calls")
+    comm.Barrier()
     out, other = numpy.full((2, 200_000), numpy.nan)
     with comm.using(allreduce="ring"), world.using(allreduce="ring"):
         left = comm.Iallreduce(mine(comm, 200_000), out)

@@ -59,6 +59,7 @@ def test_the_progress_thread_is_silent_too(world, way):
     given, out = numpy.full(9, 1e308), numpy.empty(9)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         pytest.skip("the MPI library serves all requests")
+    world.layout  # sets it up: until then the library serves nonblocking calls
     with world.using(iallreduce=way), warnings.catch_warnings():
         warnings.simplefilter("error")
         world.Iallreduce(given, out).Wait()

@@ -1,5 +1,8 @@
 """Every upper-case collective: three ways to call it, both ways to serve it, all kinds of data."""
 
+import contextlib
+import functools
+
 import numpy
 import pytest
 from mpi.cases import METHODS, cases, movements, reductions
@@ -25,6 +28,7 @@ def blocking(comm, case):
 
 
 def nonblocking(comm, case):
+    comm.layout  # until a communicator is set up the MPI library serves its nonblocking calls
     case.fill()
     request = getattr(comm, f"I{case.method.lower()}")(*case.args)
     assert isinstance(request, MPI.Request)
@@ -150,7 +154,7 @@ def user_op(commute):
     def compose(left, right, datatype):
         a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
         b[...] = exact.affine(a, b)
-    return MPI.Op.Create(compose, commute=commute)
+    return hpccoll.Op.Create(compose, commute, elementwise=True)
 
 
 @pytest.mark.parametrize("way", [blocking, nonblocking, persistent])
@@ -168,6 +172,44 @@ def test_an_operator_that_does_not_commute(world, way):
                     else:
                         with pytest.raises(ArgumentError, match="rank order"):
                             way(world, case)
+    op.Free()
+
+
+WHOLE = 20
+
+
+def product(left, right, datatype):
+    """Of matrices: an operator that needs whole vectors, as with both MPI libraries."""
+    a, b = numpy.frombuffer(left), numpy.frombuffer(right)
+    assert a.size == WHOLE ** 2, "a part of the vector"
+    b[...] = (a.reshape(WHOLE, WHOLE) @ b.reshape(WHOLE, WHOLE)).ravel()
+
+
+@pytest.mark.parametrize("settings", [
+    {}, {"determinism": "run"}, {"determinism": "size"}, {"determinism": "layout"},
+    {"checksums": True}], ids=str)
+def test_an_operator_of_the_program_gets_whole_vectors(world, settings):
+    comm, op = hpccoll.Comm(world, **settings), MPI.Op.Create(product)
+    draw = [numpy.random.default_rng(rank).integers(-1, 2, (WHOLE, WHOLE)).astype("f8")
+            for rank in range(comm.size)]
+    wanted, out = functools.reduce(numpy.matmul, draw), numpy.zeros((WHOLE, WHOLE))
+    for name, *_ in [("auto",), *ALGORITHMS["allreduce"].items()]:
+        out[...] = 0
+        try:
+            with comm.using(allreduce=name, segment_bytes="1K"):
+                comm.Allreduce(draw[comm.rank], out, op)
+        except ArgumentError as error:  # on all ranks, or those without it would wait
+            entry = ALGORITHMS["allreduce"][name]
+            assert not (entry.keeps_vectors_whole and entry.rank_order) or settings, error
+        else:
+            assert numpy.array_equal(out, wanted), name
+    for name in ALGORITHMS["reduce"]:
+        with contextlib.suppress(ArgumentError), comm.using(reduce=name, segment_bytes="1K"):
+            out[...] = 0
+            comm.Reduce(draw[comm.rank], out, op, root=0)
+            assert comm.rank or numpy.array_equal(out, wanted), name
+    comm.Reduce(draw[comm.rank], out, op, root=0)
+    assert comm.rank or numpy.array_equal(out, wanted)
     op.Free()
 
 

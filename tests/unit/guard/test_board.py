@@ -81,8 +81,8 @@ def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkey
     logs[1].words[ASKED] = now - 10 ** 9 // 2
     assert "rank 1 is in the program; " in str(board.doing(1))
     logs[1].words[ASKED] = now - 4 * 10 ** 9
-    held = "rank 1 is in code that holds the interpreter lock: it has not answered for 4 s"
-    assert str(board.doing(1)).startswith(f"{held}; its last call was call 7")
+    held = "rank 1 is in code that holds the interpreter lock"
+    assert str(board.doing(1)).startswith(f"{held} (no answer for 4 s); its last call was call 7")
     assert board.states(8).missing.startswith(f"{held}, not in call 8, rank 2 is in the program")
     board.counts = False  # ranks that do not compare calls have no thread that answers
     assert str(board.doing(1)) == "rank 1 is alive; its calls are not known"

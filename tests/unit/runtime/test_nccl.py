@@ -254,7 +254,8 @@ class Seat:
 
 def joined(cupy, size, device_of=lambda rank: rank):
     def one(comm, rank):
-        return join(comm, comm, cupy.cuda.Device(device_of(rank)), comm.meeting.meet)
+        return join(comm, comm, cupy.cuda.Device(device_of(rank)),
+                    lambda failed: comm.meeting.meet())
     return Meeting(size).run(one)
 
 
@@ -302,7 +303,7 @@ def test_a_failure_in_the_middle_leaves_nothing():
 def test_who_waits_for_others_too_long_leaves_nothing():
     machine, installing = world(1)
 
-    def late():
+    def late(failed):
         raise TimeoutError
 
     with installing as cupy, pytest.raises(TimeoutError):
