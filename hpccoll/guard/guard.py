@@ -118,6 +118,11 @@ class Guard:
             RECORDER.add(self)
 
     # -- before and while a call runs ---------------------------------------------------------
+    @property
+    def number(self) -> int:
+        """Number of this rank's last blocking call."""
+        return self.logs.mine.words[NUMBER]
+
     def stamp(self, description: Description) -> int:
         """The stamp of a call's messages, which the others can look up from now on."""
         if not self.stamps:

@@ -6,6 +6,8 @@
 #include "_tape.h"
 
 enum { SUM, PROD, MAX, MIN, OPERATORS };
+/* Where the last bits of a call's number stand above its stamp; as in messages.py. */
+enum { NUMBER_SHIFT = 48 };
 
 typedef struct {
     Tape *tape;
@@ -21,6 +23,9 @@ typedef struct {
     Entrance *entrance;               /* of the communicator */
     unsigned char floating, integer;  /* first byte of a frame */
     int room;                         /* index of the byte that says whether all ranks go on */
+    int stamp;                        /* index of the number and the stamp of the call */
+    int64_t stamps[OPERATORS];        /* of allreduce with each operator; .. */
+    Word *log;                        /* .. and where calls are counted; NULL where they are not */
 } Numbers;
 
 static PyObject *operators[OPERATORS], *numbers_name, *resume_name, *op_name;
@@ -47,10 +52,12 @@ static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
 static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *rounds, *kept, *entrance;
-    int floating, integer, room;
+    int floating, integer, room, stamp;
+    long long stamps[OPERATORS], log;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!iiiOO!", &PyTuple_Type, &rounds, &floating, &integer, &room,
-                          &kept, &EntranceType, &entrance))
+    if (!PyArg_ParseTuple(args, "O!iiii(LLLL)LOO!", &PyTuple_Type, &rounds, &floating, &integer,
+                          &room, &stamp, &stamps[SUM], &stamps[PROD], &stamps[MAX], &stamps[MIN],
+                          &log, &kept, &EntranceType, &entrance))
         return NULL;
     Numbers *self = (Numbers *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -60,6 +67,10 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->floating = (unsigned char)floating;
     self->integer = (unsigned char)integer;
     self->room = room;
+    self->stamp = stamp;
+    for (int i = 0; i < OPERATORS; i++)
+        self->stamps[i] = stamps[i];
+    self->log = (Word *)(intptr_t)log;
     self->rounds = PyMem_Calloc(PyTuple_GET_SIZE(rounds) + 1, sizeof(Round));
     if (self->rounds == NULL) {
         Py_DECREF(self);
@@ -76,7 +87,9 @@ static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         }
         Round round = {(Tape *)Py_NewRef(tape), (char *)(intptr_t)given,
                        (char *)(intptr_t)arriving, lower};
-        if (((Tape *)tape)->sizes[IN] <= room || ((Tape *)tape)->sizes[OUT] <= room || room < 9) {
+        int64_t end = stamp + (int64_t)sizeof self->stamps[0];
+        if (((Tape *)tape)->sizes[IN] < end || ((Tape *)tape)->sizes[OUT] < end || room < 9
+            || stamp <= room) {
             PyErr_SetString(PyExc_ValueError, "a frame is too short");
             Py_DECREF(tape);
             Py_DECREF(self);
@@ -146,8 +159,9 @@ static PyObject *too_large(int op, long long left, long long right)
 }
 
 static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object, PyObject *op,
-                                int kind)
+                                int kind, int64_t number)
 {
+    int64_t stamp = self->stamps[kind] | (int64_t)((uint64_t)number << NUMBER_SHIFT);
     int floating = PyFloat_CheckExact(object), failed;
     unsigned char mark = floating ? self->floating : self->integer;
     union { double f; long long i; char bytes[8]; } value, other, result;
@@ -160,12 +174,14 @@ static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object,
         round->given[0] = (char)mark;
         memcpy(round->given + 1, value.bytes, sizeof value);
         round->given[self->room] = 1;
+        memcpy(round->given + self->stamp, &stamp, sizeof stamp);
         Py_INCREF(self);
         failed = play(round->tape, round->given, round->arriving, NULL);
         Py_DECREF(self);
         if (failed)
             return NULL;
-        if ((unsigned char)round->arriving[0] != mark || !round->arriving[self->room])
+        if ((unsigned char)round->arriving[0] != mark || !round->arriving[self->room]
+            || memcmp(round->arriving + self->stamp, &stamp, sizeof stamp))
             return resume(comm, floating ? PyFloat_FromDouble(value.f)
                                          : PyLong_FromLongLong(value.i), op, i, 1);
         memcpy(other.bytes, round->arriving + 1, sizeof other);
@@ -213,9 +229,22 @@ PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags
         return PyObject_Vectorcall(self->slow, args, flags, names);
     }
     Entrance *entrance = ((Numbers *)numbers)->entrance;
+    Word *log = ((Numbers *)numbers)->log;
     PyObject *result = NULL;
+    if (log != NULL && atomic_load_explicit(&log[ALARM], memory_order_acquire)) {
+        Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call than this one */
+        return PyObject_Vectorcall(self->slow, args, flags, names);
+    }
     if (enter(entrance) == 0) {
-        result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind);
+        int64_t number = 0;
+        if (log != NULL) {
+            number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
+            note_start(log, number, ((Numbers *)numbers)->stamps[kind]);
+            atomic_store_explicit(&log[NUMBER], number, memory_order_release);
+        }
+        result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);
+        if (log != NULL && result != NULL)
+            note_end(log, number);
         entrance->holder = 0;
     }
     Py_DECREF(numbers);

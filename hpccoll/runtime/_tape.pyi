@@ -96,7 +96,8 @@ def set_operators(sum: Any, prod: Any, max: Any, min: Any, /) -> None: ...
 
 class Numbers:
     def __init__(self, rounds: tuple[tuple[Tape, int, int, bool], ...], floating: int, integer: int,
-                 room: int, kept: Any, entrance: Entrance, /): ...
+                 room: int, stamp: int, stamps: tuple[int, ...], log: int, kept: Any,
+                 entrance: Entrance, /): ...
 
 class Noted:
     def __init__(self, method: Callable[..., Any], log: int, alarm: int, stamp: int,

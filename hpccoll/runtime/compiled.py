@@ -12,7 +12,7 @@ same channels, so the ranks of a communicator may differ in what they use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy
@@ -199,33 +199,36 @@ def _addresses(channel: Channel) -> tuple[Any, int, int, int, int]:
             MPI.Get_address(channel.cells[0]), channel.cells[0].nbytes)
 
 
-def swap_tape(context: Context, peer: int, memory: tuple[Any, Any], tag: int,
-              wait: Callable[[Callable[[], bool]], None]) -> Any:
-    """A tape that exchanges messages of one size with a rank; ``None`` where Python has to.
+def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
+                  wait: Callable[[Callable[[], bool]], None]) -> Any:
+    """A tape of messages to and from one rank; ``None`` where Python has to exchange them.
 
     Args:
-        context, peer, tag: with whom, and on which channels.
-        memory: what is sent, and where the other rank's message goes: as many bytes.
+        context, tag: on which channels.
+        messages: a message to the rank, or one from it, or both, in this order.
         wait: waits for a test that says whether it is over.
     """
     if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
         return None
-    (sent, arriving), endpoint = memory, context.endpoint
-    whole = len(sent)
-    phase = Phase((), (Message(SEND, peer, Extent(IN, 0, whole)),
-                       Message(RECV, peer, Extent(OUT, 0, whole))), ())
+    endpoint, sizes = context.endpoint, [0, 0]
+    for one in messages:
+        sizes[not one.sends] = one.array.nbytes
+    phase = Phase((), tuple(
+        Message(SEND if one.sends else RECV, one.peer, Extent(IN if one.sends else OUT, 0,
+                                                              one.array.nbytes))
+        for one in messages), ())
     code = encode(Lowered((phase,), 0, 0), 1, PLACES)
-    channels = _channels(endpoint, code, tag, whole) if code is not None else None
+    channels = _channels(endpoint, code, tag, max(sizes)) if code is not None else None
     if code is None or channels is None:
         return None
-    posting, incoming = Posting(False, peer, numpy.frombuffer(arriving, "u1")), channels[1]
+    posting, incoming = messages[-1], channels[-1]
 
     def attend(run: Any) -> None:
-        receive = Receive(endpoint, posting, incoming)
+        receive = Receive(endpoint, posting, incoming) if not posting.sends else None
 
         def test() -> bool:
             found = run.advance(SLICE)
-            if found == _tape.ELSEWHERE:
+            if found == _tape.ELSEWHERE and receive is not None:
                 if receive.number != incoming.received + 1:
                     receive.expect(incoming.received + 1)
                 if receive.arrived():
@@ -239,5 +242,5 @@ def swap_tape(context: Context, peer: int, memory: tuple[Any, Any], tag: int,
                 incoming.received += 1  # it was waited for in vain
             raise
 
-    return _tape.Tape(code.words, (whole, whole), tuple(map(_addresses, channels)), None,
+    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), None,
                       numpy.empty(0, "u1"), None, attend, not context.limits.spins)

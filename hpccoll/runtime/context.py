@@ -86,6 +86,10 @@ class Guarding(Protocol):
     def failure(self) -> BaseException | None:
         """Why every call is refused, once one has failed here."""
 
+    @property
+    def number(self) -> int:
+        """Number of this rank's last blocking call."""
+
     def stamp(self, description: Description) -> int:
         """The stamp of a call's messages."""
 
@@ -370,7 +374,10 @@ class Context:
                 service.free()
             if self.node is not None:
                 self.node.free()
-            self.comm.Free()
+            # Messages of a call that failed may never be received. The library gives the number
+            # of a freed communicator to the next one, which would receive them.
+            if self.guard is None or self.guard.failure is None:
+                self.comm.Free()
 
 
 def context_of(user: MPI.Intracomm, config: Config, topology: Topology | None) -> Context:

@@ -40,8 +40,10 @@ FREED, ENDED = 1, 2
 #: Calls that are remembered; a power of two. While one is written, the oldest is uncertain.
 REMEMBERED = 64
 LAST = REMEMBERED - 1
-#: How the descriptions of calls of objects end; nanoseconds that pickling them may take.
+#: How the descriptions of calls of objects end; those that pickle after they are counted, and
+#: nanoseconds that this may take.
 OBJECTS, PICKLING = " of objects", 200_000_000
+PICKLED_LATE = ("allgather of objects", "alltoall of objects")
 #: When they began and ended, in nanoseconds of the machine's clock; 0 where they have not ended,
 #: :data:`SOME_TIME` where Python has not looked when. Machine code, to which they are known, notes
 #: the kernel's last tick, some milliseconds ago at most, which is much cheaper to ask for.
@@ -188,7 +190,7 @@ class Log:
         """
         what = self.descriptions().get(stamp)
         began = self.words[STARTS + (number & LAST)]
-        return (what is not None and what.collective.endswith(OBJECTS)
+        return (what is not None and what.collective in PICKLED_LATE
                 and time.monotonic_ns() - began < PICKLING)
 
     def differs(self, other: Log) -> int:

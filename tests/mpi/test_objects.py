@@ -1,7 +1,9 @@
 """Lower-case methods: results exactly mpi4py's."""
 
+import enum
 import functools
 import pickle
+from random import Random
 
 import numpy
 import pytest
@@ -96,6 +98,94 @@ def test_reductions_are_those_of_mpi4py(world, name, op):
             found = getattr(world, method)(mine, combine)
             assert same(found, results[rank]) or size == 1, (method, found, results[rank])
     assert same(mine, before)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Interned:
+    """A class with one object for each name."""
+
+    known: dict = {}
+
+    def __new__(cls, name):
+        return cls.known.setdefault(name, super().__new__(cls))
+
+    def __reduce__(self):
+        return Interned, ("one",)
+
+
+#: Objects that unpickle to the very object that was sent.
+SINGLETONS = {"Enum": Colour.RED, "class": Colour, "function": numpy.linalg.norm,
+              "built-in": len, "type": numpy.float32,
+              "interned": Interned("one"), "Ellipsis": ..., "NotImplemented": NotImplemented,
+              "None": None, "masked": numpy.ma.masked}
+#: Every lower-case method that moves objects, on an object and a root.
+MOVES = {"bcast": lambda c, obj, root: c.bcast(obj, root),
+         "reduce": lambda c, obj, root: c.reduce(obj, lambda a, b: (b, a), root),
+         "allreduce": lambda c, obj, root: c.allreduce(obj, lambda a, b: (b, a)),
+         "scan": lambda c, obj, root: c.scan(obj, lambda a, b: (b, a)),
+         "exscan": lambda c, obj, root: c.exscan(obj, lambda a, b: (b, a)),
+         "gather": lambda c, obj, root: c.gather(obj, root),
+         "scatter": lambda c, obj, root: c.scatter([obj] * c.size, root),
+         "allgather": lambda c, obj, root: c.allgather(obj),
+         "alltoall": lambda c, obj, root: c.alltoall([obj] * c.size)}
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_objects_that_unpickle_to_themselves(world, method):
+    for thing in SINGLETONS.values():
+        for root in {0, world.size - 1}:
+            for sent in (thing, [thing, "x" * 500]):
+                found, wanted = (MOVES[method](comm, sent, root) for comm in (world, RAW))
+                assert flat(found) == flat(wanted)
+
+
+def flat(result):
+    """The objects of a result by identity, other than containers and texts."""
+    if isinstance(result, (list, tuple)):
+        return [type(result), *map(flat, result)]
+    return result if isinstance(result, str) else id(result)
+
+
+def some_object(random, depth=0):
+    """An object made by chance, the same on all ranks that have drawn the same before."""
+    kind = random.choice(["value", "singleton", "list", "tuple", "dict"][:5 if depth < 3 else 2])
+    if kind == "value":
+        return VALUES[random.choice(sorted(VALUES))](random.randrange(4))
+    if kind == "singleton":
+        return SINGLETONS[random.choice(sorted(SINGLETONS))]
+    parts = [some_object(random, depth + 1) for _ in range(random.randrange(4))]
+    return dict(enumerate(parts)) if kind == "dict" else parts if kind == "list" else tuple(parts)
+
+
+def alike(one, other):
+    """Equal in type and content, dictionaries by their items."""
+    if type(one) is type(other) and isinstance(one, (dict, list, tuple)):
+        pairs = zip(one.items(), other.items()) if isinstance(one, dict) else zip(one, other)
+        return len(one) == len(other) and all(alike(*pair) for pair in pairs)
+    return one is other or same(one, other)
+
+
+@pytest.mark.parametrize("method", MOVES)
+def test_any_object_arrives_as_with_mpi4py(world, method):
+    random = Random(method)
+    for turn in range(40):
+        objects = [some_object(random) for _ in range(world.size)]
+        found, wanted = (MOVES[method](comm, objects[world.rank], turn % world.size)
+                         for comm in (world, RAW))
+        assert alike(found, wanted), (turn, found, wanted)
+
+
+@pytest.mark.parametrize("nbytes", [1, 200, (64 << 10) - 100, 65 << 10, 200_000])
+def test_gather_and_scatter_of_sizes_that_differ(world, nbytes):
+    """Short objects travel along a tree, long ones straight to the root or from it."""
+    rank, size = world.rank, world.size
+    every = [bytes([one]) * (nbytes if one % 2 else 3) for one in range(size)]
+    for root in range(size):
+        assert world.gather(every[rank], root) == (every if rank == root else None)
+        assert world.scatter(every if rank == root else None, root) == every[rank]
 
 
 @pytest.mark.parametrize("name", ["float", "tuple", "f8", "large f8", "Number"])

@@ -1,12 +1,15 @@
 """Lower-case methods: no rank is left waiting when something fails on another one."""
 
+import numpy
 import pytest
+from mpi.disagreeing import check
 from mpi.object_model import outcome
 from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
+from hpccoll.runtime.compiled import BUILT
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.COMM_WORLD
@@ -131,17 +134,87 @@ def test_waiting_for_a_rank_that_does_not_come_ends(monkeypatch):
     RAW.Barrier()
 
 
-@pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("name", ["gather", "scatter"])
-def test_other_roots_are_found_before(name):
-    """Where every call is compared; rank 1 has its own root."""
-    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), contract="always")
-    values = list(range(comm.size))
-    for _ in range(2):  # the second is like the first
-        assert getattr(comm, name)(values) is not None or comm.rank
+#: Lower-case calls with an operator and a root: on numbers, objects, arrays, short and long ones.
+VALUES = {"number": 2, "float": 0.5, "object": ("x",), "array": numpy.ones(50),
+          "long object": "x" * 5000, "long array": numpy.ones(20_000)}
+REDUCED = ("number", "float", "array", "long array")
+CALLS = {
+    "bcast": lambda c, value, op, root: c.bcast(value, root),
+    "reduce": lambda c, value, op, root: c.reduce(value, op, root),
+    "allreduce": lambda c, value, op, root: c.allreduce(value, op),
+    "scan": lambda c, value, op, root: c.scan(value, op),
+    "exscan": lambda c, value, op, root: c.exscan(value, op),
+    "gather": lambda c, value, op, root: c.gather(value, root),
+    "scatter": lambda c, value, op, root: c.scatter([value] * c.size, root),
+    "allgather": lambda c, value, op, root: c.allgather(value),
+    "alltoall": lambda c, value, op, root: c.alltoall([value] * c.size)}
+#: (field, method, method of the odd rank, value)
+WAYS = [*(("operator", name, name, value) for name in ("reduce", "allreduce", "scan", "exscan")
+          for value in REDUCED),
+        *(("root", "reduce", "reduce", value) for value in REDUCED),
+        *(("root", name, name, value) for name in ("bcast", "gather", "scatter")
+          for value in VALUES),
+        *(("collective", *pair, "object") for pair in (
+            ("scan", "exscan"), ("bcast", "gather"), ("scatter", "bcast"))),
+        ("collective", "allreduce", "reduce", "number")]
+ODD = RAW.Get_size() - 1
+
+
+def differ(comm, way, before=0):
+    """Make the call of a way, as the odd rank does it on that; the error, of it or the next one."""
+    field, usual, unusual, value = way
+    odd, value = comm.rank == ODD, VALUES[value]
+    name = unusual if odd else usual
+    for _ in range(before):
+        CALLS[usual](comm, value, MPI.SUM, 0)
+    op, root = MPI.MAX if odd and field == "operator" else MPI.SUM, int(odd and field == "root")
+    try:
+        CALLS[name](comm, value, op, root)
+    except HpccollError as error:
+        return error
     with pytest.raises(ContractError) as caught:
-        getattr(comm, name)(values, int(comm.rank == 1))
-    assert caught.value.field == "root" and caught.value.ranks == ((1,) if comm.size > 2 else ())
+        comm.allreduce(1)
+    return caught.value
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_ranks_that_disagree(monkeypatch, way):
+    """Every rank gets the same error, in the call or, where it only sent, in the next one."""
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "20")
+    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
+    error = differ(comm, way)
+    field, *names, _ = way
+    check(error, field, *(f"{name} of objects" for name in names), ODD)
+    RAW.Barrier()
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("shared, executor", [
+    *[("yes", "compiled")] * BUILT, ("yes", "python"), ("no", "python")])
+@pytest.mark.parametrize("way", [way for way in WAYS if way[1:3] == ("allreduce", "allreduce")
+                                 or way[0] == "root" and way[3] == "number"], ids="-".join)
+def test_ranks_that_disagree_after_good_calls(monkeypatch, way, shared, executor):
+    """Also where machine code combines numbers, and where no memory is shared."""
+    if shared == "no" and way[0] == "root" and way[1] != "reduce":
+        pytest.skip("a rank waits where no message comes from, until the deadline")
+    for name, value in ("EXECUTOR", executor), ("SHARED_MEMORY", shared), ("TIMEOUT", "20"):
+        monkeypatch.setenv(f"HPCCOLL_{name}", value)
+    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
+    check(differ(comm, way, before=100), way[0], *[f"{way[1]} of objects"] * 2, ODD)
+    RAW.Barrier()
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("way", [way for way in WAYS if way[3] == "number"], ids="-".join)
+def test_ranks_that_disagree_are_found_before(way):
+    """Where every call is compared before it begins."""
+    comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), contract="always")
+    error = differ(comm, way, before=2)
+    check(error, way[0], *(f"{name} of objects" for name in way[1:3]), ODD)
+    comm.Free()
 
 
 @pytest.mark.parametrize("root", [-1, "size", 1.5, None])

@@ -86,6 +86,7 @@ def test_recursive_doubling_where_ranks_share_processors(world, value):
     for _ in range(3):
         exchange, op = world._private().service(ObjectExchange), MPI.BOR if isinstance(
             value(1), set) else MPI.SUM
+        exchange.select("allreduce", op)
         result, everywhere = exchange.doubling_allreduce(value(world.rank), op)
         wanted = tree([value(r) for r in range(world.size)], op)
         assert len(set(RAW.allgather(everywhere))) == 1

@@ -1,52 +1,45 @@
-"""Objects between the ranks of a private communicator, combined on the way.
+"""Objects of all ranks, combined, shared, gathered and scattered.
 
-Pairs of ranks have prepared frames (:mod:`hpccoll.comm.objects.wire`), which go through shared
-memory inside a node. What does not fit into a frame follows it. Arrays of one type and shape that
-two ranks exchange have memory and messages of their own.
+Arrays of one type and shape that two ranks exchange have memory and messages of their own.
 
 The algorithms here are no schedules; docs/decisions/0030 says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy
 from mpi4py import MPI
 
+from hpccoll.comm.objects.messages import (
+    ArrayPair,
+    FramePair,
+    ObjectMessages,
+    operator_name,
+)
 from hpccoll.comm.objects.wire import (
     CONTAINERS,
     FLOAT,
-    FRAME,
     IMMUTABLE,
     INT,
     LONG,
     ROOM,
+    STAMP,
     RemoteError,
     copy_of,
     decode,
-    encode,
     is_plain,
     memory_for,
     same_type_and_shape,
     type_and_shape,
 )
-from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.compiled import BUILT, swap_tape
-from hpccoll.runtime.context import OBJECTS_TAG, Context
-from hpccoll.runtime.executor import TRIES
-from hpccoll.runtime.progress import PROGRESS
-from hpccoll.runtime.waiting import Watch
-from hpccoll.transport import Batch, Posting
+from hpccoll.runtime.compiled import BUILT
 
 if BUILT:
     from hpccoll.runtime import _tape
 
-#: Tags on the private communicator, of frames and of what follows them; blocking collectives use
-#: lower ones, nonblocking higher ones.
-TAG, MORE_TAG = OBJECTS_TAG, OBJECTS_TAG + 1
 #: Arrays of up to so many bytes are exchanged, and combined on both sides.
 SHARED = 64 << 10
 #: Types and shapes of arrays for which exchanges are kept prepared.
@@ -59,27 +52,15 @@ UFUNCS = {MPI.SUM.handle: numpy.add, MPI.PROD.handle: numpy.multiply,
 Operator = Callable[[Any, Any], Any]
 
 
-class ObjectExchange:
-    """Sends, receives and combines objects on the private communicator of a context."""
-
-    def __init__(self, context: Context):
-        self.context, self.rank, self.size = context, context.rank, context.size
-        self.channels: dict[tuple[int, str], FrameMessage] = {}
-        self.pairs: dict[int, FramePair] = {}
-        #: Memory for arrays to and from a rank, and what exchanges them, by rank, type and shape.
-        self.arrays: dict[tuple[int, bytes], ArrayPair] = {}
-        self.tries = TRIES if context.limits.spins else 1
-        self.title, self.peer = "", -1
-        #: What failed while this rank wrote a message of the present call.
-        self.error: RemoteError | None = None
-        #: Memory of messages that a timeout left in flight.
-        self.abandoned: list[tuple[Any, ...]] = []
+class ObjectExchange(ObjectMessages):
+    """Combines, shares, gathers and scatters objects."""
 
     def numbers(self) -> Any:
         """What combines numbers in machine code, as :meth:`doubling_allreduce` does.
 
         ``None`` where there is none, which other ranks need not know.
         """
+        guard = self.context.guard
         rounds, distance = [], 1
         while distance < self.size:
             pair = self.pairs.get(self.rank ^ distance) or self.pair(self.rank ^ distance)
@@ -87,7 +68,10 @@ class ObjectExchange:
                 return None
             rounds.append((pair.tape, *pair.addresses, not self.rank & distance))
             distance *= 2
-        return _tape.Numbers(tuple(rounds), FLOAT, INT, ROOM, self, self.context.entrance)
+        stamps = tuple(self.call_of("allreduce", operator_name(op)).stamp
+                       for op in (MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN))
+        return _tape.Numbers(tuple(rounds), FLOAT, INT, ROOM, STAMP, stamps,
+                             guard.log if guard is not None else 0, self, self.context.entrance)
 
     def binomial_reduce(self, obj: Any, op: Operator) -> Any:
         """Combine the objects of all ranks along a binomial tree; the result is at rank 0."""
@@ -125,18 +109,20 @@ class ObjectExchange:
             pair = self.pairs.get(partner) or self.pair(partner)
             data, given = None, first and rank > partner
             if (together or given) and not exchanged:
-                data, error = encode(pair.frame, value, rank)
+                data, error = self.encode(pair.frame, value)
                 if error is not None:
                     value, self.error = error, error if given else self.error
                 together = together and (data is None
                                          or type(value) in (numpy.ndarray, RemoteError))
             if not exchanged:
-                pair.frame[ROOM] = together
+                pair.frame[ROOM], pair.frame[STAMP:] = together, self.stamp
                 self.exchange(pair, partner)
+            self.check(pair.arriving, partner)
             exchanged = False
             together = bool(together and pair.arriving[ROOM])
             swap = together and data is not None and same_type_and_shape(pair.frame, pair.arriving)
-            rest = None if swap or not (together or given) else self.send_rest(data, partner)
+            rest = None if swap or data is None or not (together or given) else (
+                self.send_bytes(data, partner))
             if together or first and not given:
                 if not together:
                     value = self.own(value, obj, op)
@@ -154,7 +140,7 @@ class ObjectExchange:
             else:
                 value = None
             if rest is not None:
-                self.wait(rest.Test, partner)
+                self.wait(rest, partner)
             distance *= 2
         return value, together
 
@@ -204,7 +190,7 @@ class ObjectExchange:
             partner = rank ^ distance
             if partner >= self.size:
                 continue
-            arrived = self.receive(partner, self.begin(total, partner))
+            arrived = self.receive(partner, self.begin_send(total, partner))
             if rank < partner:
                 total = self.apply(op, total, arrived)
                 continue
@@ -214,8 +200,129 @@ class ObjectExchange:
             started = True
         return self.result(None if rank == 0 and not inclusive else result)
 
+    def share(self, obj: Any, root: int, owned: bool) -> Any:
+        """Send the root's object to every rank, along a binomial tree.
+
+        The root gets a copy, as with mpi4py, unless the object was made for this call (``owned``).
+        """
+        rank, error = self.rank, None
+        parent, children = self.tree(root)
+        if parent is None:
+            frame = self.frame
+            data, error = self.encode(frame, obj)
+        else:
+            frame = self.receive_frame(parent)
+            data = memory_for(frame) if frame[0] == LONG else None
+        sending = [sent for child, _ in children for sent in self.send_frame(frame, child)]
+        short = data is not None and memoryview(data).nbytes <= SHARED
+        if short:
+            if parent is not None:
+                self.receive_bytes(data, parent)
+            sending += [(self.send_bytes(data, child), child) for child, _ in children]
+        for test, child in sending:
+            self.wait(test, child)
+        if data is not None and not short:
+            self.broadcast(data, root)
+        self.call.ends()
+        if error is not None:
+            error.throw(rank)
+        if parent is None and (type(obj) in IMMUTABLE or owned and data is obj):
+            return obj
+        value = decode(frame, data, rank)
+        if type(value) is RemoteError:
+            value.throw(rank)
+        # Some objects unpickle to themselves: classes, functions, members of an Enum.
+        return value.copy() if value is obj and type(obj) is numpy.ndarray else value
+
+    def tree(self, root: int) -> tuple[int | None, list[tuple[int, int]]]:
+        """This rank's parent in a binomial tree, and its children, the largest subtree first.
+
+        A child comes with its distance from this rank, counted from the root on.
+        """
+        rank, size = self.rank, self.size
+        mine = (rank - root) % size
+        step = mine & -mine or 1 << (size - 1).bit_length()
+        parent, children = (rank - step) % size if mine else None, []
+        while step > 1:
+            step //= 2
+            if mine + step < size:
+                children.append(((rank + step) % size, step))
+        return parent, children
+
+    def gather(self, data: bytes, root: int) -> list[bytes] | None:
+        """Collect the bytes of all ranks at the root, by rank.
+
+        Short ones travel along a binomial tree, and for others their number of bytes; those go
+        straight to the root when it has received all numbers.
+        """
+        parent, children = self.tree(root)
+        short = len(data) <= SHARED
+        parts: list[Any] = [data if short or parent is None else len(data)]
+        for child, _ in reversed(children):
+            parts += self.receive(child)
+        if parent is not None:
+            self.send(parts, parent)
+            if not short:
+                self.wait(self.send_bytes(data, root), root)
+            self.call.ends()
+            return None
+        arriving = []
+        for shift, part in enumerate(parts):
+            if type(part) is int:
+                parts[shift] = memory = bytearray(part)
+                source = (root + shift) % self.size
+                arriving.append((self.begin_receive(memory, source), source))
+        for test, source in arriving:
+            self.wait(test, source)
+        self.call.ends()
+        return parts[self.size - root:] + parts[:self.size - root]
+
+    def scatter(self, every: list[bytes], root: int) -> bytes:
+        """Send one of the root's messages to each rank; returns this rank's.
+
+        They travel as with :meth:`gather`. ``every`` counts at the root.
+        """
+        parent, children = self.tree(root)
+        parts: list[Any] = every[root:] + every[:root]
+        far = []
+        if parent is not None:
+            parts = self.receive(parent)
+        else:
+            for shift, data in enumerate(parts):
+                if shift and len(data) > SHARED:
+                    parts[shift] = len(data)
+                    far.append((data, (root + shift) % self.size))
+        sending = []
+        for child, step in children:
+            sending += [(test, child) for test in self.begin_send(parts[step:2 * step], child)]
+        sending += [(self.send_bytes(data, dest), dest) for data, dest in far]
+        mine = parts[0]
+        if type(mine) is int:
+            mine = bytearray(mine)
+            self.receive_bytes(mine, root)
+        for test, dest in sending:
+            self.wait(test, dest)
+        self.call.ends()
+        return mine
+
+    def broadcast(self, data: Any, root: int) -> None:
+        """Broadcast memory by the MPI library.
+
+        Nonblocking, because a rank can only leave that where another one has made another call.
+        """
+        try:
+            self.requests.append(self.context.comm.Ibcast([data, MPI.BYTE], root))
+        except MPI.Exception as error:
+            self._judge(error)
+            raise
+        self.wait(self.requests[-1].Test, root)
+
     def result(self, value: Any) -> Any:
-        """The value; raises the exception of the rank that could not make it, if there was one."""
+        """The value, at the end of a call.
+
+        Raises the exception of the rank that could not make it, if there was one.
+        """
+        self.call.ends()
         error = value if type(value) is RemoteError else self.error
         if error is not None:
             error.throw(self.rank)
@@ -237,160 +344,6 @@ class ObjectExchange:
             return op(left, right)
         except Exception as error:
             return RemoteError(error, self.rank)
-
-    def send(self, value: Any, dest: int) -> None:
-        """Send an object to a rank."""
-        for test in self.begin(value, dest):
-            self.wait(test, dest)
-
-    def begin(self, value: Any, dest: int) -> Sequence[Callable[..., bool]]:
-        """Begin to send an object to a rank; it is sent when all returned tests are true."""
-        frame, batch = self.channels.get((dest, SEND)) or self.channel(dest, SEND)
-        data, error = encode(frame, value, self.rank)
-        batch.start()
-        if error is not None:
-            self.error = error
-        rest = self.send_rest(data, dest)
-        return (batch.test,) if rest is None else (batch.test, rest.Test)
-
-    def send_rest(self, data: Any, dest: int) -> MPI.Request | None:
-        """Begin to send what did not fit into a frame, if there is anything."""
-        return None if data is None else self.context.comm.Isend([data, MPI.BYTE], dest, MORE_TAG)
-
-    def receive(self, source: int, sending: Sequence[Callable[..., bool]] = ()) -> Any:
-        """Receive an object from a rank, and finish what is being sent to it."""
-        frame, batch = self.channels.get((source, RECV)) or self.channel(source, RECV)
-        batch.start()
-        self.wait(batch.test, source)
-        value = self.receive_rest(frame, source)
-        for test in sending:
-            self.wait(test, source)
-        return value
-
-    def receive_rest(self, frame: bytearray, source: int) -> Any:
-        """The object of a frame that has arrived; what follows the frame is received first."""
-        data = memory_for(frame) if frame[0] == LONG else None
-        if data is not None:
-            self.wait(self.context.comm.Irecv([data, MPI.BYTE], source, MORE_TAG).Test, source)
-        return decode(frame, data, self.rank)
-
-    def channel(self, peer: int, kind: str) -> FrameMessage:
-        """Prepare the frame to or from a rank."""
-        frame = bytearray(FRAME)
-        message = FrameMessage(frame, self.batch((kind, peer, frame)))
-        self.channels[peer, kind] = message
-        return message
-
-    def pair(self, peer: int) -> FramePair:
-        """Prepare the frames to and from a rank that move together."""
-        frame, arriving = bytearray(FRAME), bytearray(FRAME)
-        pair = self.pairs[peer] = FramePair(frame, arriving, *self.both_ways(peer, frame, arriving))
-        return pair
-
-    def array_pair(self, array: numpy.ndarray, peer: int) -> ArrayPair:
-        """Prepare memory for arrays like one, to and from a rank, that move together."""
-        mine, other = numpy.empty_like(array), numpy.empty_like(array)
-        return ArrayPair(mine, other, *self.both_ways(peer, mine.reshape(-1).view("u1"),
-                                                      other.reshape(-1).view("u1")))
-
-    def both_ways(self, peer: int, sent: Any, arriving: Any
-                  ) -> tuple[Batch, Any, tuple[int, int]]:
-        """What exchanges memory with a rank: a batch, a tape if there is one, addresses for it."""
-        return (self.batch((SEND, peer, sent), (RECV, peer, arriving)),
-                swap_tape(self.context, peer, (sent, arriving), TAG, partial(self.attend, peer)),
-                (MPI.Get_address(sent), MPI.Get_address(arriving)))
-
-    def batch(self, *messages: tuple[str, int, Any]) -> Batch:
-        """Prepare messages that move together, by kind, peer and memory."""
-        return self.context.endpoint.batch(
-            [Posting(kind == SEND, peer, numpy.frombuffer(memory, "u1"))
-             for kind, peer, memory in messages], TAG, True)
-
-    def attend(self, peer: int, test: Callable[[], bool]) -> None:
-        """Wait for a tape, which tests for some time at once; see :meth:`wait`."""
-        self.peer = peer
-        watch = Watch(self, *self.context.bounds)
-        try:
-            while not test():
-                PROGRESS.once()
-                watch.look()
-        except BaseException as error:
-            self._judge(error)
-            raise
-
-    def wait(self, test: Callable[..., bool], peer: int) -> None:
-        """Wait for a message.
-
-        Raises:
-            CollectiveTimeout: it has not come for ``HPCCOLL_TIMEOUT`` seconds.
-        """
-        for _ in range(self.tries):
-            if test():
-                return
-        self.peer = peer
-        watch = Watch(self, *self.context.bounds, self.context.limits.spins)
-        try:
-            while not test():
-                watch.idle()
-        except BaseException as error:
-            # The message may still come: its memory, which these hold, must stay.
-            self.abandoned.append((test, self.channels, self.pairs, self.arrays))
-            self.channels, self.pairs, self.arrays = {}, {}, {}
-            self._judge(error)
-            raise
-
-    def _judge(self, error: BaseException) -> None:
-        """Tell the others of an error; raise what the caller is to get, if it is another one."""
-        verdict = self.context.fail(error, self.title, tag=TAG)
-        if verdict is not error:
-            raise verdict from error
-
-    def pending(self) -> tuple[int, tuple[int, ...]]:
-        """Round and peers that this rank waits for, for reports."""
-        return 0, (self.peer,)
-
-    def free(self) -> None:
-        """Give the prepared messages back."""
-        for message in self.channels.values():
-            message.batch.free()
-        for pair in self.pairs.values():
-            pair.batch.free()
-        self.channels, self.pairs = {}, {}
-        self.drop_arrays()
-
-    def drop_arrays(self) -> None:
-        """Give the messages back that are prepared for arrays."""
-        for pair in self.arrays.values():
-            pair.batch.free()
-        self.arrays = {}
-
-
-class FrameMessage(NamedTuple):
-    """A frame, and what sends it to or receives it from one rank."""
-
-    frame: bytearray
-    batch: Batch
-
-
-class FramePair(NamedTuple):
-    """A frame to a rank, one from it, and what moves both: a tape where there is one."""
-
-    frame: bytearray
-    arriving: bytearray
-    batch: Batch
-    tape: Any
-    addresses: tuple[int, int]
-
-
-class ArrayPair(NamedTuple):
-    """An array to a rank, one from it, and what moves both; as :class:`FramePair`."""
-
-    frame: numpy.ndarray
-    arriving: numpy.ndarray
-    batch: Batch
-    tape: Any
-    addresses: tuple[int, int]
-
 
 def _ufunc(op: Operator) -> numpy.ufunc | None:
     return UFUNCS.get(op.handle) if type(op) is MPI.Op else None

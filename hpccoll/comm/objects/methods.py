@@ -25,15 +25,6 @@ from hpccoll.arrays.kernels import not_an_operator
 from hpccoll.calls.resolve import check_root
 from hpccoll.comm.base import Base
 from hpccoll.comm.objects.exchange import ObjectExchange, Operator
-from hpccoll.comm.objects.wire import (
-    FRAME,
-    IMMUTABLE,
-    LONG,
-    RemoteError,
-    decode,
-    encode,
-    memory_for,
-)
 from hpccoll.comm.recognition import shortcut
 from hpccoll.errors import HpccollError
 from hpccoll.runtime.description import Description
@@ -43,23 +34,21 @@ from hpccoll.runtime.log import OBJECTS
 class Objects(Base):
     """The lower-case collectives."""
 
-    _frame: bytearray | None = None
-
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Send the root's object to every rank."""
         lifetime, size = self._check_usable(), self.Get_size()
         if type(root) is not int or not 0 <= root < size:
             root = check_root(root, size)
         with lifetime.entrance:
-            if self._always:
-                self._compare(Description("bcast of objects", root=str(root)))
-            return self._share(obj, root, False) if size > 1 else super().bcast(obj, root)
+            if size == 1:
+                return super().bcast(obj, root)
+            return self._exchange("bcast", root=root).share(obj, root, False)
 
     def reduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM, root: int = 0) -> Any:
         """Combine every rank's object at the root; elsewhere the result is ``None``."""
         with self._check_usable().entrance:
-            exchange = self._exchange(op, "reduce")
             root = check_root(root, self.Get_size())
+            exchange = self._reduction("reduce", op, root)
             if exchange is None:
                 return super().reduce(sendobj, op, root)
             value = exchange.binomial_reduce(sendobj, op)
@@ -74,7 +63,7 @@ class Objects(Base):
     def allreduce(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine every rank's object on every rank."""
         with self._check_usable().entrance:
-            exchange = self._exchange(op, "allreduce")
+            exchange = self._reduction("allreduce", op)
             if exchange is None:
                 return super().allreduce(sendobj, op)
             place = exchange.context.place
@@ -82,24 +71,25 @@ class Objects(Base):
             # wait in machine code.
             if (exchange.size & (exchange.size - 1) or place.oversubscribed and not place.compiled
                     or not (isinstance(op, MPI.Op) and op.is_predefined)):
-                return self._share(exchange.binomial_reduce(sendobj, op), 0, True)
+                return exchange.share(exchange.binomial_reduce(sendobj, op), 0, True)
             if self._numbers is None and self._calls is not None:
                 self._numbers = exchange.numbers()
             value, everywhere = exchange.doubling_allreduce(sendobj, op)
-            return exchange.result(value) if everywhere else self._share(value, 0, True)
+            return exchange.result(value) if everywhere else exchange.share(value, 0, True)
 
     def _resume_allreduce(self, value: Any, op: MPI.Op, distance: int, exchanged: bool) -> Any:
         """Go on with an allreduce of numbers that is not one of two numbers of a kind any more."""
-        exchange = self._exchange(op, "allreduce")
-        if exchange is None:
-            return value
+        exchange = self._private().service(ObjectExchange)
+        exchange.select("allreduce", op)
+        exchange.mark()
+        exchange.error = None
         value, everywhere = exchange.doubling_allreduce(value, op, distance, exchanged)
-        return exchange.result(value) if everywhere else self._share(value, 0, True)
+        return exchange.result(value) if everywhere else exchange.share(value, 0, True)
 
     def scan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of ranks 0 to this one."""
         with self._check_usable().entrance:
-            exchange = self._exchange(op, "scan")
+            exchange = self._reduction("scan", op)
             if exchange is None:
                 return super().scan(sendobj, op)
             return exchange.doubling_scan(sendobj, op, inclusive=True)
@@ -107,7 +97,7 @@ class Objects(Base):
     def exscan(self, sendobj: Any, op: Operator | MPI.Op = MPI.SUM) -> Any:
         """Combine the objects of the ranks before this one; ``None`` on rank 0."""
         with self._check_usable().entrance:
-            exchange = self._exchange(op, "exscan")
+            exchange = self._reduction("exscan", op)
             if exchange is None:
                 return super().exscan(sendobj, op)
             return exchange.doubling_scan(sendobj, op, inclusive=False)
@@ -118,11 +108,29 @@ class Objects(Base):
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Collect every rank's object at the root; elsewhere the result is ``None``."""
-        return self._attended("gather", sendobj, root)
+        with self._check_usable().entrance:
+            root = check_root(root, self.Get_size())
+            if self.Get_size() == 1:
+                return super().gather(sendobj, root)
+            data = MPI.pickle.dumps(sendobj)  # before the call is counted
+            exchange = self._exchange("gather", root=root)
+            parts = exchange.gather(data, root)
+            return None if parts is None else [MPI.pickle.loads(part) for part in parts]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Deal the root's objects out, one to each rank."""
-        return self._attended("scatter", sendobj, root)
+        with self._check_usable().entrance:
+            size, parts = self.Get_size(), []
+            root = check_root(root, size)
+            if size == 1:
+                return super().scatter(sendobj, root)
+            if self.Get_rank() == root:
+                parts += [MPI.pickle.dumps(one) for one in
+                         ([None] * size if sendobj is None else sendobj)]
+                if len(parts) != size:
+                    raise ValueError(f"expecting {size} items, got {len(parts)}")
+            exchange = self._exchange("scatter", root=root)
+            return MPI.pickle.loads(exchange.scatter(parts, root))
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Collect every rank's object on every rank."""
@@ -133,32 +141,28 @@ class Objects(Base):
         return cast("list[Any]", self._attended("alltoall", sendobj))
 
     # -- how they are served -----------------------------------------------------------------
-    def _attended(self, name: str, obj: Any, *root: int) -> Any:
+    def _attended(self, name: str, obj: Any) -> Any:
         """Call a method of mpi4py's, which is looked after."""
-        if root and type(root[0]) is not int:
-            root = check_root(root[0], self.Get_size()),
-        served = self._cache.get((name, root))
+        served = self._cache.get((name, ()))
         with self._check_usable().entrance:
             if served is None:
-                served = self._cache[name, root] = self._lower_case(name, root)
+                served = self._cache[name, ()] = self._lower_case(name)
             try:
-                return served(self, obj, *root)
+                return served(self, obj)
             except (HpccollError, MPI.Exception):
                 raise
             except Exception:
                 guard = self._private().guard if self._guards else None
-                if guard is not None and self._refused(name, obj, root):
+                if guard is not None and self._refused(name, obj):
                     guard.unsent()
                 raise
 
-    def _refused(self, name: str, obj: Any, root: tuple[int, ...]) -> bool:
+    def _refused(self, name: str, obj: Any) -> bool:
         """Tell, by trying once more, whether mpi4py has failed to pickle what it was to send.
 
         Else it has failed to unpickle what it got: the call has ended on the other ranks.
         """
-        if name == "scatter" and root != (self.Get_rank(),):
-            return False
-        several, size = name in ("scatter", "alltoall"), self.Get_size()
+        several, size = name == "alltoall", self.Get_size()
         try:
             objects = ([obj] if not several else [None] * size if obj is None else list(obj))
             for one in objects:
@@ -167,15 +171,13 @@ class Objects(Base):
             return True
         return several and len(objects) != size
 
-    def _lower_case(self, name: str, root: tuple[int, ...]) -> Callable[..., Any]:
+    def _lower_case(self, name: str) -> Callable[..., Any]:
         """A method of mpi4py's as it is to be called."""
-        for one in root:
-            check_root(one, self.Get_size())
         native: Callable[..., Any] = getattr(MPI.Intracomm, name)
         guard = self._private().guard if self._guards else None
         if guard is None:
             return native
-        description = Description(f"{name}{OBJECTS}", root=str(*root))
+        description = Description(f"{name}{OBJECTS}")
         attended = guard.objects(native, description)
         if not self._always:
             return attended
@@ -185,8 +187,21 @@ class Objects(Base):
             return attended(*args)
         return compared
 
-    def _exchange(self, op: Any, name: str) -> ObjectExchange | None:
-        """What sends and combines the objects of a reduction; ``None`` on one rank.
+    def _exchange(self, name: str, op: Any = None, root: int | None = None) -> ObjectExchange:
+        """Begin a call on several ranks: it is counted, and compared where that comes before it.
+
+        Raises:
+            ContractError: the ranks have made different calls.
+        """
+        exchange = self._private().service(ObjectExchange)
+        exchange.select(name, op, root)
+        if self._always:
+            self._compare(exchange.call.description)
+        exchange.begin()
+        return exchange
+
+    def _reduction(self, name: str, op: Any, root: int | None = None) -> ObjectExchange | None:
+        """Begin a reduction of objects; ``None`` on one rank.
 
         Raises:
             ArgumentTypeError: the operator cannot be called.
@@ -194,52 +209,4 @@ class Objects(Base):
         self._check_usable()
         if not callable(op):
             raise not_an_operator(op, name)
-        if self.Get_size() == 1:
-            return None
-        if self._always:
-            self._compare(Description(f"{name}{OBJECTS}"))
-        exchange = self._private().service(ObjectExchange)
-        exchange.title, exchange.error = f"{name}{OBJECTS}", None
-        return exchange
-
-    def _share(self, obj: Any, root: int, owned: bool) -> Any:
-        """Send the root's object to every rank.
-
-        The root gets a copy, as with mpi4py, unless the object was made for this call (``owned``).
-        """
-        try:
-            context = self._private()  # compares HPCCOLL_CONTRACT, even where it is "off"
-            guard = context.guard if self._guards else None
-            native = MPI.Intracomm.Bcast
-            return self._shared(guard.native(native, "bcast", None) if guard else native,
-                                obj, root, owned)
-        except MPI.Exception as error:
-            verdict = self._private().fail(error, "bcast of objects")
-            if verdict is not error:
-                raise verdict from error
-            raise
-
-    def _shared(self, native: Callable[..., None], obj: Any, root: int, owned: bool) -> Any:
-        rank = self.Get_rank()
-        frame = self._frame
-        if frame is None:
-            frame = self._frame = bytearray(FRAME)
-        if rank != root:
-            native(self, [frame, FRAME, MPI.BYTE], root)
-            data = memory_for(frame) if frame[0] == LONG else None
-            if data is not None:
-                native(self, [data, MPI.BYTE], root)
-            value = decode(frame, data, rank)
-            if type(value) is RemoteError:
-                value.throw(rank)
-            return value
-        data, error = encode(frame, obj, rank)
-        native(self, [frame, FRAME, MPI.BYTE], root)
-        if data is not None:
-            native(self, [data, MPI.BYTE], root)
-        if error is not None:
-            error.throw(rank)
-        if type(obj) in IMMUTABLE or owned and data is obj:
-            return obj
-        value = decode(frame, data, rank)
-        return value.copy() if value is obj else value
+        return self._exchange(name, op, root) if self.Get_size() > 1 else None

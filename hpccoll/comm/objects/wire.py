@@ -6,9 +6,10 @@ A message is a frame of fixed size and, only for what does not fit into it, the 
     [n | n bytes of pickle, n <= INLINE]           small objects
     [LONG | kind | sizes | description | data]     arrays, scalars of NumPy, large pickles, errors
 
-The last byte of a frame is free for whoever sends it. Arrays travel as their bytes, everything
-else as mpi4py pickles it (``MPI.pickle``). An error travels like any object, so that an exception
-on one rank reaches the ranks that wait for it.
+Behind its contents, a frame has a byte that is free for its sender, and what tells its call from
+others: number, collective, operator and root. Arrays travel as their bytes, everything else as
+mpi4py pickles it (``MPI.pickle``). An error travels like any object, so that an exception on one
+rank reaches the ranks that wait for it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from hpccoll.errors import HpccollError
 
 #: Bytes of a frame; some MPI libraries take much longer for more.
 FRAME = 128
-ROOM = FRAME - 1
+#: Where the stamp begins; bytes for contents, and where the free byte is.
+STAMP = FRAME - 8
+ROOM = STAMP - 1
 INLINE, LONG, FLOAT, INT = ROOM - 1, 255, 254, 253
 #: A mark and a number of Python.
 FLOATING, INTEGER = struct.Struct("=Bd"), struct.Struct("=Bq")

@@ -322,11 +322,12 @@ def test_calls_of_many_sizes():
 
 def test_numbers_need_frames_that_are_long_enough():
     frames = tape(words((Instruction.END, 0)))
+    rest = (0,) * 4, 0, None, _tape.Entrance()
     with pytest.raises(ValueError, match="too short"):
-        _tape.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253, 64,
-                      None, _tape.Entrance())
+        _tape.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253, 56,
+                      57, *rest)
     with pytest.raises(TypeError):
-        _tape.Numbers((("no tape", 0, 0, True),), 254, 253, 63, None, _tape.Entrance())
+        _tape.Numbers((("no tape", 0, 0, True),), 254, 253, 55, 56, *rest)
 
 
 def test_numbers_of_two_threads():
@@ -347,7 +348,8 @@ def test_numbers_of_two_threads():
             run = tape(exchange(64, number),
                        [wires[number].side(False), wires[1 - number].side(True)], waiter=patient)
             self._numbers = _tape.Numbers(((run, *addresses(*self.frames), not number),),
-                                          FLOAT, INT, 63, self.frames, _tape.Entrance())
+                                          FLOAT, INT, 55, 56, (1, 2, 3, 4), 0, self.frames,
+                                          _tape.Entrance())
 
         def _resume_allreduce(self, value, op, distance, exchanged):
             return value, distance, exchanged
