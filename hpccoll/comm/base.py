@@ -310,7 +310,7 @@ class Base(MPI.Intracomm):
             self._context = context
         return self._context
 
-    def _setup(self, title: str, group: MPI.Group | None = None) -> SetupCall:
+    def _setup(self, title: str) -> SetupCall:
         """A context for a call of all ranks that makes a communicator, where no guard watches.
 
         Raises:
@@ -319,8 +319,8 @@ class Base(MPI.Intracomm):
         lifetime = self._check_alive()
         if lifetime.refuse_setup is not None:
             lifetime.refuse_setup()
-        lifetime.setups += group is None
-        return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup, group)
+        lifetime.setups += 1
+        return SetupCall(self, title, self._config, lifetime.setups, lifetime.end_setup)
 
     def _check_alive(self) -> Lifetime:
         """The communicator's lifetime; raises a ``CommunicatorError`` unless it can be used."""

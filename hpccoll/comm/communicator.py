@@ -38,7 +38,7 @@ from hpccoll.comm.signatures import name_defaults, name_inherited
 from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
-from hpccoll.guard.setup import setup_of_group
+from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.choice import Choice
@@ -311,7 +311,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
                           info: MPI.Info = MPI.INFO_NULL,
                           errhandler: MPI.Errhandler | None = None) -> Comm:
         """Create a communicator of a group, without a parent."""
-        with setup_of_group(group, "create_from_group", config.load()):
+        with SetupCall(group, "create_from_group", config.load()):
             return wrap(super().Create_from_group(group, stringtag, info, errhandler))
 
     @classmethod

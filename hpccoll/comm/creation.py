@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from hpccoll.comm.base import Base
-from hpccoll.guard.setup import setup_of_group
+from hpccoll.guard.setup import SetupCall
 from hpccoll.runtime.description import Description
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Creation(Base):
-    """Methods of communicators that make others."""
+    """Methods that make communicators."""
 
     def _wrap(self, comm: MPI.Comm) -> Any:
         """An intracommunicator as one of ours; an intercommunicator as it is."""
@@ -78,7 +78,7 @@ class Creation(Base):
     def Create_group(self, group: MPI.Group, tag: int = 0) -> Comm:
         """Create a communicator of a group; only its members call."""
         self._check_alive()
-        with setup_of_group(group, "create_group", self._config):
+        with SetupCall(group, "create_group", self._config):
             return self._wrap(super().Create_group(group, tag))
 
     def Create_intercomm(self, local_leader: int, peer_comm: MPI.Intracomm, remote_leader: int,

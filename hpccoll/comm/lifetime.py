@@ -109,7 +109,8 @@ class Lifetime:
         """Called in a process that was forked from a rank; calls nothing of MPI."""
         PROGRESS.forked()
         stop_all_starts()
-        cls.end_all(_refuse_fork)
+        for lifetime in list(cls._all):
+            lifetime.end_setup(_refuse_fork)
 
 
 def _refuse_fork() -> NoReturn:

@@ -55,7 +55,7 @@ def lock(seconds):
 
 
 def forms(comm, source, sink):
-    """One allreduce, in each form."""
+    """One allreduce, in each form; or a call that makes a communicator or memory."""
     def persistent():
         request.Start()
         request.Wait()
@@ -63,9 +63,22 @@ def forms(comm, source, sink):
     def objects():
         sink[:] = sum(comm.allgather(1))
 
+    def made(make):
+        make()
+        sink[:] = comm.size
+
+    def Split():
+        if rank == case["odd"]:
+            kill()
+        return MPI.Intracomm.Split(comm)
+
     request = comm.Allreduce_init(source, sink) if case.get("form") == "persistent" else None
     return {"blocking": lambda: comm.Allreduce(source, sink), "persistent": persistent,
-            "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects}
+            "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects,
+            "split": lambda: made(lambda: comm.Split(0, rank)),
+            "empty": lambda: made(lambda: comm.empty(10)),
+            "inside": lambda: made(lambda: comm._together(Split)),
+            "group": lambda: made(lambda: comm.Create_group(comm.Get_group()))}
 
 
 def main():
@@ -77,7 +90,7 @@ def main():
     wishes = OURS if served == "ours" or served == "mixed" and not odd else NATIVE
     count = case.get("count", 8)
     source, sink = numpy.ones(count), numpy.zeros(count)
-    if when != "first":
+    if when not in ("first", "alone"):  # on which nothing was called
         with comm.using(**(OURS if served == "mixed" else wishes)):
             comm.Barrier()
     with comm.using(**wishes):
@@ -93,7 +106,7 @@ def main():
         elif odd:
             {"kill": kill, "stop": stop, "raise": lambda: write("fault"),
              "exit": lambda: write("fault"), "free": lambda: write("fault"),
-             "differ": lambda: write("fault"),
+             "differ": lambda: write("fault"), "inside": lambda: None,
              "compute": lambda: compute(case["seconds"]),
              "lock": lambda: lock(case["seconds"])}[fault]()
             if fault == "exit":

@@ -77,6 +77,24 @@ def test_a_rank_killed_before_the_first_call(library):
           latest=4.0)
 
 
+@pytest.mark.parametrize("fault, form, when, words", [
+    ("kill", "blocking", "alone", "was killed"), ("exit", "blocking", "alone", "has ended"),
+    ("kill", "split", "alone", "was killed"), ("kill", "split", "before", "was killed"),
+    ("kill", "empty", "before", "was killed")])
+def test_rank_gone_before_a_call_that_makes_a_communicator_or_memory(
+        library, fault, form, when, words):
+    """``alone``: no collective came before on the communicator, and the job's logs name the rank."""
+    case = {"odd": 2, "fault": fault, "served": "ours", "when": when, "form": form}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT), 2, ["PeerLost"], words, latest=4.0)
+
+
+@pytest.mark.parametrize("fault, form, when", [
+    ("inside", "inside", "alone"), ("inside", "inside", "before"), ("kill", "group", "alone")])
+def test_rank_killed_while_the_library_makes_a_communicator(library, fault, form, when):
+    case = {"odd": 2, "fault": fault, "served": "ours", "when": when, "form": form}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT), 2, ["Ended"], "was killed", latest=5.0)
+
+
 def test_a_killed_rank_in_calls_of_the_library_that_are_compared(library):
     """At the level ``always`` there is an error to catch."""
     case = {"odd": 1, "fault": "kill", "served": "native", "contract": "always"}

@@ -9,7 +9,8 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.comm.communicator import Cart, Distgraph, Graph
-from hpccoll.errors import ArgumentError, CommunicatorError
+from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CommunicatorError
+from hpccoll.errors.contract import ContractError
 from hpccoll.runtime.context import existing
 
 pytestmark = pytest.mark.mpi
@@ -42,6 +43,39 @@ def test_children_are_ours(world, name):
     child.Free()
     assert child == MPI.COMM_NULL
     works(world)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_children_compare_their_calls_at_the_level_always(monkeypatch, name):
+    """mpi4py makes a duplicate's object before it has a handle."""
+    monkeypatch.setenv("HPCCOLL_CONTRACT", "always")
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
+    child = MAKERS[name](comm)
+    works(child)
+    if child.size > 1:
+        wrong = MPI.MAX if child.rank else MPI.SUM
+        with pytest.raises(ContractError, match="disagree on operator"):
+            child.Allreduce(numpy.ones(1), numpy.zeros(1), wrong)
+        assert child._calls is None
+    child.Free()
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("guarded", [False, True])
+def test_ranks_that_disagree_on_what_to_make(guarded):
+    comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
+    if guarded:
+        comm.Barrier()
+    with pytest.raises(ContractError, match="disagree on collective") as caught:
+        comm.Dup() if comm.rank == 1 else comm.Split(0)
+    assert {group.fields["collective"] for group in caught.value.groups} == {"dup", "split"}
+    if guarded:
+        comm.Dup().Free()  # what has failed left messages on the private communicator only
+    else:
+        with pytest.raises(BrokenCommunicatorError, match="gave up in"):
+            comm.Dup()
+    comm.Free()
 
 
 def test_nonblocking_duplicates(world):

@@ -1,0 +1,168 @@
+"""What is known of the ranks of a set-up call, from the logs of their processes."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.errors import BrokenCommunicatorError, PeerLost
+from hpccoll.guard.board import AWAY, NATIVE, WAITING, Board, Doing, saying
+from hpccoll.guard.job import JOB
+from hpccoll.guard.sites import call_site
+from hpccoll.machine.processes import Process
+from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import ENDS, FAILED, INSIDE, LAST, NUMBER, SOME_TIME, STAMPS, Log
+
+#: Stands for the end of a call that has failed.
+GAVE_UP = -1
+
+
+class SetupBoard(Board):
+    """What ranks do, where nothing is known of their calls but set-up calls."""
+
+    def doing(self, rank: int) -> Doing:
+        """What a rank does; its last call is known only while it is in a set-up call."""
+        one = super().doing(rank)
+        if one.state in (WAITING, NATIVE) or not one.begun:
+            return one
+        return one._replace(begun=-1, call="", site=one.site if one.state == AWAY else "")
+
+
+class SetupRanks:
+    """The ranks of one set-up call.
+
+    Args:
+        rank: this one.
+        of: the communicator, or the group, whose ranks call.
+        title: of the call.
+        turn: number of set-up calls on the communicator so far, the same on every rank.
+
+    Attributes:
+        met: the number that each rank's log has for the call; empty until they have met.
+    """
+
+    def __init__(self, rank: int, of: MPI.Comm | MPI.Group, title: str, turn: int):
+        self.rank, self.of, self.title, self.turn = rank, of, title, turn
+        self.log, self.number = JOB.mine, 0
+        self.met: Sequence[int] = ()
+        self._world: tuple[int, ...] | None = None
+        self._board: SetupBoard | None = None
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """The ranks in ``COMM_WORLD``."""
+        if self._world is None:
+            world = MPI.COMM_WORLD.Get_group()
+            group = self.of if isinstance(self.of, MPI.Group) else self.of.Get_group()
+            self._world = tuple(group.Translate_ranks(None, world))
+            world.Free()
+            if group is not self.of:
+                group.Free()
+        return self._world
+
+    @property
+    def board(self) -> SetupBoard:
+        """What the ranks do, as far as their logs are known."""
+        if JOB.look() or self._board is None:
+            logs = {rank: JOB.logs[one] for rank, one in enumerate(self.world) if one in JOB.logs}
+            logs[self.rank] = self.log
+            gone = self._board.gone if self._board is not None else {}
+            self._board = SetupBoard(self.rank, logs, [
+                JOB.processes.get(one, Process("", 0, 0)) for one in self.world])
+            self._board.gone.update(gone)
+        return self._board
+
+    @property
+    def key(self) -> list[Any]:
+        """What tells this call from others, the same on all its ranks."""
+        return [self.title, zlib.crc32(repr(self.world).encode()), self.turn]
+
+    def begin(self) -> int:
+        """Write that this rank begins the call; return its stamp."""
+        words, description = self.log.words, Description(self.title)
+        stamp, self.number = description.stamp(), words[NUMBER] + 1
+        words[STAMPS + (self.number & LAST)], words[ENDS + (self.number & LAST)] = stamp, 0
+        self.log.describe(stamp, description)
+        words[NUMBER] = self.number
+        return stamp
+
+    def end(self, how: int = SOME_TIME) -> None:
+        """Write that the call has ended here."""
+        self.log.words[INSIDE], self.log.words[ENDS + (self.number & LAST)] = 0, how
+
+    def say(self) -> None:
+        """Write for whom this rank waits; the others recognise the call by its key."""
+        self.log.say({**saying(self.title, self.number, 0, self.missing(), call_site()),
+                      "call": self.key})
+
+    def missing(self) -> tuple[int, ...]:
+        """The ranks that are not known to have come."""
+        return tuple(rank for rank in range(len(self.world))
+                     if rank != self.rank and not self._has_come(rank))
+
+    def _has_come(self, rank: int) -> bool:
+        log = self.board.logs.get(rank)
+        if log is None:
+            return False
+        said, number = log.doing(), log.words[NUMBER]
+        if self.met:
+            return bool(log.words[INSIDE] == self.met[rank] or _end(log, self.met[rank]))
+        if said.get("number") == number and said.get("call") == self.key:
+            return True
+        return log.words[INSIDE] == number and log.stamp(number) == Description(self.title).stamp()
+
+    def fail(self, error: BaseException) -> None:
+        """Write that the call has failed here."""
+        self.log.tell({"call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
+                       "reason": str(error), "type": type(error).__name__,
+                       "lost": error.ranks if isinstance(error, PeerLost) else ()})
+        self.log.words[FAILED] = self.number + 1
+        self.end(GAVE_UP)
+        JOB.fail()
+
+    def failures(self) -> dict[int, BrokenCommunicatorError]:
+        """What the call is to raise, by the ranks in which it has failed.
+
+        Until the ranks have met, a rank's last call may be the same one on another communicator,
+        whose ranks and turn are the same: it counts as this one.
+        """
+        found = {}
+        for rank, log in self.board.logs.items():
+            if rank == self.rank:
+                continue
+            story = log.story() if log.words[FAILED] else None
+            if self.met:
+                if _end(log, self.met[rank]) == GAVE_UP:
+                    here = story is not None and story["number"] == self.met[rank]
+                    found[rank] = self._told(rank, story if here else None)
+            elif story is not None and log.words[FAILED] == log.words[NUMBER] + 1 and (
+                    story["call"] == self.key):
+                found[rank] = self._told(rank, story)
+        return found
+
+    def _told(self, rank: int, story: Mapping[str, Any] | None) -> BrokenCommunicatorError:
+        if story is None:
+            return BrokenCommunicatorError(
+                f"the communicator cannot be used any more: rank {rank} gave up in {self.title} "
+                "before this rank came; go on with a Dup of a communicator that is whole, or end "
+                "the job")
+        if story["lost"]:
+            reason = story["reason"].partition("; so ")[0]
+            return PeerLost(tuple(story["lost"]), f"{reason} (told by rank {rank})", self.title)
+        return BrokenCommunicatorError.told(f"rank {rank}", 0, self.title, story["when"],
+                                            f"{story['type']}: {story['reason']}")
+
+    def loss(self, lost: tuple[int, ...]) -> PeerLost:
+        """The error of a call for which ranks are lost."""
+        return PeerLost(lost, "; ".join(str(self.board.doing(rank)) for rank in lost), self.title)
+
+
+def _end(log: Log, number: int) -> int:
+    """How a call has ended; 0 where it has not, or is not remembered."""
+    words = log.words
+    known = number <= words[NUMBER] < number + LAST
+    return words[ENDS + (number & LAST)] if known else 0
