@@ -24,7 +24,7 @@ def extensions():
         ("hpccoll.runtime._tape",
          [f"hpccoll/runtime/_{part}.c" for part in
           ("tape", "running", "recognition", "requests", "background", "numbers", "noted",
-           "notes", "entrance", "watched")],
+           "notes", "entrance", "watched", "finalize")],
          ["hpccoll/runtime/_tape.h", "hpccoll/runtime/_requests.h", kernel], ["-pthread"])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,

@@ -19,6 +19,7 @@ from hpccoll.guard.entrance import new_entrance
 from hpccoll.guard.job import JOB
 from hpccoll.runtime.context import stop_all_starts
 from hpccoll.runtime.description import Description
+from hpccoll.runtime.log import ENDED
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.tune.loading import Tuned
 
@@ -99,10 +100,11 @@ class Lifetime:
                 comm.forget_calls()
 
     @classmethod
-    def end_all(cls, refuse: Callable[[], NoReturn] | None = None) -> None:
-        """End all communicators of this process; see :meth:`end`."""
+    def end_all(cls) -> None:
+        """End all communicators of this process, which is in MPI_Finalize; see :meth:`end`."""
+        JOB.leave(ENDED)
         for lifetime in list(cls._all):
-            lifetime.end(refuse)
+            lifetime.end()
 
     @classmethod
     def forked(cls) -> None:

@@ -15,11 +15,16 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.guard.natives import answer
-from hpccoll.guard.watcher import WATCHER
+from hpccoll.guard.watcher import STATUS, WATCHER
+from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
+from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.log import ASKED, LEFT, LOG_BYTES, Log
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
+
+if BUILT:
+    from hpccoll.runtime import _tape
 
 
 class CheckedCall(Protocol):
@@ -111,6 +116,10 @@ class JobLogs:
         if self.file is None:
             return
         self.look()
+        if BUILT and ulfm_missing():  # a library with ULFM does not wait for the dead
+            peers = tuple((rank, process.pid, process.began, self.logs[rank].address + 8 * LEFT)
+                          for rank, process in self.processes.items())
+            _tape.check_at_exit(MPI.COMM_WORLD.Get_rank(), STATUS, peers, self.logs)
         over = all(log.words[LEFT] or state_of(self.processes[rank]) == DEAD
                    for rank, log in self.logs.items())
         # Who is the first to come and to end leaves the file to those that come later.

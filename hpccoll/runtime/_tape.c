@@ -38,6 +38,11 @@
  *
  *     Entrance     lets one call on a communicator go at a time
  *
+ * _finalize.c:
+ *
+ *     check_at_exit
+ *                  checks, while MPI_Finalize runs at the exit, that no process has been killed
+ *
  * All bounds are checked when a tape is made, none while it runs.
  */
 #define IMPORTS_ARRAY
@@ -550,6 +555,8 @@ static PyMethodDef functions[] = {
      "Say what moves operations on, what makes tokens, where requests have their handles."},
     {"stop_background", stop_background, METH_NOARGS, "End the thread that moves tapes on."},
     {"set_operators", set_operators, METH_VARARGS, "Say which are sum, product, maximum, minimum."},
+    {"check_at_exit", check_at_exit, METH_VARARGS,
+     "Check, while MPI_Finalize runs at the exit, that no process has been killed."},
     {"shortcut", shortcut, METH_VARARGS,
      "Make a method that is asked only where machine code has no answer."},
     {NULL}};

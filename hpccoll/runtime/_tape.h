@@ -182,6 +182,9 @@ static inline int enter(Entrance *entrance)
     return 0;
 }
 
+/* _finalize.c */
+PyObject *check_at_exit(PyObject *module, PyObject *args);
+
 /* _recognition.c */
 int prepare_recognition(void);
 PyObject *set_in_place(PyObject *module, PyObject *object);

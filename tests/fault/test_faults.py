@@ -18,6 +18,7 @@ import launch
 import pytest
 
 import jobs
+from hpccoll.runtime.compiled import BUILT
 
 BIN = Path(sys.executable).parent
 TIMEOUT = 6.0
@@ -83,7 +84,7 @@ def test_a_rank_killed_before_the_first_call(library):
     ("kill", "empty", "before", "was killed")])
 def test_rank_gone_before_a_call_that_makes_a_communicator_or_memory(
         library, fault, form, when, words):
-    """``alone``: no collective came before on the communicator, and the job's logs name the rank."""
+    """``alone``: no collective came before on the communicator; the job's logs name the rank."""
     case = {"odd": 2, "fault": fault, "served": "ours", "when": when, "form": form}
     check(jobs.run(BIN, library, 3, case, TIMEOUT), 2, ["PeerLost"], words, latest=4.0)
 
@@ -93,6 +94,16 @@ def test_rank_gone_before_a_call_that_makes_a_communicator_or_memory(
 def test_rank_killed_while_the_library_makes_a_communicator(library, fault, form, when):
     case = {"odd": 2, "fault": fault, "served": "ours", "when": when, "form": form}
     check(jobs.run(BIN, library, 3, case, TIMEOUT), 2, ["Ended"], "was killed", latest=5.0)
+
+
+@pytest.mark.skipif(not BUILT, reason="a thread of C's checks")
+def test_rank_killed_before_the_others_end_their_program(library):
+    """MPI_Finalize waits for it: for ever in MPICH, a while in Open MPI."""
+    case = {"odd": 2, "fault": "kill", "served": "ours", "form": "exit"}
+    found = jobs.run(BIN, library, 3, case, TIMEOUT)
+    if library == "openmpi" and {one.kind for one in found.values()} == {"status 0"}:
+        return
+    check(found, 2, ["Ended"], "was killed", latest=6.0)
 
 
 def test_a_killed_rank_in_calls_of_the_library_that_are_compared(library):

@@ -69,7 +69,7 @@ if rank == 2:
 comm.Create_group(comm.Get_group())
 say("returned")
 """, 3, HPCCOLL_TIMEOUT="0.7", HPCCOLL_REPORT="0.3")
-    assert re.search(r"hpccoll: rank [01] ends, in create_group at .*CollectiveTimeout: .*rank 2 is "
-                     "in no wait", ended.output), ended.output
+    assert re.search("hpccoll: rank [01] ends, in create_group at .*CollectiveTimeout: .*"
+                     "rank 2 is in no wait", ended.output), ended.output
     assert "has been in the MPI library's create_group" in ended.output, ended.output
     assert ended.status == 76 and "returned" not in ended.output
