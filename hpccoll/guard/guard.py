@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mpi4py import MPI
 
@@ -28,7 +28,7 @@ from hpccoll.errors import (
     HpccollError,
     PeerLost,
 )
-from hpccoll.errors.waits import RankStates, rank_list, summary
+from hpccoll.errors.waits import RankStates, summary
 from hpccoll.guard.begun import BegunCall
 from hpccoll.guard.board import GONE, KILLED, QUIET, Board, Doing, saying
 from hpccoll.guard.exchange import MessagedLogs, logs_of
@@ -36,7 +36,7 @@ from hpccoll.guard.flight import RECORDER
 from hpccoll.guard.losses import Losses
 from hpccoll.guard.natives import CURIOUS, GRACE, Natives
 from hpccoll.guard.sites import call_site
-from hpccoll.guard.verdict import judge, met
+from hpccoll.guard.verdict import judge, met, reported_error, states_fields
 from hpccoll.guard.watcher import WATCHER
 from hpccoll.runtime.attendance import Attendant
 from hpccoll.runtime.binding import Action
@@ -66,12 +66,6 @@ def _missing(batch: Batch) -> Sequence[int]:
     if isinstance(batch, BothBatch):
         batch = batch.far
     return batch.missing() if isinstance(batch, (SingleBatch, PersistentBatch)) else ()
-
-
-def _seen(error: BaseException) -> Mapping[str, Any]:
-    """Where the ranks were when a wait failed, for the others."""
-    states = error.states if isinstance(error, HpccollError) else None
-    return {"missing": states.missing, "lines": states.lines} if states is not None else {}
 
 
 class Guard:
@@ -261,7 +255,7 @@ class Guard:
         stories = {rank: self.logs.logs[rank].story() for rank in lost if rank in self.logs.logs}
         failed = [(rank, story) for rank, story in stories.items() if story]
         if len(failed) == len(lost):
-            return self._reported(*min(failed, key=lambda one: one[1]["heard"]), title)
+            return reported_error(*min(failed, key=lambda one: one[1]["heard"]), title)
         return PeerLost(lost, self.board.states(number, lost),
                         f"call {number}, {title}," if number else title)
 
@@ -315,7 +309,7 @@ class Guard:
                 error = self.loss(lost, title)
             self.logs.ring({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
-                "when": time.strftime("%H:%M:%S"), "reason": summary(error), **_seen(error),
+                "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
                 "fields": description, "lost": lost or getattr(error, "ranks", ()),
                 "heard": not own and not isinstance(error, PeerLost)
                 and isinstance(error, BrokenCommunicatorError)},
@@ -330,7 +324,7 @@ class Guard:
                 verdict = self._judged(error, title, tag, number * late)
             self.failure = BrokenCommunicatorError.reported(self.rank, {
                 "number": number, "title": title, "when": time.strftime("%H:%M:%S"),
-                "reason": summary(verdict), **_seen(verdict)})
+                "reason": summary(verdict), **states_fields(verdict)})
             if isinstance(verdict, BrokenCommunicatorError):
                 self.failure = verdict
             if in_thread:  # before anybody else may ask
@@ -368,17 +362,7 @@ class Guard:
         origins.sort(key=lambda origin: not origin[1]["lost"])
         if not origins:
             return error
-        return self._reported(*origins[0], title)
-
-    def _reported(self, rank: int, story: Mapping[str, Any], title: str
-                  ) -> BrokenCommunicatorError:
-        """The error of a call that a failure on another rank ends."""
-        if not story["lost"]:
-            return BrokenCommunicatorError.reported(rank, story)
-        lost = tuple(story["lost"])
-        states = RankStates(story.get("missing") or f"{rank_list(lost)} left",
-                            tuple(story.get("lines", ())))
-        return PeerLost(lost, states, title, f", as rank {rank} reported")
+        return reported_error(*origins[0], title)
 
     @property
     def alarmed(self) -> bool:

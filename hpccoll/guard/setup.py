@@ -11,9 +11,8 @@ guard, and ``Split`` and its like before that.
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from types import TracebackType
 from typing import Any, NoReturn
@@ -24,12 +23,15 @@ from mpi4py import MPI
 from hpccoll.config import Config
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError, Party
+from hpccoll.errors.waits import RankStates, Reports, stated, summary
 from hpccoll.guard.board import GONE, KILLED
 from hpccoll.guard.job import JOB
 from hpccoll.guard.losses import Losses
 from hpccoll.guard.natives import CURIOUS, GRACE
 from hpccoll.guard.setup_ranks import SetupRanks
 from hpccoll.guard.sites import call_site, main_site
+from hpccoll.guard.verdict import states_fields
+from hpccoll.guard.watcher import STATUS
 from hpccoll.machine.limits import OVERSUBSCRIBED
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.log import INSIDE
@@ -64,7 +66,7 @@ class SetupCall(Meeting):
         self.ranks, self.failed = SetupRanks(self.rank, of, title, turn), failed
         self.timeout, self.report = config.timeout, config.report
         self.since = self.asked = 0.0
-        self.reports = 0
+        self.reports = Reports(config.report)
         #: By rank, looks in a row at which it was found lost, or had given up.
         self.lost: dict[int, int] = {}
         self.gave_up: dict[int, int] = {}
@@ -173,9 +175,9 @@ class SetupCall(Meeting):
         for error in self.ranks.failures().values():
             raise error
 
-    def tell(self) -> str:
-        """What the other ranks are doing, in words."""
-        return self.ranks.board.tell(0)
+    def tell(self, peers: Sequence[int] = ()) -> RankStates:
+        """Where the ranks are, and which of them have not come."""
+        return self.ranks.board.states(0, peers or self.ranks.missing())
 
     def _explained(self, error: BaseException) -> BaseException:
         """An error of the MPI library, by its cause."""
@@ -192,8 +194,9 @@ class SetupCall(Meeting):
     def _refuse(self, error: BaseException) -> None:
         """Have later calls refused."""
         failure = error if isinstance(error, BrokenCommunicatorError) else (
-            BrokenCommunicatorError.told("this rank", 0, self.title, time.strftime("%H:%M:%S"),
-                                         f"{type(error).__name__}: {error}"))
+            BrokenCommunicatorError.reported(self.rank, {
+                "number": 0, "title": self.title, "when": time.strftime("%H:%M:%S"),
+                "reason": summary(error), **states_fields(error)}))
 
         def refuse() -> NoReturn:
             raise copy(failure)
@@ -203,16 +206,17 @@ class SetupCall(Meeting):
     def check(self) -> str:
         """Check the library's call; return what to print where it cannot end any more, else ''."""
         error, elapsed = self._hopeless(), time.monotonic() - self.since
+        if error is None and elapsed >= self.reports.due:
+            states = self.tell()
+            if not self.reports.add(elapsed, states, f"{self.title} on rank {self.rank}"):
+                error = CollectiveTimeout(self.title, self.rank, 0, self.ranks.missing(),
+                                          round(elapsed, 1), states)
         if error is not None:
             self.ranks.fail(error)
-            return (f"hpccoll: rank {self.rank} ends, in {self.title} at {main_site()}: "
-                    f"{type(error).__name__}: {error}")
+            return (f"{stated(error)}\n  rank {self.rank} exits with status {STATUS} in "
+                    f"{self.title} at {main_site()}")
         if elapsed > CURIOUS:
             JOB.ask()
-        if elapsed >= self.report * (self.reports + 1):
-            self.reports += 1
-            print(f"hpccoll: rank {self.rank} has been in the MPI library's {self.title} at "
-                  f"{main_site()} for {elapsed:.0f} s; {self.tell()}", file=sys.stderr, flush=True)
         return ""
 
     def _hopeless(self) -> HpccollError | None:

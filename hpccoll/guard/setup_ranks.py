@@ -10,9 +10,11 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.errors import BrokenCommunicatorError, PeerLost
+from hpccoll.errors.waits import summary
 from hpccoll.guard.board import AWAY, NATIVE, WAITING, Board, Doing, saying
 from hpccoll.guard.job import JOB
 from hpccoll.guard.sites import call_site
+from hpccoll.guard.verdict import reported_error, states_fields
 from hpccoll.machine.processes import Process
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.log import ENDS, FAILED, INSIDE, LAST, NUMBER, SOME_TIME, STAMPS, Log
@@ -118,7 +120,7 @@ class SetupRanks:
     def fail(self, error: BaseException) -> None:
         """Write that the call has failed here."""
         self.log.tell({"call": self.key, "number": self.number, "when": time.strftime("%H:%M:%S"),
-                       "reason": str(error), "type": type(error).__name__,
+                       "reason": summary(error), "title": self.title, **states_fields(error),
                        "lost": error.ranks if isinstance(error, PeerLost) else ()})
         self.log.words[FAILED] = self.number + 1
         self.end(GAVE_UP)
@@ -147,18 +149,13 @@ class SetupRanks:
     def _told(self, rank: int, story: Mapping[str, Any] | None) -> BrokenCommunicatorError:
         if story is None:
             return BrokenCommunicatorError(
-                f"the communicator cannot be used any more: rank {rank} gave up in {self.title} "
-                "before this rank came; go on with a Dup of a communicator that is whole, or end "
-                "the job")
-        if story["lost"]:
-            reason = story["reason"].partition("; so ")[0]
-            return PeerLost(tuple(story["lost"]), f"{reason} (told by rank {rank})", self.title)
-        return BrokenCommunicatorError.told(f"rank {rank}", 0, self.title, story["when"],
-                                            f"{story['type']}: {story['reason']}")
+                f"hpccoll: communicator is broken: rank {rank} failed in {self.title} before this "
+                "rank came; call Dup on a working communicator, or end the job")
+        return reported_error(rank, {**story, "number": 0}, self.title)
 
     def loss(self, lost: tuple[int, ...]) -> PeerLost:
         """The error of a call for which ranks are lost."""
-        return PeerLost(lost, "; ".join(str(self.board.doing(rank)) for rank in lost), self.title)
+        return PeerLost(lost, self.board.states(0, lost), self.title)
 
 
 def _end(log: Log, number: int) -> int:

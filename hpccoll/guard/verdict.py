@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from hpccoll.errors import BrokenCommunicatorError, HpccollError, PeerLost
 from hpccoll.errors.contract import ContractError, Party
+from hpccoll.errors.waits import RankStates, rank_list
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.log import LogRecord
 from hpccoll.transport.stamps import KIND
@@ -93,3 +96,19 @@ def _by_stories(records: Mapping[int, LogRecord], size: int) -> ContractError | 
                       tuple(sorted({told[rank]["site"] for rank in ranks if told[rank]["site"]})))
                 for ranks in ranks_of], _absent(size, told))
     return None
+
+
+def states_fields(error: BaseException) -> Mapping[str, Any]:
+    """Return where the ranks were when a wait failed, as fields of a failure for other ranks."""
+    states = error.states if isinstance(error, HpccollError) else None
+    return {"missing": states.missing, "lines": states.lines} if states is not None else {}
+
+
+def reported_error(rank: int, failure: Mapping[str, Any], title: str) -> BrokenCommunicatorError:
+    """Return the error of a call that a failure on another rank ends."""
+    if not failure["lost"]:
+        return BrokenCommunicatorError.reported(rank, failure)
+    lost = tuple(failure["lost"])
+    states = RankStates(failure.get("missing") or f"{rank_list(lost)} left",
+                        tuple(failure.get("lines", ())))
+    return PeerLost(lost, states, title, f", as rank {rank} reported")
