@@ -226,7 +226,7 @@ class Board:
 #: the call, and the ranks that are waited for.
 LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
     lambda one, number, peers: one.state == KILLED or (
-        one.state in (GONE, FREE) and one.begun < number),
+        one.state in (GONE, FREE) and (one.begun < number or one.rank in peers)),
     lambda one, number, peers: one.state in (HALTED, DEBUGGED) and (
         one.completed < number or one.rank in peers),
     lambda one, number, peers: one.state == AWAY and 0 <= one.begun < number,

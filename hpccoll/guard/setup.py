@@ -158,11 +158,11 @@ class SetupCall(Meeting):
             PeerLost: a rank is gone.
             BrokenCommunicatorError: a rank has given up.
         """
+        self._hear()  # first: a rank that is gone may have reported why
         now = time.monotonic()
         lost = tuple(rank for rank, when in self.ranks.board.look().items() if now - when >= GRACE)
         if lost:
             raise self.ranks.loss(lost)
-        self._hear()
         self.ranks.log.look()
         if now - self.asked > CURIOUS:
             if not self.asked:
