@@ -20,6 +20,8 @@ import numpy  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import hpccoll  # noqa: E402
+from hpccoll.training import Exchange  # noqa: E402
+from hpccoll.training.groups.ring import ring_blocks  # noqa: E402
 
 OURS = {"allreduce": "recursive_doubling", "bcast": "binomial", "barrier": "dissemination"}
 NATIVE = dict.fromkeys(OURS, "native")
@@ -63,9 +65,17 @@ def forms(comm, source, sink):
     def objects():
         sink[:] = sum(comm.allgather(1))
 
+    def exchanged():
+        sink[:] = exchange.reduce([source])[0] * comm.size
+
+    def ring():
+        sink[:] = sum(block for _, block in ring_blocks(comm, source, [source.shape] * comm.size))
+
     request = comm.Allreduce_init(source, sink) if case.get("form") == "persistent" else None
+    exchange = Exchange(comm, [source]) if case.get("form") == "exchange" else None
     return {"blocking": lambda: comm.Allreduce(source, sink), "persistent": persistent,
-            "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects}
+            "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects,
+            "exchange": exchanged, "ring": ring}
 
 
 def main():
