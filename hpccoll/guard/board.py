@@ -64,7 +64,7 @@ class Doing(NamedTuple):
     failure: str = ""
 
     def __str__(self) -> str:
-        call = f"call {self.begun}" + f", {self.call}" * bool(self.call)
+        call = ", ".join(filter(None, [f"call {self.begun}" if self.begun else "", self.call]))
         if self.state == WAITING:
             return (f"rank {self.rank} waits for {rank_list(self.peers)} in round {self.round} of "
                     f"{call}{self._at}")
