@@ -64,7 +64,7 @@ class Doing(NamedTuple):
     failure: str = ""
 
     def __str__(self) -> str:
-        call = f"call {self.begun}" + f", {self.call}" * bool(self.call)
+        call = ", ".join(filter(None, [f"call {self.begun}" if self.begun else "", self.call]))
         if self.state == WAITING:
             return (f"rank {self.rank} waits for {rank_list(self.peers)} in round {self.round} of "
                     f"{call}{self._at}")
@@ -186,24 +186,28 @@ class Board:
         """What every rank is doing."""
         return [self.doing(rank) for rank in range(self.size)]
 
-    def states(self, number: int, peers: Sequence[int] = ()) -> RankStates:
+    def states(self, number: int, peers: Sequence[int] = (), lost: Sequence[int] = ()
+               ) -> RankStates:
         """Where the ranks are, and which of them a wait in a call lacks.
 
         Args:
             number: of the call.
             peers: the ranks that this one waits for.
+            lost: the ranks that it lacks, where that is known.
         """
         found = self.all()
         others = [one for one in found if one.rank != self.rank]
         missing = next(filter(None, (
-            [one for one in others if lacks(one, number, peers)] for lacks in LACKS)), [])
+            [one for one in others if (one.rank in lost if lost else lacks(one, number, peers))]
+            for lacks in LACKS)), [])
         named = [one.rank for one in missing]
         shown = sorted(found, key=lambda one: (one.rank not in named, one.rank != self.rank,
                                                one.rank not in peers, one.rank))[:MOST_NAMED]
         lines = [str(one) for one in sorted(shown)]
         if len(found) > MOST_NAMED:
             lines.append(f"and {len(found) - MOST_NAMED} more ranks")
-        text = ", ".join(one.brief(number) for one in missing[:MOST_NAMED])
+        first = sorted(missing, key=lambda one: one.rank not in peers)[:MOST_NAMED]
+        text = ", ".join(one.brief(number) for one in sorted(first))
         more = f" and {len(missing) - MOST_NAMED} more ranks" * (len(missing) > MOST_NAMED)
         return RankStates(
             text + more or (f"no message from {rank_list(peers)}" if peers else
@@ -231,7 +235,7 @@ LACKS: tuple[Callable[[Doing, int, Sequence[int]], bool], ...] = (
         one.completed < number or one.rank in peers),
     lambda one, number, peers: one.state == AWAY and 0 <= one.begun < number,
     lambda one, number, peers: one.state in (WAITING, NATIVE) and one.begun < number,
-    lambda one, number, peers: one.state == UNKNOWN and (not peers or one.rank in peers),
+    lambda one, number, peers: one.state == UNKNOWN,
     lambda one, number, peers: one.state == AWAY and one.rank in peers,
 )
 

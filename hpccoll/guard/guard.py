@@ -245,19 +245,20 @@ class Guard:
         gone = tuple(rank for rank in sorted(self.board.look())
                      if self.board.doing(rank).state in (KILLED, GONE))
         if gone:
-            raise self.loss(gone, "a wait for messages")
+            raise self.loss(gone, "a wait for messages", numbered=False)
         self.ask()
         return self.tell(peers)
 
-    def loss(self, lost: tuple[int, ...], title: str) -> BrokenCommunicatorError:
+    def loss(self, lost: tuple[int, ...], title: str, numbered: bool = True
+             ) -> BrokenCommunicatorError:
         """The error of a call for which ranks are lost; why, if one has left after an error."""
         number = self.logs.mine.words[NUMBER]
         stories = {rank: self.logs.logs[rank].story() for rank in lost if rank in self.logs.logs}
         failed = [(rank, story) for rank, story in stories.items() if story]
         if len(failed) == len(lost):
             return reported_error(*min(failed, key=lambda one: one[1]["heard"]), title)
-        return PeerLost(lost, self.board.states(number, lost),
-                        f"call {number}, {title}," if number else title)
+        return PeerLost(lost, self.board.states(number, lost=lost),
+                        f"call {number}, {title}," if number and numbered else title)
 
     def _look_at_messages(self, awaited: Execution | PreparedRun | Attendant) -> None:
         """Look whether a rank whose message is missing has sent one of another call instead.

@@ -20,6 +20,8 @@ import numpy  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import hpccoll  # noqa: E402
+from hpccoll.training import Exchange  # noqa: E402
+from hpccoll.training.groups.ring import ring_blocks  # noqa: E402
 
 OURS = {"allreduce": "recursive_doubling", "bcast": "binomial", "barrier": "dissemination"}
 NATIVE = dict.fromkeys(OURS, "native")
@@ -72,14 +74,22 @@ def forms(comm, source, sink):
             kill()
         return MPI.Intracomm.Split(comm)
 
+    def exchanged():
+        sink[:] = exchange.reduce([source])[0] * comm.size
+
+    def ring():
+        sink[:] = sum(block for _, block in ring_blocks(comm, source, [source.shape] * comm.size))
+
     request = comm.Allreduce_init(source, sink) if case.get("form") == "persistent" else None
+    exchange = Exchange(comm, [source]) if case.get("form") == "exchange" else None
     return {"blocking": lambda: comm.Allreduce(source, sink), "persistent": persistent,
             "nonblocking": lambda: comm.Iallreduce(source, sink).Wait(), "objects": objects,
             "split": lambda: made(lambda: comm.Split(0, rank)),
             "empty": lambda: made(lambda: comm.empty(10)),
             "inside": lambda: made(lambda: comm._together(Split)),
             "exit": sys.exit,
-            "group": lambda: made(lambda: comm.Create_group(comm.Get_group()))}
+            "group": lambda: made(lambda: comm.Create_group(comm.Get_group())),
+            "exchange": exchanged, "ring": ring}
 
 
 def main():

@@ -65,6 +65,13 @@ def test_a_killed_rank_in_other_forms_of_the_librarys_calls(library, form, kind)
     check(jobs.run(BIN, library, 3, case, TIMEOUT), 1, [kind], "was killed", latest=4.0)
 
 
+@pytest.mark.parametrize("form, kind", [("exchange", "RankFailed"), ("ring", "PeerLost")])
+def test_a_killed_rank_in_training(library, form, kind):
+    """Without a time-out: an exchange of gradients, and messages around a ring."""
+    case = {"odd": 1, "fault": "kill", "served": "native", "form": form}
+    check(jobs.run(BIN, library, 3, case, math.inf), 1, [kind], "was killed", latest=6.0)
+
+
 def test_a_stopped_rank_while_others_wait_for_a_request(library):
     case = {"odd": 1, "fault": "stop", "served": "native", "form": "nonblocking"}
     found = jobs.run(BIN, library, 3, case, 2.0)

@@ -1,5 +1,6 @@
 """What a program has set for itself: NumPy's errors, warnings, arrays of classes of its own."""
 
+import time
 import warnings
 
 import numpy
@@ -10,7 +11,7 @@ import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.arrays.half import BLOCK
 from hpccoll.config import SETTINGS
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, CollectiveTimeout
 from hpccoll.measure.observed import watched
 from hpccoll.runtime.compiled import BUILT
 
@@ -64,6 +65,25 @@ def test_the_progress_thread_is_silent_too(world, way):
         warnings.simplefilter("error")
         world.Iallreduce(given, out).Wait()
     assert numpy.isinf(out).all() == (world.size > 1)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_time_out_of_one_communicator(world):
+    """Others have none."""
+    comm = hpccoll.Comm(MPI.Intracomm(world).Dup(), timeout=0.6)
+    assert comm.timeout == 0.6 and world.timeout == hpccoll.Comm(comm).timeout == float("inf")
+    with comm.using(barrier="dissemination"):
+        comm.Barrier()
+        start = time.monotonic()
+        if world.rank == 0:
+            with pytest.raises(CollectiveTimeout, match=r"^hpccoll: rank \d is (.|\n)*after 0.6 s"):
+                comm.Barrier()
+            assert 0.5 < time.monotonic() - start < 8
+    MPI.Intracomm.Barrier(world)
+    for timeout in (0, -1, "soon", True, float("nan")):
+        with pytest.raises(ArgumentError, match="timeout: expected seconds above 0, or 'off', got"):
+            hpccoll.Comm(world, timeout=timeout)
+    assert hpccoll.Comm(world, timeout="off").timeout == float("inf")
 
 
 class Quantity(numpy.ndarray):

@@ -7,6 +7,7 @@ import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -64,7 +65,8 @@ class ExchangeCore:
         timeout = _patience("timeout_seconds", timeout_seconds,
                             getattr(comm, "timeout", environment.timeout))
         self._wiring = Wiring(comm, settings, self.specs)
-        check = getattr(self._wiring.lanes[0], "check_ranks", lambda: None)
+        check = partial(getattr(self._wiring.lanes[0], "check_ranks", lambda peers: None),
+                        range(self._wiring.size))
         self._warden = Warden(self._wiring.control, self._answer, report, timeout, check)
         #: What ``HPCCOLL_TRACE`` asks for is written when the exchange is closed.
         self._traced = None if recorder is not None else recorder_from_environment(comm.Get_rank())

@@ -80,6 +80,9 @@ class Warden:
         else:
             text = f"rank {rank} left the exchange: {type(error).__name__}: {error}"
             kind, arrays, ranks = RankFailed.__name__, (), (rank,)
+            if getattr(error, "states", None) is not None:  # its text begins with another rank
+                text = f"{error}\n  rank {rank} left the exchange with this {type(error).__name__}"
+                ranks = getattr(error, "ranks", ()) or ranks
             self.failure = RankFailed(text, arrays, ranks)
             self.failure.__cause__ = error
         self.control.tell_others(FAILED, [kind, text, arrays, ranks])
@@ -121,7 +124,7 @@ class Warden:
                 return
             answered = self.stalls.diagnosis is not None
             if waited >= self.timeout and (answered or waited >= self.timeout + GRACE):
-                self.fail(self._stall(waited, step, names))
+                self.fail(self._stall(waited, step, names, states))
                 return
             if waited - asked > AGAIN:
                 asked = waited
@@ -129,22 +132,25 @@ class Warden:
             if waited >= due and (answered or waited >= due + GRACE):
                 before, stopped = stopped, frozenset(states.stopped if states else ())
                 if before & stopped:
-                    self.fail(self._stall(waited, step, names))
+                    self.fail(self._stall(waited, step, names, states))
                     return
                 due = waited + self.report
-                print_report(f"hpccoll: {self._text(waited, step, names)}")
+                print_report(f"hpccoll: {self._text(waited, step, names, states)}")
 
         return idle
 
-    def _stall(self, waited: float, step: int, names: Sequence[str]) -> ExchangeStall:
+    def _stall(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
+               ) -> ExchangeStall:
         found = self.stalls.diagnosis
         arrays = tuple(found.missing) if found and found.missing else tuple(names)
-        return ExchangeStall(self._text(waited, step, names) + "; every rank must bring every "
-                             "array of a step, or fail(error)", arrays,
-                             found.ranks if found else ())
+        text = self._text(waited, step, names, states)
+        return ExchangeStall(f"{text}; every rank must bring every array of a step, or fail(error)",
+                             arrays, found.ranks if found else ())
 
-    def _text(self, waited: float, step: int, names: Sequence[str]) -> str:
-        found = self.stalls.diagnosis
+    def _text(self, waited: float, step: int, names: Sequence[str], states: RankStates | None
+              ) -> str:
+        found = self.stalls.diagnosis or "no rank has answered"
+        missing = states.missing if states is not None and states.stopped else found
         some = ", ".join(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
-        return (f"rank {self.control.rank} has waited {waited:.0f} s in step {step} of the "
-                f"exchange for {some or 'the other ranks'}: {found or 'nobody has answered'}")
+        return (f"{missing}: rank {self.control.rank} has waited {waited:.0f} s in step {step} of "
+                f"the exchange for {some or 'the other ranks'}")

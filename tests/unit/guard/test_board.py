@@ -161,7 +161,11 @@ def test_ranks_of_other_machines_are_not_heard_of(monkeypatch):
     assert str(board.doing(1)) == "rank 1 is not heard of, on n7"
     assert str(board.doing(3)) == "rank 3 is not heard of"
     assert "its calls are not known" in str(board.doing(2))
+    assert board.states(1, (1,)).missing.startswith("rank 2 was killed")
     assert board.lost(1, 0) == (2,)
+    monkeypatch.setattr(module, "state_of", lambda process: ALIVE)
+    assert board.states(1, (1,)).missing == ("rank 1 is not heard of, on n7, rank 3 is not heard "
+                                             "of")
 
 
 def test_the_missing_rank_comes_first_then_each_rank_in_order(ranks):
@@ -195,6 +199,7 @@ def test_at_most_eight_ranks_are_named(monkeypatch):
     found = board.states(8)
     assert len(found.lines) == 9 and found.lines[-1] == "and 4 more ranks"
     assert "rank 8" in found.missing and found.missing.endswith("and 3 more ranks")
+    assert "rank 11 is" in board.states(8, (11,)).missing  # who is waited for is among them
 
 
 def test_a_torn_text_is_nothing():
