@@ -1,7 +1,6 @@
-"""Communicators made from a communicator, by calls that are bounded.
+"""Communicators made from a communicator, by calls of the MPI library's that are bounded.
 
-The MPI library makes them. Before its own call all ranks meet, so that one that is missing is
-reported and named as in every other collective; while the call runs, the watcher checks it.
+Before such a call all ranks meet: who is missing is named as in every other collective.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ class Creation(Base):
             CollectiveTimeout, PeerLost, BrokenCommunicatorError: some will not.
             ContractError: some are in another call.
         """
-        lifetime, name = self._check_alive(), make.__name__.lower()
+        lifetime, name, guard = self._check_alive(), make.__name__.lower(), self._known_guard()
         if self.Get_size() == 1:
             return make(*args)
-        guard = self._known_guard()
         with lifetime.entrance:
             # A call that has failed left messages on the private communicator, not on this one.
             if guard is None or lifetime.refuse is not None:

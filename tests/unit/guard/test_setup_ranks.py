@@ -1,0 +1,71 @@
+"""What ranks know of each other in a set-up call, from made-up logs."""
+
+import numpy
+import pytest
+
+from hpccoll.errors import CollectiveTimeout, PeerLost
+from hpccoll.guard import setup_ranks as module
+from hpccoll.guard.job import JobLogs
+from hpccoll.guard.setup_ranks import SetupRanks
+from hpccoll.machine.processes import this_process
+from hpccoll.runtime.log import INSIDE, LOG_BYTES, Log
+
+
+@pytest.fixture
+def ranks(monkeypatch):
+    """Two ranks of one communicator, each with the logs of both, as its own process has them."""
+    logs = {rank: Log(numpy.zeros(LOG_BYTES, "u1")) for rank in range(2)}
+    job = JobLogs()
+    job.logs, job.processes = logs, dict.fromkeys(range(2), this_process())
+    monkeypatch.setattr(module, "JOB", job)
+
+    def make(rank, title="split", turn=1):
+        found = SetupRanks(rank, None, title, turn)
+        found._world, found.log = (0, 1), logs[rank]
+        found.begin()
+        return found
+    return make
+
+
+def test_rank_that_waits_in_the_same_call_has_come(ranks):
+    first, second = ranks(0), ranks(1)
+    assert first.missing() == (1,)
+    second.say()
+    assert first.missing() == ()
+    ranks(1)  # it has gone on to another call
+    assert first.missing() == (1,)
+
+
+@pytest.mark.parametrize("title, turn", [("dup", 1), ("split", 2)])
+def test_rank_in_another_call_has_not_come(ranks, title, turn):
+    first, second = ranks(0), ranks(1, title, turn)
+    second.say()
+    assert first.missing() == (1,)
+
+
+def test_rank_that_has_met_has_come_until_it_gives_up(ranks):
+    first, second = ranks(0), ranks(1)
+    first.met = second.met = [1, 1]
+    assert first.missing() == (1,)
+    second.log.words[INSIDE] = 1
+    assert first.missing() == () and not first.failures()
+    second.end()
+    ranks(1).fail(CollectiveTimeout("dup", 1, 0, (0,), 1.0))
+    assert first.missing() == () and not first.failures()  # another call has failed
+
+
+def test_failure_is_known_to_ranks_that_wait_and_to_late_ones(ranks):
+    second = ranks(1)
+    second.fail(CollectiveTimeout("split", 1, 0, (0,), 1.0))
+    first = ranks(0)
+    assert "rank 1 gave up in split" in str(first.failures()[1])
+    first.met = [1, 1]
+    assert "split on rank 1 made no progress" in str(first.failures()[1])
+    ranks(1).fail(PeerLost((0,), "rank 0 was killed", "dup"))  # in a call that came later
+    assert "before this rank came" in str(first.failures()[1])
+
+
+def test_lost_ranks_are_told_as_lost(ranks):
+    ranks(1).fail(PeerLost((0,), "rank 0 was killed", "split"))
+    error = ranks(0).failures()[1]
+    assert isinstance(error, PeerLost) and error.ranks == (0,) and "told by rank 1" in str(error)

@@ -1,0 +1,44 @@
+"""The file of a job: processes find each other's memory there, and its name goes."""
+
+import os
+
+import pytest
+
+from hpccoll.transport.shm import job_file as module
+from hpccoll.transport.shm.job_file import FAILURE, JobFile
+
+
+@pytest.fixture
+def make(monkeypatch, tmp_path):
+    """Makes a file as one process of a job of two."""
+    monkeypatch.setattr(module, "DIRECTORY", str(tmp_path))
+    return lambda name, expected=2: JobFile("key", 64, expected, name)
+
+
+def test_processes_find_each_other(make, tmp_path):
+    first = make(b"first")
+    assert len(list(tmp_path.iterdir())) == 1 and [name for name, _ in first.new()] == [b"first"]
+    first.mine[3] = 7
+    second = make(b"second")
+    assert not list(tmp_path.iterdir())  # all have come
+    assert [(name, memory[3]) for name, memory in second.new()] == [(b"first", 7), (b"second", 0)]
+    assert [name for name, _ in first.new()] == [b"second"] and not first.new()
+    second.words[FAILURE] = 1
+    assert first.words[FAILURE] == 1
+
+
+def test_file_keeps_its_name_where_the_number_of_processes_is_unknown(make, tmp_path):
+    files = [make(name, expected=-1) for name in (b"first", b"second")]
+    assert len(list(tmp_path.iterdir())) == 1
+    for file in files:
+        file.remove()  # also where another one has removed it
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_room_is_an_error_and_no_signal(make, monkeypatch):
+    def refuse(*_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(OSError, match="no room"):
+        make(b"first")
