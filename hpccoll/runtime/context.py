@@ -124,7 +124,7 @@ class Guarding(Protocol):
     def attended(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of all ranks as it is to be called, so that it does not hang for ever."""
 
-    def compare(self, description: Description) -> None:
+    def compare(self, description: Description | None, title: str = "") -> None:
         """Raise an error unless all ranks are about to make the same call; collective."""
 
 
