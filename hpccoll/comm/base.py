@@ -381,11 +381,16 @@ class Base(MPI.Intracomm):
         """Tell whether calls like an earlier one may be served as that was, unseen."""
         return not self._always and not self._config.check
 
-    def _compare(self, description: Description) -> None:
-        """Raise a ``ContractError`` unless all ranks are about to make the same call."""
+    def _compare(self, description: Description | None, title: str = "") -> None:
+        """Raise a ``ContractError`` unless all ranks are about to make the same call.
+
+        Args:
+            description: ``None`` where only mpi4py can tell what the call is.
+            title: what it is, for messages to people; the collective, if omitted.
+        """
         guard = self._private().guard
         if guard is not None:
-            guard.compare(description)
+            guard.compare(description, title)
 
     def forget_calls(self) -> None:
         """Forget all calls, so that the next one looks whether the communicator still lives."""

@@ -2,7 +2,8 @@
 
 Without a wish the MPI library serves them; see :mod:`hpccoll.comm.nonblocking` for wishes. Ours are
 prepared once, down to MPI's own persistent messages, and may be started in another order on
-every rank, as MPI allows. Making one may wait for the other ranks; starting one never does.
+every rank, as MPI allows. All are compared between the ranks when they are made, which waits for
+the other ranks; starting one never does.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from hpccoll.config import THREAD
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.compiled import BUILT, tape_for
 from hpccoll.runtime.context import Context
+from hpccoll.runtime.description import describe_native
 from hpccoll.runtime.executor import PreparedRun
+from hpccoll.runtime.logger import served_by
 from hpccoll.runtime.operations import PersistentOperation
 from hpccoll.runtime.planner import plan_for, prepare
 from hpccoll.tune.choose import fallback
@@ -162,6 +165,10 @@ class Persistent(Base):
                 # What was measured had channels of its own, which are given out once.
                 choice = fallback(facts, self._conditions(method))
         self._tell(method, call, choice)
+        if self._guards:
+            # MPI lets the making of a request wait for the other ranks, but never its start.
+            self._compare(call and describe_native(call, method.title)._replace(
+                collective=method.title, algorithm=served_by(choice)), method.title)
         if call is None or choice is None or choice.is_native:
             refuse_staged(method, args)
             request = method.serve_native(self, *native_arguments(call, args), info=info)

@@ -185,8 +185,8 @@ class MessagedLogs:
         """Tells, once all ranks have begun it, whether their stamps are the same."""
         mine, found = numpy.array([stamp]), numpy.zeros(self.size, "q")
         request = self.comm.Iallgather(mine, found)
-        return lambda: (all(agree(stamp, int(other)) for other in found) if request.Test()
-                        else None)
+        return lambda: (all(not stamp or not other or agree(stamp, int(other)) for other in found)
+                        if request.Test() else None)
 
     def records(self, gone: Container[int] = (), number: int = 0) -> dict[int, LogRecord]:
         """What all ranks say that have given up, waited for as above.

@@ -144,15 +144,20 @@ class Guard:
         """Notes a call in the log, and hears whether a rank has given up."""
         return begins(self.logs.mine, stamp, self.heard, isinstance(self.logs, MessagedLogs))
 
-    def compare(self, description: Description) -> None:
+    def compare(self, description: Description | None, title: str = "") -> None:
         """Raise unless all ranks are about to make the same call; collective.
+
+        Args:
+            description: of the call; ``None``, which is the same as any other, where only mpi4py
+                can tell.
+            title: what it is, for messages to people; the collective, if omitted.
 
         Raises:
             ContractError: they are not.
             CollectiveTimeout: some make none.
         """
-        stamp = self.stamp(description)
-        title = f"comparison before {description.collective}"
+        stamp = self.stamp(description) if description else 0
+        title = f"comparison before {title or (description and description.collective)}"
         try:
             self._noting(stamp)()
             met = self.logs.comparison(stamp)
@@ -162,6 +167,8 @@ class Guard:
                 watch.idle()
             if not same:
                 raise ForeignMessage(-1, self.rank)
+            if not self.always:
+                ends(self.logs.mine)()
         except BaseException as error:
             verdict = self.fail(error, title, description, 0)
             if verdict is not error:

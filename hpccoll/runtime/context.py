@@ -137,7 +137,7 @@ class Guarding(Protocol):
     def begin_duplicate(self, begin: Callable[..., Any], *args: Any) -> tuple[Any, MPI.Request]:
         """Begin to duplicate the communicator; who waits for the request has bounds."""
 
-    def compare(self, description: Description) -> None:
+    def compare(self, description: Description | None, title: str = "") -> None:
         """Raise an error unless all ranks are about to make the same call; collective."""
 
 

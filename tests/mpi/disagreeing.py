@@ -59,7 +59,17 @@ WAYS = [*(("operator", name, name) for name in REDUCING),
         ("algorithm", "allreduce", "allreduce")]
 
 
-def disagree(comm, field, usual, unusual, odd, count, wishes=WISHES):
+class Persistent:
+    """Makes persistent requests where a communicator calls."""
+
+    def __init__(self, comm):
+        self.comm = comm
+
+    def __getattr__(self, name):
+        return getattr(self.comm, f"{name}_init")
+
+
+def disagree(comm, field, usual, unusual, odd, count, wishes=WISHES, form=lambda comm: comm):
     """Call, one rank something else than the others; return the error of this rank."""
     arguments = [count, "f8", MPI.SUM, 0]
     name = usual
@@ -72,7 +82,7 @@ def disagree(comm, field, usual, unusual, odd, count, wishes=WISHES):
             arguments[place] = (count + 1, "i8", MPI.MAX, 1)[place]
     with comm.using(**wishes):
         try:
-            CALLS[name](comm, *arguments)
+            CALLS[name](form(comm), *arguments)
             return None
         except HpccollError as error:
             return error

@@ -139,9 +139,9 @@ def test_others_see_who_waits(monkeypatch, form):
         requests[0].Wait()
     else:
         if form == "persistent":
-            with comm.using(**NATIVE):
-                requests = [comm.Allreduce_init(numpy.ones(3), sink) for sink in sinks
-                            if not RAW.Barrier()]
+            with comm.using(**NATIVE):  # a barrier after each, as in begun()
+                requests = [(comm.Allreduce_init(numpy.ones(3), sink), RAW.Barrier())[0]
+                            for sink in sinks]
         end, guard = time.monotonic() + 5, comm._private().guard
         while time.monotonic() < end:
             seen = [one.rank for one in guard.doing()

@@ -16,6 +16,7 @@ from mpi.disagreeing import (
     SMALL,
     WAYS,
     WISHES,
+    Persistent,
     block,
     blocks,
     check,
@@ -185,6 +186,18 @@ def test_requests(monkeypatch, begin):
         begin(comm, MPI.MAX if RANK == 0 else MPI.SUM)
     assert caught.value.ranks == ((0,) if SIZE > 2 else ())
     assert time.monotonic() - start < 10  # not only when the time is up
+    end(comm)
+
+
+@pytest.mark.parametrize("way, served", [
+    *(pytest.param(way, "native", id="-".join((*way, "native"))) for way in WAYS
+      if way[0] in ("operator", "root", "collective") or way[1] in ("bcast", "allreduce")),
+    *(pytest.param(way, "ours", id="-".join((*way, "ours"))) for way in WAYS[::8])])
+def test_requests_are_compared_when_they_are_made(monkeypatch, way, served):
+    comm = communicator(monkeypatch, "")
+    wishes = WISHES if served == "ours" else dict.fromkeys(WISHES, "native")
+    error = disagree(comm, *way, SIZE - 1, SMALL, wishes, Persistent)
+    check(error, way[0], *(f"{name}_init" for name in way[1:]), SIZE - 1)
     end(comm)
 
 
