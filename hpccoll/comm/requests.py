@@ -13,6 +13,7 @@ library, which knows no deadline.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,10 +37,17 @@ else:
     _Methods = object  # whatever it is mixed into has them
 
 
+#: Seconds between two looks at the other ranks by tests that fail.
+POLL_INTERVAL = 0.1
+
+
 class Driven(Several, _Methods):
     """Completion methods of a request behind which stands an operation."""
 
     _operation: Underway | None = None
+    #: When a failing test polls the other ranks next, and the function that does it.
+    _poll_at = 0.0
+    _poll: Callable[[], None] | None = None
 
     @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
@@ -56,16 +64,16 @@ class Driven(Several, _Methods):
 
     @shortcut
     def Test(self, status: MPI.Status | None = None) -> bool:
-        """Move on; tell whether the collective is over."""
-        PROGRESS.check_process()
-        PROGRESS.once()
-        return self._settle(super().Test, status)
+        """Move on; tell whether the collective is over.
+
+        Raises:
+            CollectiveTimeout, BrokenCommunicatorError: as ``Wait``, for tests in a loop.
+        """
+        return self._test(super().Test, status)
 
     def Get_status(self, status: MPI.Status | None = None) -> bool:
         """Move on; tell whether the collective is over, and keep the request."""
-        PROGRESS.check_process()
-        PROGRESS.once()
-        return self._settle(super().Get_status, status)
+        return self._test(super().Get_status, status)
 
     def wait(self, status: MPI.Status | None = None) -> None:
         """Wait for the end; there is no object to return."""
@@ -99,6 +107,25 @@ class Driven(Several, _Methods):
         raise RequestError("a collective cannot be cancelled; wait for it")
 
     cancel = Cancel
+
+    def _test(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
+        """Move on, and complete the MPI request if the collective is over."""
+        PROGRESS.check_process()
+        PROGRESS.once()
+        if self._settle(method, status):
+            return True
+        operation, now = self._operation, time.monotonic()
+        if operation is None or now < self._poll_at:
+            return False
+        self._poll_at, poll = now + POLL_INTERVAL, self._poll
+        if poll is None:
+            self._poll = operation.looking(rare=True)
+            return False
+        try:
+            poll()
+        except BaseException as error:
+            operation.failed(error)
+        return self._settle(method, status)
 
     def _settle(self, method: Callable[..., bool], status: MPI.Status | None) -> bool:
         """Complete the MPI request, and raise what went wrong with the collective."""

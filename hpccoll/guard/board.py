@@ -26,6 +26,8 @@ KILLED, GONE, FREE, UNKNOWN = "killed", "ended", "freed", "not heard of"
 QUIET = 0.5
 #: Seconds between two looks at the processes of the others.
 BETWEEN = 0.25
+#: Seconds in which the messages of a rank that has ended arrive: MPI_Finalize completes them.
+LAST_MESSAGES = 5.0
 #: Seconds from which on a question that a rank has not answered is reported.
 SILENT = 1.0
 
@@ -137,7 +139,8 @@ class Board:
                     self.gone[rank] = now
         return self.gone
 
-    def lost(self, number: int, patience: float, at_once: bool = False) -> tuple[int, ...]:
+    def lost(self, number: int, patience: float, at_once: bool = False,
+             peers: Sequence[int] = ()) -> tuple[int, ...]:
         """The ranks that will not do their part in a call any more.
 
         A rank that is gone may have done it before. One that has left in good order has, in all
@@ -147,6 +150,8 @@ class Board:
             number: of the call; 0 for requests, which have none.
             patience: seconds from when a rank was found to be gone.
             at_once: look at all processes now.
+            peers: for a request, the ranks whose messages are missing. Those of a rank that has
+                ended come within :data:`LAST_MESSAGES` seconds, or never.
         """
         gone, now = self.look(at_once), time.monotonic()
         found = []
@@ -156,6 +161,8 @@ class Board:
             if 0 <= begun < number:
                 found.append(rank)
             elif self._state(rank) == KILLED and now - when >= patience:
+                found.append(rank)
+            elif rank in peers and now - when >= LAST_MESSAGES:
                 found.append(rank)
         return tuple(sorted(found))
 

@@ -200,7 +200,8 @@ class Guard:
         number = (awaited.number if isinstance(awaited, BegunCall) else
                   self.logs.mine.words[NUMBER])
         blocks = tag < CHANNELS or isinstance(awaited, Meeting)
-        lost = self.board.lost(number if blocks else 0, GRACE)
+        lost = (self.board.lost(number, GRACE) if blocks else
+                self.board.lost(0, GRACE, peers=awaited.pending()[1]))
         if lost:
             raise self.loss(lost, awaited.title)
         # By the last call that has begun: who waits for a request of an earlier one waits in it.

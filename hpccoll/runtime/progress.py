@@ -142,8 +142,10 @@ class Underway(ABC):
         finally:
             PROGRESS.attendants.discard(attendant)
 
-    def looking(self) -> Callable[[], None]:
+    def looking(self, rare: bool = False) -> Callable[[], None]:
         """What is to be called between two times that everything was moved on, by who waits.
+
+        ``rare``: it is called so seldom that every call looks at the clock and at the other ranks.
 
         Raises:
             CollectiveTimeout: nothing has moved for too long.
@@ -158,6 +160,8 @@ class Underway(ABC):
             if now != seen:
                 seen = now
                 watch.moved()
+            elif rare:
+                watch.look()
             else:
                 self.linger(watch)
         return look

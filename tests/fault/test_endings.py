@@ -88,6 +88,33 @@ def total():
     assert sorted(ended.output.splitlines()) == [f"{rank} total 810.0 3" for rank in range(3)]
 
 
+@pytest.mark.parametrize("complete", ["Test", "Wait"])
+@pytest.mark.parametrize("other", ["another call", "sys.exit()"])
+def test_a_request_that_the_other_rank_never_begins_raises(other, complete):
+    """Without a time-out, and with a loop of tests as well."""
+    ended = job(f"""
+x, y = numpy.ones(100), numpy.zeros(100)
+with comm.using(**OURS):
+    comm.Allreduce(x, y)
+    comm.Iallreduce(x, y).Wait()
+    try:
+        if rank:
+            comm.Barrier() if {other!r} == "another call" else sys.exit()
+        else:
+            request = comm.Iallreduce(x, y)
+            while not request.{complete}():
+                time.sleep(0.001)
+    except hpccoll.HpccollError as error:
+        say(type(error).__name__, str(error).splitlines()[0])
+        sys.stdout.flush()
+        os._exit(0)
+""", 2, HPCCOLL_TIMEOUT="2" if other == "another call" else "off")
+    assert ended.seconds < 20, ended.output
+    wanted = "rank 1 has ended its program" if other == "sys.exit()" else "no message from rank 1"
+    assert re.search(rf"^0 \w+ hpccoll: .*({wanted}|rank 1 failed|rank 0 is in )", ended.output,
+                     re.M), ended.output
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_users_operator_that_raises_ends_the_job_as_with_mpi4py(size, tmp_path):
     """mpi4py calls MPI_Abort. Under MPICH the ranks go on for a moment after it, with mpi4py alone

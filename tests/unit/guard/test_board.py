@@ -133,11 +133,17 @@ def test_a_rank_that_left_after_an_error_was_not_killed(ranks):
 
 
 @pytest.mark.parametrize("how, state", [(FREED, FREE), (ENDED, GONE)])
-def test_a_rank_that_left_in_good_order_has_done_its_part(ranks, how, state):
+def test_a_rank_that_left_in_good_order_has_done_its_part(ranks, monkeypatch, how, state):
     board, logs, states = ranks
+    clock = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     logs[3].words[LEFT], states[3] = how, DEAD
     assert board.doing(3).state == state
     assert board.lost(7, 0) == () and board.lost(8, 0) == (3,)
+    # Of requests, which have no number, only missing messages show it.
+    assert board.lost(0, 0) == board.lost(0, 0, peers=(3,)) == ()
+    clock[0] += module.LAST_MESSAGES
+    assert board.lost(0, 0) == () and board.lost(0, 0, peers=(1, 3)) == (3,)
 
 
 def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
