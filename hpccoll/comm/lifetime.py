@@ -19,7 +19,7 @@ from hpccoll.guard.entrance import new_entrance
 from hpccoll.guard.job import JOB
 from hpccoll.runtime.context import stop_all_starts
 from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import ENDED
+from hpccoll.runtime.log import ENDED, LEFT
 from hpccoll.runtime.progress import PROGRESS
 from hpccoll.tune.loading import Tuned
 
@@ -102,7 +102,7 @@ class Lifetime:
     @classmethod
     def end_all(cls) -> None:
         """End all communicators of this process, which is in MPI_Finalize; see :meth:`end`."""
-        JOB.leave(ENDED)
+        JOB.mine.words[LEFT] = ENDED
         for lifetime in list(cls._all):
             lifetime.end()
 

@@ -50,16 +50,16 @@ class JobLogs:
         self.calls: set[CheckedCall] = set()
         self.ending: CheckedCall | None = None
         self.file: JobFile | None = None
-        self.pid = 0
+        self.pid, self.rank = 0, 0
 
     def join(self) -> None:
         """Add this process's log, once."""
         if self.pid == os.getpid() or MPI.COMM_WORLD.Get_size() == 1:
             return
-        self.pid, key = os.getpid(), job_key()
+        self.pid, self.rank, key = os.getpid(), MPI.COMM_WORLD.Get_rank(), job_key()
         # Processes that were spawned have ranks in a world of their own.
         if key and MPI.Comm.Get_parent() == MPI.COMM_NULL:
-            identity = json.dumps([MPI.COMM_WORLD.Get_rank(), *this_process()]).encode()
+            identity = json.dumps([self.rank, *this_process()]).encode()
             try:
                 self.file = JobFile(key, LOG_BYTES, local_size(), identity)
                 self.mine = Log(self.file.mine)
@@ -116,10 +116,11 @@ class JobLogs:
         if self.file is None:
             return
         self.look()
-        if BUILT and ulfm_missing():  # a library with ULFM does not wait for the dead
+        # A library with ULFM does not wait for the dead.
+        if BUILT and ulfm_missing() and not MPI.Is_finalized():
             peers = tuple((rank, process.pid, process.began, self.logs[rank].address + 8 * LEFT)
                           for rank, process in self.processes.items())
-            _tape.check_at_exit(MPI.COMM_WORLD.Get_rank(), STATUS, peers, self.logs)
+            _tape.check_at_exit(self.rank, STATUS, peers, self.logs)
         over = all(log.words[LEFT] or state_of(self.processes[rank]) == DEAD
                    for rank, log in self.logs.items())
         # Who is the first to come and to end leaves the file to those that come later.
