@@ -1,5 +1,6 @@
 """A process is found alive, stopped, dead, or to be another one of the same number."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,7 +10,15 @@ import time
 import pytest
 
 from hpccoll.machine import processes
-from hpccoll.machine.processes import ALIVE, DEAD, STOPPED, Process, state_of, this_process
+from hpccoll.machine.processes import (
+    ALIVE,
+    DEAD,
+    STOPPED,
+    TRACED,
+    Process,
+    state_of,
+    this_process,
+)
 
 
 @pytest.fixture
@@ -40,6 +49,16 @@ def test_a_stopped_process_and_one_that_goes_on(child):
     running.send_signal(signal.SIGSTOP)
     assert becomes(process, STOPPED)
     running.send_signal(signal.SIGCONT)
+    assert becomes(process, ALIVE)
+
+
+def test_a_process_that_a_debugger_holds_is_not_stopped(child):
+    running, process = child
+    ptrace = ctypes.CDLL(None).ptrace
+    if ptrace(16, running.pid, None, None):  # PTRACE_ATTACH
+        pytest.skip("processes may not be traced here")
+    assert becomes(process, TRACED)
+    ptrace(17, running.pid, None, None)  # PTRACE_DETACH
     assert becomes(process, ALIVE)
 
 
