@@ -58,6 +58,20 @@ NOTED = (
             'UNKNOWN: "is not heard of"'),), "tests/cluster/test_hosts.py -k that_was_killed"),
 )
 
+WAITS = (
+    Break("a rank that stays stopped ends no wait",
+          (("hpccoll/errors/waits.py", "if before & self.stopped:", "if False:"),),
+          "tests/unit/runtime/test_executor.py -k stays_stopped"),
+    Break("a rank under a debugger counts as stopped",
+          (("hpccoll/machine/processes.py", '"t": TRACED', '"t": STOPPED'),),
+          "tests/unit/machine/test_processes.py -k debugger"),
+    Break("a late rank reads that its peers were killed, not why they left",
+          (("hpccoll/guard/guard.py", "if len(failed) == len(lost):", "if False:"),),
+          "tests/fault/test_faults.py -k interpreter_lock"),
+    Break("nobody looks whether ranks live while messages of training are missing",
+          (("hpccoll/guard/guard.py", "if self.board.doing(rank).state in (KILLED, GONE))",
+            "if False)"),), "tests/fault/test_faults.py -k killed_rank_in_training"),
+)
 INTERRUPTED = (
     Break("a rank that is told to stop keeps it to itself",
           (("hpccoll/tools/topo/links.py", "if together(comm, stopped()):", "if together(comm):"),),

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import launch
-from breaks import INTERRUPTED, NOTED, QUEUED, SHARED_CACHE, Break
+from breaks import INTERRUPTED, NOTED, QUEUED, SHARED_CACHE, WAITS, Break
 
 #: What is copied, and what is not.
 PARTS = ("hpccoll", "tests", "docs", "examples", "setup.py", "setup.cfg", "pyproject.toml",
@@ -277,6 +277,7 @@ BREAKS = (
             "def copyto(src: DeviceArray, dst: DeviceArray)"),),
           "tests/gpu/test_interface.py -k no_call_that_cupy_refuses"),
     *INTERRUPTED,
+    *WAITS,
     *QUEUED,
     *SHARED_CACHE,
 )

@@ -158,4 +158,4 @@ def test_the_solver_survives(tmp_path, size, kill):
     assert re.search(rf"^{size - 1} ranks: \d+ iterations, error \d\.\de-1\d$", done.stdout,
                      re.MULTILINE), done.stdout
     victim = kill.partition("@")[0]
-    assert len(re.findall(rf"^rank \d: rank {victim} ", done.stdout, re.MULTILINE)) >= 1
+    assert len(re.findall(rf"^rank \d: hpccoll: rank {victim} ", done.stdout, re.MULTILINE)) >= 1
