@@ -157,6 +157,9 @@ WAYS = [*(("operator", name, name, value) for name in ("reduce", "allreduce", "s
         *(("collective", *pair, "object") for pair in (
             ("scan", "exscan"), ("bcast", "gather"), ("scatter", "bcast"))),
         ("collective", "allreduce", "reduce", "number")]
+#: What mpi4py serves on some ranks is found before; else it may end the process.
+NATIVE_WAYS = [("collective", "allgather", "bcast", "number"),
+               ("collective", "alltoall", "allgather", "number")]
 ODD = RAW.Get_size() - 1
 
 
@@ -208,7 +211,8 @@ def test_ranks_that_disagree_after_good_calls(monkeypatch, way, shared, executor
 
 
 @pytest.mark.mpi(min_size=2)
-@pytest.mark.parametrize("way", [way for way in WAYS if way[3] == "number"], ids="-".join)
+@pytest.mark.parametrize("way", [
+    *(way for way in WAYS if way[3] == "number"), *NATIVE_WAYS], ids="-".join)
 def test_ranks_that_disagree_are_found_before(way):
     """Where every call is compared before it begins."""
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup(), contract="always")
