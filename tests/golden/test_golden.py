@@ -63,8 +63,8 @@ def compared():
     methods = {}
     for name, row in COMPARED.items():
         methods.setdefault(row, []).append(f"`{name}`")
-    yield ("| methods | the same on all ranks | compared, where hpccoll serves them | where the MPI "
-           "library or mpi4py does |")
+    yield ("| methods | the same on all ranks | compared, where hpccoll serves them | where the "
+           "MPI library or mpi4py does |")
     yield "|---|---|---|---|"
     for (how, fields), names in methods.items():
         words = ", ".join(fields).replace("dtype", "type") or "–"

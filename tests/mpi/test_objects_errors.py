@@ -221,6 +221,22 @@ def test_ranks_that_disagree_are_found_before(way):
     comm.Free()
 
 
+@pytest.mark.mpi(min_size=3)
+def test_a_new_communicator_gets_no_message_that_was_never_received(monkeypatch):
+    """The MPI library may give the number of a freed communicator to the next one."""
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "20")
+    value = VALUES["long object"]
+    for turn in range(4):
+        comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
+        differ(comm, ("root", "bcast", "bcast", "long object"))
+        RAW.Barrier()
+        comm.Free()
+        comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
+        other = value.replace("x", str(turn))
+        assert comm.bcast(other) == other
+        comm.Free()
+
+
 @pytest.mark.parametrize("root", [-1, "size", 1.5, None])
 def test_a_root_that_is_none_is_no_call(world, root):
     root = world.size if root == "size" else root
