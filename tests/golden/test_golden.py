@@ -3,15 +3,18 @@
     pytest tests/golden --update-golden
 
 writes the files anew. Each file here holds one collective, all algorithms for 3, 4 and 5 ranks;
-docs/algorithms.md is made from the table of algorithms.
+docs/algorithms.md is made from the table of algorithms, and the table of docs/reliability.md that
+says how calls are compared from that of methods.
 """
 
+import re
 from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.comm.methods import COMPARED
 from hpccoll.explain import as_markdown
 from hpccoll.ir.collectives import COLLECTIVES
 
@@ -53,6 +56,28 @@ def test_schedules_are_what_they_were(collective, request):
 
 def test_the_page_of_algorithms_is_made_from_the_table(request):
     compare(HERE.parents[1] / "docs" / "algorithms.md", as_markdown(), request)
+
+
+def compared():
+    """The table of how calls are compared: a line for the methods that are alike in that."""
+    methods = {}
+    for name, row in COMPARED.items():
+        methods.setdefault(row, []).append(f"`{name}`")
+    yield ("| methods | the same on all ranks | compared, where hpccoll serves them | where the "
+           "MPI library or mpi4py does |")
+    yield "|---|---|---|---|"
+    for (how, fields), names in methods.items():
+        words = ", ".join(fields).replace("dtype", "type") or "–"
+        yield f"| {', '.join(names)} | {words} | {how.ours or '–'} | {how.native or '–'} |"
+
+
+def test_the_page_of_reliability_has_the_table_of_comparisons(request):
+    path = HERE.parents[1] / "docs" / "reliability.md"
+    table = "".join(f"{line}\n" for line in compared())
+    now = re.sub(r"(<!-- compared -->\n).*?(<!-- filled -->)", rf"\1\n{table}\n\2",
+                 path.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
+    assert table in now
+    compare(path, now, request)
 
 
 def test_every_file_belongs_to_a_collective():

@@ -3,6 +3,7 @@
 import numpy
 from mpi4py import MPI
 
+from hpccoll.comm.methods import COMPARED
 from hpccoll.errors import HpccollError
 from hpccoll.errors.contract import ContractError
 
@@ -40,9 +41,19 @@ CALLS = {
     "reduce_scatter": lambda c, n, t, op, root: c.Reduce_scatter(
         blocks(n, t), block(n, t), [n] * SIZE, op),
     "allgather": lambda c, n, t, op, root: c.Allgather(block(n, t), blocks(n, t)),
+    "allgatherv": lambda c, n, t, op, root: c.Allgatherv(block(n, t), [blocks(n, t), [n] * SIZE]),
     "alltoall": lambda c, n, t, op, root: c.Alltoall(blocks(n, t), blocks(n, t)),
+    "alltoallv": lambda c, n, t, op, root: c.Alltoallv(
+        [blocks(n, t), [n] * SIZE], [blocks(n, t), [n] * SIZE]),
+    "alltoallw": lambda c, n, t, op, root: c.Alltoallw(*([
+        blocks(n, t), [n] * SIZE, [8 * n * rank for rank in range(SIZE)],
+        [MPI._typedict[numpy.dtype(t).char]] * SIZE] for _ in range(2))),
     "gather": lambda c, n, t, op, root: c.Gather(block(n, t), at(root, blocks(n, t)), root),
     "scatter": lambda c, n, t, op, root: c.Scatter(at(root, blocks(n, t)), block(n, t), root),
+    "gatherv": lambda c, n, t, op, root: c.Gatherv(
+        block(n, t), at(root, [blocks(n, t), [n] * SIZE]), root),
+    "scatterv": lambda c, n, t, op, root: c.Scatterv(
+        at(root, [blocks(n, t), [n] * SIZE]), block(n, t), root),
     "barrier": lambda c, n, t, op, root: c.Barrier()}
 REDUCING = ("allreduce", "reduce", "scan", "exscan", "reduce_scatter_block", "reduce_scatter")
 MOVING = ("bcast", "allgather", "alltoall", "gather", "scatter")
@@ -56,20 +67,36 @@ WAYS = [*(("operator", name, name) for name in REDUCING),
         *(("count", name, name) for name in (*REDUCING, *MOVING)),
         *(("root", name, name) for name in ROOTED),
         *(("collective", *pair) for pair in CONFUSED),
-        ("algorithm", "allreduce", "allreduce")]
+        ("algorithm", "allreduce", "allreduce"), ("count", "allgatherv", "allgatherv"),
+        ("root", "gatherv", "gatherv"), ("root", "scatterv", "scatterv"),
+        ("dtype", "alltoallv", "alltoallv"), ("collective", "alltoallw", "alltoallv")]
 
 
-class Persistent:
-    """Makes persistent requests where a communicator calls."""
+def method_of(title):
+    """The name by which a method of the table of comparisons stands in ``CALLS``."""
+    name = title.lower().removesuffix("_init")
+    return name if name in CALLS else name.removeprefix("i")
 
-    def __init__(self, comm):
-        self.comm = comm
+
+def rows(how):
+    """Of each method that is compared so, the first field in which the odd rank may differ."""
+    return [((row.fields or ("collective",))[0], title) for title, row in COMPARED.items()
+            if row.how is how]
+
+
+class Formed:
+    """Begins, or makes, a request where a communicator calls; waits for one that has begun."""
+
+    def __init__(self, comm, form):
+        self.comm, self.form = comm, form
 
     def __getattr__(self, name):
-        return getattr(self.comm, f"{name}_init")
+        method = getattr(self.comm, self.form.format(
+            name.lower() if self.form[0] == "I" else name))
+        return (lambda *args: method(*args).Wait()) if self.form[0] == "I" else method
 
 
-def disagree(comm, field, usual, unusual, odd, count, wishes=WISHES, form=lambda comm: comm):
+def disagree(comm, field, usual, unusual, odd, count, wishes=WISHES, form="{}"):
     """Call, one rank something else than the others; return the error of this rank."""
     arguments = [count, "f8", MPI.SUM, 0]
     name = usual
@@ -82,7 +109,7 @@ def disagree(comm, field, usual, unusual, odd, count, wishes=WISHES, form=lambda
             arguments[place] = (count + 1, "i8", MPI.MAX, 1)[place]
     with comm.using(**wishes):
         try:
-            CALLS[name](form(comm), *arguments)
+            CALLS[name](Formed(comm, form), *arguments)
             return None
         except HpccollError as error:
             return error

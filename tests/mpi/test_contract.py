@@ -12,20 +12,28 @@ from mpi.disagreeing import (
     LARGE,
     RANK,
     RAW,
+    REDUCING,
     SIZE,
     SMALL,
     WAYS,
     WISHES,
-    Persistent,
     block,
     blocks,
     check,
     disagree,
+    method_of,
+    rows,
 )
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.errors import BrokenCommunicatorError
+from hpccoll.comm.methods import BEGUN, MADE
+from hpccoll.errors import (
+    BrokenCommunicatorError,
+    CollectiveTimeout,
+    ForeignMessage,
+    HpccollError,
+)
 from hpccoll.errors.contract import ContractError
 from hpccoll.runtime.compiled import BUILT
 
@@ -105,17 +113,17 @@ def test_after_a_thousand_good_calls(monkeypatch, way, count, executor):
     end(comm)
 
 
-@pytest.mark.parametrize("way", [("operator", "allreduce", "allreduce"),
-                                 ("dtype", "bcast", "bcast")],
-                         ids="-".join)
-def test_calls_of_the_library_that_have_ended(monkeypatch, capfd, way):
+@pytest.mark.parametrize("way, form", [
+    (("operator", "allreduce", "allreduce"), "{}"), (("operator", "allreduce", "allreduce"), "I{}"),
+    (("dtype", "bcast", "bcast"), "{}"), (("dtype", "bcast", "bcast"), "I{}")])
+def test_calls_of_the_library_that_have_ended(monkeypatch, capfd, way, form):
     """It compares nothing: the data is wrong, and the next call says so."""
     comm = communicator(monkeypatch, "")
     native = dict.fromkeys(WISHES, "native")
     with comm.using(**native):
         for _ in range(100):
             comm.Barrier()
-        error = disagree(comm, *way, SIZE - 1, SMALL, native)
+        error = disagree(comm, *way, SIZE - 1, SMALL, native, form)
         if error is None:  # some libraries notice some of them
             end_of_patience, guard = time.monotonic() + SOON, comm._private().guard
             while not guard.alarmed and time.monotonic() < end_of_patience:
@@ -189,16 +197,41 @@ def test_requests(monkeypatch, begin):
     end(comm)
 
 
-@pytest.mark.parametrize("way, served", [
-    *(pytest.param(way, "native", id="-".join((*way, "native"))) for way in WAYS
-      if way[0] in ("operator", "root", "collective") or way[1] in ("bcast", "allreduce")),
-    *(pytest.param(way, "ours", id="-".join((*way, "ours"))) for way in WAYS[::8])])
-def test_requests_are_compared_when_they_are_made(monkeypatch, way, served):
-    comm = communicator(monkeypatch, "")
-    wishes = WISHES if served == "ours" else dict.fromkeys(WISHES, "native")
-    error = disagree(comm, *way, SIZE - 1, SMALL, wishes, Persistent)
-    check(error, way[0], *(f"{name}_init" for name in way[1:]), SIZE - 1)
-    end(comm)
+@pytest.mark.parametrize("field, title", rows(MADE))
+def test_persistent_calls_are_compared_when_they_are_made(monkeypatch, field, title):
+    """Whoever serves them."""
+    usual = unusual = method_of(title)
+    if field == "collective":
+        unusual = "allreduce"
+    for served in ("native", "ours")[:1 + (usual in REDUCING)]:
+        comm = communicator(monkeypatch, "")
+        error = disagree(comm, field, usual, unusual, SIZE - 1, SMALL,
+                         WISHES if served == "ours" else dict.fromkeys(WISHES, "native"), "{}_init")
+        check(error, field, f"{usual}_init", f"{unusual}_init", SIZE - 1)
+        end(comm)
+
+
+@pytest.mark.parametrize("field, title", rows(BEGUN))
+def test_nonblocking_calls_are_compared_by_their_messages(monkeypatch, field, title):
+    usual = unusual = method_of(title)
+    timeout = "20"
+    if field == "collective":  # a rank may get no message at all
+        unusual, timeout = "allreduce", "2"
+    comm = communicator(monkeypatch, "", timeout=timeout)
+    with comm.using(**WISHES):
+        comm.Barrier()
+    error = disagree(comm, field, usual, unusual, SIZE - 1, SMALL, WISHES, "I{}")
+    assert any(RAW.allgather(error is not None)), "each rank used what the others sent"
+    if error is None:
+        with comm.using(**WISHES), pytest.raises(HpccollError) as caught:
+            comm.Barrier()
+        error = caught.value
+    # Whoever has only sent is in no call any more: then nobody can tell in what they differ.
+    late = CollectiveTimeout if field == "collective" else ForeignMessage
+    assert type(error) in (ContractError, ForeignMessage, BrokenCommunicatorError, late), error
+    assert type(error) is not ContractError or error.field == field
+    RAW.Barrier()
+    comm.Free()
 
 
 def started(request):

@@ -7,11 +7,12 @@ bit: ``reduce`` along a binomial tree to rank 0 (source: mpi4py), lower ranks on
 and ``exscan`` by recursive doubling. On a power of two of ranks, that combines the numbers of an
 ``allreduce`` as the tree does, but on all ranks at once.
 
-Two things differ from mpi4py. Arrays are not pickled. And an exception in ``op``, or in pickling,
-on one rank is raised on every rank whose result depends on it, where mpi4py leaves them waiting.
+Two things differ from mpi4py. These do not pickle arrays. And an exception in ``op``, or in
+pickling, on one rank is raised on every rank whose result depends on it, where mpi4py leaves them
+waiting. ``gather`` and ``scatter`` pickle objects before the call is counted.
 
-The other lower-case methods, and all of them on one rank, are mpi4py's own; they are looked after
-like other calls of the MPI library's.
+``allgather`` and ``alltoall``, and all methods on one rank, are mpi4py's own. They are monitored
+like other calls of the MPI library.
 """
 
 from __future__ import annotations
