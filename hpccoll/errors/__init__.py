@@ -103,6 +103,10 @@ class BrokenCommunicatorError(CommunicatorError, RuntimeError):
     Messages of the call may still arrive, and would be taken for those of later ones.
     """
 
+    def __init__(self, message: str = "hpccoll: communicator is broken: a call failed on another "
+                 "rank; call Dup on a working communicator, or end the job"):
+        super().__init__(message)
+
     @classmethod
     def reported(cls, rank: int, story: Mapping[str, Any]) -> BrokenCommunicatorError:
         """The error on other ranks, and in later calls, of a call that failed on a rank."""

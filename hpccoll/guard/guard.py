@@ -182,7 +182,7 @@ class Guard:
             BrokenCommunicatorError: one has.
         """
         if self.logs.rung(in_turn):
-            raise self.failure or BrokenCommunicatorError("another rank has given up")
+            raise self.failure or BrokenCommunicatorError()
 
     def listen(self, awaited: Awaited) -> None:
         """Raise if waiting is pointless; say for whom this rank waits.
@@ -384,7 +384,7 @@ class Guard:
         Raises:
             BrokenCommunicatorError: says which one, when, and why.
         """
-        raise self.fail(BrokenCommunicatorError("another rank has given up"),
+        raise self.fail(BrokenCommunicatorError(),
                         "a native collective", None, 0)
 
     def _again(self) -> BaseException:

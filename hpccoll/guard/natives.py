@@ -319,7 +319,7 @@ class Natives:
         """Why a call cannot end any more; ``None`` where it may."""
         guard, timeout = self.guard, self.guard.context.bounds.timeout
         if guard.logs.rung(True) if self.speaks else guard.alarmed:
-            return guard.failure or BrokenCommunicatorError("another rank has given up")
+            return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
         lost = guard.board.lost(number, GRACE)

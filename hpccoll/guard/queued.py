@@ -212,7 +212,7 @@ class Queued:
         guard, timeout = self.guard, self.guard.context.bounds.timeout
         if guard.failure is not None or (
                 guard.logs.rung(True) if guard.natives.speaks else guard.alarmed):
-            return guard.failure or BrokenCommunicatorError("another rank has given up")
+            return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
         lost = guard.board.lost(first.number, GRACE)
