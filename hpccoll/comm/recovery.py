@@ -12,6 +12,7 @@ old one's goes with the last array in it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from mpi4py import MPI
@@ -64,8 +65,16 @@ class Recovery(Base):
 
         Every rank gets the same answer, on a revoked communicator too. Without ULFM no rank dies
         alone, and the answer is what all say.
+
+        Raises:
+            CollectiveTimeout, PeerLost: without ULFM, a rank does not come.
         """
         self._check_alive()
+        # With ULFM the library itself ends the wait for a rank that has died.
+        with self._setup("agree") if ulfm_missing() else nullcontext():
+            return self._agree(good)
+
+    def _agree(self, good: bool) -> bool:
         try:
             return bool(self.Agree(int(bool(good) and not failed_ranks(self))))
         except MPI.Exception as error:

@@ -17,7 +17,7 @@ def guarded():
 def first(one):
     one.Allreduce(numpy.ones(3), numpy.zeros(3))
 CALLS = {"split": lambda one: one.Split(0, rank), "dup": lambda one: one.Dup(),
-         "empty": lambda one: one.empty(1000)}
+         "empty": lambda one: one.empty(1000), "agree": lambda one: one.agree(True)}
 CALLS |= {"idup": lambda one: one.Idup()[1].Wait()} if GUARDED else {"first": first}
 """
 
@@ -51,7 +51,7 @@ world.Barrier()
 os._exit(0)
 """, 3, HPCCOLL_TIMEOUT="0.7", HPCCOLL_REPORT="0.3")
     for rank in (0, 1):
-        for name in ("split", "dup", "empty", "idup" if guarded else "first"):
+        for name in ("split", "dup", "empty", "agree", "idup" if guarded else "first"):
             found = re.search(rf"^{rank} error {name} (\w+) (.*)", ended.output, re.M)
             assert found and re.search(r"rank 2 is (at |in the program)", found[2]), (
                 name, ended.output)

@@ -4,6 +4,7 @@ import numpy
 import pytest
 
 from hpccoll.errors import CollectiveTimeout, PeerLost
+from hpccoll.errors.waits import RankStates
 from hpccoll.guard import setup_ranks as module
 from hpccoll.guard.job import JobLogs
 from hpccoll.guard.setup_ranks import SetupRanks
@@ -58,14 +59,14 @@ def test_failure_is_known_to_ranks_that_wait_and_to_late_ones(ranks):
     second = ranks(1)
     second.fail(CollectiveTimeout("split", 1, 0, (0,), 1.0))
     first = ranks(0)
-    assert "rank 1 gave up in split" in str(first.failures()[1])
+    assert "rank 1 failed in split" in str(first.failures()[1])
     first.met = [1, 1]
-    assert "split on rank 1 made no progress" in str(first.failures()[1])
-    ranks(1).fail(PeerLost((0,), "rank 0 was killed", "dup"))  # in a call that came later
+    assert str(first.failures()[1]).startswith("hpccoll: no message from rank 0: ")
+    ranks(1).fail(PeerLost((0,), RankStates("rank 0 was killed"), "dup"))  # in a call that came later
     assert "before this rank came" in str(first.failures()[1])
 
 
 def test_lost_ranks_are_told_as_lost(ranks):
-    ranks(1).fail(PeerLost((0,), "rank 0 was killed", "split"))
+    ranks(1).fail(PeerLost((0,), RankStates("rank 0 was killed"), "split"))
     error = ranks(0).failures()[1]
-    assert isinstance(error, PeerLost) and error.ranks == (0,) and "told by rank 1" in str(error)
+    assert isinstance(error, PeerLost) and error.ranks == (0,) and "rank 1 reported" in str(error)
