@@ -1,14 +1,9 @@
-"""The tables of collective methods.
-
-The first has what resolves each method, and which of the MPI library's methods serves it. The
-second, ``COMPARED``, has how the ranks' calls of each are compared, lower-case methods included.
-docs/reliability.md is made from it, and every row is tested.
-"""
+"""The table of collective methods: what resolves each, and which of the MPI library's serves it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
@@ -122,102 +117,3 @@ SCATTERV_INIT = _form(PERSISTENT, SCATTERV, native.Scatterv_init)
 ALLTOALL_INIT = _form(PERSISTENT, ALLTOALL, native.Alltoall_init)
 ALLTOALLV_INIT = _form(PERSISTENT, ALLTOALLV, native.Alltoallv_init)
 ALLTOALLW_INIT = _form(PERSISTENT, ALLTOALLW, native.Alltoallw_init)
-
-
-class Comparison(NamedTuple):
-    """How the calls of all ranks are compared, at the default level.
-
-    Attributes:
-        ours: where hpccoll serves them; empty where it never does.
-        native: where the MPI library or mpi4py serves them; empty where they never do.
-    """
-
-    ours: str
-    native: str
-
-
-class Compared(NamedTuple):
-    """A row of the table.
-
-    Attributes:
-        how: the calls of this method are compared.
-        fields: that must be the same on all ranks, beside the collective.
-    """
-
-    how: Comparison
-    fields: tuple[str, ...] = ()
-
-
-_LOGS = "after the call, in the logs; at once where a rank waits in a call of hpccoll"
-STAMPED = Comparison("the messages carry a stamp", _LOGS)
-BEGUN = Comparison("the messages carry a stamp; at the deadline where a rank gets none", _LOGS)
-MADE = Comparison("when it is made", "when it is made")
-FIRST = Comparison("the first message carries number and stamp", "")
-LOGGED = Comparison("", _LOGS)
-
-_SIZE = "count", "dtype"
-_REDUCED, _ROOTED = ("operator", *_SIZE), ("operator", *_SIZE, "root")
-#: Every collective method of a communicator.
-COMPARED = {
-    "Barrier": Compared(STAMPED),
-    "Bcast": Compared(STAMPED, (*_SIZE, "root")),
-    "Reduce": Compared(STAMPED, _ROOTED),
-    "Allreduce": Compared(STAMPED, _REDUCED),
-    "Scan": Compared(STAMPED, _REDUCED),
-    "Exscan": Compared(STAMPED, _REDUCED),
-    "Reduce_scatter_block": Compared(STAMPED, _REDUCED),
-    "Reduce_scatter": Compared(STAMPED, _REDUCED),
-    "Allgather": Compared(STAMPED, _SIZE),
-    "Allgatherv": Compared(STAMPED, _SIZE),
-    "Gather": Compared(STAMPED, (*_SIZE, "root")),
-    "Gatherv": Compared(STAMPED, ("dtype", "root")),
-    "Scatter": Compared(STAMPED, (*_SIZE, "root")),
-    "Scatterv": Compared(STAMPED, ("dtype", "root")),
-    "Alltoall": Compared(STAMPED, _SIZE),
-    "Alltoallv": Compared(STAMPED, ("dtype",)),
-    "Alltoallw": Compared(STAMPED),
-    "Ibarrier": Compared(BEGUN),
-    "Ibcast": Compared(BEGUN, ("count",)),
-    "Ireduce": Compared(BEGUN, _REDUCED),
-    "Iallreduce": Compared(BEGUN, _REDUCED),
-    "Iscan": Compared(BEGUN, _REDUCED),
-    "Iexscan": Compared(BEGUN, _REDUCED),
-    "Ireduce_scatter_block": Compared(BEGUN, _REDUCED),
-    "Ireduce_scatter": Compared(BEGUN, _REDUCED),
-    "Iallgather": Compared(BEGUN, ("count",)),
-    "Iallgatherv": Compared(BEGUN, ("count",)),
-    "Igather": Compared(BEGUN, ("count",)),
-    "Igatherv": Compared(BEGUN),
-    "Iscatter": Compared(BEGUN, ("count",)),
-    "Iscatterv": Compared(BEGUN),
-    "Ialltoall": Compared(BEGUN, ("count",)),
-    "Ialltoallv": Compared(BEGUN),
-    "Ialltoallw": Compared(BEGUN),
-    "Barrier_init": Compared(MADE),
-    "Bcast_init": Compared(MADE, (*_SIZE, "root")),
-    "Reduce_init": Compared(MADE, _ROOTED),
-    "Allreduce_init": Compared(MADE, _REDUCED),
-    "Scan_init": Compared(MADE, _REDUCED),
-    "Exscan_init": Compared(MADE, _REDUCED),
-    "Reduce_scatter_block_init": Compared(MADE, _REDUCED),
-    "Reduce_scatter_init": Compared(MADE, _REDUCED),
-    "Allgather_init": Compared(MADE, _SIZE),
-    "Allgatherv_init": Compared(MADE, _SIZE),
-    "Gather_init": Compared(MADE, (*_SIZE, "root")),
-    "Gatherv_init": Compared(MADE, ("dtype", "root")),
-    "Scatter_init": Compared(MADE, (*_SIZE, "root")),
-    "Scatterv_init": Compared(MADE, ("dtype", "root")),
-    "Alltoall_init": Compared(MADE, _SIZE),
-    "Alltoallv_init": Compared(MADE, ("dtype",)),
-    "Alltoallw_init": Compared(MADE),
-    "barrier": Compared(STAMPED),
-    "bcast": Compared(FIRST, ("root",)),
-    "reduce": Compared(FIRST, ("operator", "root")),
-    "allreduce": Compared(FIRST, ("operator",)),
-    "scan": Compared(FIRST, ("operator",)),
-    "exscan": Compared(FIRST, ("operator",)),
-    "gather": Compared(FIRST, ("root",)),
-    "scatter": Compared(FIRST, ("root",)),
-    "allgather": Compared(LOGGED),
-    "alltoall": Compared(LOGGED),
-}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
-from hpccoll.comm.methods import COMPARED
+from hpccoll.comm.contract import CONTRACT
 from hpccoll.explain import as_markdown
 from hpccoll.ir.collectives import COLLECTIVES
 
@@ -61,7 +61,7 @@ def test_the_page_of_algorithms_is_made_from_the_table(request):
 def compared():
     """The table of how calls are compared: a line for the methods that are alike in that."""
     methods = {}
-    for name, row in COMPARED.items():
+    for name, row in CONTRACT.items():
         methods.setdefault(row, []).append(f"`{name}`")
     yield ("| methods | the same on all ranks | compared, where hpccoll serves them | where the "
            "MPI library or mpi4py does |")

@@ -3,7 +3,7 @@
 import numpy
 from mpi4py import MPI
 
-from hpccoll.comm.methods import COMPARED
+from hpccoll.comm.contract import CONTRACT
 from hpccoll.errors import HpccollError
 from hpccoll.errors.contract import ContractError
 
@@ -80,7 +80,7 @@ def method_of(title):
 
 def rows(how):
     """Of each method that is compared so, the first field in which the odd rank may differ."""
-    return [((row.fields or ("collective",))[0], title) for title, row in COMPARED.items()
+    return [((row.fields or ("collective",))[0], title) for title, row in CONTRACT.items()
             if row.how is how]
 
 

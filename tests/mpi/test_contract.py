@@ -27,7 +27,7 @@ from mpi.disagreeing import (
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm.methods import BEGUN, MADE
+from hpccoll.comm.contract import BEGUN, MADE
 from hpccoll.errors import (
     BrokenCommunicatorError,
     CollectiveTimeout,

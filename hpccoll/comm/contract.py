@@ -1,0 +1,107 @@
+"""How the calls of all ranks are compared: every collective method is a row of ``CONTRACT``.
+
+docs/reliability.md is generated from this table, and every row has a test on real ranks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ContractCheck(NamedTuple):
+    """How the calls of all ranks are compared, at the default level.
+
+    Attributes:
+        ours: where hpccoll serves them; empty where it never does.
+        native: where the MPI library or mpi4py serves them; empty where they never do.
+    """
+
+    ours: str
+    native: str
+
+
+class ContractRow(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        how: the calls of this method are compared.
+        fields: that must be the same on all ranks, beside the collective.
+    """
+
+    how: ContractCheck
+    fields: tuple[str, ...] = ()
+
+
+_LOGS = "after the call, in the logs; at once where a rank waits in a call of hpccoll"
+STAMPED = ContractCheck("the messages carry a stamp", _LOGS)
+BEGUN = ContractCheck("the messages carry a stamp; at the deadline where a rank gets none", _LOGS)
+MADE = ContractCheck("when it is made", "when it is made")
+FIRST = ContractCheck("the first message carries number and stamp", "")
+LOGGED = ContractCheck("", _LOGS)
+
+_SIZE = "count", "dtype"
+_REDUCED, _ROOTED = ("operator", *_SIZE), ("operator", *_SIZE, "root")
+#: By method.
+CONTRACT = {
+    "Barrier": ContractRow(STAMPED),
+    "Bcast": ContractRow(STAMPED, (*_SIZE, "root")),
+    "Reduce": ContractRow(STAMPED, _ROOTED),
+    "Allreduce": ContractRow(STAMPED, _REDUCED),
+    "Scan": ContractRow(STAMPED, _REDUCED),
+    "Exscan": ContractRow(STAMPED, _REDUCED),
+    "Reduce_scatter_block": ContractRow(STAMPED, _REDUCED),
+    "Reduce_scatter": ContractRow(STAMPED, _REDUCED),
+    "Allgather": ContractRow(STAMPED, _SIZE),
+    "Allgatherv": ContractRow(STAMPED, _SIZE),
+    "Gather": ContractRow(STAMPED, (*_SIZE, "root")),
+    "Gatherv": ContractRow(STAMPED, ("dtype", "root")),
+    "Scatter": ContractRow(STAMPED, (*_SIZE, "root")),
+    "Scatterv": ContractRow(STAMPED, ("dtype", "root")),
+    "Alltoall": ContractRow(STAMPED, _SIZE),
+    "Alltoallv": ContractRow(STAMPED, ("dtype",)),
+    "Alltoallw": ContractRow(STAMPED),
+    "Ibarrier": ContractRow(BEGUN),
+    "Ibcast": ContractRow(BEGUN, ("count",)),
+    "Ireduce": ContractRow(BEGUN, _REDUCED),
+    "Iallreduce": ContractRow(BEGUN, _REDUCED),
+    "Iscan": ContractRow(BEGUN, _REDUCED),
+    "Iexscan": ContractRow(BEGUN, _REDUCED),
+    "Ireduce_scatter_block": ContractRow(BEGUN, _REDUCED),
+    "Ireduce_scatter": ContractRow(BEGUN, _REDUCED),
+    "Iallgather": ContractRow(BEGUN, ("count",)),
+    "Iallgatherv": ContractRow(BEGUN, ("count",)),
+    "Igather": ContractRow(BEGUN, ("count",)),
+    "Igatherv": ContractRow(BEGUN),
+    "Iscatter": ContractRow(BEGUN, ("count",)),
+    "Iscatterv": ContractRow(BEGUN),
+    "Ialltoall": ContractRow(BEGUN, ("count",)),
+    "Ialltoallv": ContractRow(BEGUN),
+    "Ialltoallw": ContractRow(BEGUN),
+    "Barrier_init": ContractRow(MADE),
+    "Bcast_init": ContractRow(MADE, (*_SIZE, "root")),
+    "Reduce_init": ContractRow(MADE, _ROOTED),
+    "Allreduce_init": ContractRow(MADE, _REDUCED),
+    "Scan_init": ContractRow(MADE, _REDUCED),
+    "Exscan_init": ContractRow(MADE, _REDUCED),
+    "Reduce_scatter_block_init": ContractRow(MADE, _REDUCED),
+    "Reduce_scatter_init": ContractRow(MADE, _REDUCED),
+    "Allgather_init": ContractRow(MADE, _SIZE),
+    "Allgatherv_init": ContractRow(MADE, _SIZE),
+    "Gather_init": ContractRow(MADE, (*_SIZE, "root")),
+    "Gatherv_init": ContractRow(MADE, ("dtype", "root")),
+    "Scatter_init": ContractRow(MADE, (*_SIZE, "root")),
+    "Scatterv_init": ContractRow(MADE, ("dtype", "root")),
+    "Alltoall_init": ContractRow(MADE, _SIZE),
+    "Alltoallv_init": ContractRow(MADE, ("dtype",)),
+    "Alltoallw_init": ContractRow(MADE),
+    "barrier": ContractRow(STAMPED),
+    "bcast": ContractRow(FIRST, ("root",)),
+    "reduce": ContractRow(FIRST, ("operator", "root")),
+    "allreduce": ContractRow(FIRST, ("operator",)),
+    "scan": ContractRow(FIRST, ("operator",)),
+    "exscan": ContractRow(FIRST, ("operator",)),
+    "gather": ContractRow(FIRST, ("root",)),
+    "scatter": ContractRow(FIRST, ("root",)),
+    "allgather": ContractRow(LOGGED),
+    "alltoall": ContractRow(LOGGED),
+}
