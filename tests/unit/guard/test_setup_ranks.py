@@ -62,7 +62,8 @@ def test_failure_is_known_to_ranks_that_wait_and_to_late_ones(ranks):
     assert "rank 1 failed in split" in str(first.failures()[1])
     first.met = [1, 1]
     assert str(first.failures()[1]).startswith("hpccoll: no message from rank 0: ")
-    ranks(1).fail(PeerLost((0,), RankStates("rank 0 was killed"), "dup"))  # in a call that came later
+    # In a call that came later:
+    ranks(1).fail(PeerLost((0,), RankStates("rank 0 was killed"), "dup"))
     assert "before this rank came" in str(first.failures()[1])
 
 
