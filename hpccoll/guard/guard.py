@@ -255,7 +255,7 @@ class Guard:
         if gone:
             raise self.loss(gone, "a wait for messages", numbered=False)
         self.ask()
-        return self.tell(peers)
+        return self.board.states(self.logs.mine.words[NUMBER], peers)
 
     def loss(self, lost: tuple[int, ...], title: str, numbered: bool = True
              ) -> BrokenCommunicatorError:
@@ -316,12 +316,12 @@ class Guard:
             if lost and not isinstance(error, PeerLost) and isinstance(
                     error, (HpccollError, MPI.Exception, OSError)):
                 error = self.loss(lost, title)
+            heard = isinstance(error, BrokenCommunicatorError) and not isinstance(error, PeerLost)
             self.logs.ring({
                 "number": number, "tag": tag, "title": title, "site": site or call_site(),
                 "when": time.strftime("%H:%M:%S"), "reason": summary(error), **states_fields(error),
-                "fields": description, "lost": lost or getattr(error, "ranks", ()),
-                "heard": not own and not isinstance(error, PeerLost)
-                and isinstance(error, BrokenCommunicatorError)},
+                "fields": description, "heard": heard and not own,
+                "lost": () if heard else lost or getattr(error, "ranks", ())},
                 self.board.gone, getattr(error, "peers", ())
                 or self.logs.mine.doing().get("peers", ()))
             verdict = error

@@ -324,7 +324,7 @@ class Natives:
             return ForeignMessage(-1, guard.rank)
         lost = guard.board.lost(number, GRACE)
         if lost:
-            return guard.loss(lost, "the MPI library's")
+            return guard.loss(lost, self._title(number))
         if elapsed < timeout:
             return None
         missing = self._missing(number)

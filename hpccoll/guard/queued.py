@@ -33,9 +33,6 @@ from hpccoll.runtime.log import NUMBER
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard
 
-#: What the library is called in messages.
-WHOSE = "NCCL"
-
 
 class Pending(NamedTuple):
     """A call that was queued.
@@ -217,7 +214,7 @@ class Queued:
             return ForeignMessage(-1, guard.rank)
         lost = guard.board.lost(first.number, GRACE)
         if lost:
-            return guard.loss(lost, WHOSE)
+            return guard.loss(lost, f"{called(first.description)} of NCCL")
         if elapsed < timeout or not self._missing(first):
             return None  # where all have come, it is the device that takes so long
         return self._late(first, timeout, guard.tell(self._missing(first)))
@@ -228,7 +225,7 @@ class Queued:
 
     def _late(self, first: Pending, seconds: float, states: RankStates) -> CollectiveTimeout:
         """The error of a call that takes too long."""
-        return CollectiveTimeout(f"{called(first.description)} of {WHOSE}", self.guard.rank, 0,
+        return CollectiveTimeout(f"{called(first.description)} of NCCL", self.guard.rank, 0,
                                  self._missing(first), round(seconds, 1), states)
 
     def _give_up(self, first: Pending, error: BaseException, own: bool) -> None:
