@@ -72,4 +72,4 @@ say("returned")
     assert re.search("hpccoll: rank [01] ends, in create_group at .*CollectiveTimeout: .*"
                      "rank 2 is in no wait", ended.output), ended.output
     assert "has been in the MPI library's create_group" in ended.output, ended.output
-    assert ended.status == 76 and "returned" not in ended.output
+    assert ended.status > 0 and "returned" not in ended.output  # 76, or of a rank that is killed
