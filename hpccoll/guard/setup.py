@@ -108,10 +108,10 @@ class SetupCall(Meeting):
         mine, found = numpy.array([stamp, self.ranks.number]), numpy.empty((self.size, 2), int)
         try:
             self._complete(MPI.Intracomm.Iallgather(comm, mine, found), mine, found)
-            self.ranks.met = found[:, 1].tolist()
+            stamps, self.ranks.met = zip(*found.tolist())
             if JOB.failure:
                 self._hear()
-            if (found[:, 0] != stamp).any():
+            if stamps.count(stamp) < self.size:
                 self._disagree(comm)
         except BaseException as error:
             verdict = self._explained(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from mpi4py import MPI
@@ -85,8 +86,8 @@ class SetupRanks:
 
     def begin(self) -> int:
         """Write that this rank begins the call; return its stamp."""
-        words, description = self.log.words, Description(self.title)
-        stamp, self.number = description.stamp(), words[NUMBER] + 1
+        words, (description, stamp) = self.log.words, _described(self.title)
+        self.number = words[NUMBER] + 1
         words[STAMPS + (self.number & LAST)], words[ENDS + (self.number & LAST)] = stamp, 0
         self.log.describe(stamp, description)
         words[NUMBER] = self.number
@@ -115,7 +116,7 @@ class SetupRanks:
             return bool(log.words[INSIDE] == self.met[rank] or _end(log, self.met[rank]))
         if said.get("number") == number and said.get("call") == self.key:
             return True
-        return log.words[INSIDE] == number and log.stamp(number) == Description(self.title).stamp()
+        return log.words[INSIDE] == number and log.stamp(number) == _described(self.title)[1]
 
     def fail(self, error: BaseException) -> None:
         """Write that the call has failed here."""
@@ -156,6 +157,13 @@ class SetupRanks:
     def loss(self, lost: tuple[int, ...]) -> PeerLost:
         """The error of a call for which ranks are lost."""
         return PeerLost(lost, self.board.states(0, lost), self.title)
+
+
+@lru_cache
+def _described(title: str) -> tuple[Description, int]:
+    """The description of a set-up call, and its stamp."""
+    description = Description(title)
+    return description, description.stamp()
 
 
 def _end(log: Log, number: int) -> int:

@@ -74,4 +74,4 @@ say("returned")
                      ended.output), ended.output
     assert "create_group on rank 0 has waited" in ended.output, ended.output
     assert re.search("rank [01] exits with status 76 in create_group", ended.output), ended.output
-    assert ended.status == 76 and "returned" not in ended.output
+    assert ended.status > 0 and "returned" not in ended.output  # 76, or of a rank that is killed
