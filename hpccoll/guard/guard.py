@@ -43,7 +43,7 @@ from hpccoll.runtime.binding import Action
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.description import Description
 from hpccoll.runtime.executor import Bounds, Execution, PreparedRun
-from hpccoll.runtime.log import ALARM, ASKED, FREED, LEFT, NUMBER
+from hpccoll.runtime.log import ALARM, FREED, LEFT, NUMBER
 from hpccoll.runtime.noted import begins, ends
 from hpccoll.runtime.waiting import Awaited, Meeting, Watch
 from hpccoll.transport import Batch
@@ -227,8 +227,8 @@ class Guard:
     def ask(self) -> None:
         """Ask the others what they are doing."""
         for rank, log in self.logs.logs.items():
-            if rank != self.rank and not log.words[ASKED]:
-                log.words[ASKED] = time.monotonic_ns()
+            if rank != self.rank:
+                log.ask()
 
     def doing(self) -> list[Doing]:
         """What each rank is doing, as far as this one can see without asking.

@@ -20,7 +20,7 @@ from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
 from hpccoll.runtime.compiled import BUILT
-from hpccoll.runtime.log import ASKED, LEFT, LOG_BYTES, Log
+from hpccoll.runtime.log import LEFT, LOG_BYTES, Log
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
 if BUILT:
@@ -79,7 +79,7 @@ class JobLogs:
     def ask(self) -> None:
         """Ask the processes where they are."""
         for log in list(self.logs.values()):
-            log.words[ASKED] = 1
+            log.ask()
 
     @property
     def failure(self) -> bool:

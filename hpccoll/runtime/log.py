@@ -152,6 +152,11 @@ class Log:
         if looks:
             self.look()
 
+    def ask(self) -> None:
+        """Request that the rank writes where it is; keeps the time of an unanswered request."""
+        if not self.words[ASKED]:
+            self.words[ASKED] = time.monotonic_ns()
+
     def look(self) -> None:
         """Say that the rank is waiting, now."""
         self.words[BEAT] = time.monotonic_ns()
