@@ -90,7 +90,10 @@ def test_an_environment_of_ones_own(shell, clone, extra, flags):
         *program[start:start + 2], f"mpiexec {flags} -n 4 hpccoll doctor",
         f"mpiexec {flags} -n 4 python ten_lines.py",
         "python -m hpccoll doctor",
-        "hpccoll explain allreduce ring --size 8 --draw ring.png")
+        "hpccoll explain allreduce ring --size 8 --draw ring.png",
+        # From the folder above the clone, which has the name of the package.
+        "cp ten_lines.py ..", "cd ..", f"mpiexec {flags} -n 4 python ten_lines.py",
+        f"mpiexec {flags} -n 4 python -m hpccoll run ten_lines.py")
     assert status == 0 and "Traceback" not in output, output[-6000:]
     assert (clone / "ring.png").exists()
 
