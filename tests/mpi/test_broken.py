@@ -136,8 +136,8 @@ def test_the_next_request_sends_nothing(monkeypatch, ends, contract):
     """Others would take its messages for those that are missing, and have a sum of both calls."""
     if contract:
         monkeypatch.setenv("HPCCOLL_CONTRACT", contract)
-    monkeypatch.setenv("HPCCOLL_PROGRESS", "calls" if RANK else "thread")
-    comm = communicator(monkeypatch, timeout="60" if ends == "by Ctrl-C" else "1")
+    comm = hpccoll.Comm(communicator(monkeypatch, timeout="60" if ends == "by Ctrl-C" else "1"),
+                        progress="calls" if RANK else "thread")
     sinks = numpy.zeros((2, 3 * LANE_BYTES // 8))  # three segments, of which rank 0 sends two
     with comm.using(**OURS):
         if RANK == 0:
