@@ -280,6 +280,6 @@ def test_everything_travels_with_checksums():
 @alone
 def test_ranks_must_agree_on_checksums():
     comm = new(checksums=RANK == LAST)
-    with pytest.raises(ArgumentError, match="HPCCOLL_CHECKSUMS: is .*True on rank.*same"):
+    with pytest.raises(ArgumentError, match="HPCCOLL_CHECKSUMS: is .*'yes' on rank.*same"):
         comm.check_equal(numpy.ones(3))
     comm.Free()

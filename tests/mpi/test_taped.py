@@ -256,10 +256,11 @@ def test_a_wait_in_vain_ends_with_round_and_ranks(monkeypatch, form):
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
     with comm.using(**WISHES):
         comm.Barrier()
+        if form == "persistent":  # all ranks make one
+            request = comm.Allreduce_init(numpy.ones(4), numpy.empty(4))
         if comm.rank == 0:
             start = time.monotonic()
             if form == "persistent":
-                request = comm.Allreduce_init(numpy.ones(4), numpy.empty(4))
                 request.Start()
             else:
                 request = comm.Iallreduce(numpy.ones(4), numpy.empty(4))
