@@ -56,8 +56,9 @@ static void *check_processes(void *unused)
                 lost = &end.peers[i];
         looks = lost == NULL ? 0 : looks + 1;
         if (looks == LOOKS) {
-            dprintf(2, "hpccoll: rank %ld ends, in MPI_Finalize: rank %ld was killed, or ended "
-                    "without a word, and MPI_Finalize waits for it\n", end.rank, lost->rank);
+            dprintf(2, "hpccoll: rank %ld was killed, or ended without a word: MPI_Finalize "
+                    "cannot complete\n  rank %ld exits with status %ld\n", lost->rank, end.rank,
+                    end.status);
             _exit((int)end.status);
         }
     }
