@@ -34,7 +34,8 @@ class ContractRow(NamedTuple):
 
 _LOGS = "after the call, in the logs; at once where a rank waits in a call of hpccoll"
 STAMPED = ContractCheck("the messages carry a stamp", _LOGS)
-BEGUN = ContractCheck("the messages carry a stamp; at the deadline where a rank gets none", _LOGS)
+BEGUN = ContractCheck("the messages carry a stamp; a rank that gets no message of the call finds "
+                      "nothing before HPCCOLL_TIMEOUT", _LOGS)
 MADE = ContractCheck("when it is made", "when it is made")
 FIRST = ContractCheck("the first message carries number and stamp", "")
 LOGGED = ContractCheck("", _LOGS)

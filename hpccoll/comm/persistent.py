@@ -192,14 +192,14 @@ class Persistent(Base):
         tape = tape_for(context, call, plan, tag, False) if self._calls is not None else None
         if tape is not None:
             taped = TapedOperation(context, tape, call, None, threaded)
-            return Prequest(context, lambda: (), releasing(context, tag, taped.free), taped)
+            return Prequest(context, lambda: (), free_with_tag(context, tag, taped.free), taped)
         execution = prepare(context, call, plan, tag, repeated=True, own_scratch=True)
         if execution.prepare():
             operation = PersistentOperation(context, PreparedRun(execution), call, threaded)
-            return Prequest(context, lambda: (), releasing(context, tag, operation.free),
+            return Prequest(context, lambda: (), free_with_tag(context, tag, operation.free),
                             operation)
         return Prequest(context, lambda: (execution, call, None, threaded),
-                        releasing(context, tag, execution.free))
+                        free_with_tag(context, tag, execution.free))
 
     def _copying_request(self, call: Call, choice: Choice, again: Callable[[], Call | None],
                          datatypes: list[MPI.Datatype]) -> Prequest:
@@ -215,7 +215,7 @@ class Persistent(Base):
             return (prepare(context, new, plan, tag, own_scratch=True), new,
                     new.sink and new.sink.store, threaded)
 
-        return Prequest(context, fresh, releasing(context, tag, partial(_free, datatypes)))
+        return Prequest(context, fresh, free_with_tag(context, tag, partial(_free, datatypes)))
 
 
 def _free(datatypes: list[MPI.Datatype]) -> None:
@@ -223,7 +223,7 @@ def _free(datatypes: list[MPI.Datatype]) -> None:
         datatype.Free()
 
 
-def releasing(context: Context, tag: int, free: Callable[[], None]) -> Callable[[], None]:
+def free_with_tag(context: Context, tag: int, free: Callable[[], None]) -> Callable[[], None]:
     """Return a function that frees a request's resources and its tag."""
     def free_all() -> None:
         free()

@@ -45,9 +45,9 @@ class Driven(Several, _Methods):
     """Completion methods of a request behind which stands an operation."""
 
     _operation: Underway | None = None
-    #: When a failing test polls the other ranks next, and the function that does it.
+    #: When a failing test polls the other ranks next; the operation that it polls for, and how.
     _poll_at = 0.0
-    _poll: Callable[[], None] | None = None
+    _poll: tuple[Underway, Callable[[], None]] | None = None
 
     @shortcut
     def Wait(self, status: MPI.Status | None = None) -> Literal[True]:
@@ -113,16 +113,17 @@ class Driven(Several, _Methods):
         PROGRESS.check_process()
         PROGRESS.once()
         if self._settle(method, status):
+            self._poll = None  # it refers to the caller's arrays
             return True
         operation, now = self._operation, time.monotonic()
         if operation is None or now < self._poll_at:
             return False
-        self._poll_at, poll = now + POLL_INTERVAL, self._poll
-        if poll is None:
-            self._poll = operation.looking(rare=True)
+        self._poll_at = now + POLL_INTERVAL
+        if self._poll is None or self._poll[0] is not operation:  # a persistent one starts another
+            self._poll = operation, operation.looking(rare=True)
             return False
         try:
-            poll()
+            self._poll[1]()
         except BaseException as error:
             operation.failed(error)
         return self._settle(method, status)

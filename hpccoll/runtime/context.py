@@ -191,7 +191,11 @@ class Context:
         self.comm = self.user.Dup()  # native, whatever class the user's object has
         self.comm.Set_name(f"hpccoll private of {user.Get_name()}"[:MPI.MAX_OBJECT_NAME - 1])
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        self.processes = exchange_processes(self.comm, config)
+        try:
+            self.processes = exchange_processes(self.comm, config)
+        except ArgumentError:  # on all ranks; each new attempt would use up a communicator
+            self.comm.Free()
+            raise
         near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
         around = discover(self.comm, near, config.levels, config.network, self.compiled)
@@ -298,12 +302,17 @@ class Context:
 
         Raises:
             RequestError: there are none; on every rank.
+            CollectiveTimeout, BrokenCommunicatorError: a rank does not come.
         """
-        tags = self._persistent_tags
+        tags, title = self._persistent_tags, "comparison of freed requests"
         mine = numpy.array([tag in self._released for tag in tags], numpy.uint8)
         freed = numpy.empty_like(mine)
-        Meeting(self.comm, "comparison of freed requests").wait(
-            self.comm.Iallreduce(mine, freed, MPI.MIN), *self.bounds)
+        request = self.comm.Iallreduce(mine, freed, MPI.MIN)
+        try:
+            Meeting(self.comm, title).wait(request, *self.bounds)
+        except BaseException as error:
+            self.abandoned.append((request, mine, freed))  # the library may still use the memory
+            raise self.fail(error, title) from error
         self._unused = [tag for tag, free in zip(tags, freed) if free][::-1]
         self._released.difference_update(self._unused)
         if not self._unused:

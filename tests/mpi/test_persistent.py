@@ -1,5 +1,6 @@
 """Persistent collectives that hpccoll runs: prepared once, started many times."""
 
+import time
 from types import SimpleNamespace
 
 import numpy
@@ -7,7 +8,9 @@ import pytest
 from mpi.requested import OURS, mine, start, summed
 from mpi4py import MPI
 
+import hpccoll
 from hpccoll.comm.requests import Prequest
+from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
 from hpccoll.runtime.binding import BoundPhase
 from hpccoll.runtime.executor import PreparedRun
@@ -68,6 +71,37 @@ def test_errors_of_a_later_run_reach_those_who_wait_for_all(comm, capfd):
     with pytest.raises(MPI.Exception):
         MPI.Request.Waitall([request])
     assert "something broke" in capfd.readouterr().err and context.abandoned == [lasting.run]
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("copied", [False, True], ids=["in place", "copied"])
+def test_tests_in_a_loop_end_in_every_run(monkeypatch, copied):
+    """Also in a later run than the one whose tests have polled the other ranks first."""
+    monkeypatch.setenv("HPCCOLL_TIMEOUT", "0.8")
+    world, column = MPI.Intracomm(MPI.COMM_WORLD), MPI.DOUBLE.Create_vector(3, 1, 2).Commit()
+    comm, buffer = hpccoll.Comm(world.Dup()), numpy.zeros(6)
+    comm.Barrier()
+    with comm.using(**OURS):
+        request = comm.Bcast_init([buffer, 1, column] if copied else buffer, root=1)
+    if comm.rank == 0:
+        request.Start()
+        begun = time.monotonic()
+        while not request.Test():
+            time.sleep(0.001)
+        assert time.monotonic() - begun > 0.25  # its tests have polled
+        world.Barrier()
+        request.Start()
+        with pytest.raises(CollectiveTimeout):
+            while not request.Test():
+                assert time.monotonic() - begun < 20, "its Test says no for ever"
+                time.sleep(0.001)
+    else:
+        time.sleep(0.4)
+        request.Start()
+        request.Wait()
+        world.Barrier()
+    world.Barrier()  # the communicator has messages on the way for good: not freed
+    column.Free()
 
 
 def test_requests_may_be_started_in_any_order(comm):
