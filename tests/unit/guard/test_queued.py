@@ -1,6 +1,5 @@
 """Calls that are queued on a device: what becomes of them, seen from the watcher's thread."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -50,9 +49,10 @@ class Guarding:
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(seconds=100.0)
-    monkeypatch.setattr(queued.time, "monotonic", lambda: now.seconds)
-    monkeypatch.setattr(time, "sleep", lambda seconds: setattr(
-        now, "seconds", now.seconds + 0.5))
+    # Of this module alone: other threads of the process may sleep, which would move the clock.
+    monkeypatch.setattr(queued, "time", SimpleNamespace(
+        monotonic=lambda: now.seconds,
+        sleep=lambda seconds: setattr(now, "seconds", now.seconds + 0.5)))
     return now
 
 

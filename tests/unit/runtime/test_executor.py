@@ -1,5 +1,7 @@
 """Executions: the state machine, its patience, and whom it names when that is at its end."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 
@@ -22,7 +24,7 @@ class Clock:
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds, self.yields = 0.0, seconds, 0
-        monkeypatch.setattr(waiting.time, "monotonic", self.read)
+        monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=self.read))
         monkeypatch.setattr(waiting.os, "sched_yield", self.other)
 
     def read(self):
