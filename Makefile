@@ -111,7 +111,9 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 docs: .venv-docs/installed
 	$(PYTHON) docs/figures.py --check
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
-	@echo "Site: $(CURDIR)/build/site/index.html"
+	@echo "Site: $(CURDIR)/build/site. To read it, with its search:"
+	@echo "    $(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site"
+	@echo "and open http://127.0.0.1:8000"
 
 man: .venv-docs/installed
 	@.venv-docs/bin/python docs/manual.py build/man >/dev/null

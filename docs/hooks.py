@@ -6,6 +6,7 @@ mkdocs knows only what lies in ``docs``. So here
 * a file of the repository that a page links to becomes a page of the site, ``source/...``, and a
   folder becomes a list of its files;
 * a folder in ``nav`` stands for all its pages, and gets a page that lists them if it has none;
+* decisions and files of the repository are left out of the search, which finds users' pages;
 * ``<!-- commands -->`` becomes the help of every sub-command, made from the program;
 * doctests in docstrings become blocks of code.
 """
@@ -29,6 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 #: Where pages made of the repository's files go.
 SOURCE = "source"
+#: Folders whose pages the search leaves out.
+UNSEARCHED = ("decisions/", SOURCE + "/")
 #: Where the sub-commands go.
 COMMANDS = "<!-- commands -->"
 LINK = re.compile(r"(\]\()([^()\s#]+)(#[^()\s]*)?(\))")
@@ -132,7 +135,9 @@ def outside(page: Path, link: str) -> Path | None:
 
 # -- links -------------------------------------------------------------------------------------
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Point the links of a page to the pages of the site."""
+    """Point the links of a page to the pages of the site; leave some pages out of the search."""
+    if page.file.src_uri.startswith(UNSEARCHED):
+        page.meta["search"] = {"exclude": True}
     if page.file.src_uri.startswith(SOURCE + "/"):
         return markdown
     if COMMANDS in markdown:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hpccoll import units
 from hpccoll.algorithms import find
+from hpccoll.algorithms.outside import read_algorithm
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.topology import Topology
@@ -117,7 +118,7 @@ class Setting(NamedTuple):
 
 
 def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
-    """Read ``allreduce=ring;bcast=knomial,k=4``: a choice per collective, with parameters.
+    """Read ``allreduce=ring;bcast=knomial:k=4``: a choice per collective, with parameters.
 
     >>> parse_algorithms("allreduce=ring;bcast=native")
     {'allreduce': ('ring', {}), 'bcast': ('native', {})}
@@ -126,8 +127,8 @@ def parse_algorithms(text: str) -> dict[str, tuple[str, dict[str, int]]]:
     for entry in filter(None, map(str.strip, text.split(";"))):
         collective, _, choice = map(str.strip, entry.partition("="))
         collective = collective_named(collective)
-        name, *settings = [word.strip() for word in choice.split(",")]
-        chosen[collective] = check_choice(collective, name), _parameters(settings, entry)
+        name, params = read_algorithm(choice)
+        chosen[collective] = check_choice(collective, name), params
     return chosen
 
 
@@ -142,17 +143,6 @@ def check_choice(collective: str, name: str) -> str:
     elif name not in (NATIVE, AUTO):
         find(collective, name)
     return name
-
-
-def _parameters(settings: list[str], entry: str) -> dict[str, int]:
-    params = {}
-    for setting in settings:
-        key, _, value = map(str.strip, setting.partition("="))
-        if not key or not value.isdigit():
-            raise ArgumentError("algorithm", f"cannot read '{setting}' in '{entry}'",
-                                "write parameters like 'bcast=knomial,k=4'")
-        params[key] = int(value)
-    return params
 
 
 def _nbytes(text: str) -> int:
@@ -264,7 +254,7 @@ def _file(text: str) -> str:
 SETTINGS: dict[str, Setting] = {
     "HPCCOLL_ALGORITHM": Setting(
         "algorithm", parse_algorithms,
-        "choice per collective, e.g. 'allreduce=ring;bcast=knomial,k=4;reduce=native'", _text),
+        "choice per collective, e.g. 'allreduce=ring;bcast=knomial:k=4;reduce=native'", _text),
     "HPCCOLL_SEGMENT_BYTES": Setting(
         "segment_bytes", _nbytes,
         "bytes of one block that travel as one message, e.g. '256K'; default 256K, 1M for blocks "

@@ -63,7 +63,7 @@ def schedule(collective: str, algorithm: str | Callable[..., Program] | Algorith
         topology = None
     rooted = (root,) if kind.rooted else ()
     if entry.fits is not None and not _asked(name, "fits", entry.fits, where, params):
-        given = "".join(f", {key}={value}" for key, value in params.items())
+        given = "".join(f", {key}={value!r}" for key, value in params.items())
         raise ArgumentError("size", f"{name} does not serve {where} ranks{given}",
                             "other parameters may fit, or another number of ranks")
     cut = _asked(name, "blocks", entry.blocks, where, params) if nblocks is None else nblocks

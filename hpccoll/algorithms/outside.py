@@ -35,10 +35,14 @@ from hpccoll.ir.collectives import COLLECTIVES
 GROUP = "hpccoll.algorithms"
 
 
+#: What is no parameter of an algorithm, but an argument of ``schedule`` or an option.
+NOT_PARAMETERS = ("collective", "algorithm", "size", "root", "topology")
+
+
 def is_reference(text: str) -> bool:
     """Tell ``my.py:torus`` from a name, with or without settings."""
     place, colon, name = text.partition(":")
-    return place.endswith(SUFFIXES) or bool(colon) and ("." in place or "/" in place)
+    return place.endswith((*SUFFIXES, ".py")) or bool(colon) and ("." in place or "/" in place)
 
 
 def split(text: str) -> tuple[str, list[str]]:
@@ -49,10 +53,51 @@ def split(text: str) -> tuple[str, list[str]]:
     >>> split("my.py:torus:x=2:y=4")
     ('my.py:torus', ['x=2', 'y=4'])
     """
-    words = text.split(":")
-    named = is_reference(text) and not words[0].endswith(SUFFIXES) and "=" not in words[1]
+    words = list(map(str.strip, text.split(":")))
+    named = (is_reference(text) and not words[0].endswith(SUFFIXES)
+             and len(words) > 1 and "=" not in words[1])
     first = 2 if named else 1
     return ":".join(words[:first]), words[first:]
+
+
+def read_algorithm(text: str, option: str = "algorithm") -> tuple[str, dict[str, int]]:
+    """Read an algorithm with its parameters, as it is written everywhere.
+
+    >>> read_algorithm("knomial:k=8")
+    ('knomial', {'k': 8})
+
+    Raises:
+        ArgumentError: parameters that cannot be read; names ``option``.
+    """
+    name, settings = split(text)
+    if "," in name and not is_reference(name):
+        raise ArgumentError(option, f"cannot read {text!r}",
+                            f"write parameters like {name.split(',')[0]}:k=4")
+    return name, parameters(settings, option)
+
+
+def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
+    """Read parameters of an algorithm; ``option`` is where they were given.
+
+    >>> parameters(["k=4"])
+    {'k': 4}
+
+    Raises:
+        ArgumentError: not of the form NAME=VALUE with a whole number, or given twice.
+    """
+    values: dict[str, int] = {}
+    for text in texts:
+        name, _, value = map(str.strip, text.partition("="))
+        if not name.isidentifier() or not value.isdecimal():
+            raise ArgumentError(option, f"cannot read {text!r}",
+                                "write it like k=4, behind a name like my.py:torus:x=2:y=4")
+        if name in NOT_PARAMETERS:
+            raise ArgumentError(option, f"{name} is not a parameter of the algorithm",
+                                "it is an argument or an option of the command")
+        if name in values:
+            raise ArgumentError(option, f"{name} is given twice")
+        values[name] = int(value)
+    return values
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -71,18 +116,20 @@ def load(reference: str) -> Algorithm:
     """
     if reference.endswith(SUFFIXES):
         return file_entry(reference)
+    if reference.endswith(".py"):
+        known = _named(_file(reference))
+        raise ArgumentError("algorithm", f"{reference!r} is a file, not an algorithm",
+                            f"write {reference}:{known[0]}; it has {', '.join(known)}" if known
+                            else "it has none")
     place, _, name = reference.rpartition(":")
     if not place or not name.isidentifier():
         raise ArgumentError("algorithm", f"cannot read {reference!r}",
                             "write FILE.py:NAME or PACKAGE.MODULE:NAME; with parameters "
-                            "my.py:torus:x=2 on the command line, ('my.py:torus', {'x': 2}) in "
-                            "comm.using")
+                            "my.py:torus:x=2")
     module = _file(place) if place.endswith(".py") else _module(place)
     value = getattr(module, name, None)
     if value is None:
-        known = [known for known, held in vars(module).items()
-                 if isinstance(held, Algorithm) or (
-                     callable(held) and getattr(held, "__module__", "") == module.__name__)]
+        known = _named(module)
         raise ArgumentError("algorithm", f"{place} has no {name!r}",
                             f"it has {', '.join(known) or 'no algorithm'}"
                             + did_you_mean(name, known))
@@ -93,6 +140,13 @@ def load(reference: str) -> Algorithm:
         raise ArgumentError("algorithm", f"{reference} is {value!r}",
                             "name an hpccoll.Algorithm, or a function that makes a rank's program")
     return Algorithm(value, name=name)
+
+
+def _named(module: ModuleType) -> list[str]:
+    """The names of a module's algorithms, then those of its own functions."""
+    held = {name: value for name, value in vars(module).items() if isinstance(value, Algorithm) or (
+        callable(value) and getattr(value, "__module__", "") == module.__name__)}
+    return sorted(held, key=lambda name: not isinstance(held[name], Algorithm))
 
 
 def _title(entry: Algorithm, name: str) -> str:

@@ -6,6 +6,7 @@ Nothing here communicates; :mod:`hpccoll.runtime.nccl` does. CuPy is imported wh
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import numpy
@@ -23,6 +24,8 @@ OPERATORS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "
 #: Methods that it serves: it has no scans, and knows one count for all blocks.
 METHODS = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter_block", "alltoall",
            "gather", "scatter")
+#: What ranks that share a GPU need, as messages name it.
+SHARING = "NCCL allows that from version 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1"
 
 
 def type_name(dtype: numpy.dtype) -> str | None:
@@ -73,3 +76,9 @@ def version() -> tuple[str, str]:
         return "", str(error)
     major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
     return f"{major}.{rest // 100}.{rest % 100}", ""
+
+
+def shares_gpus(number: str) -> bool:
+    """Return whether NCCL of a version accepts several ranks on one GPU in this process."""
+    return (os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+            and tuple(map(int, number.split(".")[:2])) >= (2, 30))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from hpccoll.arrays.nccl import version
+from hpccoll.arrays.nccl import SHARING, shares_gpus, version
 from hpccoll.units import ranks_text
 
 
@@ -19,12 +19,14 @@ class Member(NamedTuple):
         host: its node.
         device: PCI address of the GPU that it uses.
         version: of NCCL; ranks with other ones do not understand each other.
+        shares: whether its NCCL accepts several ranks on one GPU.
         problem: why it cannot take part; empty if it can.
     """
 
     host: str
     device: str = ""
     version: str = ""
+    shares: bool = False
     problem: str = ""
 
 
@@ -36,7 +38,8 @@ def introduce(device: Any) -> Member:
         return Member(host, problem=problem)
     try:
         cupy: Any = importlib.import_module("cupy")
-        return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number)
+        return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number,
+                      shares_gpus(number))
     except Exception as error:  # whatever the driver says
         return Member(host, problem=f"{type(error).__name__}: {error}")
 
@@ -54,9 +57,8 @@ def obstacle(members: Sequence[Member]) -> str:
         users.setdefault((one.host, one.device), []).append(rank)
         versions.setdefault(one.version, []).append(rank)
     for (host, device), ranks in users.items():
-        if len(ranks) > 1:
-            return (f"{ranks_text(ranks)} share GPU {device} of {host}, and NCCL wants one for "
-                    "each rank")
+        if len(ranks) > 1 and not all(members[rank].shares for rank in ranks):
+            return f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARING}"
     if len(versions) > 1:
         return "ranks have unlike versions of NCCL: " + "; ".join(
             f"{number} on {ranks_text(ranks)}" for number, ranks in versions.items())

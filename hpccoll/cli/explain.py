@@ -32,7 +32,7 @@ from hpccoll.units import byte_count
 @click.option("--list", "listed", is_flag=True,
               help="List the algorithms, of COLLECTIVE or of all, with what each does.")
 @click.option("--markdown", is_flag=True, help="With --list: as the page docs/algorithms.md.")
-@click.option("--size", type=RankCount(), help="Ranks. Default: 8, or what --topology says.")
+@click.option("--size", type=RankCount(1), help="Ranks. Default: 8, or what --topology says.")
 @click.option("--topology", help="Layout for hierarchical algorithms, such as 2x4 or 3,5,4.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",

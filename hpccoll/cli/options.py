@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from math import isfinite
 from typing import Any, NamedTuple, TextIO
 
 import click
 
-from hpccoll.algorithms import ALGORITHMS, Algorithm, find
-from hpccoll.algorithms.outside import did_you_mean, is_reference, load, split
+from hpccoll.algorithms import ALGORITHMS, Algorithm, algorithm_names, find
+from hpccoll.algorithms.outside import is_reference, load, parameters, read_algorithm
 from hpccoll.atomic_file import replacing, writable
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import plotting
@@ -150,8 +151,7 @@ def asked(text: str, option: str = "--algorithm") -> Asked:
     Raises:
         ArgumentError: parameters that cannot be read.
     """
-    name, settings = split(text)
-    return Asked(name, parameters(settings, option))
+    return Asked(*read_algorithm(text, option))
 
 
 def stated(reference: str) -> str:
@@ -168,6 +168,21 @@ def stated(reference: str) -> str:
     return collective
 
 
+def implemented(name: str) -> list[str]:
+    """The collectives that an algorithm implements, by its name or ``FILE.py:NAME``.
+
+    Raises:
+        ArgumentError: none has an algorithm of that name; or it does not say.
+    """
+    if is_reference(name):
+        return [stated(name)]
+    known = algorithm_names()
+    found = [collective for collective, its in known.items() if name in its]
+    if not found:
+        raise ArgumentError.unknown("algorithm", name, chain(*known.values()))
+    return found
+
+
 def addressed(collective: str | None, algorithm: Asked | None,
               params: Iterable[str]) -> tuple[str | None, Asked | None]:
     """What ``COLLECTIVE ALGORITHM``, or ``FILE.py:NAME`` alone, and ``-p`` mean together.
@@ -181,9 +196,7 @@ def addressed(collective: str | None, algorithm: Asked | None,
         algorithm = asked(collective)
         collective = stated(algorithm.name)
     elif algorithm is not None and collective not in ALGORITHMS:
-        raise ArgumentError("collective", f"{collective!r} is unknown",
-                            f"choose from {', '.join(ALGORITHMS)}"
-                            + did_you_mean(str(collective), ALGORITHMS))
+        raise ArgumentError.unknown("collective", collective, ALGORITHMS)
     if algorithm is not None:
         more = parameters(params)
         for name in more:
@@ -191,29 +204,6 @@ def addressed(collective: str | None, algorithm: Asked | None,
                 raise ArgumentError("--param", f"{name} is given twice")
         algorithm = Asked(algorithm.name, {**algorithm.params, **more})
     return collective, algorithm
-
-
-def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
-    """Read parameters of an algorithm; ``option`` is where they were given.
-
-    >>> parameters(["k=4"])
-    {'k': 4}
-
-    Raises:
-        ArgumentError: not of the form NAME=VALUE with a whole number, or given twice.
-    """
-    values: dict[str, int] = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if not name.isidentifier() or not value.isdecimal():
-            raise ArgumentError(option, f"cannot read {text!r}", "write it like k=4")
-        if name in ("collective", "algorithm", "size", "root", "topology"):
-            raise ArgumentError(option, f"{name} is not a parameter of the algorithm",
-                                "it is an argument or an option of the command")
-        if name in values:
-            raise ArgumentError(option, f"{name} is given twice")
-        values[name] = int(value)
-    return values
 
 
 class Together(NamedTuple):

@@ -191,7 +191,7 @@ class Started(click.Command):
                options_metavar="[OPTIONS]", short_help="Run an unchanged mpi4py program.")
 @click.option("--algorithm", "algorithms", multiple=True, callback=_algorithms,
               metavar="COLLECTIVE=NAME", help="Use this algorithm wherever it can serve; "
-              "repeatable. Parameters follow the name: bcast=knomial,k=4.")
+              "repeatable. Parameters follow the name: bcast=knomial:k=4.")
 @click.option("--topology", callback=_topology, metavar="TEXT",
               help="Layout to assume for COMM_WORLD, such as 2x4 or 3,5,4.")
 @click.option("--profile", "profiled", is_flag=True,

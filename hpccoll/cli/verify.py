@@ -30,9 +30,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
-from hpccoll.algorithms.outside import is_reference
+from hpccoll.algorithms.outside import parameters
 from hpccoll.algorithms.table import is_ours
-from hpccoll.cli.options import ALGORITHM, Asked, names, parameters, stated
+from hpccoll.cli.options import ALGORITHM, Asked, implemented, names
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
@@ -85,7 +85,7 @@ class ProofOutcome(NamedTuple):
 
 
 @click.command("verify")
-@click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[FILE.py:NAME]...")
+@click.argument("brought", nargs=-1, type=ALGORITHM, metavar="[NAME|FILE.py:NAME]...")
 @click.option("--ranks", "--size", default="1-64", show_default=True,
               help="Numbers of ranks: 1-16,32,64.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
@@ -95,7 +95,7 @@ class ProofOutcome(NamedTuple):
 @click.option("--topology", "topologies", multiple=True, metavar="LAYOUT",
               help="Only hierarchical algorithms, on this layout (2x4, 3,5,4); repeatable.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
-              help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
+              help="A parameter of what is named first, such as k=4; repeatable.")
 @click.option("--thorough", is_flag=True,
               help="Every combination of roots, parameters and block sizes for all ranks.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes. Default: one per core.")
@@ -117,7 +117,7 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         work = select_brought(numbers("--ranks", ranks), wanted, brought, layouts, thorough,
                               parameters(params))
     elif params:
-        raise ArgumentError("--param", "means nothing without FILE.py:NAME",
+        raise ArgumentError("--param", "means nothing without NAME or FILE.py:NAME",
                             "parameters of the table's algorithms are proved for a sample")
     else:
         work = select(numbers("--ranks", ranks), wanted, names(algorithms), layouts, thorough)
@@ -196,10 +196,7 @@ def select_brought(ranks: Sequence[int], collectives: Sequence[str], brought: Se
     """
     work: list[ProofTask] = []
     for each in brought:
-        if not is_reference(each.name) and not collectives:
-            raise ArgumentError("--collective", f"which one {each.name} is for is missing",
-                                "algorithms of your own are written FILE.py:NAME")
-        for collective in collectives or [stated(each.name)]:
+        for collective in collectives or implemented(each.name):
             given = {**each.params, **params}
             entry, refused = each.entry(collective), ""
             shapes: list[tuple[int, str | None]] = [(size, None) for size in ranks]

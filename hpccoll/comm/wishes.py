@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hpccoll import config
 from hpccoll.algorithms import Algorithm
+from hpccoll.algorithms.outside import read_algorithm
 from hpccoll.calls.call import collective_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
@@ -76,6 +77,8 @@ def choice_of(method: str, choice: Any, segment_bytes: int | str) -> Choice:
     """
     name, params = choice if isinstance(choice, tuple) else (choice, {})
     if isinstance(name, str):
+        name, written = read_algorithm(name, method)
+        params = {**written, **params}
         config.check_choice(collective_of(method), name)
     elif not callable(name) and not isinstance(name, (Algorithm, Schedule)):
         raise ArgumentTypeError(method, f"expected an algorithm, got {choice!r}",

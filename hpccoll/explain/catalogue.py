@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
-from hpccoll.algorithms import ALGORITHMS, Algorithm
+from hpccoll.algorithms import ALGORITHMS, Algorithm, algorithm_names, find
 from hpccoll.algorithms.formula import LEGEND, Formula, Stated, number, p
 from hpccoll.algorithms.table import reproducible
 from hpccoll.errors import ArgumentError
@@ -71,15 +71,16 @@ def first_line(entry: Algorithm) -> str:
 def collectives(width: int = 1000) -> str:
     """The collectives, with what each does and how many algorithms there are for it."""
     longest, lines = max(map(len, ALGORITHMS)), []
-    for name, table in ALGORITHMS.items():
+    for name, known in algorithm_names().items():
         lines += wrap(WANTS[name].replace("rank {root}", "the root").format(), width,
-                      initial_indent=f"{name:{longest}}  {len(table):2} algorithms; ",
+                      initial_indent=f"{name:{longest}}  {len(known):2} algorithms; ",
                       subsequent_indent=" " * (longest + 17))
     return "\n".join(lines) + "\n"
 
 
 def as_list(collective: str | None = None, width: int = 1000) -> str:
-    """The names of all algorithms, or of those for a collective, with what each does.
+    """The names of all algorithms, or of those for a collective, with what each does; those of
+    installed packages after the table's.
 
     Args:
         collective: one of them; all, if omitted.
@@ -94,8 +95,8 @@ def as_list(collective: str | None = None, width: int = 1000) -> str:
     lines = []
     for base in [collective] if collective else ALGORITHMS:
         lines.append(base)
-        for name, entry in ALGORITHMS[base].items():
-            lines += wrap(first_line(entry).replace("``", ""), width,
+        for name in algorithm_names()[base]:
+            lines += wrap(first_line(find(base, name)).replace("``", ""), width,
                           initial_indent=f"  {name:22} ", subsequent_indent=" " * 25)
     return "\n".join(lines) + "\n"
 
@@ -107,8 +108,8 @@ def as_markdown() -> str:
         "<!-- Made by: hpccoll explain --list --markdown > docs/algorithms.md -->", "",
         "Every algorithm of the library. `hpccoll verify` proves them all, for any numbers of "
         "ranks: see [design](design.md).",
-        "Take one with `comm.using(bcast=(\"knomial\", {\"k\": 8}))` or "
-        "`HPCCOLL_ALGORITHM=\"bcast=knomial,k=8\"`;",
+        "Take one with `comm.using(bcast=\"knomial:k=8\")` or "
+        "`HPCCOLL_ALGORITHM=\"bcast=knomial:k=8\"`;",
         "`hpccoll explain bcast knomial --size 9` shows who sends what to whom.", "",
         "## Which one?", "", "| you have | look at |", "|---|---|"]
     promised = dict.fromkeys(f"`{name}`" for base in ALGORITHMS for name in reproducible(base))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, did_you_mean
 from hpccoll.units import seconds, time_text
 
 #: Distributions that are drawn from, and the numbers of times that each takes.
@@ -99,8 +99,10 @@ def delays(argument: str, text: str, ranks: bool = False) -> Delays:
         return Delays(kind, tuple(seconds(argument, part) for part in rest[0].split(",")))
     if ranks and kind == "one" and len(rest) == 2 and rest[0].isdecimal():
         return Delays(kind, (seconds(argument, rest[1]),), int(rest[0]))
+    known = (*DRAWN, *(("one", "list") if ranks else ()))
+    meant = "" if kind in known else did_you_mean(kind, known)
     raise ArgumentError(argument, f"cannot read {text!r} as a distribution of delays",
-                        HOW_RANKS if ranks else HOW)
+                        f"{meant} {HOW_RANKS if ranks else HOW}".strip())
 
 
 def work_after_rounds(argument: str, text: str) -> tuple[float, float]:

@@ -99,8 +99,12 @@ def simulated_table(reports: Sequence[tuple[int, Report]], width: int = WIDTH,
 
 
 def verdict(grouped: Sequence[SimulatedPoint]) -> str:
-    """Which algorithm is fastest at how many points, in a sentence; those level with it too."""
-    if max(len(point.reports) for point in grouped) < 2:
+    """Which algorithm is fastest at how many points, in a sentence; those level with it too.
+
+    A point with one algorithm is not counted.
+    """
+    grouped = [point for point in grouped if len(point.reports) > 1]
+    if not grouped:
         return ""
     wins: dict[tuple[str, ...], list[float]] = {}
     for point in grouped:

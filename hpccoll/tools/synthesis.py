@@ -198,8 +198,8 @@ def synthesize(collective: str, place: SmallWorld, rounds: int, budget: int, chu
         KeyboardInterrupt: stopped.
     """
     if collective not in FOUND:
-        raise ArgumentError("collective", f"{collective!r} is not synthesized",
-                            f"choose from {', '.join(FOUND)}")
+        raise ArgumentError.unknown("collective", collective, FOUND,
+                                    f"{collective!r} is not synthesized")
     if chunks > 1 and collective in ("allgather", "reduce_scatter"):
         raise ArgumentError("--chunks", f"a block of {collective} is not cut",
                             "only vectors are: allreduce and bcast")

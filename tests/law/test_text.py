@@ -39,7 +39,7 @@ def choices(draw):
 
 @given(choices(), st.sampled_from(["", " "]))
 def test_choices_of_algorithms(chosen, space):
-    entries = [f"{space}{collective}{space}={space}" + f"{space},{space}".join(
+    entries = [f"{space}{collective}{space}={space}" + f"{space}:{space}".join(
         [name, *(f"{key}{space}={value}" for key, value in params.items())])
         for collective, (name, params) in chosen.items()]
     assert parse_algorithms(f"{space};{space}".join(entries)) == chosen

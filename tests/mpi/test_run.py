@@ -49,7 +49,7 @@ for comm in COMM_WORLD.Dup(), COMM_WORLD.Split(COMM_WORLD.rank % 2):
 
 def test_algorithms_win_over_those_of_the_environment(run, monkeypatch):
     monkeypatch.setenv("HPCCOLL_ALGORITHM", "bcast=binomial;allreduce=linear")
-    run("--algorithm", "allreduce=ring", "--algorithm", "reduce=knomial,k=3", "-c", """
+    run("--algorithm", "allreduce=ring", "--algorithm", "reduce=knomial:k=3", "-c", """
 from hpccoll import config
 assert config.load().algorithm == {"bcast": ("binomial", {}), "allreduce": ("ring", {}),
                                    "reduce": ("knomial", {"k": 3})}

@@ -15,7 +15,7 @@ def test_nothing_set_means_the_defaults():
 
 @pytest.mark.parametrize("variable, text, value", [
     ("HPCCOLL_ALGORITHM", "allreduce=ring", {"allreduce": ("ring", {})}),
-    ("HPCCOLL_ALGORITHM", " allreduce = ring ; bcast = knomial , k = 4 ; ",
+    ("HPCCOLL_ALGORITHM", " allreduce = ring ; bcast = knomial : k = 4 ; ",
      {"allreduce": ("ring", {}), "bcast": ("knomial", {"k": 4})}),
     ("HPCCOLL_ALGORITHM", "reduce=native;scan=auto",
      {"reduce": ("native", {}), "scan": ("auto", {})}),
@@ -52,9 +52,10 @@ MALFORMED = [
     ("HPCCOLL_ALGORITHM", "allreduce=", "has no algorithm ''"),
     ("HPCCOLL_ALGORITHM", "allreduce=rign", "has no algorithm 'rign'; did you mean 'ring'"),
     ("HPCCOLL_ALGORITHM", "allreduc=ring", "'allreduc' is unknown; did you mean 'allreduce'"),
-    ("HPCCOLL_ALGORITHM", "bcast=knomial,k", "cannot read 'k' in 'bcast=knomial,k'"),
-    ("HPCCOLL_ALGORITHM", "bcast=knomial,k=two", "cannot read 'k=two'"),
-    ("HPCCOLL_ALGORITHM", "bcast=knomial,=4", "cannot read '=4'"),
+    ("HPCCOLL_ALGORITHM", "bcast=knomial:k", "cannot read 'k'; write it like k=4"),
+    ("HPCCOLL_ALGORITHM", "bcast=knomial:k=two", "cannot read 'k=two'"),
+    ("HPCCOLL_ALGORITHM", "bcast=knomial:=4", "cannot read '=4'"),
+    ("HPCCOLL_ALGORITHM", "bcast=knomial,k=4", "write parameters like knomial:k=4"),
     ("HPCCOLL_SEGMENT_BYTES", "0", "must be at least 1 byte"),
     ("HPCCOLL_SEGMENT_BYTES", "0K", "must be at least 1 byte"),
     ("HPCCOLL_SEGMENT_BYTES", "-4K", "cannot use '-4K': size: cannot read '-4K' as a size"),

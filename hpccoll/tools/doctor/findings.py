@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from hpccoll.arrays.nccl import SHARING
 from hpccoll.arrays.ways import AWARE, lines
 from hpccoll.machine.gpus import NEAR, address_of
 from hpccoll.machine.launcher import alone
@@ -292,8 +293,8 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         double += [rank for first, those in firsts.items() if first and len(those) > 1
                    for rank in those]
     if double:
-        yield Finding(NOTE, "devices", "ranks of a node begin on the same device, which "
-                      "NCCL refuses", "pick it by "
+        yield Finding(NOTE, "devices", "ranks of a node begin on the same device; "
+                      f"{SHARING}", "pick it by "
                       "local rank before the first CUDA call, in the program or by "
                       "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
     told = [each.told for each in facts if each.told is not None]

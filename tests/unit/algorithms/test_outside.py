@@ -7,7 +7,7 @@ import pytest
 
 import hpccoll
 from hpccoll.algorithms import algorithm_names, find, outside
-from hpccoll.algorithms.outside import load, split
+from hpccoll.algorithms.outside import load, read_algorithm, split
 from hpccoll.errors import ArgumentError
 
 TORUS = str(Path(__file__).resolve().parents[3] / "examples" / "torus.py") + ":TORUS"
@@ -57,6 +57,15 @@ def test_a_reference_is_divided_from_its_settings():
     assert split("/x/y.py:f:k=1:segment=8") == ("/x/y.py:f", ["k=1", "segment=8"])
 
 
+def test_parameters_are_written_one_way():
+    assert read_algorithm(" my.py:f : x=2 : y=4") == ("my.py:f", {"x": 2, "y": 4})
+    for text, told in (("knomial,k=4", "write parameters like knomial:k=4"),
+                       ("my.py:f,x=2", "cannot read 'f,x=2'"), ("ring:k=1:k=2", "k is given twice"),
+                       ("ring:size=4", "size is not a parameter")):
+        with pytest.raises(ArgumentError, match=told):
+            read_algorithm(text)
+
+
 def test_the_torus_is_proved_by_its_reference():
     for x, y, z in ((2, 2, 2), (3, 2, 2), (4, 1, 3), (1, 1, 1), (5, 3, 1)):
         built = hpccoll.schedule("allreduce", TORUS, x * y * z, x=x, y=y, z=z)
@@ -76,14 +85,15 @@ def test_an_algorithm_says_what_its_schedules_are(swap):
 
 
 @pytest.mark.parametrize("where, name, message", [
-    ("", "SWAPP", "has no 'SWAPP'; it has swap, SWAP, NAMELESS, MISSPELT; did you mean 'SWAP'"),
+    ("", "SWAPP", "has no 'SWAPP'; it has SWAP, NAMELESS, MISSPELT, swap; did you mean 'SWAP'"),
+    ("", "", "is a file, not an algorithm; write .*swap.py:SWAP; it has SWAP, NAMELESS, .*, swap$"),
     ("", "NUMBER", "is 3; name an hpccoll.Algorithm, or a function"),
     ("", "MISSPELT", "implements 'allgahter', which is unknown; .* did you mean 'allgather'"),
     ("", "a b", "cannot read .*; write FILE.py:NAME or PACKAGE.MODULE:NAME"),
     ("x", "SWAP", "there is no file .*; did you mean 'swap.py'")])
 def test_what_is_wrong_with_a_reference_is_said(swap, where, name, message):
     with pytest.raises(ArgumentError, match=message):
-        load(f"{swap.replace('swap.py', f'swap{where}.py')}:{name}")
+        load(f"{swap.replace('swap.py', f'swap{where}.py')}:{name}".removesuffix(":"))
 
 
 @pytest.mark.parametrize("text, message", [
@@ -110,7 +120,8 @@ def test_modules_are_found_in_the_folder_of_the_command(swap, monkeypatch, tmp_p
     (8, {}, "x: allreduce torus needs x, y, z; give them like -p x=2 -p y=2 -p z=2"),
     (8, {"x": 2, "y": 2}, "z: allreduce torus needs z; give it like -p z=2"),
     (8, {"x": 2, "y": 2, "zz": 2}, "zz: allreduce torus has no such parameter; it takes: x, y, z"),
-    (6, {"x": 2, "y": 2, "z": 2}, "size: torus does not serve 6 ranks, x=2, y=2, z=2")])
+    (6, {"x": 2, "y": 2, "z": 2}, "size: torus does not serve 6 ranks, x=2, y=2, z=2"),
+    (8, {"x": "2", "y": 2, "z": 2}, "size: torus does not serve 8 ranks, x='2', y=2, z=2")])
 def test_parameters_of_ones_own_are_checked(size, params, message):
     for algorithm in (TORUS, load(TORUS)):
         with pytest.raises(ArgumentError, match=message):

@@ -205,7 +205,7 @@ def test_shapes_and_what_a_call_meets(tmp_path):
 
 
 @pytest.mark.parametrize(("words", "problem"), [
-    (("--shape", "cube:4"), "shape: 'cube:4': shape.kind: expected one of torus"),
+    (("--shape", "cube:4"), "shape: 'cube:4': shape.kind: 'cube' is unknown; choose from torus"),
     (("--shape", "torus:3"), "8 nodes do not fit on the 3 positions of hdr"),
     (("--late", "soon"), "late: cannot read 'soon'"), (("--repeat", "2"), "nothing is drawn"),
     (("--compute", "5 apples"), "--compute: cannot read '5 apples' as a time"),

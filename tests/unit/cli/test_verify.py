@@ -200,7 +200,7 @@ def test_the_table_fits_and_says_what_its_columns_mean(width, monkeypatch):
                                    "ranks; write a layout as --topology 2x4"),
     (("simulate", "allreduce", "--size", "3,5"), "write a layout as --topology 3,5"),
     (("explain", "allreduce", "ring", "--size", "some"), "'some' is no number of ranks; hpccoll"),
-    (("explain", "allreduce", "ring", "--size", "0"), "size: expected a number of ranks, got 0"),
+    (("explain", "allreduce", "ring", "--size", "0"), "'--size': 0 is not in the range x>=1"),
     (("simulate", "step", "--nodez", "3"), "simulate step: No such option '--nodez'"),
     (("trace", "nowhere"), "trace: there is no folder 'nowhere'; HPCCOLL_TRACE=FOLDER in a run"),
     (("trace", "diagnose", __file__), "test_verify.py' is no folder; HPCCOLL_TRACE=FOLDER"),
@@ -271,7 +271,7 @@ def test_explain_draws(tmp_path):
 @pytest.mark.parametrize("words, message", [
     (["allreduce", "rig"], "algorithm: allreduce has no algorithm 'rig'; did you mean 'ring'"),
     (["reduceall", "ring"], "collective: 'reduceall' is unknown"),
-    (["allreduce", "ring", "--size", "0"], "size: expected a number of ranks, got 0"),
+    (["allreduce", "ring", "--size", "0"], "'--size': 0 is not in the range x>=1"),
     (["allreduce", "ring", "--topology", "2x4", "--size", "9"], "describes 8 ranks"),
     (["bcast", "linear", "--root", "8"], "root: 8 is not a rank of 0..7"),
     (["bcast", "knomial", "--param", "k"], "--param: cannot read 'k'; write it like k=4"),

@@ -1,5 +1,6 @@
 """Algorithms of one's own on the command line: ``verify``, ``explain``, ``simulate``."""
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ pytest.importorskip("rich")
 
 from click.testing import CliRunner
 
+from hpccoll.algorithms import outside
 from hpccoll.cli import main
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,6 +28,37 @@ def test_verify_proves_what_fits():
     done = call("verify", TORUS.replace("TORUS", "torus"), "--size", "8", *CUBE, "--collective",
                 "allreduce", "--jobs", "1")
     assert done.exit_code == 1 and "does not exist: this rank has 1 slots" in done.stderr
+
+
+def test_verify_and_explain_know_the_names_of_installed_packages(monkeypatch):
+    monkeypatch.setattr(outside, "entry_points", lambda group: (
+        EntryPoint("snake", "examples.torus:TORUS", group),))
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.chdir(ROOT)
+    for function in (outside._points, outside._offered):
+        function.cache_clear()
+    try:
+        done = call("verify", "snake", "--size", "8", *CUBE, "--jobs", "1")
+        assert done.exit_code == 0 and "1 schedule proved" in done.output, done.output
+        listed = call("explain", "allreduce").output
+        assert "  snake                  Reduce-scatter along each dimension" in listed
+        assert "snake" not in call("explain", "bcast").output
+    finally:
+        for function in (outside._points, outside._offered):
+            function.cache_clear()
+
+
+def test_verify_takes_a_name_for_every_collective_that_has_it():
+    done = call("verify", "ring", "--size", "1-3", "--jobs", "1")
+    assert done.exit_code == 0 and "9 schedules proved" in done.output, done.output
+    done = call("verify", "rign", "--size", "4")
+    assert done.exit_code == 2 and "'rign' is unknown; did you mean 'ring'" in done.stderr
+
+
+def test_a_file_alone_names_what_it_has():
+    for command in ("explain", "verify", "simulate"):
+        done = call(command, TORUS.removesuffix(":TORUS"))
+        assert done.exit_code == 2 and "torus.py:TORUS; it has TORUS, torus" in done.stderr
 
 
 def test_verify_finds_a_slip(tmp_path):
@@ -65,8 +98,7 @@ def test_simulate_compares():
 @pytest.mark.parametrize("words, message", [
     (("verify", TORUS, "--size", "8"), "needs x, y, z"),
     (("verify", TORUS, "--size", "6", *CUBE), "serves none of them: size: torus does not serve 6"),
-    (("verify", "-p", "x=2"), "--param: means nothing without FILE.py:NAME"),
-    (("verify", "ring", "--size", "6"), "which one ring is for is missing"),
+    (("verify", "-p", "x=2"), "--param: means nothing without NAME or FILE.py:NAME"),
     (("verify", TORUS.replace("TORUS", "torus"), *CUBE), "is a bare builder"),
     (("explain", TORUS, "--size", "8", *CUBE, "--beside", "ring"), "nothing without --draw"),
     (("explain", f"{TORUS}:x=2", "--size", "8", *CUBE), "--param: x is given twice"),

@@ -51,6 +51,14 @@ def test_it_can_be_entered_again_and_within_itself(comm):
         gc.collect()
 
 
+def test_parameters_are_part_of_the_name_or_beside_it(comm):
+    for written in ("knomial:k=3", ("knomial", {"k": 3}), ("knomial:k=2", {"k": 3})):
+        with comm.using(bcast=written):
+            assert comm._wishes["bcast"][:2] == ("knomial", {"k": 3})
+    with pytest.raises(ArgumentError, match="bcast: cannot read 'k'"):
+        comm.using(bcast="knomial:k")
+
+
 def test_it_decorates_functions(comm):
     @comm.using(allreduce="ring")
     def asks():

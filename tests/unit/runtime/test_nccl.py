@@ -285,7 +285,7 @@ def test_a_rank_without_nccl_keeps_all_from_it(monkeypatch):
     with installing as cupy:
         def introduce(device):
             return Member("here", f"gpu{device.id}", "2.27.3",
-                                "" if device.id else "CuPy finds no NCCL")
+                          problem="" if device.id else "CuPy finds no NCCL")
 
         monkeypatch.setattr(nccl, "introduce", introduce)
         assert joined(cupy, 2) == ["rank 0: CuPy finds no NCCL"] * 2

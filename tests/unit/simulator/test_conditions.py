@@ -107,6 +107,7 @@ def test_lists_and_single_ranks():
 
 @pytest.mark.parametrize(("conditions", "problem"), [
     (dict(late="often"), "late: cannot read 'often' as a distribution"),
+    (dict(late="unifrom:2us"), "did you mean 'uniform'"),
     (dict(late="uniform"), "late: cannot read"), (dict(late="one:x:2us"), "late: cannot read"),
     (dict(late="uniform:1us:2us:3us"), "late: cannot read"),
     (dict(late="uniform:2us:1us"), "begins above its end"),

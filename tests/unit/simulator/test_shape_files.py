@@ -24,8 +24,8 @@ def test_as_data_and_back(text):
 
 @pytest.mark.parametrize(("data", "problem"), [
     (3, "f: shape: expected an object"),
-    ({}, "f: shape.kind: expected one of torus, mesh, fat_tree, dragonfly, got None"),
-    ({"kind": []}, r"shape.kind: expected one of .*, got \[\]"),
+    ({}, "f: shape.kind: None is unknown; choose from torus, mesh, fat_tree, dragonfly"),
+    ({"kind": []}, r"shape.kind: \[\] is unknown"),
     ({"kind": "torus"}, "f: shape lacks the field extents"),
     ({"kind": "torus", "extents": []}, "f: shape.extents of torus: expected nodes per dimension"),
     ({"kind": "torus", "extents": [0]}, "shape.extents of torus: expected a whole number of 1"),

@@ -60,6 +60,8 @@ def test_the_sentence_counts_and_names_what_is_level():
     level = [(4, twice[0][1]), (4, twice[0][1])]
     assert "ring and ring are level and fastest" in verdict(points(level))
     assert verdict(points(twice[:1])) == ""
+    alone = simulated(["ring"], [8], [1 << 20])  # a point with nothing to compare
+    assert " points" not in verdict(points([*twice, *alone]))
 
 
 def test_a_layout_shallower_than_the_machine_is_said():

@@ -47,7 +47,9 @@ def test_uplinks_of_a_machine_bind():
 
 
 @pytest.mark.parametrize("given, message", [
-    ({"collective": "scan"}, "not synthesized"), ({"chunks": 2}, "a block of allgather is not"),
+    ({"collective": "scan"}, "not synthesized"),
+    ({"collective": "allgathr"}, "did you mean 'allgather'"),
+    ({"chunks": 2}, "a block of allgather is not"),
     ({"budget": 1}, "too few for 2 rounds"), ({"root": 9}, "9 is not a rank")])
 def test_what_makes_no_sense_is_refused(given, message):
     with pytest.raises(ArgumentError, match=message):
