@@ -223,7 +223,7 @@ class CapabilityError(ScheduleError, NotImplementedError):
                          schedule=schedule, rank=rank, round=round, step=step)
 
 
-class CollectiveTimeout(HpccollError, TimeoutError):
+class CollectiveTimeout(HpccollError, TimeoutError, RuntimeError):
     """A collective did not finish in time.
 
     Attributes:

@@ -1,7 +1,7 @@
 """PyTorch on hpccoll: ``torch.distributed.init_process_group("hpccoll")`` on every MPI.
 
     operators tensors       what torch's operators and tensors are to MPI
-    work lane watchdog      what a call hands out, the thread beside autograd, and time that is up
+    work lane               what a call hands out, and the thread beside autograd
     peers collectives       messages between two ranks, and the operations of ``torch.distributed``
     registered group        memory that other ranks read in place; the process group
     backend rendezvous      how torch gets a group, and how ranks find each other

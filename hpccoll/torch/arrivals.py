@@ -2,8 +2,9 @@
 
 A collective takes a processor from the moment when a rank enters it, and autograd needs the
 processor until the others have come. So a lane enters a call only when all ranks of its node have
-reached it, and sleeps until then. Every rank writes the number of its latest call into a word of
-shared memory; nobody has to answer. Ranks of other nodes are taken to be there.
+reached it, or after some seconds, and sleeps until then. Every rank writes the number of its
+latest call into a word of shared memory; nobody has to answer. Ranks of other nodes are taken to be
+there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from mpi4py import MPI
 
 #: Seconds between two looks: first, and at most.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 250e-6
+#: Seconds until the call is entered all the same. It finds ranks that have ended, and reports.
+LONGEST_WAIT = 2.0
 #: Where memory is shared, and bytes from one rank's word to the next: a cache line.
 DIRECTORY, STEP = Path("/dev/shm"), 64
 
@@ -41,9 +44,10 @@ class Arrivals:
         node.Free()
 
     def wait(self, number: int, needless: Callable[[], bool]) -> None:
-        """Sleep until all have reached a call, or until nobody wants it any more."""
-        pause = SHORTEST_PAUSE
-        while any(word[0] < number for word in self.others) and not needless():
+        """Sleep until all have reached a call, nobody wants it any more, or it takes too long."""
+        pause, until = SHORTEST_PAUSE, time.monotonic() + LONGEST_WAIT
+        while (any(word[0] < number for word in self.others) and not needless()
+               and time.monotonic() < until):
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -52,17 +52,19 @@ def create(opts: Any, options: Any = None) -> Any:
             threads.
     """
     from hpccoll.torch.group import Group
-    comm = communicator(opts.store, opts.group_rank, opts.group_size, opts.group_id)
+    comm = communicator(opts.store, opts.group_rank, opts.group_size, opts.group_id,
+                        opts.timeout.total_seconds())
     return Group(comm, opts.store, opts.group_id or "default", opts.timeout)
 
 
-def communicator(store: Any, rank: int, size: int, name: str) -> Comm:
+def communicator(store: Any, rank: int, size: int, name: str, timeout: float) -> Comm:
     """A private communicator of a group's members.
 
     Args:
         store: of the group.
         rank, size: as torch numbers the members.
         name: of the group.
+        timeout: seconds without progress until a collective fails.
 
     Raises:
         ProcessGroupError: see :func:`create`.
@@ -90,6 +92,7 @@ def communicator(store: Any, rank: int, size: int, name: str) -> Comm:
                                 f"{sorted(set(members))} of MPI; each must be a process of its own")
     group = world.group.Incl(members)
     try:
-        return Comm(world.Create_group(group, zlib.crc32(name.encode()) % 32768))
+        return Comm(world.Create_group(group, zlib.crc32(name.encode()) % 32768),
+                    timeout=timeout)
     finally:
         group.Free()

@@ -11,7 +11,6 @@ the order of issue.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -30,12 +29,14 @@ from hpccoll.torch.lane import Lane
 from hpccoll.torch.operators import operator_of
 from hpccoll.torch.peers import Peers
 from hpccoll.torch.registered import Registered
-from hpccoll.torch.watchdog import WATCHDOG
 from hpccoll.torch.work import FINISHED, CoalescedWork, GroupWork
 
 Tensors = Sequence[torch.Tensor]
 #: Name of the backend.
 NAME = "hpccoll"
+#: Seconds that a wait adds to the group's time-out: at that the call itself fails, and its error
+#: names the ranks that are missing.
+SURPLUS = 5.0
 
 
 class Group(ProcessGroup):
@@ -45,8 +46,8 @@ class Group(ProcessGroup):
         comm: of the members, in the order of their ranks; the group frees it.
         store: of torch, for this group.
         title: the group's name.
-        timeout: how long a call may take. When it is over, ``wait()`` raises a ``GroupTimeout``; a
-            call that is not asynchronous ends the job.
+        timeout: how long a call may take; then it raises a ``GroupTimeout``, or the communicator's
+            ``CollectiveTimeout``, which names the ranks that are missing.
     """
 
     def __init__(self, comm: Comm, store: Any, title: str, timeout: timedelta):
@@ -56,7 +57,7 @@ class Group(ProcessGroup):
         comm.layout  # noqa: B018 - found out by all ranks here, not by the lane of some
         self.arrivals = Arrivals(comm)
         self.lane = Lane(f"hpccoll group {title}", self.arrivals)
-        self.peers = Peers(MPI.Intracomm(comm).Dup(), f"group {title}")
+        self.peers = Peers(comm, f"group {title}")
         self.registered = Registered(comm)
         self.issued = 0
         self.error: BaseException | None = None
@@ -64,7 +65,6 @@ class Group(ProcessGroup):
         self._devices = ["cpu", *(["cuda"] if torch.cuda.is_available() and find_spec("cupy")
                                   else [])]
         self._coalesced: list[Any] | None = None
-        WATCHDOG.watch(self)
 
     # -- issuing -----------------------------------------------------------------------------
     def _issue(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
@@ -74,12 +74,8 @@ class Group(ProcessGroup):
             raise self.error
         lane = self.lane
         if not getattr(options, "asyncOp", True) and not lane.queue:
-            lane.since, lane.inline = time.monotonic(), name
             self.arrivals.mine[0] = self.issued
-            try:
-                run()
-            finally:
-                lane.inline = ""
+            run()
             return FINISHED
         work = GroupWork(self._describe(name), run, tensors, self._seconds(options))
         work.number = self.issued
@@ -94,15 +90,12 @@ class Group(ProcessGroup):
 
     def _seconds(self, options: Any) -> float:
         given = getattr(options, "timeout", None)
-        return given.total_seconds() if given is not None and given > timedelta(0) else self.seconds
+        if given is not None and given > timedelta(0):
+            return given.total_seconds()
+        return self.seconds + SURPLUS
 
     def _give_up(self, work: GroupWork) -> None:
         self.error = ProcessGroupError(f"group {self.title} cannot be used any more: {work.error}")
-
-    def late(self, now: float) -> str:
-        """The call that has been running on a thread of the user's for too long."""
-        name, since = self.lane.inline, self.lane.since
-        return self._describe(name) if name and now - since > self.seconds else ""
 
     # -- collectives -------------------------------------------------------------------------
     def allreduce(self, tensors: Tensors, opts: Any) -> Any:
@@ -299,7 +292,6 @@ class Group(ProcessGroup):
             self.comm.Free()
 
     def _end(self, error: BaseException) -> None:
-        WATCHDOG.forget(self)
         self.error = error
         for part in (self.lane, self.peers):
             part.clear(error)

@@ -11,6 +11,7 @@ then be added to other parameters. The process group of DDP may be any; data tra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.torch import operations
 from hpccoll.torch.line import Operation, OperationLine
 from hpccoll.torch.tensors import dense, values
+from hpccoll.torch.work import promise
 from hpccoll.training.adasum import Adasum
 from hpccoll.training.compress import parse, states
 from hpccoll.training.compress.scheme import Reduction, Scheme
@@ -61,24 +63,37 @@ class CompressState:
     def start(self, parameters: list[torch.Tensor], flat: torch.Tensor
               ) -> torch.futures.Future[torch.Tensor]:
         """Begin to reduce a bucket in place."""
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        pending = self._line.start(self._travel(parameters, flat, future))
+        failures: list[BaseException] = []
+
+        def outcome() -> torch.Tensor:
+            if failures:
+                raise failures[0]  # DDP raises a RuntimeError with its text
+            return flat
+
+        def ended(error: BaseException | None = None) -> None:
+            if error is not None:
+                failures.append(error)
+            self._line.listeners.discard(ended)
+            complete()
+
+        future, complete = promise(outcome)
+        self._line.listeners.add(ended)
+        pending = self._line.start(self._travel(parameters, flat, ended))
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             pending.wait()  # nothing else would move it on
         return future
 
     def _travel(self, parameters: list[torch.Tensor], flat: torch.Tensor,
-                future: torch.futures.Future[torch.Tensor]) -> Operation:
+                ended: Callable[..., None]) -> Operation:
         try:
             wide = dense(flat if flat.dtype in WIDE else flat.to(WIDE[0]))
             yield from self._reduction(parameters).reduce(values(wide).reshape(-1))
             if wide.data_ptr() != flat.data_ptr():
                 flat.copy_(wide)
-        except Exception as error:
-            # DDP raises a RuntimeError with its text.
-            future.set_exception(error)
+        except BaseException as error:
+            ended(error)
             raise
-        future.set_result(flat)
+        ended()
 
     def _reduction(self, parameters: list[torch.Tensor]) -> Reduction:
         """What reduces a bucket of these parameters; it goes on where they were before."""

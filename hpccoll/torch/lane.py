@@ -9,8 +9,8 @@ no time is lost with waking threads.
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -39,8 +39,6 @@ class Lane:
         #: Threads, and how many of them are busy with callbacks.
         self.threads: list[threading.Thread] = []
         self.telling = 0
-        #: What runs in a thread of the user's, which nothing can interrupt, and since when.
-        self.inline, self.since = "", 0.0
 
     @property
     def busy(self) -> bool:
@@ -61,10 +59,8 @@ class Lane:
             if not self.turn.acquire(blocking=False):
                 return False
             try:
-                self.inline, self.since = work.title, time.monotonic()
                 tell = self._run_first()
             finally:
-                self.inline = ""
                 self.turn.release()
             tell()
         return True
@@ -87,13 +83,24 @@ class Lane:
         A thread that comes back from PyTorch while the interpreter ends would end the process, so
         they are waited for; not where a call is running, which may never end.
         """
+        self._close(None if self.turn.locked() else LONGEST)
+
+    def _at_exit(self) -> None:
+        """Finish what nobody has waited for: MPI_Finalize must not find a thread inside MPI.
+
+        The other ranks have issued the same calls. One whose program fails may have issued more.
+        """
+        failed = hasattr(sys, "last_value")  # an error that nobody has caught
+        self._close(LONGEST if failed else threading.TIMEOUT_MAX)
+
+    def _close(self, seconds: float | None) -> None:
         with self.changed:
             self.closed = True
             self.changed.notify_all()
-        atexit.unregister(self.close)
-        for thread in self.threads if not self.turn.locked() else ():
+        atexit.unregister(self._at_exit)
+        for thread in self.threads if seconds is not None else ():
             if thread is not threading.current_thread():
-                thread.join(LONGEST)
+                thread.join(seconds)
 
     def _run_first(self, patient: bool = False) -> Callable[[], None]:
         """Run the first call; return what tells its callbacks when the next may run."""
@@ -112,7 +119,7 @@ class Lane:
         """Start a thread if all there are are busy with callbacks, which may wait for calls."""
         if len(self.threads) == self.telling:
             if not self.threads:
-                atexit.register(self.close)
+                atexit.register(self._at_exit)
             self.threads.append(threading.Thread(target=self._work, name=self.name, daemon=True))
             self.threads[-1].start()
 
@@ -120,7 +127,7 @@ class Lane:
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: self.queue or self.closed)
-            if self.closed:
+            if not self.queue:
                 return
             with self.turn:
                 tell = self._run_first(patient=True)

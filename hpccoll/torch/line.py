@@ -93,6 +93,8 @@ class OperationLine:
         self._engine.start(True)
         self._failure: BaseException | None = None
         self._names: dict[str, int] = {}
+        #: Called with what has ended all operations.
+        self.listeners: set[Callable[[BaseException], None]] = set()
 
     def name(self, kind: str, given: str | None) -> str:
         """The name of an operation; made from a count where none is given."""
@@ -133,3 +135,5 @@ class OperationLine:
     def _fail(self, error: BaseException) -> None:
         # The MPI library, or a time-out: what other ranks do now is unknown.
         self._failure = self._failure or error
+        for listener in tuple(self.listeners):
+            listener(error)

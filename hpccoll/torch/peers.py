@@ -10,12 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from mpi4py import MPI
 
-from hpccoll.errors import ProcessGroupError
+from hpccoll import Comm
+from hpccoll.errors import PeerLost, ProcessGroupError
 from hpccoll.torch.tensors import dense, memory
 from hpccoll.torch.work import GroupWork
 
@@ -23,6 +25,9 @@ from hpccoll.torch.work import GroupWork
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3
 #: Looks before the first pause of a rank that waits.
 LOOKS = 200
+#: Seconds between two looks at the other rank; seconds in which the last message of a rank that has
+#: ended arrives, or never.
+BETWEEN, LAST_MESSAGE = 0.5, 1.0
 
 
 class MessageWork(GroupWork):
@@ -32,14 +37,16 @@ class MessageWork(GroupWork):
         request: of MPI.
         title, tensors, seconds: see :class:`GroupWork`.
         nbytes: what a message has to bring; ``None`` where it is sent.
+        check: raises an error where the message cannot arrive any more.
         store: copies what came to where it belongs.
     """
 
     def __init__(self, request: MPI.Request, title: str, tensors: list[torch.Tensor],
-                 seconds: float, nbytes: int | None = None,
+                 seconds: float, check: Callable[[], None], nbytes: int | None = None,
                  store: Callable[[], object] | None = None):
         super().__init__(title, None, tensors, seconds)
-        self.request, self.nbytes, self.store = request, nbytes, store
+        self.request, self.check, self.nbytes, self.store = request, check, nbytes, store
+        self.checked = time.monotonic()
         self.status = MPI.Status()
         #: What MPI reads or writes, alive until the message is over.
         self.buffer: Any = None
@@ -52,6 +59,9 @@ class MessageWork(GroupWork):
         try:
             if not self.over and self.request.Test(self.status):
                 self._arrived()
+            elif not self.over and (now := time.monotonic()) - self.checked > BETWEEN:
+                self.checked = now
+                self.check()
         except BaseException as error:
             self.end(error)
         finally:
@@ -91,13 +101,16 @@ class Peers:
     """Messages between two ranks of a group.
 
     Args:
-        comm: MPI's communicator, for these messages alone.
+        group: the communicator of the group; messages have a duplicate for themselves.
         name: of the group.
     """
 
-    def __init__(self, comm: MPI.Intracomm, name: str):
-        self.comm, self.name = comm, name
-        self.highest = comm.Get_attr(MPI.TAG_UB) or 32767
+    def __init__(self, group: Comm, name: str):
+        self.group, self.name = group, name
+        self.comm = MPI.Intracomm(group).Dup()
+        #: When each rank was found to be lost.
+        self.lost: dict[int, float] = {}
+        self.highest = group.Get_attr(MPI.TAG_UB) or 32767
         self.underway: list[MessageWork] = []
         self.changed = threading.Condition()
         self.closed = False
@@ -107,7 +120,8 @@ class Peers:
         """Begin to send a tensor."""
         source = memory(dense(tensor))
         request = self.comm.Isend([source, source.nbytes, MPI.BYTE], destination, self._tag(tag))
-        work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds)
+        work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
+                           partial(self._check, destination))
         return self._begun(work, source)
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
@@ -118,8 +132,25 @@ class Peers:
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         copied = whole.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous()
         work = MessageWork(request, f"receive from {whom} of {self.name}", [tensor], seconds,
-                       sink.nbytes, (lambda: tensor.detach().copy_(whole)) if copied else None)
+                       partial(self._check, source), sink.nbytes,
+                           (lambda: tensor.detach().copy_(whole)) if copied else None)
         return self._begun(work, sink)
+
+    def _check(self, peer: int) -> None:
+        """Raise an error where no message will come from a rank, or go to it.
+
+        Raises:
+            PeerLost: it was killed or has ended its program; for ``MPI.ANY_SOURCE``, all have.
+            BrokenCommunicatorError: a call of the group has failed.
+        """
+        try:
+            self.group.check_ranks(() if peer < 0 else (peer,))
+        except PeerLost as error:
+            now = time.monotonic()
+            gone = {rank for rank in error.ranks
+                    if now - self.lost.setdefault(rank, now) > LAST_MESSAGE}
+            if peer in gone or len(gone) == self.comm.size - 1:
+                raise
 
     def _begun(self, work: MessageWork, buffer: Any) -> MessageWork:
         work.buffer = buffer

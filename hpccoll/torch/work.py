@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
@@ -67,7 +66,9 @@ class GroupWork(Work):
         self.over = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        #: What :meth:`get_future` has handed out, and what completes it.
         self._future: torch.futures.Future | None = None
+        self._complete: Callable[[], None] = nothing
         #: Does in the thread that waits what would be done elsewhere; tells whether it is over.
         self.assist: Callable[[GroupWork], bool] = lambda work: False
         #: Called with this work when time is up.
@@ -99,9 +100,9 @@ class GroupWork(Work):
                 return nothing
             self.error, self.source, self.run = error, source, None
             self.over = True
-            future = self._future
+            complete = self._complete
         self._ended.set()
-        return partial(self._settle, future) if future is not None else nothing
+        return complete
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait for the end.
@@ -153,22 +154,18 @@ class GroupWork(Work):
     def get_future(self) -> torch.futures.Future:
         """A future of the tensors with the result; completed by the thread that ends the call."""
         with self._lock:
-            future, over = self._future, self.over
-            if future is None:
-                future = self._future = torch.futures.Future()
-            elif over:
-                return future
-        if over:
-            self._settle(future)
-        return future
+            if self._future is None:
+                self._future, self._complete = promise(self._outcome)
+                if self.over:
+                    self._complete()
+            return self._future
 
-    def _settle(self, future: torch.futures.Future) -> None:
+    def _outcome(self) -> list[torch.Tensor]:
         if self.error is None:
-            future.set_result(list(self.tensors))
-        elif isinstance(self.error, Exception):
-            future.set_exception(self.error)
-        else:
-            future.set_exception(RuntimeError(f"{self.title}: {self.error!r}"))
+            return list(self.tensors)
+        if isinstance(self.error, Exception):
+            raise self.error
+        raise RuntimeError(f"{self.title}: {self.error!r}")
 
 
 class CoalescedWork(GroupWork):
@@ -196,6 +193,16 @@ class CoalescedWork(GroupWork):
         """A future of all results."""
         futures = torch.futures.collect_all([work.get_future() for work in self.works])
         return futures.then(lambda done: [tensor for one in done.value() for tensor in one.value()])
+
+
+def promise(outcome: Callable[[], Any]) -> tuple[torch.futures.Future, Callable[[], None]]:
+    """A future, and what completes it: its value is what ``outcome`` returns, or raises.
+
+    ``Future.set_exception`` would store an error as the value, which the C++ code of DDP takes for
+    a tensor: a segmentation fault. What a callback raises is an error to C++ as well.
+    """
+    start = torch.futures.Future()
+    return start.then(lambda _: outcome()), lambda: start.set_result(None)
 
 
 def nothing() -> None:

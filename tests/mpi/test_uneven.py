@@ -175,8 +175,9 @@ def test_other_traffic_with_the_same_tags(make):
                for other, word in zip((comm, private, RAW), words)]
     with comm.using(**OURS, iallreduce="ring"):
         for turn in range(5):
-            out = numpy.zeros(1000)
-            request = comm.Iallreduce(numpy.full(1000, turn + 1.0), out)
+            # The library serves the first one, and mpi4py 4.1 keeps no buffers for it.
+            given, out = numpy.full(1000, turn + 1.0), numpy.zeros(1000)
+            request = comm.Iallreduce(given, out)
             again = comm.Dup() if turn == 2 else None
             comm.Barrier()
             request.Wait()
