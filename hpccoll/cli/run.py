@@ -15,6 +15,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
@@ -27,7 +28,14 @@ import click
 from hpccoll import config
 from hpccoll.cli.options import check_outputs
 from hpccoll.cli.ranks import BAD_OPTIONS, without_mpi
-from hpccoll.errors import ArgumentError, MpiLibraryError
+from hpccoll.errors import (
+    ArgumentError,
+    BrokenCommunicatorError,
+    CollectiveTimeout,
+    HpccollError,
+    MpiLibraryError,
+    PeerLost,
+)
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import launched, not_loaded, require_mpi
 
@@ -36,6 +44,11 @@ REPLACED = "COMM_WORLD", "COMM_SELF"
 KINDS = {"-m": "a module", "-c": "code"}
 #: Seconds that a failed program's threads and exit handlers have before the job is aborted.
 GRACE = 30.0
+#: Seconds before rank 1 shows an error, more for each further rank, and at most; and more for an
+#: error that tells of another rank's.
+FIRST_TURN, TURN, LAST_TURN, SECOND_HAND = 0.5, 0.05, 3.0, 1.0
+#: Where the files of hpccoll are.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Importer:
@@ -308,11 +321,38 @@ def _fail(error: BaseException) -> NoReturn:
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in here:
         trace = trace.tb_next
+    if isinstance(error, HpccollError):
+        _end_in_program(trace)
+        time.sleep(_turn(error, launched()[0]))
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     status = 130 if isinstance(error, KeyboardInterrupt) else 1
     _abort_with(status)
     _limit(status)
     sys.exit(status)
+
+
+def _end_in_program(trace: TracebackType | None) -> None:
+    """Cut a traceback behind its last frame that is not hpccoll's: the message says the rest."""
+    last = None
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE):
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+def _turn(error: HpccollError, rank: int) -> float:
+    """Return the seconds after which a rank shows an error that other ranks may have as well.
+
+    The first rank that shows it aborts the job, which ends the others before their turn. Ranks
+    that wait report at once: each has another view. A rank that only learns that a call failed
+    elsewhere leaves the first turn to that rank.
+    """
+    if isinstance(error, (CollectiveTimeout, PeerLost)):
+        return 0.0
+    elsewhere = isinstance(error, BrokenCommunicatorError)
+    return min((FIRST_TURN + TURN * rank) * (rank > 0), LAST_TURN) + SECOND_HAND * elsewhere
 
 
 def _abort_with(status: Any) -> None:

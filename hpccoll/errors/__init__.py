@@ -49,6 +49,11 @@ class HpccollError(Exception):
         return _made_again, (type(self), self.args, vars(self))
 
 
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return what to name as the cause of an error that replaces another: no error of hpccoll."""
+    return error.__cause__ if isinstance(error, HpccollError) else error
+
+
 def _made_again(cls: type[HpccollError], args: tuple[Any, ...], fields: Mapping[str, Any]
                 ) -> HpccollError:
     # Of two built-in bases only the one with fields of its own may make the object.

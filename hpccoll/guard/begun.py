@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from mpi4py import MPI
 
-from hpccoll.errors import CollectiveTimeout, HpccollError
+from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
 from hpccoll.runtime.executor import TRIES
 from hpccoll.runtime.log import NUMBER
 from hpccoll.runtime.waiting import Meeting, Watch
@@ -159,7 +159,7 @@ class Bounded(_Methods):
                 begun.guard.context.abandoned.append(self)  # the library may still use its memory
             verdict = begun.guard.fail(error, begun.title, None, 0, number=begun.number)
             if verdict is not error:
-                raise verdict from error
+                raise verdict from cause_of(error)
             raise
 
 

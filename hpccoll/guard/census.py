@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 
 from hpccoll.calls.specification import Buffer, hosted
+from hpccoll.errors import cause_of
 from hpccoll.errors.checks import NonFiniteInput, UnequalError
 from hpccoll.guard.sites import call_site
 from hpccoll.runtime.context import Context
@@ -34,7 +35,7 @@ def gathered(context: Context, mine: numpy.ndarray, title: str) -> numpy.ndarray
         context.abandoned.append((request, mine, found))  # MPI may still write there
         verdict = context.fail(error, title)
         if verdict is not error:
-            raise verdict from error
+            raise verdict from cause_of(error)
         raise
     return found
 

@@ -27,6 +27,7 @@ from hpccoll.errors import (
     ForeignMessage,
     HpccollError,
     PeerLost,
+    cause_of,
 )
 from hpccoll.errors.waits import RankStates, summary
 from hpccoll.guard.begun import BegunCall
@@ -172,7 +173,7 @@ class Guard:
         except BaseException as error:
             verdict = self.fail(error, title, description, 0)
             if verdict is not error:
-                raise verdict from error
+                raise verdict from cause_of(error)
             raise
 
     def heard(self, in_turn: bool = False) -> None:

@@ -24,6 +24,7 @@ from hpccoll.errors import (
     CollectiveTimeout,
     ForeignMessage,
     HpccollError,
+    cause_of,
 )
 from hpccoll.errors.waits import RankStates, Reports, stated
 from hpccoll.guard.begun import bounded, lasting
@@ -223,7 +224,7 @@ class Natives:
             context.abandoned.append((request, held))
             verdict = self.guard.fail(error, title, None, 0)
             if verdict is not error:
-                raise verdict from error
+                raise verdict from cause_of(error)
             raise
 
     def _failed(self, name: str, pickles: bool, error: BaseException) -> bool:
@@ -240,7 +241,7 @@ class Natives:
             return True
         verdict = self.guard.fail(error, f"native {name}", None, 0)
         if verdict is not error:
-            raise verdict from error
+            raise verdict from cause_of(error)
         return False
 
     # -- what the watcher asks -----------------------------------------------------------------

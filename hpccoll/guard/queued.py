@@ -21,6 +21,7 @@ from hpccoll.errors import (
     CollectiveTimeout,
     ForeignMessage,
     HpccollError,
+    cause_of,
 )
 from hpccoll.errors.waits import RankStates, Reports, print_report, stated, summary
 from hpccoll.guard.board import called
@@ -163,7 +164,7 @@ class Queued:
             verdict = self.guard.fail(told, *which, 0, number=number, own=told is not error)
             if verdict is error:
                 raise
-            raise verdict from error
+            raise verdict from cause_of(error)
 
     # -- what the watcher asks -----------------------------------------------------------------
     def watched(self) -> str:

@@ -21,7 +21,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.config import Config
-from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
+from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError, cause_of
 from hpccoll.errors.contract import ContractError, Party
 from hpccoll.errors.waits import RankStates, Reports, stated, summary
 from hpccoll.guard.board import GONE, KILLED
@@ -95,7 +95,7 @@ class SetupCall(Meeting):
             self.ranks.fail(verdict)
             if verdict is not error:
                 self._refuse(verdict)
-                raise verdict from error
+                raise verdict from cause_of(error)
 
     def _meet(self, comm: MPI.Intracomm, stamp: int) -> None:
         """Wait until all ranks have come.
@@ -118,7 +118,7 @@ class SetupCall(Meeting):
             self.ranks.fail(verdict)
             self._refuse(verdict)
             if verdict is not error:
-                raise verdict from error
+                raise verdict from cause_of(error)
             raise
 
     def _complete(self, request: MPI.Request, *memory: numpy.ndarray) -> None:

@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from hpccoll.arrays.kernels import kernel
 from hpccoll.calls.call import Call
+from hpccoll.errors import cause_of
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import Phase
 from hpccoll.runtime.binding import Binder, Memory
@@ -266,7 +267,7 @@ class Attendant:
                 self.of.far.abandon(self.run, self.remote)
             verdict = self.of.context.fail(error, self.title, self.of.plan, self.of.tag)
             if verdict is not error:
-                raise verdict from error
+                raise verdict from cause_of(error)
             raise
 
     def open(self) -> None:

@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
 from hpccoll.ir.topology import Topology
@@ -312,7 +312,7 @@ class Context:
             Meeting(self.comm, title).wait(request, *self.bounds)
         except BaseException as error:
             self.abandoned.append((request, mine, freed))  # the library may still use the memory
-            raise self.fail(error, title) from error
+            raise self.fail(error, title) from cause_of(error)
         self._unused = [tag for tag, free in zip(tags, freed) if free][::-1]
         self._released.difference_update(self._unused)
         if not self._unused:
@@ -349,7 +349,7 @@ class Context:
             self.prepared.drop(key)
         verdict = self.fail(error, execution.title, execution.plan, execution.tag)
         if verdict is not error:
-            raise verdict from error
+            raise verdict from cause_of(error)
 
     def fail(self, error: BaseException, title: str, plan: Plan | None = None, tag: int = 0
              ) -> BaseException:

@@ -10,6 +10,7 @@ said by rank 0. Nothing is said, nor looked at, where a call is like an earlier 
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from mpi4py import MPI
@@ -80,8 +81,13 @@ def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: C
 
 
 def tell_error(rank: int, error: BaseException) -> None:
-    """Say that a call failed here."""
-    LOGGER.error("a call failed on rank %d: %s", rank, summary(error))
+    """Log that a call failed here.
+
+    Without a handler logging prints errors itself. Here it does so for other threads only, whose
+    errors the caller may never see; those of the caller's own thread are raised.
+    """
+    if LOGGER.hasHandlers() or threading.current_thread() is not threading.main_thread():
+        LOGGER.error("a call failed on rank %d: %s", rank, summary(error))
 
 
 def served_by(choice: Choice | None) -> str:

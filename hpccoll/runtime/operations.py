@@ -24,6 +24,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from hpccoll.errors import cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.executor import Execution, PreparedRun
@@ -75,7 +76,7 @@ class Operation(Underway):
             self.quiet = True
             self.token.Wait()
             if self.error is not None and self.error is not error:
-                raise self.error from error
+                raise self.error from cause_of(error)
             raise
 
     def _advance(self, execution: Execution) -> bool:
@@ -179,7 +180,7 @@ class PersistentOperation(Underway):
             self._complete(error)
             token.Wait()
             if self.error is not None and self.error is not error:
-                raise self.error from error
+                raise self.error from cause_of(error)
             raise
         PROGRESS.operations.append(self)
         if PROGRESS.lazy and self.threaded:

@@ -19,6 +19,7 @@ from typing import Any
 from mpi4py import MPI
 
 from hpccoll.calls.call import Call
+from hpccoll.errors import cause_of
 from hpccoll.runtime import _tape
 from hpccoll.runtime.attendance import Attendant
 from hpccoll.runtime.compiled import addresses_of
@@ -156,7 +157,7 @@ class TapedOperation(_tape.Taped, Underway):
             if self.context.guard is not None:
                 self.context.guard.heard()
         except BaseException as error:
-            raise self._judged(error) from error
+            raise self._judged(error) from cause_of(error)
 
     def _judged(self, error: BaseException) -> BaseException:
         """Tell the others of an error; what the caller is to get."""

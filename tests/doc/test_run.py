@@ -5,6 +5,10 @@ import sys
 
 import pytest
 
+from hpccoll.cli.run import _turn
+from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CollectiveTimeout, PeerLost
+from hpccoll.errors.waits import RankStates
+
 RUN = sys.executable, "-m", "hpccoll", "run"
 #: Prints what a program can see of the way it was started.
 MIRROR = """
@@ -95,6 +99,31 @@ def test_failing_rank_ends_the_job(job, tmp_path, how, status, message):
     assert found == status, output
     assert message in output
     assert "hpccoll/cli/" not in output  # the traceback begins in the program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call, message", [
+    ("comm.using(allreduce='rign')", "has no algorithm 'rign'"),
+    ("comm.Allgather(numpy.zeros(4), numpy.zeros(10))", "cannot be divided into 3 equal blocks"),
+    ("comm.Allreduce(numpy.zeros(3 + comm.rank), numpy.zeros(3 + comm.rank))",
+     "ranks disagree on count")])
+def test_a_mistake_on_all_ranks_is_told_once(job, tmp_path, call, message):
+    (tmp_path / "mistake.py").write_text(
+        f"import numpy\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\ncomm.Barrier()\n{call}\n")
+    status, output = job(3, *RUN, tmp_path / "mistake.py", seconds=30)
+    assert status == 1, output
+    assert output.count("Traceback") == output.count(message) == 1, output
+    assert "The above exception" not in output and "hpccoll/comm/" not in output, output
+
+
+@pytest.mark.once
+def test_who_shows_an_error_first():
+    states = RankStates("rank 1 is missing")
+    mistake, elsewhere = ArgumentError("size", "is wrong"), BrokenCommunicatorError()
+    waited = CollectiveTimeout("allreduce ring", 2, 0, (1,), 6.0, states)
+    assert _turn(mistake, 0) == _turn(mistake, -1) == 0 < _turn(mistake, 1) < _turn(mistake, 2)
+    assert _turn(elsewhere, 0) > _turn(mistake, 1) and _turn(mistake, 10**5) <= 3
+    assert _turn(waited, 2) == _turn(PeerLost((1,), states, "allreduce ring"), 2) == 0
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from hpccoll.comm.objects.wire import (
     encode,
     memory_for,
 )
-from hpccoll.errors import ForeignMessage
+from hpccoll.errors import ForeignMessage, cause_of
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.compiled import exchange_tape
 from hpccoll.runtime.context import OBJECTS_TAG, Context
@@ -292,7 +292,7 @@ class ObjectMessages:
         self.channels, self.pairs, self.arrays, self.requests = {}, {}, {}, []
         verdict = self.context.fail(error, self.title)
         if verdict is not error:
-            raise verdict from error
+            raise verdict from cause_of(error)
 
     def pending(self) -> tuple[int, tuple[int, ...]]:
         """Round and peers that this rank waits for, for reports."""
