@@ -1,6 +1,9 @@
 """Tuning on real ranks: one table for all, the same error for all, and what it changes."""
 
 import os
+import re
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -15,7 +18,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.cli import main
 from hpccoll.errors import TuningError
-from hpccoll.measure import survey
+from hpccoll.measure import load, survey
 from hpccoll.runtime.context import existing
 from hpccoll.tune.online import MOST_TRIALS
 from hpccoll.tune.table import Candidate, fingerprint, read, render, sealed, write
@@ -216,6 +219,37 @@ def test_the_command_measures_writes_and_shows(monkeypatch, path):
     assert replaced.exit_code == 0, replaced.output
     (only,) = read(path).values()
     assert [nbytes for nbytes, _ in only["bcast", True]] == [64] and len(only) == 3
+
+
+@pytest.fixture
+def busy():
+    """Processes of others that use an eighth of the cores or more."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(
+        WORLD.rank == 0 and 1 + len(os.sched_getaffinity(0)) // 8)]
+    WORLD.Barrier()
+    yield
+    WORLD.Barrier()
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@alone
+def test_nothing_is_saved_beside_a_busy_process_but_by_force(monkeypatch, path, busy):
+    most = load.MOST
+    believe(monkeypatch)
+    monkeypatch.setattr(load, "MOST", most)
+    words = ("--quick", "--collective", "allreduce", "-m", "64:64", "--seconds", "3", "-o", path)
+    ran = tune(*words)
+    said = " ".join(ran.stdout.replace("#", "").split())
+    assert ran.exit_code == 1 and not os.path.exists(path)
+    reason = re.search(r"not saved: other processes used \d+ % of the cores while tune", said)
+    assert bool(reason) == (WORLD.rank == 0)
+    assert "written to" not in said
+    WORLD.Barrier()
+    ran = tune(*words, "--force")
+    assert ran.exit_code == 0 and list(read(path)) == [machine()]
+    assert (f"written to {path}" in ran.stdout) == (WORLD.rank == 0)
 
 
 @alone
