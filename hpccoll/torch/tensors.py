@@ -15,6 +15,7 @@ import torch
 
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 from hpccoll.torch.pages import LEAST, HugePages
+from hpccoll.torch.streams import check_capture
 
 #: Types that NumPy has, too, by its names; bfloat16 is a type of the package ml_dtypes.
 PLAIN = {kind: numpy.dtype(name).str for kind, name in {
@@ -120,6 +121,7 @@ def _on_device(tensor: torch.Tensor) -> Any:
         raise ArgumentTypeError("tensor", "is on a GPU, which hpccoll reaches through CuPy",
                                 "install cupy-cuda12x or cupy-cuda13x, or exchange GPU tensors on "
                                 "a group of its own, new_group(backend='nccl')") from error
+    check_capture()
     torch.cuda.current_stream(tensor.device).synchronize()
     if tensor.dtype is torch.bfloat16:
         return cupy.from_dlpack(tensor.view(torch.int16)).view(_bfloat16())
