@@ -75,7 +75,8 @@ CURVES = {("allreduce", True): ((8, {NATIVE: 1.0, RING: 2.0}), (4000, {NATIVE: 2
 
 
 @alone
-def test_a_table_decides(monkeypatch, path):
+def test_a_table_decides(monkeypatch, path, caplog):
+    caplog.set_level("DEBUG", "hpccoll")
     mine = machine()
     on_rank_0(write, path, {mine: CURVES, mine._replace(ranks=mine.ranks + 1): {}})
     comm = tuned_comm(monkeypatch, path)
@@ -85,6 +86,7 @@ def test_a_table_decides(monkeypatch, path):
         works(comm, 2)
     plans = [key[1] for key in existing(comm).plans.entries]
     assert plans == ["ring"]
+    assert comm.tuned.source == path and f"measured times of {path}" in caplog.text
     text = " ".join(comm.explain("allreduce", 4000).split())  # wherever lines end
     assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
     # Another wrapper of the same communicator knows it too, and a wish wins.
@@ -95,7 +97,8 @@ def test_a_table_decides(monkeypatch, path):
 
 
 @alone
-def test_a_table_for_others_is_not_used(monkeypatch, path):
+def test_a_table_for_others_is_not_used(monkeypatch, path, caplog):
+    caplog.set_level("DEBUG", "hpccoll")
     mine = machine()
     for changed, reason in (
             (mine._replace(mpi="Another 1.0"), "measured elsewhere: mpi is 'Another 1.0' there"),
@@ -105,6 +108,8 @@ def test_a_table_for_others_is_not_used(monkeypatch, path):
         on_rank_0(write, path, {changed: CURVES})
         comm = tuned_comm(monkeypatch, path)
         works(comm)
+        assert comm.tuned.source == "" and comm.tuned.note in caplog.text
+        assert "no measured times (" in caplog.text
         text = comm.explain("allreduce", 4000)
         assert "rule" in text.splitlines()[0]
         text = " ".join(text.split())
