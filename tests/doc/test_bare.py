@@ -7,17 +7,12 @@ runs when it is asked for: ``make walk``, or ``pytest tests/doc/test_bare.py --b
 
 import os
 import re
-import shlex
 import shutil
-import subprocess
 
 import pytest
-from doc.pages import FILE, blocks, commands
-from launch import ROOT
+from doc.bare import copy_checkout, pasted, run_shell
 
 PATH = "/usr/bin:/bin"
-#: What a network and a package index need; nothing else comes from this environment.
-KEPT = re.compile(r"PIP_|SSL_CERT|REQUESTS_CA|(?i:https?_proxy|no_proxy)$|LANG$")
 #: Gigabytes of PyTorch are not for this test; tests/doc/test_pages.py runs these blocks.
 LEFT_OUT = "### From PyTorch"
 #: What Open MPI's mpiexec wants from root, and for more ranks than cores, as the README says.
@@ -28,14 +23,7 @@ pytestmark = [pytest.mark.bare, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def clone(tmp_path):
-    """A copy of what git knows here, as a clone would be."""
-    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                           cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
-            (tmp_path / "hpccoll" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, tmp_path / "hpccoll" / name)
-    return tmp_path / "hpccoll"
+    return copy_checkout(tmp_path / "hpccoll")
 
 
 @pytest.fixture
@@ -43,28 +31,7 @@ def shell(clone):
     """Run lines in one shell; return its status and what it printed."""
     if shutil.which("mpiexec", path=PATH) or not shutil.which("python3", path=PATH):
         pytest.skip(f"an MPI library, or no Python, in {PATH}")
-    home = clone.parent / "home"
-    home.mkdir()
-    kept = {name: value for name, value in os.environ.items() if KEPT.match(name)}
-
-    def run(*lines):
-        done = subprocess.run(["bash", "-c", "\n".join(["set -e", *lines])], cwd=clone,
-                              env={**kept, "PATH": PATH, "HOME": str(home)}, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return done.returncode, done.stdout
-    return run
-
-
-def pasted(text):
-    """The README's commands, and files, as lines of one shell."""
-    for block in blocks(text):
-        if block.mark.startswith(FILE):
-            name = block.mark.removeprefix(FILE)
-            yield from (f"cat > {name} <<'END OF FILE'", block.code + "END OF FILE")
-        elif block.language == "console":
-            for command in commands(block.code):
-                yield f"echo {shlex.quote(f'README.md:{block.line} $ {command}')}"
-                yield command
+    return lambda *lines: run_shell(clone, PATH, *lines)
 
 
 def test_the_readme_in_its_order(shell, clone):
