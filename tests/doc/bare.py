@@ -1,4 +1,4 @@
-"""Bare environments: a copy of the checkout, a shell without the caller's variables, pasted commands."""
+"""Bare environments: a copy of the checkout, a shell of its own, the commands of a page."""
 
 from __future__ import annotations
 
