@@ -91,7 +91,8 @@ class Variables:
     """Import hook: sets what programs for torchrun read, before a rank imports ``torch``."""
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> None:
-        if name == "torch" and launched()[1] > 1:
+        # A single rank needs them, too; one that torchrun started has them.
+        if name == "torch" and (launched()[1] > 1 or "RANK" not in os.environ):
             MPI = require_mpi()
             if MPI.Is_initialized() and not MPI.Is_finalized():
                 from hpccoll.tools.variables import set_variables

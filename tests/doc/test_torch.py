@@ -16,7 +16,7 @@ dist.init_process_group("hpccoll")
 assert dist.get_rank() == int(os.environ["RANK"]) and dist.get_backend() == "hpccoll"
 ones = torch.ones(int(os.environ["LOCAL_WORLD_SIZE"]))
 dist.all_reduce(ones)
-assert (ones == 3).all()
+assert (ones == dist.get_world_size()).all()
 dist.barrier()
 print("all is well")
 dist.destroy_process_group()
@@ -38,6 +38,13 @@ dist.init_process_group("hpccoll", init_method="mpi://")
 def test_a_program_for_torchrun(job):
     status, output = job(3, sys.executable, *RUN, TORCHRUN)
     assert status == 0 and output.count("all is well") == 3, output
+
+
+@pytest.mark.parametrize("launched", [True, False], ids=["mpiexec -n 1", "no launcher"])
+def test_a_program_for_torchrun_on_one_process(job, capture, launched):
+    words = sys.executable, *RUN, TORCHRUN
+    status, output = job(1, *words) if launched else capture(*words)
+    assert status == 0 and output.count("all is well") == 1, output
 
 
 def test_a_rank_that_does_not_come_in_the_time_of_the_group_is_named(job):
