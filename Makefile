@@ -180,7 +180,8 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*
-	@echo "Installing hpccoll[$(EXTRAS)] into $*"
+	@echo "Installing hpccoll[$(EXTRAS)] into $*:" \
+	    "$(if $(findstring frameworks,$(EXTRAS)),minutes and gigabytes,half a minute or more)"
 	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' \
 	    $(PINNED)
 	@touch $@

@@ -10,6 +10,8 @@ import json
 from time import perf_counter
 
 import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hpccoll.cli.options import SECONDS, write_text
 from hpccoll.cli.ranks import stoppable
@@ -63,17 +65,25 @@ def command(context, collective, topology, machine, rounds, budget, chunks, port
     moved = size("--nbytes", nbytes)
     if budget is not None and rounds is None:
         raise ArgumentError("--budget", "means nothing without --rounds")
+    console = Console(stderr=True)
+
+    def search(rounds, units):
+        """Show what is searched, and for how long, where there is a terminal."""
+        with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+                      console=console, transient=True, disable=not console.is_terminal) as line:
+            line.add_task(f"searching schedules of {rounds} rounds and {units} units")
+            return synthesize(collective, place, rounds, units, chunks, root, seconds, stopped)
+
     made = None
     with stoppable() as stopped:
         if rounds is None:
             # Units enough for everything show how few rounds there can be.
             enough = place.size * chunks
-            rounds = next((r for r in range(1, MOST + 1) if synthesize(
-                collective, place, r, max(enough, r), chunks, root, seconds,
-                stopped) is not None), MOST)
+            rounds = next((r for r in range(1, MOST + 1)
+                           if search(r, max(enough, r)) is not None), MOST)
         for units in range(rounds, rounds + place.size * chunks) if budget is None else (budget,):
             start = perf_counter()
-            made = synthesize(collective, place, rounds, units, chunks, root, seconds, stopped)
+            made = search(rounds, units)
             took = perf_counter() - start
             what = (f"{collective} on {topology} in {rounds} rounds, {units} units, "
                     f"{chunks} chunk{'s' * (chunks > 1)}")

@@ -75,6 +75,15 @@ def test_the_command_writes_what_others_take(tmp_path):
     assert done.exit_code == 1 and "there is none" in done.output
 
 
+@pytest.mark.parametrize("terminal", ["1", None])
+def test_a_search_is_shown_on_a_terminal_only(terminal):
+    done = CliRunner().invoke(main, ["synthesize", "allgather", "--topology", "ring:4"],
+                              env={"FORCE_COLOR": terminal, "TERM": "xterm", "COLUMNS": "80"})
+    assert done.exit_code == 0 and "found in" in done.stdout
+    assert ("searching schedules of 2 rounds and 2 units" in done.stderr) == bool(terminal)
+    assert "searching" not in done.stdout
+
+
 @pytest.mark.parametrize("calls", [0, 1, 40])
 def test_who_is_told_to_stop_raises_wherever_it_is(calls):
     told = iter([False] * calls)
