@@ -55,6 +55,18 @@ def split(text: str) -> tuple[str, list[str]]:
     return ":".join(words[:first]), words[first:]
 
 
+def display_name(label: str) -> str:
+    """What names an algorithm, as tables show it: without the folders of a file.
+
+    >>> display_name("my/folder/my.py:torus:x=2"), display_name("knomial:k=8")
+    ('my.py:torus:x=2', 'knomial:k=8')
+    """
+    if not is_reference(label):
+        return label
+    place, colon, rest = label.partition(":")
+    return Path(place).name + colon + rest
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint at the name that is nearest, or nothing."""
     near = get_close_matches(name, list(known), 1)

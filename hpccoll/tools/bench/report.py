@@ -20,7 +20,7 @@ from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
 from hpccoll.tools.bench import regret, verdict
 from hpccoll.tools.hidden import REMEDY
-from hpccoll.units import size_text, time_text
+from hpccoll.units import rate_text, size_text, time_text
 
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
@@ -168,8 +168,8 @@ class SizeTable(Lines):
     @property
     def limit(self) -> str:
         """What the column says."""
-        rate = (self.environment.get("copy_rate") or 0) / 1e9
-        return (f"share of the copy bandwidth of this node ({rate:.1f} GB/s, just measured); "
+        rate = rate_text(self.environment.get("copy_rate") or 0)
+        return (f"share of the copy bandwidth of this node ({rate}, just measured); "
                 "1 is as fast as memory")
 
     def cells(self, results: Group, native: Result | None, one: Result | None,
@@ -226,7 +226,7 @@ class TableReport(Lines):
         self.say("ratio is native / candidate: above 1, the candidate is faster than the host MPI")
         if environment.get("copy_rate"):
             self.say("limit is the part reached of what memory allows: copies on all ranks at "
-                     f"once read and write {environment['copy_rate'] / 1e9:.1f} GB/s")
+                     f"once read and write {rate_text(environment['copy_rate'])}")
         self.say("(name) at the end of a line: the algorithm that auto ran")
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
