@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from rich.progress import (
 )
 
 from hpccoll.algorithms import ALGORITHMS, find, schedule
+from hpccoll.algorithms.outside import display_name
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import (
     Asked,
@@ -50,6 +52,7 @@ from hpccoll.cli.sections import Sectioned
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
+from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
@@ -209,12 +212,9 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     points = [SimulationCase(count, nbytes, each.name, each.params) for count in layouts
               for nbytes in moved for each in chosen]
     simulations = ((point, lambda told, point=point: simulate(
-        schedule(collective, point.algorithm, layouts[point.nodes].size, root=root,
-                 topology=layouts[point.nodes] if find(collective, point.algorithm).hierarchical
-                 else None, **point.params),
-        point.nbytes, known, layouts[point.nodes], itemsize=itemsize or 0,
-        segment_bytes=segment, fold=not no_fold, told=told,
-        conditions=conditions)) for point in points)
+        _schedule(collective, point, layouts[point.nodes], root), point.nbytes, known,
+        layouts[point.nodes], itemsize=itemsize or 0, segment_bytes=segment, fold=not no_fold,
+        told=told, conditions=conditions)) for point in points)
     reports, stopped = _shown(simulations, len(points))
     if json_path is not None:
         write_text(json_path, json.dumps({
@@ -238,6 +238,14 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         click.echo(f"wrote {plot_path}", err=True)
     if stopped:
         sys.exit(INTERRUPTED)
+
+
+def _schedule(collective: str, point: SimulationCase, layout: Topology, root: int) -> Schedule:
+    """The schedule of one case, called as its algorithm was named on the command line."""
+    hierarchical = find(collective, point.algorithm).hierarchical
+    made = schedule(collective, point.algorithm, layout.size, root=root,
+                    topology=layout if hierarchical else None, **point.params)
+    return replace(made, algorithm=display_name(point.algorithm))
 
 
 def _record_says(context: click.Context) -> None:

@@ -218,8 +218,8 @@ def test_what_failed_and_no_call_has_raised_is_raised_by_free(monkeypatch):
     """As where the last call of a program was queued, and never happens."""
     comm = communicator(monkeypatch)
     if RANK == 0:
-        existing(comm).guard.fail(CollectiveTimeout("allreduce", 0, 0, (1,), 1.0), "allreduce", None,
-                                  0, in_thread=True)
+        error = CollectiveTimeout("allreduce", 0, 0, (1,), 1.0)
+        existing(comm).guard.fail(error, "allreduce", None, 0, in_thread=True)
         with pytest.raises(CollectiveTimeout, match="allreduce timed out on rank 0"):
             comm.Free()
     else:
