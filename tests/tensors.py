@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import numpy
 
+from hpccoll.testing.streams import Stream
+
 #: The place of an array's type code behind the start of a DLPack capsule's structure.
 TYPE_CODE = 52
 #: DLPack's code of bfloat16.
@@ -53,6 +55,31 @@ class DeviceTensor:
     def __init__(self, array):
         self.array = array
         self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+
+class TorchStream:
+    """A stream by PyTorch's names."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def record_event(self):
+        return self.stream.record()
+
+    def wait_event(self, event):
+        self.stream.wait_event(event)
+
+    def synchronize(self):
+        self.stream.synchronize()
+
+
+def torch_cuda(machine):
+    """What stands for ``torch.cuda``: every thread has a current stream of its own."""
+    return SimpleNamespace(
+        Stream=lambda device: TorchStream(Stream(machine, 0, non_blocking=True)),
+        stream=lambda stream: stream.stream,
+        current_stream=lambda device: TorchStream(machine.current()),
+        is_current_stream_capturing=lambda: machine.current().is_capturing())
 
 
 def torch_on(stream):

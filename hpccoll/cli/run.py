@@ -271,10 +271,16 @@ def _tell_profile(compare: bool, json_path: str | None, plot_path: str | None) -
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
         click.echo("hpccoll: the program has no MPI at its end, so there is no profile", err=True)
         return
-    from hpccoll.tools.profile import ProfileWishes, console_for, finish, show
+    from hpccoll.cli.terminal import columns
+    from hpccoll.tools.profile import ProfileWishes, finish, lines
+
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()  # the output of the program precedes the profile
     found = finish(ProfileWishes(compare, json_path or "", plot_path or ""))
     if found is not None:
-        show(found, console_for(sys.stderr))
+        wrote = [f"wrote {path}" for path in (json_path, plot_path) if path]
+        click.echo("\n".join([*lines(found, columns(2)), *wrote]), err=True)
 
 
 def execute(kind: str, name: str, *arguments: str) -> None:

@@ -97,7 +97,7 @@ SECTIONS = {
     "What is simulated": ("nodes", "ppn", "topology", "ranks", "sizes", "step", "wanted",
                           "params", "root", "segment_bytes", "itemsize", "no_fold"),
     "What it meets": ("late", "noise", "compute_noise", "compute", "seed", "repeat"),
-    "On which machine": ("machine", "shape", "listed", "calibrate"),
+    "On which machine": ("machine", "shape", "listed", "calibrate", "force"),
     "What is shown and written": ("full", "json_path", "plot_path", "against"),
 }
 
@@ -157,11 +157,13 @@ SECTIONS = {
                    "--machine.")
 @click.option("--calibrate", metavar="FILE",
               help="Measure this job's machine into a machine file; under mpiexec.")
+@click.option("--force", is_flag=True,
+              help="Write the file of --calibrate although the machine was busy.")
 @click.pass_context
 def command(context, collective, nodes, ppn, topology, sizes, step, machine, shape, wanted, params,
             ranks, root, segment_bytes, itemsize, late, noise, compute_noise, compute, seed,
             repeat, no_fold, json_path, plot_path, full, listed,
-            against, calibrate):
+            against, calibrate, force):
     """Time COLLECTIVE on a machine described by a file; no MPI and no cluster needed.
 
     FILE.py:NAME in the place of COLLECTIVE times an algorithm of your own, beside those of
@@ -176,7 +178,7 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     hpccoll simulate step --help
     """
     if calibrate is not None:
-        _calibrate(calibrate)
+        _calibrate(calibrate, force)
         return
     if listed:
         for name in catalog.names():
@@ -273,7 +275,7 @@ def _against(path: str, collective: str | None, machine: str, topology: str | No
         click.echo(f"wrote {plot_path}", err=True)
 
 
-def _calibrate(path: str) -> None:
+def _calibrate(path: str, force: bool) -> None:
     """Measure on all ranks; rank 0 writes the file."""
     with stoppable() as stopped:
         MPI = require_mpi(steps=True)
@@ -292,7 +294,7 @@ def _calibrate(path: str) -> None:
             complain("simulate", str(error))
             sys.exit(BAD_OPTIONS)
         try:
-            measured = calibrate(comm, PurePath(path).stem, stopped)
+            measured = calibrate(comm, PurePath(path).stem, stopped, force)
         except KeyboardInterrupt:  # on all ranks
             complain("simulate", "interrupted: nothing is written")
             sys.exit(INTERRUPTED)

@@ -32,11 +32,11 @@ def line_console() -> Console:
     return Console(file=sys.stdout, highlight=False, width=columns())
 
 
-def columns() -> int:
-    """Characters of a line of the output."""
+def columns(descriptor: int = 1) -> int:
+    """Characters of a line of standard output (1) or standard error (2)."""
     if os.environ.get("COLUMNS", "").isdecimal():
         return max(int(os.environ["COLUMNS"]), NARROWEST)
-    for path in terminals(1):
+    for path in terminals(descriptor):
         try:
             with open(path, "rb", buffering=0) as terminal:
                 return max(os.get_terminal_size(terminal.fileno()).columns or WIDTH, NARROWEST)

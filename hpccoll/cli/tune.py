@@ -2,8 +2,9 @@
 
 The table is read before anything is measured, so that a broken one is an error at once, and again
 right before it is written, so that what another job wrote meanwhile, or writes just now, stays.
-Exit status: 0, 1 when a result was wrong (that candidate is left out), 2 for bad options or an
-unusable table, 130 when interrupted (nothing is written).
+Exit status: 0, 1 when a result was wrong (that candidate is left out) or other processes used the
+cores (nothing is written), 2 for bad options or an unusable table, 130 when interrupted (nothing is
+written).
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ QUICK, FULL = 50.0, 600.0
                    "HPCCOLL_TUNING names, or where hpccoll looks by itself.")
 @click.option("--replace", "replaced", is_flag=True,
               help="Forget what the table says of these calls here.")
+@click.option("--force", is_flag=True,
+              help="Write the times although other processes used the cores.")
 @click.option("--collective", "collectives", multiple=True, metavar="NAMES",
               help="Collectives to measure. Default: all.")
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
@@ -74,7 +77,7 @@ QUICK, FULL = 50.0, 600.0
               help=f"Time for everything, about. Default: 4 probe, {QUICK:g} quick, {FULL:g} else.")
 @click.option("-f", "--full", is_flag=True, help="A line for each size.")
 def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, probe: bool,
-            output: str | None, replaced: bool, collectives: tuple[str, ...],
+            output: str | None, replaced: bool, force: bool, collectives: tuple[str, ...],
             sizes: str | None, seconds: float | None, full: bool) -> None:
     """Measure every algorithm against the host MPI, and note the times for later jobs.
 
@@ -91,7 +94,7 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
         MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal
         from hpccoll.comm import Comm
-        from hpccoll.measure import survey
+        from hpccoll.measure import load, survey
 
         comm = MPI.COMM_WORLD
         try:
@@ -112,7 +115,9 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(True)
                 progress = terminal.shown(stack.enter_context(bar))
+            others = load.OtherLoad(comm)
             outcome = survey.survey(comm, plan, Comm, stopped, progress)
+            busy = load.load_text(comm.allreduce(others.share(), MPI.MAX))
             machine = outcome.machine._replace(probe=probe)
         except Exception as error:
             abort(comm, error)
@@ -121,16 +126,20 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
             complain("tune", "interrupted: nothing is written")
             sys.exit(INTERRUPTED)
         try:
-            curves = agree(comm, lambda: comm.Get_rank() or _add(path, machine, outcome, replaced))
+            noted = agree(comm, lambda: comm.Get_rank() or _add(
+                "" if busy and not force else path, machine, outcome, replaced))
         except HpccollError as error:
             complain("tune", str(error))
             sys.exit(BAD_OPTIONS)
         stack.close()
         if console is not None:
-            _show(console, machine, curves, outcome.doubtful, path, full)
+            curves, stayed = noted
+            _show(console, machine, curves, stayed, outcome.doubtful, full)
+            for line in _ends(path, busy, force, console.width):
+                console.print(line, highlight=False, soft_wrap=True)
             for (name, candidate), count in outcome.failures.items():
                 complain("tune", f"{name} {candidate.label} is left out: {count} wrong elements")
-    sys.exit(WRONG if outcome.failures else 0)
+    sys.exit(WRONG if outcome.failures or busy and not force else 0)
 
 
 def _plan(quick: bool, probe: bool, collectives: tuple[str, ...], sizes: str | None,
@@ -216,7 +225,10 @@ def _check(path: str) -> None:
 
 
 def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
-    """Write the times, if there are any; what the table has of these calls then.
+    """Write the times, if there are any, unless there is no path.
+
+    Returns:
+        The times that the table has of these calls then, and the disagreements.
 
     Raises:
         HpccollError: there are none, though nothing failed; or the table cannot be written.
@@ -232,17 +244,31 @@ def _add(path: str, machine: Any, outcome: Any, replaced: bool) -> Any:
                 for kind, curve in curves.items()}
 
     if outcome.curves:
-        noted = kept(outcome.curves, True)
-        curves = add(path, machine, {k: c for k, c in noted.items() if c}, outcome.failures,
-                     replaced)
-        return _beside(curves, kept(outcome.curves, False))
+        noted = {k: c for k, c in kept(outcome.curves, True).items() if c}
+        curves, stayed = (add(path, machine, noted, outcome.failures, replaced) if path
+                          else (noted, []))
+        return _beside(curves, kept(outcome.curves, False)), stayed
     if outcome.doubtful:
         raise ArgumentError("tune", "all points were spoilt by what else "
                                     "runs on these cores: nothing is written",
                             "run it again when the machine is idle")
     if not outcome.failures:
         raise ArgumentError("--seconds", "too short to measure anything: nothing is written")
-    return {}
+    return {}, []
+
+
+def _ends(path: str, busy: str, force: bool, width: int) -> Iterator[str]:
+    """What is written, and what is not."""
+    from hpccoll.tools.tuned import comment
+
+    if busy:
+        yield from comment(
+            f"{busy} while tune measured: these times may be wrong" if force else
+            f"not saved: {busy} while tune measured; run it again when the machine is idle, or "
+            "save these times with --force", width)
+    if force or not busy:
+        yield f"# written to {path}"
+        yield "# your jobs on such machines use it from now on; HPCCOLL_TUNING=off: they do not"
 
 
 def _beside(curves: Any, own: Any) -> Any:
@@ -267,7 +293,7 @@ def _own(curves: Any) -> Iterator[str]:
                            "fastest; measured, not noted")
 
 
-def _show(console: Console, machine: Any, curves: Any, doubtful: Any, path: str,
+def _show(console: Console, machine: Any, curves: Any, stayed: Any, doubtful: Any,
           full: bool) -> None:
     """The verdict: for every collective and size, what is fastest and how much."""
     from hpccoll.ir.topology import Topology
@@ -277,11 +303,9 @@ def _show(console: Console, machine: Any, curves: Any, doubtful: Any, path: str,
     known = Tuned(curves)
     if machine.probe:
         known = Tuned(probed=curves, topology=Topology.parse(machine.topology, machine.ranks))
-    for line in tuned.lines(machine, tuned.fastest(curves, known), doubtful, console.width, full):
+    for line in tuned.lines(machine, tuned.fastest(curves, known), doubtful, console.width, full,
+                            stayed):
         console.print(line, style="dim" if line.startswith("#") else
                       "green" if line.startswith("*") else "", highlight=False, soft_wrap=True)
     for line in _own(curves):
         console.print(line, highlight=False, soft_wrap=True)
-    console.print(f"# written to {path}", highlight=False, soft_wrap=True)
-    console.print("# your jobs on such machines use it from now on; HPCCOLL_TUNING=off: they do "
-                  "not", highlight=False, soft_wrap=True)

@@ -272,7 +272,8 @@ class Base(MPI.Intracomm):
             # The library's methods: this call has entered already.
             lifetime.tuned = find(MPI.Intracomm(self), self._config.tuning, self._private,
                                   self._probe)
-            tell_table(self, lifetime.tuned.source, lifetime.tuned.note)
+            tuned = lifetime.tuned
+            tell_table(self, tuned.source, tuned.note, tuned.online)
         return lifetime.tuned
 
     def _probe(self, context: Context, machine: Fingerprint, path: str

@@ -2,6 +2,7 @@
 
     cases (what is called) -> buffers, inputs (with which data) -> timing (how long it takes)
     candidates, call_forms (by what, and how)                   -> results (what the times say)
+    noise (which times are no results), load (which other processes ran meanwhile)
     survey_plan, shortlist -> survey (everything, for a tuning table) -> probe (inside a job)
 
 The rule: never ``comm`` nor ``tools``. A job measures itself, so this stands below the communicator

@@ -30,17 +30,15 @@ LATE, LATE_BY_FAR, FAR = 10.0, 3.0, 8
 
 
 class Spread(NamedTuple):
-    """A ratio in the parts of a run: the lowest and the highest, and those of the middle parts."""
+    """A ratio in the middle parts of a run: the lowest and the highest."""
 
     low: float
     high: float
-    inner_low: float
-    inner_high: float
 
     @property
     def noisy(self) -> bool:
         """Whether the parts disagree too much for the ratio to be a result."""
-        return self.inner_high > NOISY * self.inner_low
+        return self.high > NOISY * self.low
 
 
 def parts(seconds: Sequence[float]) -> list[float]:
@@ -52,10 +50,10 @@ def parts(seconds: Sequence[float]) -> list[float]:
 
 
 def spread(native: Sequence[float], other: Sequence[float]) -> Spread:
-    """How the ratio of two series that were measured in turns differs between the parts."""
+    """How the ratio of two series that were measured in turns differs between the middle parts."""
     values = sorted(a / b for a, b in zip(parts(native), parts(other)) if b) or [1.0]
     inner = values[1:-1] if len(values) > 2 else values
-    return Spread(values[0], values[-1], inner[0], inner[-1])
+    return Spread(inner[0], inner[-1])
 
 
 def moved(seconds: Sequence[float]) -> float:

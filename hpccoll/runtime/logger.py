@@ -54,9 +54,10 @@ def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
                " and ".join(ways) or "nobody", "compiled" if context.compiled else "Python")
 
 
-def tell_table(comm: MPI.Intracomm, source: str, note: str) -> None:
+def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
     """Say which measured times choices rest on."""
-    told = f"measured times of {source}" if source else (
+    told = "candidates are tried in this job" if online else (
+        f"measured times of {source}" if source else
         f"no measured times{f' ({note})' * bool(note)}, built-in rules choose")
     LOGGER.log(_level(comm.Get_rank()), "%s: %s", name_of(comm), told)
 

@@ -33,6 +33,7 @@ import hpccoll
 from hpccoll.errors import NoisyMachineError
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name
+from hpccoll.measure.load import OtherLoad, load_text
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.tools.bench.provenance import record
@@ -54,13 +55,14 @@ HELD_UP = 0.85
 
 
 def calibrate(comm: hpccoll.Comm, name: str,
-              stopped: Callable[[], bool] = lambda: False) -> Machine:
+              stopped: Callable[[], bool] = lambda: False, force: bool = False) -> Machine:
     """Measure a machine; collective over two ranks or more, and the same on all of them.
 
     Args:
         comm: the ranks.
         name: what the machine is called.
         stopped: asked after every measurement; where it says so on any rank, all end.
+        force: accept the measurement of a busy machine.
 
     Raises:
         NoisyMachineError: on all ranks, where a busy machine was measured.
@@ -72,7 +74,7 @@ def calibrate(comm: hpccoll.Comm, name: str,
             raise KeyboardInterrupt
         return seconds
 
-    topology = comm.layout
+    topology, others = comm.layout, OtherLoad(comm)
     hosts = comm.allgather(MPI.Get_processor_name())
     levels: list[Level] = []
     names: set[str] = set()
@@ -97,10 +99,11 @@ def calibrate(comm: hpccoll.Comm, name: str,
                             max(alone - overhead - header * beta, 0.0), beta,
                             link=limit if across else math.inf,
                             bus=math.inf if across else limit, overhead=overhead, header=header))
-    problem = disturbed(steadiness(comm))
-    if problem:
+    spread = steadiness(comm)
+    problem = load_text(comm.allreduce(others.share(), MPI.MAX)) or disturbed(spread)
+    if problem and not force:
         raise NoisyMachineError(f"{problem}; nothing is written; run it again when the machine is "
-                                "idle, with at most one rank for each core")
+                                "idle, with at most one rank for each core, or with --force")
     gamma, copy = (comm.bcast(value) for value in _local())
     machine = record(comm, str(topology))
     words = comm.bcast(None if machine is None else (

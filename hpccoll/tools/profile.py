@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from hpccoll.atomic_file import replacing
 from hpccoll.comm import Comm
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.explain.plotting import save
 from hpccoll.measure.observed.against import sampled
 from hpccoll.measure.observed.joined import join
 from hpccoll.measure.observed.observer import OBSERVER, gathered
-from hpccoll.measure.observed.profile import HEADS, Profile, columns_of, compared, profile
+from hpccoll.measure.observed.profile import HEADS, Profile, compared, profile
 from hpccoll.training.picture import COLOURS, INK, dress, new_figure
 from hpccoll.units import time_text
 
-#: Columns of a table, lines of one, and lines of a picture.
-WIDTH, LINES, BARS = 100, 20, 16
+#: Rows of a table, and of a picture.
+LINES, BARS = 20, 16
+#: Columns of text, and columns that a narrow terminal lacks.
+TEXT, SPARE = ("call", "served by"), ("max/mean",)
 
 
 class ProfileWishes(NamedTuple):
@@ -50,6 +51,7 @@ def finish(wishes: ProfileWishes) -> Profile | None:
     OBSERVER.paused = True
     world = MPI.Intracomm(MPI.COMM_WORLD).Dup()
     try:
+        world.Barrier()  # what other ranks wrote last comes before the profile
         record = OBSERVER.record()
         OBSERVER.align(world)
         records = gathered(world, record._replace(ahead=tuple(OBSERVER.ahead)))
@@ -68,28 +70,16 @@ def finish(wishes: ProfileWishes) -> Profile | None:
     return found
 
 
-def table(found: Profile) -> Table:
-    """The rows of a profile, the longest ones; the rest are in its JSON."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    heads = columns_of(found.rows, HEADS)
-    for head in heads:
-        left = head in ("call", "served by")
-        shown.add_column(head, justify="left" if left else "right",
-                         no_wrap=head != "served by", overflow="fold",
-                         min_width=20 if head == "served by" else None)
-    for row in found.rows[:LINES]:
-        shown.add_row(*columns_of(found.rows, row.cells()))
-    return shown
-
-
-def show(found: Profile, console: Console) -> None:
-    """Print a profile."""
-    if found.rows:
-        console.print(table(found))
-    if len(found.rows) > LINES:
-        console.print(f"and {len(found.rows) - LINES} rows more, which --json has")
-    for sentence in found.sentences():
-        console.print(sentence, highlight=False)
+def lines(found: Profile, width: int) -> list[str]:
+    """The profile as text: its longest rows, and what they come to."""
+    table = FittedTable([Header(head, head not in TEXT, int(head in SPARE)) for head in HEADS],
+                        [row.cells() for row in found.rows[:LINES]], width)
+    text = [*table.lines(), ""] if found.rows else []
+    more = [f"{len(found.rows) - LINES} rows more"] if len(found.rows) > LINES else []
+    more += [f"column {name}" for name in table.hidden]
+    return text + [part for sentence in (
+        *([f"--json also has {' and '.join(more)}."] if more else []), *found.sentences())
+        for part in wrap(sentence, width, break_long_words=False, break_on_hyphens=False)]
 
 
 def draw(found: Profile, path: str | os.PathLike[str]) -> None:
@@ -116,8 +106,3 @@ def draw(found: Profile, path: str | os.PathLike[str]) -> None:
     panel.legend(frameon=False, fontsize=8, labelcolor=INK, loc="lower right")
     figure.tight_layout()
     save(figure, path, 130)
-
-
-def console_for(file: Any) -> Console:
-    """A console of as many columns as a table may have."""
-    return Console(file=file, width=WIDTH, highlight=False)

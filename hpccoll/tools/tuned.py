@@ -13,7 +13,7 @@ from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.filing import Doubt
 from hpccoll.tune.loading import Tuned
-from hpccoll.tune.table import Curves, Fingerprint
+from hpccoll.tune.table import DISTURBED, Curves, Disagreement, Fingerprint
 from hpccoll.units import count_text, size_text, time_text
 
 #: Points that a busy machine spoilt and that are named one by one.
@@ -52,11 +52,11 @@ def fastest(curves: Curves, tuned: Tuned) -> list[FastestPoint]:
 
 def lines(machine: Fingerprint, points: Sequence[FastestPoint],
           doubtful: Sequence[Doubt], width: int = WIDTH,
-          full: bool = False) -> list[str]:
+          full: bool = False, stayed: Sequence[Disagreement] = ()) -> list[str]:
     """The table; sizes with the same fastest candidate share a line, unless ``full``."""
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
-    told = _said(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
-                 f"{machine.topology}", width)
+    told = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
+                   f"{machine.topology}", width)
     rows: list[list[str]] = []
     marked: list[int] = []
     for (_, label), same in groupby(
@@ -78,8 +78,8 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
                         rows, width, full)
     told += table.lines(marked) if rows else []
     for line in (*table.legend(), "* an algorithm of hpccoll's", table.left_out(),
-                 *_verdict(points, library), *_spoilt(doubtful)):
-        told += _said(line, width)
+                 *_verdict(points, library), *_spoilt(doubtful), *_stayed(stayed)):
+        told += comment(line, width)
     return told
 
 
@@ -110,6 +110,16 @@ def _spoilt(doubtful: Sequence[Doubt]) -> list[str]:
             "machine is idle"] if told else []
 
 
+def _stayed(stayed: Sequence[Disagreement]) -> list[str]:
+    """Which times of the table the new ones did not change."""
+    named = ", ".join(f"{each.collective} {size_text(each.nbytes)} {each.candidate.label} "
+                      f"{_time(each.old)} (now {_time(each.new)})" for each in stayed[:NAMED])
+    more = f" and {len(stayed) - NAMED} more" if len(stayed) > NAMED else ""
+    return [f"not changed: {count_text(len(stayed), 'time')} of the table that differ from the new "
+            f"ones by more than a factor of {DISTURBED:g}, {named}{more}; --replace takes the new "
+            "ones"] if stayed else []
+
+
 def _named(doubtful: Sequence[Doubt]) -> str:
     """The first of them, and why each is not believed."""
     named = ", ".join(
@@ -137,7 +147,8 @@ def _range(text: Callable[[float], str], values: Sequence[float]) -> str:
     return low if low == high else f"{low} - {high}"
 
 
-def _said(line: str, width: int) -> list[str]:
+def comment(line: str, width: int) -> list[str]:
+    """A remark below a table, in lines of that width."""
     return [f"# {part}" for part in wrap(line, width - 2, subsequent_indent="  ",
                                          break_long_words=False, break_on_hyphens=False)]
 

@@ -57,9 +57,10 @@ HOROVOD = (
     "broadcast_parameters Compression cross_rank cross_size DistributedOptimizer "
     "global_process_set grouped_allgather grouped_allgather_async grouped_allreduce "
     "grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter "
-    "grouped_reducescatter_async init is_homogeneous is_initialized join local_rank local_size "
-    "Max Min mpi_threads_supported poll ProcessSet Product rank reducescatter reducescatter_async "
-    "remove_process_set shutdown size sparse_allreduce_async Sum SyncBatchNorm synchronize").split()
+    "grouped_reducescatter_async HorovodInternalError init is_homogeneous is_initialized join "
+    "local_rank local_size Max Min mpi_threads_supported poll ProcessSet Product rank "
+    "reducescatter reducescatter_async remove_process_set shutdown size sparse_allreduce_async "
+    "Sum SyncBatchNorm synchronize").split()
 __all__ = ["Group", "init_process_group"]
 
 

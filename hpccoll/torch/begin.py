@@ -107,9 +107,16 @@ def _named(process_set: ProcessSet, name: str, whole: torch.Tensor, op: str) -> 
 
 def scatter(tensor: torch.Tensor, rows: Sequence[int] | None, name: str | None, how: How,
             process_set: ProcessSet) -> AsyncResult:
-    """Reduce rows, of which rank r gets ``rows[r]``; by default, about as many as the others."""
+    """Reduce rows, of which rank r gets ``rows[r]``; by default, about as many as the others.
+
+    Raises:
+        ArgumentError: Adasum.
+    """
     whole, line = tensor.detach().clone(memory_format=torch.contiguous_format), process_set.line
     scale(whole, how.prescale)
+    if how.op == ADASUM:
+        raise ArgumentError("op", f"rows are not reduced by {how.op!r}",
+                            "choose Average, Sum, Min, Max or Product")
     if rows is None:
         rows = operations.even_rows(operations.rows_of(tensor), process_set.size())
     op = SUM if how.op == AVERAGE else how.op
@@ -128,7 +135,8 @@ def share(tensor: torch.Tensor, root: int, name: str | None, process_set: Proces
           ) -> AsyncResult:
     """Replace a tensor by the root's; the result is the tensor."""
     line = process_set.line
-    return line.start(operations.broadcast(line.comm, tensor, root, line.name("broadcast", name)))
+    return line.start(operations.broadcast(line.comm, tensor, root, process_set.ranks,
+                                           line.name("broadcast", name)))
 
 
 def spread(tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None,
@@ -161,7 +169,7 @@ def rescale(numbers: torch.Tensor, how: How, size: int) -> torch.Tensor:
         if numbers.is_floating_point() or numbers.is_complex():
             numbers.div_(size)
         else:
-            numbers.floor_divide_(size)
+            numbers.div_(size, rounding_mode="trunc")
     return scale(numbers, how.postscale)
 
 

@@ -82,13 +82,16 @@ def all_gather_single(comm: Comm, output: torch.Tensor, source: torch.Tensor) ->
 
 
 def all_gather(comm: Comm, outputs: Tensors, source: torch.Tensor) -> None:
-    """Collect tensors, of any size, of all ranks; every rank knows all sizes."""
+    """Collect tensors, of any size, of all ranks; every rank knows all sizes.
+
+    Raises:
+        ArgumentError: the list has another number of tensors, or another one for this rank's.
+    """
+    _check_list("tensor_list", outputs, comm.size)
+    _check_alike("tensor_list", outputs[comm.rank:comm.rank + 1], source)
     whole = joined([dense(output) for output in outputs], fill=False)
     counts = [output.nbytes for output in outputs]
     mine = dense(source)
-    if counts[comm.rank] != mine.nbytes:
-        raise ArgumentError("tensor_list", f"has {counts[comm.rank]} bytes for this rank's tensor "
-                                           f"of {mine.nbytes}")
     given = memory(mine).copy() if overlap(whole, mine) else memory(mine)
     if len(set(counts)) == 1:
         comm.Allgather(given, memory(whole))
@@ -98,11 +101,17 @@ def all_gather(comm: Comm, outputs: Tensors, source: torch.Tensor) -> None:
 
 
 def gather(comm: Comm, outputs: Tensors, source: torch.Tensor, root: int) -> None:
-    """Collect equal tensors of all ranks at the root."""
+    """Collect equal tensors of all ranks at the root.
+
+    Raises:
+        ArgumentError: the list has another number of tensors, or others than this rank's.
+    """
     mine = memory(dense(source))
     if comm.rank != root:
         comm.Gather(mine, None, root)
         return
+    _check_list("gather_list", outputs, comm.size)
+    _check_alike("gather_list", outputs, source)
     whole = joined([dense(output) for output in outputs], fill=False)
     if overlap(whole, dense(source)):
         mine = mine.copy()
@@ -111,12 +120,18 @@ def gather(comm: Comm, outputs: Tensors, source: torch.Tensor, root: int) -> Non
 
 
 def scatter(comm: Comm, output: torch.Tensor, sources: Tensors, root: int) -> None:
-    """Deal the root's equal tensors out."""
+    """Deal the root's equal tensors out.
+
+    Raises:
+        ArgumentError: the list has another number of tensors, or others than the output.
+    """
     whole = dense(output)
     mine: Any = memory(whole)
     if comm.rank != root:
         comm.Scatter(None, mine, root)
     else:
+        _check_list("scatter_list", sources, comm.size)
+        _check_alike("scatter_list", sources, output)
         flat = joined([dense(source) for source in sources])
         comm.Scatter(memory(flat.clone() if overlap(flat, whole) else flat), mine, root)
     _store(whole, output)
@@ -143,7 +158,13 @@ def reduce_scatter_single(comm: Comm, output: torch.Tensor, source: torch.Tensor
 
 def reduce_scatter(comm: Comm, output: torch.Tensor, sources: Tensors, operator: TorchOperator
                    ) -> None:
-    """Combine tensors of any size, one for each rank."""
+    """Combine tensors of any size, one for each rank.
+
+    Raises:
+        ArgumentError: the list has another number of tensors, or another one for this rank's.
+    """
+    _check_list("input_list", sources, comm.size)
+    _check_alike("input_list", sources[comm.rank:comm.rank + 1], output)
     flat = joined([dense(source) for source in sources])
     counts = [source.numel() for source in sources]
     if len(set(counts)) == 1:
@@ -180,7 +201,13 @@ def all_to_all_single(comm: Comm, output: torch.Tensor, source: torch.Tensor,
 
 
 def all_to_all(comm: Comm, outputs: Tensors, sources: Tensors) -> None:
-    """Send a tensor, of any size, to every rank."""
+    """Send a tensor, of any size, to every rank.
+
+    Raises:
+        ArgumentError: a list has another number of tensors.
+    """
+    _check_list("input_tensor_list", sources, comm.size)
+    _check_list("output_tensor_list", outputs, comm.size)
     flat = joined([dense(source) for source in sources])
     whole = joined([dense(output) for output in outputs], fill=False)
     if overlap(flat, whole):
@@ -188,6 +215,20 @@ def all_to_all(comm: Comm, outputs: Tensors, sources: Tensors) -> None:
     sent, got = ([tensor.nbytes for tensor in tensors] for tensors in (sources, outputs))
     comm.Alltoallv([_octets(flat), sent], [_octets(whole), got])
     split_back(whole, [output.detach() for output in outputs])
+
+
+def _check_list(argument: str, tensors: Tensors, size: int) -> None:
+    if len(tensors) != size:
+        raise ArgumentError(argument, f"has {len(tensors)} tensors for {size} ranks")
+
+
+def _check_alike(argument: str, tensors: Tensors, one: torch.Tensor) -> None:
+    """Check that tensors of a list are like the one that goes there, or comes from there."""
+    for each in tensors:
+        if each.shape != one.shape or each.dtype is not one.dtype:
+            raise ArgumentError(
+                argument, f"has a tensor of {each.dtype} {tuple(each.shape)} in the place of one "
+                f"of {one.dtype} {tuple(one.shape)}", "give all tensors the same shape and type")
 
 
 def _store(whole: torch.Tensor, tensor: torch.Tensor) -> None:

@@ -2,8 +2,9 @@
 
 What a rank puts in changes the results of all ranks, so a derivative is a collective operation
 too: that of a sum is the sum, of a gather the reduce-scatter, of a broadcast the reduction to its
-root, of an exchange the exchange backwards. It is the derivative of the sum of all ranks' losses,
-as in Horovod. Every rank goes backward through the same operations.
+root, of an exchange the exchange backwards. Factors are Horovod's: those of a gather and a
+broadcast are means over the ranks, that of a reduce-scatter is multiplied with their number. Every
+rank goes backward through the same operations.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class AllgatherFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        parts = [ReduceScatterFunction.apply(How(SUM), None, ctx.process_set, rows, gradient)[0]
+        parts = [ReduceScatterFunction.apply(How(AVERAGE), None, ctx.process_set, rows, gradient)[0]
                  for rows, gradient in zip(ctx.rows, gradients)]
         return None, None, *parts
 
@@ -71,8 +72,8 @@ class ReduceScatterFunction(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         how = ctx.how
         how.check_derivative()
-        divisor = ctx.process_set.size() if how.op == AVERAGE else 1
-        scaled = [gradient * (how.prescale * how.postscale) / divisor for gradient in gradients]
+        factor = ctx.process_set.size() if how.op == SUM else 1
+        scaled = [gradient * (how.prescale * how.postscale * factor) for gradient in gradients]
         return None, None, None, None, *AllgatherFunction.apply(None, ctx.process_set, *scaled)
 
 
@@ -87,9 +88,9 @@ class BroadcastFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        total, = AllreduceFunction.apply(How(SUM), None, ctx.process_set, gradient)
-        return None, None, None, (total if ctx.process_set.rank() == ctx.root
-                                  else torch.zeros_like(total))
+        mean, = AllreduceFunction.apply(How(AVERAGE), None, ctx.process_set, gradient)
+        mine = ctx.process_set.ranks[ctx.process_set.rank()] == ctx.root
+        return None, None, None, mean if mine else torch.zeros_like(mean)
 
 
 class AlltoallFunction(torch.autograd.Function):

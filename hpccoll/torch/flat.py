@@ -87,7 +87,8 @@ class FlatParameters:
                                  min(FIRST_BUCKET_BYTES, bucket_bytes)):
             own = [members[index] for index in group.bucket.members]
             flat = torch.cat([each.detach().reshape(-1) for each in own])
-            line.run(operations.broadcast(line.comm, flat, 0, "weights"))
+            ranks = self._process_set.ranks
+            line.run(operations.broadcast(line.comm, flat, ranks[0], ranks, "weights"))
             for each, piece in zip(own, flat.split([each.numel() for each in own])):
                 each.data = piece.view(each.shape)
             mine = flat[group.part(self._process_set.rank())]

@@ -40,7 +40,7 @@ def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | Non
     """The reduction of a tensor over all ranks: ``postscale * op(prescale * tensor)``.
 
     Args:
-        tensor: of one shape and type on all ranks. Means of integers are rounded down.
+        tensor: of one shape and type on all ranks. Means of integers are cut towards zero.
         average: Horovod's old word for ``op``: ``True`` for Average, ``False`` for Sum.
         name: by which ranks find each other's tensors; made from a count by default.
         compression: the type that travels.

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from mpi4py import MPI
 from torch.distributed import ProcessGroup
+from torch.distributed import distributed_c10d as c10d
 
 from hpccoll import Comm
 from hpccoll.errors import ProcessGroupError
@@ -27,6 +28,7 @@ from hpccoll.torch import collectives
 from hpccoll.torch.arrivals import Arrivals
 from hpccoll.torch.lane import Lane
 from hpccoll.torch.operators import operator_of
+from hpccoll.torch.options import OneOrMore, listed, one_list, options_of
 from hpccoll.torch.peers import Peers
 from hpccoll.torch.registered import Registered
 from hpccoll.torch.work import FINISHED, CoalescedWork, GroupWork
@@ -98,86 +100,116 @@ class Group(ProcessGroup):
         self.error = ProcessGroupError(f"group {self.title} cannot be used any more: {work.error}")
 
     # -- collectives -------------------------------------------------------------------------
-    def allreduce(self, tensors: Tensors, opts: Any) -> Any:
-        tensor = tensors[0]
+    # ``given`` are torch's options, or what hooks and programs give in place of them.
+    def allreduce(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
+        tensor, = tensors = listed(tensors)
+        opts = options_of(c10d.AllreduceOptions, *given, **named)
         operator = operator_of(opts.reduceOp, tensor.dtype)
         return self._issue("allreduce", partial(collectives.allreduce, self.comm, tensor, operator),
                            opts, tensors)
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Any:
+    def allreduce_coalesced(self, tensors: Tensors, *given: Any, **named: Any) -> Any:
+        opts = options_of(c10d.AllreduceCoalescedOptions, *given, **named)
         operators = [operator_of(opts.reduceOp, tensor.dtype) for tensor in tensors]
         return self._issue("allreduce_coalesced", partial(
             collectives.allreduce_coalesced, self.comm, list(tensors), operators), opts, tensors)
 
-    def reduce(self, tensors: Tensors, opts: Any) -> Any:
-        tensor = tensors[0]
+    def reduce(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
+        tensor, = tensors = listed(tensors)
+        opts = options_of(c10d.ReduceOptions, *given, **named)
         operator = operator_of(opts.reduceOp, tensor.dtype)
         return self._issue("reduce", partial(
             collectives.reduce, self.comm, tensor, operator, opts.rootRank), opts, tensors)
 
-    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
+    def broadcast(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
+        tensor, = tensors = listed(tensors)
+        opts = options_of(c10d.BroadcastOptions, *given, **named)
         return self._issue("broadcast", partial(
-            collectives.broadcast, self.comm, tensors[0], opts.rootRank), opts, tensors)
+            collectives.broadcast, self.comm, tensor, opts.rootRank), opts, tensors)
 
-    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> Any:
-        return self._issue("all_gather_single", partial(
-            collectives.all_gather_single, self.comm, output, source), opts, [output])
+    def all_gather_single(self, output: torch.Tensor, source: torch.Tensor, *given: Any,
+                          **named: Any) -> Any:
+        return self._issue(
+            "all_gather_single", partial(collectives.all_gather_single, self.comm, output, source),
+            options_of(c10d.AllgatherOptions, *given, **named), [output])
 
-    def all_gather_single_coalesced(self, outputs: Tensors, sources: Tensors, opts: Any) -> Any:
+    def all_gather_single_coalesced(self, outputs: Tensors, sources: Tensors, *given: Any,
+                                    **named: Any) -> Any:
         runs = [partial(collectives.all_gather_single, self.comm, output, source)
                 for output, source in zip(outputs, sources, strict=True)]
-        return self._issue("all_gather_single_coalesced", partial(_all, runs), opts, outputs)
+        return self._issue("all_gather_single_coalesced", partial(_all, runs),
+                           options_of(c10d.AllgatherOptions, *given, **named), outputs)
 
-    def allgather(self, outputs: Sequence[Tensors], sources: Tensors, opts: Any) -> Any:
-        return self._issue("allgather", partial(
-            collectives.all_gather, self.comm, outputs[0], sources[0]), opts, outputs[0])
+    def allgather(self, outputs: Sequence[OneOrMore], sources: OneOrMore, *given: Any,
+                  **named: Any) -> Any:
+        found, (source,) = one_list(outputs), listed(sources)
+        return self._issue(
+            "allgather", partial(collectives.all_gather, self.comm, found, source),
+            options_of(c10d.AllgatherOptions, *given, **named), found)
 
-    def allgather_coalesced(self, outputs: Sequence[Tensors], sources: Tensors, opts: Any) -> Any:
+    def allgather_coalesced(self, outputs: Sequence[Tensors], sources: Tensors, *given: Any,
+                            **named: Any) -> Any:
         # outputs[rank][i] is rank's sources[i].
         runs = [partial(collectives.all_gather, self.comm, [each[index] for each in outputs],
                         source) for index, source in enumerate(sources)]
-        return self._issue("allgather_coalesced", partial(_all, runs), opts,
+        return self._issue("allgather_coalesced", partial(_all, runs),
+                           options_of(c10d.AllgatherOptions, *given, **named),
                            [tensor for each in outputs for tensor in each])
 
-    def gather(self, outputs: Sequence[Tensors], sources: Tensors, opts: Any) -> Any:
-        collected = outputs[0] if outputs else []
+    def gather(self, outputs: Sequence[OneOrMore], sources: OneOrMore, *given: Any, **named: Any
+               ) -> Any:
+        found, (source,) = one_list(outputs), listed(sources)
+        opts = options_of(c10d.GatherOptions, *given, **named)
         return self._issue("gather", partial(
-            collectives.gather, self.comm, collected, sources[0], opts.rootRank), opts, collected)
+            collectives.gather, self.comm, found, source, opts.rootRank), opts, found)
 
-    def scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> Any:
+    def scatter(self, outputs: OneOrMore, sources: Sequence[OneOrMore], *given: Any, **named: Any
+                ) -> Any:
+        output, = outputs = listed(outputs)
+        opts = options_of(c10d.ScatterOptions, *given, **named)
         return self._issue("scatter", partial(
-            collectives.scatter, self.comm, outputs[0], sources[0] if sources else [],
-            opts.rootRank), opts, outputs)
+            collectives.scatter, self.comm, output, one_list(sources), opts.rootRank), opts,
+            outputs)
 
-    def reduce_scatter(self, outputs: Tensors, sources: Sequence[Tensors], opts: Any) -> Any:
-        operator = operator_of(opts.reduceOp, outputs[0].dtype)
+    def reduce_scatter(self, outputs: OneOrMore, sources: Sequence[OneOrMore], *given: Any,
+                       **named: Any) -> Any:
+        output, = outputs = listed(outputs)
+        opts = options_of(c10d.ReduceScatterOptions, *given, **named)
+        operator = operator_of(opts.reduceOp, output.dtype)
         return self._issue("reduce_scatter", partial(
-            collectives.reduce_scatter, self.comm, outputs[0], sources[0], operator), opts, outputs)
+            collectives.reduce_scatter, self.comm, output, one_list(sources), operator), opts,
+            outputs)
 
-    def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, opts: Any) -> Any:
+    def reduce_scatter_single(self, output: torch.Tensor, source: torch.Tensor, *given: Any,
+                              **named: Any) -> Any:
+        opts = options_of(c10d.ReduceScatterOptions, *given, **named)
         operator = operator_of(opts.reduceOp, output.dtype)
         return self._issue("reduce_scatter_single", partial(
             collectives.reduce_scatter_single, self.comm, output, source, operator), opts, [output])
 
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, sources: Tensors, opts: Any) -> Any:
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, sources: Tensors, *given: Any,
+                                        **named: Any) -> Any:
+        opts = options_of(c10d.ReduceScatterOptions, *given, **named)
         runs = [partial(collectives.reduce_scatter_single, self.comm, output, source,
                         operator_of(opts.reduceOp, output.dtype))
                 for output, source in zip(outputs, sources, strict=True)]
         return self._issue("reduce_scatter_single_coalesced", partial(_all, runs), opts, outputs)
 
     def all_to_all_single(self, output: torch.Tensor, source: torch.Tensor,
-                          output_splits: Sequence[int], input_splits: Sequence[int], opts: Any
-                          ) -> Any:
+                          output_splits: Sequence[int], input_splits: Sequence[int], *given: Any,
+                          **named: Any) -> Any:
         return self._issue("all_to_all_single", partial(
             collectives.all_to_all_single, self.comm, output, source, output_splits, input_splits),
-            opts, [output])
+            options_of(c10d.AllToAllOptions, *given, **named), [output])
 
-    def alltoall(self, outputs: Tensors, sources: Tensors, opts: Any) -> Any:
-        return self._issue("alltoall", partial(
-            collectives.all_to_all, self.comm, outputs, sources), opts, outputs)
+    def alltoall(self, outputs: Tensors, sources: Tensors, *given: Any, **named: Any) -> Any:
+        return self._issue(
+            "alltoall", partial(collectives.all_to_all, self.comm, outputs, sources),
+            options_of(c10d.AllToAllOptions, *given, **named), outputs)
 
-    def barrier(self, opts: Any = None) -> Any:
-        return self._issue("barrier", self.comm.Barrier, opts, [])
+    def barrier(self, *given: Any, **named: Any) -> Any:
+        return self._issue("barrier", self.comm.Barrier,
+                           options_of(c10d.BarrierOptions, *given, **named), [])
 
     # What older versions call them.
     _allgather_base = all_gather_single

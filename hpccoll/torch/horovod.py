@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hpccoll.errors import HpccollError as HorovodInternalError
 from hpccoll.torch import begin
 from hpccoll.torch.batchnorm import SyncBatchNorm
 from hpccoll.torch.compression import Compression
@@ -82,7 +83,8 @@ __all__ = [
     "cross_rank", "cross_size", "DistributedOptimizer", "global_process_set", "grouped_allgather",
     "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
     "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
-    "grouped_reducescatter_async", "init", "is_homogeneous", "is_initialized", "join", "local_rank",
+    "grouped_reducescatter_async", "HorovodInternalError", "init", "is_homogeneous",
+    "is_initialized", "join", "local_rank",
     "local_size", "Max", "Min", "mpi_threads_supported", "poll", "ProcessSet", "Product", "rank",
     "reducescatter", "reducescatter_async", "remove_process_set", "shutdown", "size",
     "sparse_allreduce_async", "Sum", "SyncBatchNorm",

@@ -56,10 +56,10 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None,
 
     Args:
         tensor: of one shape and type on all ranks.
-        root_rank: whose values; its number in the process set.
+        root_rank: whose values; its rank in the global process set, as in Horovod.
 
     Raises:
-        ArgumentError: no such rank.
+        ArgumentError: the root is not in the process set.
         ExchangeMismatch: ranks differ in shape, type or root; on all of them.
     """
     return BroadcastFunction.apply(root_rank, name, process_set, tensor)

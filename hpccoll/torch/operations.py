@@ -74,13 +74,13 @@ def allgather(comm: Comm, tensor: torch.Tensor, name: str) -> Operation:
     return result, rows
 
 
-def broadcast(comm: Comm, tensor: torch.Tensor, root: int, name: str) -> Operation:
-    """The root's values, in the tensor itself."""
+def broadcast(comm: Comm, tensor: torch.Tensor, root: int, ranks: Sequence[int], name: str
+              ) -> Operation:
+    """The root's values, in the tensor itself; ``ranks`` are those of the communicator."""
     yield from agree(comm, described(tensor, name, 0, f" from rank {root}"))
-    if not 0 <= root < comm.Get_size():
-        raise ArgumentError("root_rank", f"{root} is not one of the {comm.Get_size()} ranks")
+    place = place_of(root, ranks)
     whole = dense(tensor)
-    yield comm.Ibcast(as_bytes(whole), root)
+    yield comm.Ibcast(as_bytes(whole), place)
     if whole.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(whole)
     return tensor
@@ -133,6 +133,17 @@ def call(function: Callable[[], Any]) -> Operation:
     """A blocking call at its place in the line."""
     yield from ()
     return function()
+
+
+def place_of(root: int, ranks: Sequence[int]) -> int:
+    """Number of a global rank among some.
+
+    Raises:
+        ArgumentError: it is none of them.
+    """
+    if root not in ranks:
+        raise ArgumentError("root_rank", f"{root} is not one of the ranks {list(ranks)}")
+    return ranks.index(root)
 
 
 def even_rows(rows: int, size: int) -> list[int]:

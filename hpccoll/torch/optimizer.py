@@ -48,7 +48,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
         groups: the number of buckets, or lists of parameters that travel together; by default
             buckets of a 32nd part of all, 1 to 25 MiB each.
         sparse_as_dense: sparse gradients travel as dense ones.
-        process_set: the ranks.
+        process_set: the ranks; on others the optimizer makes its steps alone.
 
     Raises:
         ArgumentError: parameters without a name, two of one name, no such compression, or an
@@ -62,14 +62,15 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
         raise ArgumentError("gradient_predivide_factor", "divides means only; op is not Average")
     if backward_passes_per_step < 1:
         raise ArgumentError("backward_passes_per_step", "is at least 1")
+    chosen = compression.name if isinstance(compression, Compressor) else compression
+    scheme = "none" if chosen is None else parse(chosen)
     kind = type(optimizer)
-    way = _Combining if op == ADASUM else _Averaging
+    way = _Alone if not process_set.included() else _Combining if op == ADASUM else _Averaging
     wrapped: Any = object.__new__(type(kind.__name__, (way, kind), {}))
     # A scheduler made before has put its own ``step`` into the instance.
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items()
                             if key != "step")
-    chosen = compression.name if isinstance(compression, Compressor) else compression
-    wishes = Wishes("none" if chosen is None else parse(chosen), backward_passes_per_step, op,
+    wishes = Wishes(scheme, backward_passes_per_step, op,
                     1 / gradient_predivide_factor, gradient_predivide_factor, groups,
                     sparse_as_dense)
     wrapped._begin(_names(optimizer, named_parameters), wishes, process_set)
@@ -187,6 +188,27 @@ class _Averaging:
         self._gradients.check_idle()
         self._synchronized = False
         super().zero_grad(set_to_none)  # type: ignore[misc]
+
+
+class _Alone:
+    """A rank outside of the process set: its steps are its own."""
+
+    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+               process_set: ProcessSet) -> None:
+        """There is nothing to begin."""
+
+    def synchronize(self) -> None:
+        """Do nothing: gradients stay this rank's own."""
+
+    def skip_synchronize(self) -> AbstractContextManager[None]:
+        """Do nothing: there is nothing to wait for before a step."""
+        return nullcontext()
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: nobody waits for this rank."""
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Do nothing: gradients are added up until ``zero_grad``."""
 
 
 class _Combining:

@@ -29,7 +29,7 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
     Args:
         params: ``model.state_dict()``, ``model.named_parameters()`` or ``model.parameters()``.
             Values that are no tensors are left alone.
-        root_rank: whose values.
+        root_rank: whose values; its rank in the global process set.
         process_set: the ranks.
 
     Raises:
@@ -93,11 +93,12 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
                                                 "parameters"))
     tensors: list[torch.Tensor] = []
     skeleton = broadcast_object(_without(own, tensors), root_rank, process_set=process_set)
-    if process_set.rank() != root_rank:
+    mine = process_set.ranks[process_set.rank()] == root_rank
+    if not mine:
         tensors = []
         state = _with_new(skeleton, tensors)
     broadcast_parameters(tensors, root_rank, process_set)
-    if process_set.rank() != root_rank:
+    if not mine:
         optimizer.load_state_dict(state)
 
 
@@ -137,9 +138,13 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None,
     """One rank's object, which can be pickled, on all ranks; other ranks' ``obj`` is not looked at.
 
     ``name`` is Horovod's, and not needed.
+
+    Raises:
+        ArgumentError: the root is not in the process set.
     """
     line = process_set.line
-    return line.run(operations.call(lambda: line.comm.bcast(obj, root_rank)))
+    root = operations.place_of(root_rank, process_set.ranks)
+    return line.run(operations.call(lambda: line.comm.bcast(obj, root)))
 
 
 def allgather_object(obj: Any, name: str | None = None,

@@ -17,7 +17,9 @@ import torch
 from mpi4py import MPI
 
 from hpccoll import Comm
+from hpccoll.arrays.device import mpi_moves_device_memory
 from hpccoll.errors import PeerLost, ProcessGroupError
+from hpccoll.torch.streams import behind, check_capture
 from hpccoll.torch.tensors import dense, memory
 from hpccoll.torch.work import GroupWork
 
@@ -83,7 +85,8 @@ class MessageWork(GroupWork):
                 f"of {self.nbytes}; send and receive tensors of the same size and type"))
             return
         if self.store is not None:
-            self.store()
+            with behind(self.stream):
+                self.store()
         self.end(None, self.status.Get_source())
 
     def _await(self, seconds: float) -> bool:
@@ -118,7 +121,7 @@ class Peers:
 
     def send(self, tensor: torch.Tensor, destination: int, tag: int, seconds: float) -> MessageWork:
         """Begin to send a tensor."""
-        source = memory(dense(tensor))
+        source = memory(_movable(dense(tensor)))
         request = self.comm.Isend([source, source.nbytes, MPI.BYTE], destination, self._tag(tag))
         work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
                            partial(self._check, destination))
@@ -126,13 +129,13 @@ class Peers:
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
         """Begin to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
-        whole = dense(tensor)
+        whole = _movable(dense(tensor), fill=False)
         sink = memory(whole)
         request = self.comm.Irecv([sink, sink.nbytes, MPI.BYTE], source, self._tag(tag))
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
         copied = whole.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous()
         work = MessageWork(request, f"receive from {whom} of {self.name}", [tensor], seconds,
-                       partial(self._check, source), sink.nbytes,
+                           partial(self._check, source), sink.nbytes,
                            (lambda: tensor.detach().copy_(whole)) if copied else None)
         return self._begun(work, sink)
 
@@ -227,6 +230,17 @@ class Peers:
                 f"come within {seconds:g} s")
         MPI.Request.Waitall([self.comm.Isend([None, 0, MPI.BYTE], rank, tag)
                              for rank in range(1, self.comm.size)])
+
+
+def _movable(tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
+    """A dense tensor that MPI moves: where the library moves no device memory, one of the host.
+
+    It has the values of the tensor if these are wanted (``fill``).
+    """
+    if tensor.is_cpu or mpi_moves_device_memory():
+        return tensor
+    check_capture()
+    return tensor.cpu() if fill else torch.empty_like(tensor, device="cpu")
 
 
 def _by(request: MPI.Request, end: float) -> bool:

@@ -15,12 +15,14 @@ import torch
 
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 from hpccoll.torch.pages import LEAST, HugePages
+from hpccoll.torch.streams import check_capture
 
-#: Types that NumPy has, too; bfloat16 is a type of the package ml_dtypes.
-PLAIN = frozenset({
-    torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool,
-    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32,
-    torch.uint64})
+#: Types that NumPy has, too, by its names; bfloat16 is a type of the package ml_dtypes.
+PLAIN = {kind: numpy.dtype(name).str for kind, name in {
+    torch.float16: "f2", torch.float32: "f4", torch.float64: "f8", torch.complex64: "c8",
+    torch.complex128: "c16", torch.bool: "b1", torch.int8: "i1", torch.int16: "i2",
+    torch.int32: "i4", torch.int64: "i8", torch.uint8: "u1", torch.uint16: "u2",
+    torch.uint32: "u4", torch.uint64: "u8"}.items()}
 
 #: Of this process.
 PAGES = HugePages()
@@ -53,12 +55,12 @@ def values(tensor: torch.Tensor) -> Any:
     if not tensor.is_cpu:
         return _on_device(tensor)
     if tensor.dtype in PLAIN:
-        array = tensor.numpy()
+        array = host(tensor)
         if array.nbytes >= LEAST:
             PAGES.used(tensor.data_ptr(), array.nbytes)
         return array
     if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(_bfloat16())
+        return host(tensor.view(torch.int16)).view(_bfloat16())
     raise ArgumentTypeError("tensor", f"elements of type {tensor.dtype} cannot be combined",
                             "convert it, as in tensor.to(torch.float32)")
 
@@ -73,12 +75,32 @@ def tensor_of(array: numpy.ndarray) -> torch.Tensor:
 def memory(tensor: torch.Tensor) -> Any:
     """The memory of a dense tensor as a flat array, to be moved: any type of elements will do."""
     if tensor.is_cpu and tensor.dtype in PLAIN:
-        array = tensor.numpy()
+        array = host(tensor)
         if array.nbytes >= LEAST:
             PAGES.used(tensor.data_ptr(), array.nbytes)
         return array.reshape(-1)
     flat = tensor.reshape(-1).view(torch.uint8)
-    return flat.numpy() if flat.is_cpu else _on_device(flat)
+    return host(flat) if flat.is_cpu else _on_device(flat)
+
+
+class _Memory:
+    """A tensor's memory, for NumPy, which keeps this object with the array."""
+
+    __slots__ = "__array_interface__", "tensor"
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+        self.__array_interface__ = {
+            "version": 3, "data": (tensor.data_ptr(), False), "shape": tensor.shape,
+            "typestr": PLAIN[tensor.dtype]}
+
+
+def host(tensor: torch.Tensor) -> numpy.ndarray:
+    """The memory of a contiguous tensor of the CPU as an array.
+
+    After ``tensor.numpy()`` torch would never resize the storage again, which FSDP does.
+    """
+    return numpy.asarray(_Memory(tensor))
 
 
 def _bfloat16() -> numpy.dtype:
@@ -99,6 +121,7 @@ def _on_device(tensor: torch.Tensor) -> Any:
         raise ArgumentTypeError("tensor", "is on a GPU, which hpccoll reaches through CuPy",
                                 "install cupy-cuda12x or cupy-cuda13x, or exchange GPU tensors on "
                                 "a group of its own, new_group(backend='nccl')") from error
+    check_capture()
     torch.cuda.current_stream(tensor.device).synchronize()
     if tensor.dtype is torch.bfloat16:
         return cupy.from_dlpack(tensor.view(torch.int16)).view(_bfloat16())

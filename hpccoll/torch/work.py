@@ -11,6 +11,7 @@ import torch
 from torch.distributed import Work
 
 from hpccoll.errors import GroupTimeout
+from hpccoll.torch.streams import behind, caller_stream
 
 #: What ``wait()`` without an argument passes on, here or from C++.
 NO_TIMEOUT = timedelta(0)
@@ -64,6 +65,9 @@ class GroupWork(Work):
         #: Number of the call in its group.
         self.number = 0
         self.over = False
+        #: Modes of the caller, which hold wherever it is run.
+        self.inference, self.grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+        self.stream = caller_stream(tensors)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         #: What :meth:`get_future` has handed out, and what completes it.
@@ -85,10 +89,18 @@ class GroupWork(Work):
             return nothing
         source, error = None, None
         try:
-            source = self.run() if self.run is not None else None
+            source = self._run(self.run) if self.run is not None else None
         except BaseException as raised:
             error = raised
         return self._note(error, source)
+
+    def _run(self, run: Callable[[], int | None]) -> int | None:
+        modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+        if modes == (self.inference, self.grad) and self.stream is None:
+            return run()
+        with (torch.inference_mode(self.inference), torch.set_grad_enabled(self.grad),
+              behind(self.stream)):
+            return run()
 
     def end(self, error: BaseException | None = None, source: int | None = None) -> None:
         """Note the end, and let everybody know who waits for it; the first end counts."""

@@ -202,7 +202,7 @@ def _source(tuned: Tuned | None, collective: str, measured: bool) -> str:
     if tuned is None:
         return "looked for at the first collective"
     if tuned.note:
-        return f"none; {tuned.source} is not used: {tuned.note}"
+        return f"none; {tuned.note}"
     if tuned.online:
         return "online, in this job" if measured else "online, not decided yet"
     if not measured:

@@ -29,7 +29,7 @@ from hpccoll.tune.table import Curves, Fingerprint, Table, fingerprint, read
 #: Rankings kept; beyond, all are forgotten and made again.
 MOST_RANKINGS = 1024
 #: What is said where a probe could measure nothing.
-NOTHING = "it could measure nothing"
+NOTHING = "the probe of this job could measure nothing"
 #: Measures in the job itself, for a machine: times, the file that holds them, problems on rank 0.
 Probe = Callable[[Context, Fingerprint, str], tuple[Curves, str, list[str]]]
 #: What this process has probed, and where it is kept; empty curves where there was nothing.
@@ -41,8 +41,8 @@ class Tuned:
 
     Args:
         curves: times of candidates over size, per kind of call.
-        source: the file they come from.
-        note: why there are none, where a file was found.
+        source: the file they come from; empty where there are none.
+        note: why a file that was found, or a probe, has none.
         online: candidates are tried in the job itself.
         hierarchical: there are several nodes, so algorithms for them are worth trying.
         probed: times of a probe, for kinds of calls that ``curves`` lacks.
@@ -134,7 +134,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
     if setting == ONLINE:
         return Tuned(online=True, hierarchical=place().topology.depth > 1)
     if not agreed.wanted:
-        return Tuned(note=agreed.note, source=agreed.path)
+        return Tuned(note=agreed.note)
     context = place()
     machine = fingerprint(context.topology, context.place.oversubscribed)
     guess = machine._replace(probe=True)
@@ -148,7 +148,7 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
                 probed, source = before
                 note = "" if probed else NOTHING
             else:
-                note, wanted = _difference(table, machine), setting == PROBE
+                note, wanted = _difference(agreed.path, table, machine), setting == PROBE
         known = curves, probed, source, note, wanted
     curves, probed, source, note, wanted = MPI.Intracomm.bcast(comm, known)
     if wanted:
@@ -158,7 +158,8 @@ def load(comm: MPI.Intracomm, setting: str, place: Callable[[], Context],
         # Only now: where warnings are errors, the others have what they wait for.
         for problem in problems:
             warnings.warn(f"hpccoll: {problem}", RuntimeWarning, stacklevel=2)
-    return Tuned(curves, source, note, probed=probed, topology=context.topology)
+    return Tuned(curves, source if curves or probed else "", note, probed=probed,
+                 topology=context.topology)
 
 
 def _search(setting: str, size: int) -> tuple[SearchResult, Table]:
@@ -174,17 +175,18 @@ def _search(setting: str, size: int) -> tuple[SearchResult, Table]:
         return SearchResult(setting, error.path, error.problem), {}
     # Topology and crowding cost communication, and decide only between tables like these.
     known = setting == PROBE or any(machine.ranks == size for machine in table)
-    note = "" if known else f"it has no measurements for {size} ranks"
+    note = "" if known else f"{path} is not used: it has no measurements for {size} ranks"
     return SearchResult(setting, str(path), note=note, wanted=known), table
 
 
-def _difference(table: Table, machine: Fingerprint) -> str:
-    """Why no entry of a table is for this machine: how the nearest one differs."""
+def _difference(path: str, table: Table, machine: Fingerprint) -> str:
+    """Why no entry of the table in a file is for this machine: how the nearest one differs."""
     def differences(other: Fingerprint) -> list[str]:
         return [f"{name} is {theirs!r} there and {ours!r} here" for name, theirs, ours
                 in zip(Fingerprint._fields, other._replace(probe=False), machine) if theirs != ours]
     nearest = min((differences(other) for other in table), key=lambda words: len(words), default=[])
-    return "it was measured elsewhere: " + ", ".join(nearest) if nearest else ""
+    return (f"{path} is not used: it was measured elsewhere: " + ", ".join(nearest) if nearest
+            else "")
 
 
 def default_path() -> str:

@@ -15,7 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-from hpccoll.tune.table import Candidate, Curves, Fingerprint, Table, merged, read, write
+from hpccoll.tune.table import (
+    Candidate,
+    Curves,
+    Disagreement,
+    Fingerprint,
+    Table,
+    disagreements,
+    merged,
+    read,
+    write,
+)
 
 #: Seconds to wait for another job, which needs a few milliseconds, and between two looks.
 PATIENCE, PAUSE = 5.0, 0.01
@@ -31,13 +41,18 @@ def before(path: str | os.PathLike[str]) -> Table:
 
 
 def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
-        wrong: Collection[tuple[str, Candidate]] = (), replace: bool = False) -> Curves:
-    """Add curves of one machine to a table, or begin one; what it has of these kinds of calls now.
+        wrong: Collection[tuple[str, Candidate]] = (), replace: bool = False
+        ) -> tuple[Curves, list[Disagreement]]:
+    """Add curves of one machine to a table, or begin one.
 
     Args:
         path, machine, curves: the table, and what to add to it.
         wrong: collectives, and candidates whose results were wrong: their old times go.
         replace: old times of the same kinds of calls go.
+
+    Returns:
+        What the table has of these kinds of calls now, and old times that differ too much from the
+        new ones, and so stay.
 
     Raises:
         TuningError: what is there cannot be used, or the table cannot be written.
@@ -48,7 +63,9 @@ def add(path: str | os.PathLike[str], machine: Fingerprint, curves: Curves,
             old = {**old, machine: {k: c for k, c in old[machine].items() if k not in curves}}
         new = merged(old, machine, curves, wrong)
         write(path, new)
-    return {kind: new[machine][kind] for kind in curves}
+    kept = [] if machine.probe else disagreements(old.get(machine, {}), curves)
+    return ({kind: new[machine][kind] for kind in curves},
+            [each for each in kept if (each.collective, each.candidate) not in wrong])
 
 
 @contextmanager

@@ -39,6 +39,8 @@ from hpccoll.machine.identity import library_name, processor
 FORMAT = 1
 #: What follows the checked part of a file.
 _SEAL = re.compile(r'"checksum": "([0-9a-f]{64})"\n\}\n')
+#: Factor between two times of one call above which one of them was disturbed.
+DISTURBED = 3.0
 #: Seconds that no collective takes; NaN and infinity are not below it either.
 _LONGEST = 1e9
 #: How a candidate's segment is spelled beside the parameters of its algorithm.
@@ -218,6 +220,7 @@ def averaged(one: Curve, two: Curve) -> Curve:
 
     Machines are in another state at another time: a candidate that only one of them has is taken to
     have been as much faster or slower in the other as, in the middle, those were that both have.
+    Where two times differ by more than a factor of :data:`DISTURBED`, the first one stays.
     """
     old, new = dict(one), dict(two)
     return tuple((nbytes, _mean(old[nbytes], new[nbytes]) if nbytes in old and nbytes in new
@@ -230,8 +233,32 @@ def _mean(one: Mapping[Candidate, float], two: Mapping[Candidate, float]
     if not ratios:
         return two
     ratio = median(ratios)
-    return {c: (one.get(c, two.get(c, 0.0) * ratio) + two.get(c, one.get(c, 0.0) / ratio)) / 2
-            for c in {**two, **one}}
+    pairs = {c: (one.get(c, two.get(c, 0.0) * ratio), two.get(c, one.get(c, 0.0) / ratio))
+             for c in {**two, **one}}
+    return {c: a if _disturbed(a, b) else (a + b) / 2 for c, (a, b) in pairs.items()}
+
+
+def _disturbed(one: float, two: float) -> bool:
+    return max(one, two) > DISTURBED * min(one, two)
+
+
+class Disagreement(NamedTuple):
+    """A time of a table that stays, since the new one differs too much."""
+
+    collective: str
+    nbytes: int
+    candidate: Candidate
+    old: float
+    new: float
+
+
+def disagreements(old: Curves, new: Curves) -> list[Disagreement]:
+    """Times of the same calls that differ by more than a factor of :data:`DISTURBED`."""
+    return [Disagreement(kind[0], nbytes, candidate, before, times[candidate])
+            for kind, curve in new.items() if kind in old
+            for nbytes, times in curve
+            for candidate, before in dict(old[kind]).get(nbytes, {}).items()
+            if candidate in times and _disturbed(before, times[candidate])]
 
 
 def _without(curve: Curve, wrong: Sequence[Candidate]) -> Curve:

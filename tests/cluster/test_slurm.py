@@ -126,6 +126,7 @@ def state_of(cluster, number):
 def test_the_training_script_trains_on_two_nodes(cluster, batch, tmp_path):
     """As it is shipped, with the devices of these nodes."""
     pytest.importorskip("torch")
+    pytest.importorskip("sklearn", reason="scikit-learn, whose digits it trains on, is missing")
     (tmp_path / "train.py").write_text(TRAINING)
     status, number, printed = batch("--ntasks-per-node=2", "--gpus-per-node=2",
                                     ROOT / "jobs" / "train.sbatch")
@@ -143,6 +144,7 @@ def test_the_training_script_trains_on_two_nodes(cluster, batch, tmp_path):
 def test_a_rank_that_fails_ends_the_training_and_is_named(cluster, batch, tmp_path, fault, said):
     """The others wait for it inside an allreduce; on a cluster without devices."""
     pytest.importorskip("torch")
+    pytest.importorskip("sklearn", reason="scikit-learn, whose digits it trains on, is missing")
     start = "    optimizer.step()\n"
     assert TRAINING.count(start) == 1
     (tmp_path / "train.py").write_text("import os\n" + TRAINING.replace(

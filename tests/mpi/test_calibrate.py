@@ -8,6 +8,7 @@ import pytest
 import hpccoll
 from hpccoll.errors import NoisyMachineError
 from hpccoll.ir.topology import Topology
+from hpccoll.measure import load
 from hpccoll.simulator.machine_model import machine_as_data, machine_from_text
 from hpccoll.tools import calibrate as calibration
 from hpccoll.tools.calibrate import _crossings, calibrate
@@ -16,7 +17,8 @@ from hpccoll.tools.calibrate import _crossings, calibrate
 def test_a_measured_machine(world, monkeypatch):
     if world.size < 2:
         return
-    monkeypatch.setattr(calibration, "BUSY", math.inf)  # however busy this one is
+    for module, name in ((calibration, "BUSY"), (load, "MOST")):
+        monkeypatch.setattr(module, name, math.inf)  # however busy this one is
     machine = calibrate(world, "here")
     assert len({repr(m) for m in world.allgather(machine)}) == 1
     assert 1 <= len(machine.levels) <= world.layout.depth
@@ -37,12 +39,16 @@ def test_pairs_that_are_measured():
 
 
 def test_a_busy_machine_is_not_written_down(world, monkeypatch):
-    """Made busy: on every rank, every batch counts as one that something else disturbed."""
+    """Made busy: every batch counts as disturbed, or any share of other processes as too large."""
     if world.size < 2:
         return
-    monkeypatch.setattr(calibration, "BUSY", 0.0)
-    with pytest.raises(NoisyMachineError, match="something else uses these cores.*run it again"):
-        calibrate(world, "here")
+    for busy, most, reason in ((0.0, math.inf, "something else uses these cores"),
+                               (math.inf, -1.0, "other processes used .* % of the cores")):
+        monkeypatch.setattr(calibration, "BUSY", busy)
+        monkeypatch.setattr(load, "MOST", most)
+        with pytest.raises(NoisyMachineError, match=f"{reason}.*run it again .* with --force"):
+            calibrate(world, "here")
+    assert calibrate(world, "here", force=True).levels
 
 
 def test_what_counts_as_busy():

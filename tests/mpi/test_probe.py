@@ -146,7 +146,7 @@ def test_where_nothing_can_be_measured_nobody_tries_again(monkeypatch, cache, pr
         said += [str(w.message) for w in caught if "probe" in str(w.message)]
         assert len(probes) == 1
         text = agreed(comm, 64)[0]
-        assert "none; a probe of this job is not used: it could measure nothing" in text
+        assert "none; the probe of this job could measure nothing" in text
         comm.Free()
     assert len(said) == (WORLD.rank == 0)
     assert all("could measure nothing; this job asks for no other" in text for text in said)

@@ -6,6 +6,8 @@ from functools import reduce
 import pytest
 from mpi.torch_case import dist, gather_single, group, place, scatter_single, torch
 
+from hpccoll.errors import ArgumentError
+
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group")]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -247,6 +249,74 @@ def test_mistakes_are_told_before_anything_is_sent(call, problem):
     tensor = torch.ones(1)
     dist.all_reduce(tensor)
     assert tensor == place()[1]
+
+
+#: Methods as hooks and programs call them: without options, or with what stands in them.
+DIRECT = {
+    "allreduce": lambda g, x, n: g.allreduce(x, op=dist.ReduceOp.SUM),
+    "allreduce of a list": lambda g, x, n: g.allreduce([x], dist.ReduceOp.SUM),
+    "allreduce by default": lambda g, x, n: g.allreduce([x]),
+    "allreduce_coalesced": lambda g, x, n: g.allreduce_coalesced([x]),
+    "allgather": lambda g, x, n: g.allgather([torch.empty(n) for _ in range(n)], x.clone()),
+    "reduce": lambda g, x, n: g.reduce(x, n - 1, dist.ReduceOp.SUM),
+    "reduce_scatter": lambda g, x, n: g.reduce_scatter(x[:1], [*x.clone().split(1)]),
+    "broadcast": lambda g, x, n: g.broadcast(x, root=n - 1),
+    "broadcast of a list": lambda g, x, n: g.broadcast([x], n - 1),
+    "scatter": lambda g, x, n: g.scatter(x[:1], [*x.clone().split(1)] if g.rank() == 0 else [], 0),
+    "alltoall_base": lambda g, x, n: g.alltoall_base(x, x.clone(), [], []),
+    "barrier": lambda g, x, n: g.barrier()}
+
+
+@pytest.mark.parametrize("call", DIRECT)
+def test_methods_without_options(group, call):
+    rank, size = place()
+    x = torch.full((size,), rank + 1.0)
+    work = DIRECT[call](group, x, size)
+    work.wait()
+    total, kind = size * (size + 1) / 2, call.partition(" ")[0]
+    wanted = {"allreduce": total, "allreduce_coalesced": total, "broadcast": size,
+              "reduce": total if rank == size - 1 else rank + 1,
+              "reduce_scatter": total, "scatter": 1, "alltoall_base": 1, "barrier": rank + 1}
+    got = work.result()[-1] if kind == "allgather" else x
+    assert got[0] == wanted.get(kind, size)
+
+
+def test_arguments_that_a_method_does_not_have(group):
+    for given, named in (((dist.ReduceOp.SUM, None, 3), {}), ((), {"root": 0})):
+        with pytest.raises(TypeError, match="expected AllreduceOptions, or op, timeout"):
+            group.allreduce(torch.ones(1), *given, **named)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_modes_of_the_caller_hold_in_every_thread(mode):
+    """The mean divides in place, in whichever thread the call is run."""
+    with mode():
+        tensors = [torch.full((3,), 2.0) for _ in range(20)]
+        works = [dist.all_reduce(each, dist.ReduceOp.AVG, async_op=True) for each in tensors]
+    while not works[-1].is_completed():  # runs none of them here
+        pass
+    for work, tensor in zip(works, tensors):
+        work.wait()
+        assert (tensor == 2).all()
+
+
+LISTS = {
+    "gather": lambda out, x, rank: dist.gather(x, out if rank == 0 else None),
+    "scatter": lambda out, x, rank: dist.scatter(x, out if rank == 0 else None),
+    "all_gather": lambda out, x, rank: dist.all_gather(out, x),
+    "reduce_scatter": lambda out, x, rank: dist.reduce_scatter(x, out)}
+
+
+@pytest.mark.parametrize("call", LISTS)
+@pytest.mark.parametrize("shape", [(3, 2), (5,), (2, 2)])
+def test_tensors_of_a_list_are_like_the_one_in_their_place(call, shape):
+    """The total may be right, as where a last piece is smaller: elements would cross borders."""
+    rank, size = place()
+    if call in ("gather", "scatter") and rank:
+        return  # the root's list is at fault, and the root says so before it sends
+    out = [torch.zeros(shape) for _ in range(size)]
+    with pytest.raises(ArgumentError, match="in the place of one of torch.float32 \\(2, 3\\)"):
+        LISTS[call](out, torch.ones(2, 3), rank)
 
 
 def test_registered_tensors(group):

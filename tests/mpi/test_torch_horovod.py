@@ -226,6 +226,7 @@ def gradient(call, *shape):
 
 
 def test_derivatives_of_reductions():
+    """With Horovod's factors: those of its own tests of gradients."""
     size = hvd.size()
     weights = everyone(7) + 1
     assert torch.equal(gradient(lambda x: hvd.allreduce(x, op=hvd.Sum), 7), weights.sum(0))
@@ -236,8 +237,9 @@ def test_derivatives_of_reductions():
     assert torch.equal(mean, weights.sum(0) / size)
     rows = [7 // size + (each < 7 % size) for each in range(size)]
     wanted = torch.cat([mine(each, rank=of) + 1 for of, each in enumerate(rows)])
-    assert torch.equal(gradient(lambda x: hvd.reducescatter(x, op=hvd.Sum), 7), wanted)
-    assert torch.equal(gradient(hvd.reducescatter, 7), wanted / size)
+    assert torch.equal(gradient(lambda x: hvd.reducescatter(x, op=hvd.Sum), 7),
+                       wanted * size)
+    assert torch.equal(gradient(hvd.reducescatter, 7), wanted)
     with pytest.raises(ArgumentError, match="no derivative"):
         gradient(lambda x: hvd.allreduce(x, op=hvd.Max), 7)
 
@@ -246,9 +248,9 @@ def test_derivatives_of_moves():
     rank, size = hvd.rank(), hvd.size()
     total = sum(each + 1 for each in range(size))
     start = sum(each + 1 for each in range(rank))
-    weights = (everyone(total, 2) + 1).sum(0)
+    weights = (everyone(total, 2) + 1).sum(0) / size
     assert torch.equal(gradient(hvd.allgather, rank + 1, 2), weights[start:start + rank + 1])
-    wanted = (everyone(5) + 1).sum(0) * (rank == size - 1)
+    wanted = (everyone(5) + 1).sum(0) / size * (rank == size - 1)
     assert torch.equal(gradient(lambda x: hvd.broadcast(x, size - 1), 5), wanted)
     # Row s of rank r becomes row r of rank s, and so goes the derivative.
     wanted = torch.stack([(mine(size, 3, rank=each) + 1)[rank] for each in range(size)])
@@ -299,6 +301,32 @@ def test_process_sets():
     assert not hvd.remove_process_set(hvd.global_process_set)
     with pytest.raises(CommunicatorError, match="has not been added"):
         hvd.allgather(torch.ones(1), process_set=backwards)
+
+
+def test_roots_are_global_ranks():
+    """In a process set too; and ranks outside of it make their steps alone."""
+    rank, size = hvd.rank(), hvd.size()
+    last = hvd.add_process_set(hvd.ProcessSet(range(size - 1, size // 2 - 1, -1)))
+    model = torch.nn.Linear(2, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 1.0), process_set=last)
+    with torch.no_grad():
+        model.weight.fill_(rank)
+    if last.included():
+        root = size // 2
+        assert hvd.broadcast(torch.tensor([rank]), root, process_set=last).item() == root
+        assert hvd.broadcast_object(rank, root, process_set=last) == root
+        hvd.broadcast_parameters(model.state_dict(), root, process_set=last)
+        assert (model.weight == root).all()
+        for call in (hvd.broadcast, hvd.broadcast_object) if root else ():
+            with pytest.raises(hvd.HorovodInternalError, match="is not one of the ranks"):
+                call(torch.ones(1), 0, process_set=last)
+    model(torch.full((1, 2), float(rank))).sum().backward()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    wanted = sum(last.ranks) / len(last.ranks) if last.included() else rank
+    assert (model.weight.grad == wanted).all()
+    assert hvd.remove_process_set(last)
 
 
 def test_process_sets_from_communicators():

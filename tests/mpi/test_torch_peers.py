@@ -29,6 +29,32 @@ def test_around_the_ring(count, dtype):
     assert torch.equal(got, (torch.arange(count) % 7 + (rank - 1) % size).to(dtype))
 
 
+class DeviceTensor(torch.Tensor):
+    """A tensor that says it lies on a device; only ``cpu`` brings its values to the host."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    is_cpu = False
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor).clone()
+
+
+@several
+@pytest.mark.parametrize("count", [1, 300_000])
+def test_device_memory_travels_through_the_host(monkeypatch, count):
+    """Where the MPI library cannot move it; what MPI gets is never the tensor itself."""
+    monkeypatch.setattr("hpccoll.torch.peers.mpi_moves_device_memory", lambda: False)
+    monkeypatch.setattr("hpccoll.torch.peers.check_capture", lambda: None)
+    rank, size = place()
+    mine = torch.full((count,), float(rank)).as_subclass(DeviceTensor)
+    got = torch.zeros(count, 2)[:, 0].as_subclass(DeviceTensor)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, (rank + 1) % size),
+                                    dist.P2POp(dist.irecv, got, (rank - 1) % size)])
+    for work in works:
+        work.wait()
+    assert (got.cpu() == (rank - 1) % size).all()
+
+
 @several
 def test_blocking_from_anybody_with_tags():
     rank, size = place()

@@ -1,6 +1,9 @@
 """Tuning on real ranks: one table for all, the same error for all, and what it changes."""
 
 import os
+import re
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -15,7 +18,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.cli import main
 from hpccoll.errors import TuningError
-from hpccoll.measure import survey
+from hpccoll.measure import load, survey
 from hpccoll.runtime.context import existing
 from hpccoll.tune.online import MOST_TRIALS
 from hpccoll.tune.table import Candidate, fingerprint, read, render, sealed, write
@@ -72,7 +75,8 @@ CURVES = {("allreduce", True): ((8, {NATIVE: 1.0, RING: 2.0}), (4000, {NATIVE: 2
 
 
 @alone
-def test_a_table_decides(monkeypatch, path):
+def test_a_table_decides(monkeypatch, path, caplog):
+    caplog.set_level("DEBUG", "hpccoll")
     mine = machine()
     on_rank_0(write, path, {mine: CURVES, mine._replace(ranks=mine.ranks + 1): {}})
     comm = tuned_comm(monkeypatch, path)
@@ -82,6 +86,7 @@ def test_a_table_decides(monkeypatch, path):
         works(comm, 2)
     plans = [key[1] for key in existing(comm).plans.entries]
     assert plans == ["ring"]
+    assert comm.tuned.source == path and f"measured times of {path}" in caplog.text
     text = " ".join(comm.explain("allreduce", 4000).split())  # wherever lines end
     assert f"ring (measured: 1 s in {path})" in text and f"from {path}" in text
     # Another wrapper of the same communicator knows it too, and a wish wins.
@@ -92,7 +97,8 @@ def test_a_table_decides(monkeypatch, path):
 
 
 @alone
-def test_a_table_for_others_is_not_used(monkeypatch, path):
+def test_a_table_for_others_is_not_used(monkeypatch, path, caplog):
+    caplog.set_level("DEBUG", "hpccoll")
     mine = machine()
     for changed, reason in (
             (mine._replace(mpi="Another 1.0"), "measured elsewhere: mpi is 'Another 1.0' there"),
@@ -102,6 +108,8 @@ def test_a_table_for_others_is_not_used(monkeypatch, path):
         on_rank_0(write, path, {changed: CURVES})
         comm = tuned_comm(monkeypatch, path)
         works(comm)
+        assert comm.tuned.source == "" and comm.tuned.note in caplog.text
+        assert "no measured times (" in caplog.text
         text = comm.explain("allreduce", 4000)
         assert "rule" in text.splitlines()[0]
         text = " ".join(text.split())
@@ -216,6 +224,37 @@ def test_the_command_measures_writes_and_shows(monkeypatch, path):
     assert replaced.exit_code == 0, replaced.output
     (only,) = read(path).values()
     assert [nbytes for nbytes, _ in only["bcast", True]] == [64] and len(only) == 3
+
+
+@pytest.fixture
+def busy():
+    """Processes of others that use an eighth of the cores or more."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(
+        WORLD.rank == 0 and 1 + len(os.sched_getaffinity(0)) // 8)]
+    WORLD.Barrier()
+    yield
+    WORLD.Barrier()
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@alone
+def test_nothing_is_saved_beside_a_busy_process_but_by_force(monkeypatch, path, busy):
+    most = load.MOST
+    believe(monkeypatch)
+    monkeypatch.setattr(load, "MOST", most)
+    words = ("--quick", "--collective", "allreduce", "-m", "64:64", "--seconds", "3", "-o", path)
+    ran = tune(*words)
+    said = " ".join(ran.stdout.replace("#", "").split())
+    assert ran.exit_code == 1 and not os.path.exists(path)
+    reason = re.search(r"not saved: other processes used \d+ % of the cores while tune", said)
+    assert bool(reason) == (WORLD.rank == 0)
+    assert "written to" not in said
+    WORLD.Barrier()
+    ran = tune(*words, "--force")
+    assert ran.exit_code == 0 and list(read(path)) == [machine()]
+    assert (f"written to {path}" in ran.stdout) == (WORLD.rank == 0)
 
 
 @alone

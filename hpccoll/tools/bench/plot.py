@@ -89,7 +89,7 @@ def _ratio_panel(panel: Any, name: str, row: Sequence[Group],
             beside = verdict.compared(group, result)
             if beside is not None:
                 spreads.setdefault(result.candidate, []).append(
-                    (result.nbytes, beside.spread.inner_low, beside.spread.inner_high))
+                    (result.nbytes, beside.spread.low, beside.spread.high))
     _dress(panel, row, f"{name}: speed relative to the host MPI")
     points = [ratio for label in series for _, ratio in series[label]] or [1.0]
     low, high = min(0.7, min(points) / 1.15), max(1.45, max(points) * 1.15)

@@ -144,7 +144,8 @@ class SizeTable(Lines):
                           meaning=f"time of {self.library} over that time: above 1 it is faster, "
                                   "and marked * where that is beyond noise"),
                    Header("from-to", least=9, spare=2 if known else 9,
-                          meaning="the ratio in five parts of the run, lowest and highest"),
+                          meaning="the ratio in the middle three of five parts of the run; a * "
+                                  "needs both above 1"),
                    Header("ran" if auto else "which", right=False,
                           least=LONGEST if auto else max(named, 9)),
                    Header("best other", right=False, least=max(named, 10), spare=1 if rest else 9),

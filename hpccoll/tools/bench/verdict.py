@@ -55,7 +55,7 @@ class Comparison(NamedTuple):
     @property
     def kind(self) -> str:
         """What may be said of it."""
-        low, high = self.spread.inner_low, self.spread.inner_high
+        low, high = self.spread
         unsure = self.spread.noisy and low <= 1 + EQUAL and high >= 1 - EQUAL
         if self.absurd or self.late or unsure:
             return NOISY

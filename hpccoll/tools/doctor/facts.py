@@ -29,7 +29,9 @@ from hpccoll.machine.discovery import has_fabric
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launched, launcher
+from hpccoll.measure.load import OtherLoad
 from hpccoll.runtime.compiled import executor
+from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.leftovers import leftovers
 from hpccoll.tools.hidden import hidden
 
@@ -37,6 +39,8 @@ from hpccoll.tools.hidden import hidden
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 #: What variables of MPI libraries, their transports and OpenMP begin with.
 LIBRARIES = ("OMP_", "MPICH_", "MPIR_CVAR_", "OMPI_MCA_", "I_MPI_", "UCX_", "FI_")
+#: Seconds for which the load of other processes is observed.
+OBSERVED = 0.5
 SHARED_MEMORY, PTRACE_SCOPE = "/dev/shm", "/proc/sys/kernel/yama/ptrace_scope"
 
 
@@ -72,6 +76,7 @@ class RankFacts:
             node's shared memory; asked of one rank of each node.
         package, hides: the folder that hpccoll is imported from, and the installed one with
             compiled parts that it hides; empty where there is none.
+        others: share of the node's cores that processes outside this job use; 0 where unknown.
         no_recovery: why a job cannot go on without a rank that has died; empty if it can.
     """
 
@@ -103,6 +108,7 @@ class RankFacts:
     gpu_direct: tuple[str, ...] = ()
     fabric: bool = False
     left: tuple[int, int, int] = (0, 0, 0)
+    others: float = 0.0
     no_recovery: str = ""
     package: str = ""
     hides: str = ""
@@ -127,7 +133,8 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         environ.get("SLURMD_NODENAME") or platform.node(), library_name(),
         thread_level(), versions, processors,
         {name: value for name, value in sorted(environ.items())
-         if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
+         if name.startswith(("HPCCOLL_", *LIBRARIES)) and not name.startswith(LAUNCHER)
+         or name in VARIABLES},
         problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), seen,
         gpu_numa=group, gpu_distance=gpus.numa_distance(processors, group),
         gpu_direct=tuple(gpus.direct()), fabric=has_fabric(),
@@ -140,6 +147,7 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
 def gather(mine: RankFacts) -> list[RankFacts] | None:
     """Ask all ranks; collective over ``MPI.COMM_WORLD``, ``None`` on all ranks but 0."""
     world = MPI.COMM_WORLD
+    load = OtherLoad(world)
     near = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
     try:
         mine = replace(mine, node=near.bcast(world.Get_rank()))
@@ -161,7 +169,7 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
     settings = _settings(mine)
     if len(set(world.allgather((settings, bool(mine.problem))))) == 1 and not mine.problem:
         mine = _tried(mine)
-    return world.gather(mine)
+    return world.gather(replace(mine, others=load.share(OBSERVED)))
 
 
 def _settings(facts: RankFacts) -> tuple[tuple[str, str], ...]:

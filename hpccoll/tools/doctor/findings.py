@@ -13,6 +13,7 @@ from hpccoll.arrays.nccl import SHARING
 from hpccoll.arrays.ways import AWARE, lines
 from hpccoll.machine.gpus import NEAR, address_of
 from hpccoll.machine.launcher import alone
+from hpccoll.measure.load import load_text
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
 from hpccoll.tools.hidden import REMEDY, told
 from hpccoll.units import count_text, ranks_text, size_text
@@ -250,6 +251,15 @@ def memory(facts: Sequence[RankFacts]) -> Iterator[Finding]:
         yield Finding(OK, "memory", "ranks of a node share memory and read each other's")
 
 
+def load(facts: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Do other processes use the cores?"""
+    shares = {each.rank: each.others for each in facts if load_text(each.others)}
+    if shares:
+        yield Finding(WARNING, "load", f"{load_text(max(shares.values()))} while doctor ran",
+                      "wait until the node is idle before you measure (bench, tune, simulate "
+                      "--calibrate); top names the processes", tuple(shares))
+
+
 def leftover(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """Does memory of dead jobs lie about?"""
     with_some = tuple(each.rank for each in facts if each.left[1])
@@ -377,8 +387,8 @@ def result(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Callable[[Sequence[RankFacts]], Iterable[Finding]], ...] = (
-    library, versions, settings, layout, binding, memory, leftover, recovery, devices,
-    surroundings, result)
+    library, versions, settings, layout, binding, load, memory, leftover, recovery,
+    devices, surroundings, result)
 
 
 def _entry(field: str, name: str, missing: str) -> Callable[[RankFacts], str]:

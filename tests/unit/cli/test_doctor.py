@@ -10,6 +10,13 @@ pytest.importorskip("rich")
 from click.testing import CliRunner
 
 from hpccoll.cli import main
+from hpccoll.tools.doctor import facts
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Do not observe the load of other processes, which tests run beside."""
+    monkeypatch.setattr(facts, "OBSERVED", 0.0)
 
 
 def doctor(*words):

@@ -38,7 +38,8 @@ def test_ones_own_are_shown_but_not_noted(tmp_path):
     path, own = tmp_path / "table.json", Candidate(TORUS, (("x", 4),))
     times = {Candidate("native"): 3e-6, Candidate("ring"): 2e-6, own: 4e-6}
     outcome = Survey(MACHINE, {("allreduce", True): ((64, times),)}, {}, False)
-    shown = tune._add(str(path), MACHINE, outcome, False)
+    shown, stayed = tune._add(str(path), MACHINE, outcome, False)
+    assert not stayed
     assert shown[("allreduce", True)][0][1][own] == 4e-6
     assert "torus" not in path.read_text() and set(read(path)[MACHINE]) == {("allreduce", True)}
     line, = tune._own(shown)

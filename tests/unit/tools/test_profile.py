@@ -1,11 +1,9 @@
 """Profiles as tables and pictures."""
 
-import io
-
 import pytest
 
 from hpccoll.measure.observed.profile import CallRow, Profile, rows_of
-from hpccoll.tools.profile import LINES, console_for, draw, show
+from hpccoll.tools.profile import LINES, draw, lines
 
 LONGEST = "knomial k=16, compiled"
 
@@ -19,14 +17,20 @@ def made(count, **more):
     return Profile(1000, 500.0, rows_of(rows), tuple(rows))
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
 @pytest.mark.parametrize("count", [0, 1, 2, LINES + 3])
-def test_a_table_fits_its_columns(count):
-    file = io.StringIO()
-    show(made(count), console_for(file))
-    text = file.getvalue()
-    assert all(len(line) <= 100 for line in text.splitlines())
-    assert "1000 ranks: collectives took" in text
-    assert ("rows more" in text) == (count > LINES)
+def test_a_table_fits_its_columns(count, width):
+    text = lines(made(count), width)
+    assert max(map(len, text)) <= width
+    assert "1000 ranks: collectives took" in "\n".join(text)
+    assert any("rows more" in line for line in text) == (count > LINES)
+
+
+def test_columns_that_do_not_fit_are_named():
+    narrow, wide = (" ".join(lines(made(1), width)) for width in (80, 140))
+    assert "native/ours" in narrow and "12.35" not in narrow
+    assert "--json also has column max/mean." in narrow
+    assert "12.35" in wide and "--json" not in wide
 
 
 @pytest.mark.parametrize("count", [0, 3, 40])

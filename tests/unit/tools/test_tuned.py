@@ -5,7 +5,7 @@ import pytest
 from hpccoll.measure.filing import Doubt
 from hpccoll.tools import tuned
 from hpccoll.tune.loading import Tuned
-from hpccoll.tune.table import Candidate, Fingerprint
+from hpccoll.tune.table import Candidate, Disagreement, Fingerprint
 
 MACHINE = Fingerprint("MPICH 5.0.2", "AMD EPYC x 2", 4, "4", False)
 NATIVE, RING, LONG = (Candidate("native"), Candidate("ring"),
@@ -50,3 +50,11 @@ def test_the_verdict_and_what_was_spoilt():
     ours = {("bcast", False): CURVES["bcast", False]}
     assert "fastest at all 1 points, 2.0x" in "\n".join(shown(curves=ours))
     assert "not saved" not in "\n".join(shown())
+
+
+def test_times_that_stayed_are_named():
+    stayed = [Disagreement("allreduce", 8 << n, RING, 9.63e-6, 3.28e-3) for n in range(8)]
+    text = " ".join(tuned.lines(MACHINE, tuned.fastest(CURVES, Tuned(CURVES)), (), 1000,
+                                stayed=stayed))
+    assert "not changed: 8 times of the table that differ from the new ones by more" in text
+    assert "allreduce 8 B ring 9.63 us (now 3.28 ms)" in text and "and 2 more; --replace" in text

@@ -65,7 +65,8 @@ def test_reduces_and_scatters(size, count):
 def test_broadcasts_into_any_layout(size):
     def rank(comm, line):
         tensor = rows(comm.rank, 4).t()
-        return line.run(operations.broadcast(comm, tensor, size - 1, "x"))
+        # Their global ranks are other ones.
+        return line.run(operations.broadcast(comm, tensor, 9, [*range(11, 10 + size), 9], "x"))
 
     assert all(torch.equal(each, rows(size - 1, 4).t()) for each in lined(size, rank))
 
@@ -97,7 +98,7 @@ def test_ranks_that_differ_are_named_on_all(size, what):
 def test_a_mistake_that_all_make():
     def rank(comm, line):
         for steps in (operations.allgather(comm, torch.tensor(1.0), "x"),
-                      operations.broadcast(comm, torch.ones(1), 9, "x"),
+                      operations.broadcast(comm, torch.ones(1), 9, [0, 1], "x"),
                       operations.alltoall(comm, torch.ones(3), [1], "x")):
             with pytest.raises(ArgumentError):
                 line.run(steps)

@@ -31,7 +31,7 @@ def test_torchrun_is_recognised(monkeypatch):
     with pytest.raises(ProcessGroupError, match="use mpiexec -n 4 python"):
         next(rendezvous.meet("mpi://"))
     with pytest.raises(ProcessGroupError, match="torch has 4 ranks, MPI has 1: .* torchrun"):
-        backend.communicator(None, 0, 4, "0")
+        backend.communicator(None, 0, 4, "0", 1.0)
 
 
 def test_registering_twice_does_no_harm():

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 tensors = pytest.importorskip("hpccoll.torch.tensors")
 
 
-@pytest.mark.parametrize("dtype", sorted(tensors.PLAIN | {torch.bfloat16}, key=str), ids=str)
+@pytest.mark.parametrize("dtype", sorted([*tensors.PLAIN, torch.bfloat16], key=str), ids=str)
 def test_arrays_share_the_memory(dtype):
     tensor = torch.zeros(4, dtype=dtype)
     array = tensors.values(tensor)
@@ -18,6 +18,21 @@ def test_arrays_share_the_memory(dtype):
     assert (array == 1).all()
     again = tensors.tensor_of(array)
     assert again.dtype == dtype and again.data_ptr() == tensor.data_ptr()
+
+
+def test_a_tensor_stays_resizable():
+    """FSDP frees what it has gathered, and makes room for it again."""
+    tensor = torch.ones(4)
+    arrays = tensors.values(tensor), tensors.memory(tensor), tensors.values(torch.ones(0, 3))
+    assert [array.shape for array in arrays] == [(4,), (4,), (0, 3)]
+    tensor.untyped_storage().resize_(64)
+    assert tensor.resize_(16).numel() == 16
+
+
+def test_an_array_keeps_its_memory():
+    array = tensors.values(torch.full((1000,), 3.0))
+    torch.zeros(1000)
+    assert (array == 3).all()
 
 
 def test_any_type_can_be_moved():

@@ -186,7 +186,7 @@ def test_the_explanation_shows_times_and_where_they_come_from():
     assert "none; 'hpccoll tune' makes them" in explained(Tuned())
     assert "looked for at the first collective" in explained(None)
     assert "none; t.json is not used: it is for others" in explained(
-        Tuned(source="t.json", note="it is for others"))
+        Tuned(note="t.json is not used: it is for others"))
 
 
 def test_bfloat16_is_never_left_to_the_library():

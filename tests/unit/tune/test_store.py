@@ -21,6 +21,10 @@ def machine(ranks):
     return Fingerprint("MPICH 5.0.2", "a processor x 2", ranks, str(ranks), False)
 
 
+def allreduce(**seconds):
+    return {("allreduce", True): ((64, {Candidate(name): time for name, time in seconds.items()}),)}
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "deep" / "tuning.json"
@@ -42,13 +46,28 @@ def test_adding_again_averages_or_begins_anew(path):
     slow = {("bcast", True): ((64, {Candidate("native"): 3e-6}),)}
     mean = {("bcast", True): ((64, {Candidate("native"): 2e-6}),)}
     store.add(path, machine(2), {**CURVES, **scan})
-    assert store.add(path, machine(2), slow) == mean
+    assert store.add(path, machine(2), slow) == (mean, [])
     assert read(path) == {machine(2): {**mean, **scan}}
-    assert store.add(path, machine(2), slow, replace=True) == slow
+    assert store.add(path, machine(2), slow, replace=True) == (slow, [])
     assert read(path) == {machine(2): {**slow, **scan}}
     wrong = [("scan", Candidate("native"))]
     store.add(path, machine(2), slow, wrong)
     assert read(path) == {machine(2): slow}
+
+
+def test_a_time_that_differs_too_much_from_the_old_one_is_not_added(path):
+    """A machine that others use makes times longer: a good one stays, until it is replaced."""
+    store.add(path, machine(2), allreduce(native=1e-6, ring=2e-6, rabenseifner=3e-6))
+    curves, stayed = store.add(path, machine(2), allreduce(native=300e-6, ring=600e-6))
+    assert curves == allreduce(native=1e-6, ring=2e-6, rabenseifner=3e-6)
+    assert stayed == [("allreduce", 64, Candidate("native"), 1e-6, 300e-6),
+                      ("allreduce", 64, Candidate("ring"), 2e-6, 600e-6)]
+    curves, stayed = store.add(path, machine(2), allreduce(native=3e-6, ring=0.5e-6))
+    times = curves["allreduce", True][0][1]
+    assert times[Candidate("native")] == times[Candidate("ring")] == 2e-6
+    assert [each.candidate.name for each in stayed] == ["ring"]
+    assert store.add(path, machine(2), allreduce(native=300e-6), replace=True) == (
+        allreduce(native=300e-6), [])
 
 
 def test_no_entry_of_many_jobs_is_lost(path):

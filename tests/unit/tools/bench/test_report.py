@@ -83,6 +83,16 @@ def test_constants_stand_in_the_head_and_sizes_have_units():
     assert len(faster) > 10
 
 
+def test_the_star_stands_beside_the_ratios_that_decide():
+    """Of five parts the middle three count: two bad moments change neither."""
+    native = [2, 2, 4, 4, 4, 4, 4, 4, 40, 40]
+    text = told(report.SizeTable(Console(file=io.StringIO(), width=100)), ENVIRONMENT,
+                [[result("native", native), result("ring", [4, 4, 2, 2, 2.5, 2.5, 2, 2, 2, 2])]])
+    row, = [line for line in text.splitlines() if "1 KiB" in line and "ring" in line]
+    assert row.startswith("* ") and "1.60-2.00" in row
+    assert "the ratio in the middle three of five parts" in " ".join(text.replace("#", "").split())
+
+
 def test_what_is_empty_has_no_column():
     one = [[result("native", [4]), result("ring", [2]), result("pat", [3])]]
     made = report.SizeTable(Console(file=io.StringIO(), width=100))

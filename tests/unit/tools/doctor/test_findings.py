@@ -55,6 +55,13 @@ def test_a_good_job_has_nothing_to_complain_about():
                                               "result"}
 
 
+def test_processes_that_use_the_cores_are_reported():
+    assert not bad(job(others=0.04))
+    found = one(job(others={2: 0.34, 3: 0.34}))
+    assert (found.level, found.topic, found.ranks) == (WARNING, "load", (2, 3))
+    assert "other processes used 34 % of the cores" in found.what
+
+
 def test_a_clone_that_hides_what_is_installed_is_told():
     found = one(job(package="/home/me/hpccoll", hides={3: "/env/hpccoll"}))
     assert found.level == WARNING and found.ranks == (3,)
