@@ -104,8 +104,8 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     """Time a step of data-parallel training: what of the exchange is hidden, and what is not.
 
     \b
-    hpccoll simulate step --model bert-large --nodes 1:64 --ppn 4 --machine perlmutter-gpu
-    hpccoll simulate step --model resnet50 --ppn 4 --machine perlmutter-gpu --bucket-bytes 1M:256M
+    hpccoll simulate step --model bert-large --ppn 4 --machine perlmutter-gpu
+    hpccoll simulate step --model resnet50 --machine dgx-h100 --ppn 8 --plot b.png
     hpccoll simulate step --model mine.json --compress bf16 --break-even
     """
     if listed:
