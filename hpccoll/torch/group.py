@@ -40,8 +40,8 @@ NAME = "hpccoll"
 #: Seconds that a wait adds to the group's time-out: at that the call itself fails, and its error
 #: names the ranks that are missing.
 SURPLUS = 5.0
-#: Calls of few bytes whose objects are kept after them, and what few bytes are: DDP's ``join`` hands
-#: such an object to C++ alone, where it has no methods any more once Python has collected it.
+#: Calls of few bytes whose objects are kept after them, and how few: DDP's ``join`` hands such an
+#: object to C++ alone, where it has no methods any more once Python has collected it.
 KEPT, FEW = 64, 1024
 
 

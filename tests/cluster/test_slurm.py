@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import slurm as module
+from doc.pages import need_frameworks
 from mpi4py import MPI
 from slurm import Slurm
 
@@ -125,8 +126,7 @@ def state_of(cluster, number):
 @several_nodes
 def test_the_training_script_trains_on_two_nodes(cluster, batch, tmp_path):
     """As it is shipped, with the devices of these nodes."""
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn", reason="scikit-learn, whose digits it trains on, is missing")
+    need_frameworks(TRAINING)
     (tmp_path / "train.py").write_text(TRAINING)
     status, number, printed = batch("--ntasks-per-node=2", "--gpus-per-node=2",
                                     ROOT / "jobs" / "train.sbatch")
@@ -143,8 +143,7 @@ def test_the_training_script_trains_on_two_nodes(cluster, batch, tmp_path):
     ("os.kill(os.getpid(), 9)", "task 3: Killed")], ids=["raises", "is killed"])
 def test_a_rank_that_fails_ends_the_training_and_is_named(cluster, batch, tmp_path, fault, said):
     """The others wait for it inside an allreduce; on a cluster without devices."""
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn", reason="scikit-learn, whose digits it trains on, is missing")
+    need_frameworks(TRAINING)
     start = "    optimizer.step()\n"
     assert TRAINING.count(start) == 1
     (tmp_path / "train.py").write_text("import os\n" + TRAINING.replace(
