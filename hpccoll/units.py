@@ -7,7 +7,8 @@ it in their errors. Functions that write end in ``_text``. A new unit or spellin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from operator import index
 
 from hpccoll.errors import ArgumentError
@@ -208,11 +209,30 @@ def time_text(seconds: float, digits: int = 4) -> str:
 
     >>> time_text(0.00123), time_text(1.2525e-6, digits=3), time_text(0)
     ('1.23 ms', '1.25 us', '0 s')
+    >>> time_text(0.99999e-3, digits=3), time_text(341.6, digits=2)
+    ('1 ms', '340 s')
     """
-    for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= scale:
-            return f"{seconds / scale:.{digits}g} {unit}"
-    return f"{seconds / 1e-9:.{digits}g} ns" if seconds else "0 s"
+    return _scaled(seconds, digits, (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))) or "0 s"
+
+
+def rate_text(bytes_per_second: float, digits: int = 3) -> str:
+    """Bytes per second with a unit; a dash where there are none.
+
+    >>> rate_text(3.791e9), rate_text(69_700), rate_text(0)
+    ('3.79 GB/s', '69.7 kB/s', '-')
+    """
+    return _scaled(bytes_per_second, digits, (
+        ("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1))) or "-"
+
+
+def _scaled(value: float, digits: int, units: Sequence[tuple[str, float]]) -> str:
+    """A value in the largest unit that fits, never with an exponent; empty where it is 0."""
+    # Rounded first: 999.99 us is 1 ms.
+    rounded = float(f"{value:.{digits}g}")
+    if not rounded:
+        return ""
+    unit, scale = next((each for each in units if rounded >= each[1]), units[-1])
+    return f"{Decimal(f'{rounded / scale:.{digits}g}'):f} {unit}"
 
 
 def count_text(number: int, noun: str) -> str:

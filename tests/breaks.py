@@ -150,3 +150,15 @@ COMPARED = (
             "if self.guard is None or self.guard.failure is None:", "if True:"),),
           "tests/mpi/test_objects_errors.py -k never_received", 3),
 )
+MEASURED = (
+    Break("times are saved although other processes use the cores",
+          (("hpccoll/cli/tune.py", '"" if busy and not force else path', "path"),),
+          "tests/mpi/test_tune.py -k beside_a_busy_process", 2),
+    Break("the processor time of the ranks counts as that of others",
+          (("hpccoll/measure/load.py", "(busy - own)", "busy"),),
+          "tests/unit/measure/test_load.py -k fill_the_cores"),
+    Break("a time is averaged with one that differs too much",
+          (("hpccoll/tune/table.py", "a if _disturbed(a, b) else (a + b) / 2", "(a + b) / 2"),),
+          "tests/unit/tune/test_store.py -k differs_too_much"),
+)
+NEWEST = NOTED + COMPARED + MEASURED

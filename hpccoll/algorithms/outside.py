@@ -15,7 +15,7 @@ import importlib
 import importlib.util
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -98,6 +98,29 @@ def parameters(texts: Iterable[str], option: str = "--param") -> dict[str, int]:
             raise ArgumentError(option, f"{name} is given twice")
         values[name] = int(value)
     return values
+
+
+def display_name(label: str) -> str:
+    """What names an algorithm, as tables show it: without the folders of a file.
+
+    >>> display_name("my/folder/my.py:torus:x=2"), display_name("knomial:k=8")
+    ('my.py:torus:x=2', 'knomial:k=8')
+    """
+    if not is_reference(label):
+        return label
+    place, colon, rest = label.partition(":")
+    return Path(place).name + colon + rest
+
+
+def column_names(labels: Sequence[str]) -> list[str]:
+    """Heads of columns for algorithms: without parameters where the names alone differ.
+
+    >>> column_names(["my/my.py:torus:x=2", "ring:k=2", "ring:k=4"])
+    ['my.py:torus', 'ring:k=2', 'ring:k=4']
+    """
+    short = [display_name(split(label)[0]) for label in labels]
+    return [name if short.count(name) == 1 else display_name(label)
+            for name, label in zip(short, labels)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

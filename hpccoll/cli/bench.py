@@ -357,12 +357,14 @@ def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str
 def _reports(form: str, full: bool, validate: bool, tail: bool, console: Console, options: Any,
              json_path: str | None, tolerance: float, keep: int) -> list[Any]:
     """The reports that rank 0 writes."""
+    from hpccoll.measure.candidates import WORDS
     from hpccoll.tools.bench import formats
     from hpccoll.tools.bench.report import BenchReport, SizeTable, TableReport
 
     reports: list[BenchReport]
     if form == "table":
-        reports = [(TableReport if full else SizeTable)(console, tolerance)]
+        named = [each.label for each in options.wanted if each.name not in WORDS]
+        reports = [TableReport(console, tolerance) if full else SizeTable(console, named)]
     elif form == "osu":
         reports = [formats.Osu(sys.stdout, full, validate, tail)]
     elif form == "csv":

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import PurePath
+from time import monotonic
 from typing import NamedTuple
 
 import click
@@ -25,6 +27,7 @@ from rich.progress import (
 )
 
 from hpccoll.algorithms import ALGORITHMS, find, schedule
+from hpccoll.algorithms.outside import display_name
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import (
     Asked,
@@ -50,6 +53,7 @@ from hpccoll.cli.sections import Sectioned
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, NoisyMachineError
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
+from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.simulator import catalog, plot, simulate
@@ -60,7 +64,7 @@ from hpccoll.simulator.report import Report
 from hpccoll.simulator.table import level_note, simulated_table
 from hpccoll.simulator.validation import beside, compare, picks
 from hpccoll.tools.bench import records
-from hpccoll.units import size
+from hpccoll.units import size, time_text
 from hpccoll.units import sizes as read_sizes
 
 #: What is compared when no algorithm is named.
@@ -76,6 +80,8 @@ WITH_RECORD = ("against", "collective", "machine", "topology", "segment_bytes", 
                "plot_path", "full")
 #: Seconds from which on an estimate is worth a line.
 LONG = 10.0
+#: Seconds in all, about: algorithms that nobody named are left out if they would take longer.
+PATIENCE = 60.0
 #: Where a stage begins in the bar of a simulation, and the part of it that it has.
 SHARE = {PROGRAMS: (0.0, 0.7), MESSAGES: (0.7, 0.3)}
 
@@ -209,13 +215,10 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     points = [SimulationCase(count, nbytes, each.name, each.params) for count in layouts
               for nbytes in moved for each in chosen]
     simulations = ((point, lambda told, point=point: simulate(
-        schedule(collective, point.algorithm, layouts[point.nodes].size, root=root,
-                 topology=layouts[point.nodes] if find(collective, point.algorithm).hierarchical
-                 else None, **point.params),
-        point.nbytes, known, layouts[point.nodes], itemsize=itemsize or 0,
-        segment_bytes=segment, fold=not no_fold, told=told,
-        conditions=conditions)) for point in points)
-    reports, stopped = _shown(simulations, len(points))
+        _schedule(collective, point, layouts[point.nodes], root), point.nbytes, known,
+        layouts[point.nodes], itemsize=itemsize or 0, segment_bytes=segment, fold=not no_fold,
+        told=told, conditions=conditions)) for point in points)
+    reports, stopped = _shown(simulations, len(points), named=bool(wanted or own))
     if json_path is not None:
         write_text(json_path, json.dumps({
             "format": 1, "collective": collective, "machine": machine_as_data(known),
@@ -238,6 +241,14 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
         click.echo(f"wrote {plot_path}", err=True)
     if stopped:
         sys.exit(INTERRUPTED)
+
+
+def _schedule(collective: str, point: SimulationCase, layout: Topology, root: int) -> Schedule:
+    """The schedule of one case, called as its algorithm was named on the command line."""
+    hierarchical = find(collective, point.algorithm).hierarchical
+    made = schedule(collective, point.algorithm, layout.size, root=root,
+                    topology=layout if hierarchical else None, **point.params)
+    return replace(made, algorithm=display_name(point.algorithm))
 
 
 def _record_says(context: click.Context) -> None:
@@ -318,11 +329,12 @@ def _algorithms(collective: str, wanted: tuple[str, ...], own: Asked | None) -> 
     return chosen
 
 
-def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]], total: int
-           ) -> tuple[list[tuple[SimulationCase, Report]], bool]:
+def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]], total: int,
+           named: bool) -> tuple[list[tuple[SimulationCase, Report]], bool]:
     """Run simulations behind a progress bar, where there is a terminal to show it on.
 
-    Says beforehand what takes long. Ctrl-C ends it with what is known.
+    Says beforehand what takes long, or leaves it out if nobody named it. Ctrl-C ends it with what
+    is known.
 
     Returns:
         The reports, and whether some are missing.
@@ -333,17 +345,35 @@ def _shown(simulations: Iterator[tuple[SimulationCase, Callable[[Told], Report]]
                TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True,
                   disable=not console.is_terminal) as progress:
-        teller = _Teller(progress, total)
+        teller, left_out = _Teller(progress, total), {}
         try:
-            for point, run in simulations:
-                teller.begin(Asked(point.algorithm, point.params).label, len(reports))
-                reports.append((point, run(teller.told)))
+            for number, (point, run) in enumerate(simulations):
+                label = Asked(point.algorithm, point.params).label
+                # Something is shown in any case.
+                teller.begin(label, number, named or not reports and number == total - 1)
+                try:
+                    reports.append((point, run(teller.told)))
+                except TooLong as error:
+                    left_out[label] = time_text(error.seconds, 2)
         except KeyboardInterrupt:
             progress.stop()
             click.echo(f"hpccoll: stopped after {len(reports)} of {total} simulations, in "
                        f"{teller.where}", err=True)
             return reports, True
+    if left_out:
+        told = ", ".join(f"{label} (about {seconds})" for label, seconds in left_out.items())
+        click.echo(f"hpccoll: simulate: left out, for all would take more than {PATIENCE:g} s: "
+                   f"{told}; name them to simulate them: --algorithm {','.join(left_out)}",
+                   err=True)
     return reports, False
+
+
+class TooLong(Exception):
+    """A simulation would take many seconds, and nobody named its algorithm."""
+
+    def __init__(self, seconds: float):
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class _Teller:
@@ -352,12 +382,13 @@ class _Teller:
     def __init__(self, progress: Progress, total: int):
         self.progress, self.task = progress, progress.add_task("", total=total)
         self.name = self.where = ""
-        self.number = 0
+        self.number, self.patient = 0, True
+        self.started = monotonic()
 
-    def begin(self, name: str, number: int) -> None:
-        """The next one begins."""
+    def begin(self, name: str, number: int, patient: bool) -> None:
+        """The next one begins; ``patient`` if it may take as long as it likes."""
         self.name = self.where = name
-        self.number = number
+        self.number, self.patient = number, patient
         self.progress.update(self.task, completed=number, description=name)
 
     def told(self, stage: str, part: float, text: str) -> None:
@@ -366,6 +397,8 @@ class _Teller:
             start, share = SHARE[stage]
             self.where = f"{self.name}, {part:.0%} of its {stage}" + f", {text}" * bool(text)
             self.progress.update(self.task, completed=self.number + start + part * share)
+        elif part > LONG and not self.patient and monotonic() - self.started + part > PATIENCE:
+            raise TooLong(part)
         elif part > LONG:
             self.progress.print(f"{self.name}: {text}; Ctrl-C ends it with what is known",
                                 highlight=False, soft_wrap=True)

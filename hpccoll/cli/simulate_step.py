@@ -33,7 +33,7 @@ from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.table import rates_of
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, fitting_bucket_bytes
 from hpccoll.training.steps import sweep
-from hpccoll.training.steps.catalog import MODELS, find
+from hpccoll.training.steps.catalog import FLOPS, MODELS, find
 from hpccoll.training.steps.collective_times import CollectiveTimes
 from hpccoll.training.steps.plot import draw
 from hpccoll.training.steps.simulation import STAGES, StepForecast, StepPlan
@@ -104,8 +104,8 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     """Time a step of data-parallel training: what of the exchange is hidden, and what is not.
 
     \b
-    hpccoll simulate step --model bert-large --nodes 1:64 --machine perlmutter-gpu
-    hpccoll simulate step --model resnet50 --bucket-bytes 1M:256M --plot b.png
+    hpccoll simulate step --model bert-large --ppn 4 --machine perlmutter-gpu
+    hpccoll simulate step --model resnet50 --machine dgx-h100 --ppn 8 --plot b.png
     hpccoll simulate step --model mine.json --compress bf16 --break-even
     """
     if listed:
@@ -156,7 +156,8 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
                             "shard": plan.shard, **_finite(point._asdict())}
                            for times, plan, point in pays]}, indent=1) + "\n")
     else:
-        _show(found, best, grids[0].machine, single)
+        assumed = model in MODELS and not tflops and "GPU" not in grids[0].machine.description
+        _show(found, best, grids[0].machine, single, assumed)
         for times, plan, point in pays:
             click.echo(f"{plan.compress} on {times.topology}: {_paying(point)}")
     if plot_path is not None:
@@ -175,18 +176,25 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
 
 
 def _show(found: Sequence[StepForecast], best: StepForecast, machine: Machine,
-          single: bool) -> None:
-    """One step as a report, with the best buckets for it; several, if asked for, as a table."""
+          single: bool, assumed: bool) -> None:
+    """One step as a report, with the best buckets for it; several, if asked for, as a table.
+
+    ``assumed``: ranks compute at the rate of a GPU, and the machine names none.
+    """
+    note = (f"{FLOPS / 1e12:g} TFLOP/s is the rate of a GPU, and {machine.name} names no GPUs: "
+            "--tflops sets it" if assumed else "")
     if not single:
-        _table(found, machine)
+        _table(found, machine, note)
         return
     click.echo(str(found[0]), nl=False)
     text = "these" if best is found[0] else (f"{size_text(best.plan.bucket_bytes)}: "
                                              f"{time_text(best.seconds)}")
     click.echo(f"  best buckets   {text}")
+    if note:
+        click.echo(f"  note           {note}")
 
 
-def _table(found: Sequence[StepForecast], machine: Machine) -> None:
+def _table(found: Sequence[StepForecast], machine: Machine, note: str) -> None:
     """What it is of, and a line for each step; of several on a layout the fastest is marked."""
     best: dict[str, float] = {}
     for f in found:
@@ -205,6 +213,10 @@ def _table(found: Sequence[StepForecast], machine: Machine) -> None:
 
     say(f"{model.name} on {machine.name}, {model.samples} samples a rank")
     say(f"simulated; {rates_of(machine)}")
+    if model.source:
+        say(model.source)
+    if note:
+        say(note)
     table = FittedTable(COLUMNS, rows, console.width)
     for number, line in enumerate(table.lines(marked)):
         console.print(line, soft_wrap=True, style="bold" if number - 1 in marked else "")

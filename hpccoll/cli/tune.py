@@ -280,19 +280,6 @@ def _beside(curves: Any, own: Any) -> Any:
     return {kind: tuple(sorted(points.items())) for kind, points in shown.items()}
 
 
-def _own(curves: Any) -> Iterator[str]:
-    """What algorithms of one's own took, beside the fastest of all."""
-    from hpccoll.algorithms.table import is_ours
-
-    for (collective, _), curve in curves.items():
-        for nbytes, times in curve:
-            for candidate, seconds in times.items():
-                if candidate.name != NATIVE and not is_ours(collective, candidate.name):
-                    yield (f"# {candidate.label}, {collective} of {nbytes} bytes: "
-                           f"{seconds * 1e6:.2f} us, {seconds / min(times.values()):.2f} times the "
-                           "fastest; measured, not noted")
-
-
 def _show(console: Console, machine: Any, curves: Any, stayed: Any, doubtful: Any,
           full: bool) -> None:
     """The verdict: for every collective and size, what is fastest and how much."""
@@ -307,5 +294,3 @@ def _show(console: Console, machine: Any, curves: Any, stayed: Any, doubtful: An
                             stayed):
         console.print(line, style="dim" if line.startswith("#") else
                       "green" if line.startswith("*") else "", highlight=False, soft_wrap=True)
-    for line in _own(curves):
-        console.print(line, highlight=False, soft_wrap=True)

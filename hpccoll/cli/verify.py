@@ -24,17 +24,15 @@ from random import Random
 from typing import NamedTuple
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from hpccoll.algorithms import ALGORITHMS, Algorithm, find, schedule
-from hpccoll.algorithms.outside import parameters
-from hpccoll.algorithms.table import is_ours
+from hpccoll.algorithms.outside import display_name, parameters
 from hpccoll.cli.options import ALGORITHM, Asked, implemented, names
 from hpccoll.cli.ranks import INTERRUPTED
+from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError, HpccollError, ProofError
+from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.ir.collectives import COLLECTIVES, collective_named
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
@@ -47,11 +45,15 @@ from hpccoll.units import count_text, numbers
 SHAPES = ("1x4", "4x1", "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "2x2x2x2",
           "3,5,4", "1,7", "5,1,2", "(2,3),(4)", "(1,2),(3,1),(2)", "2x(3,2)", "2x2@0,2,1,3",
           "4x2@0,4,1,5,2,6,3,7", "(2,3),(4)@8,0-6/2,1-7/2")
-#: What the columns of the table mean.
-LEGEND = ("proved: schedules, one a number of ranks or layout, root and parameters",
-          "rank order: kept, or any: then for operators that commute only",
-          "replicas: whether all ranks get the same bits of a rounded sum",
-          "rounds: longest chain of messages that wait for each other, on most ranks")
+#: The columns of the table.
+COLUMNS = (
+    Header("algorithm", right=False),
+    Header("proved", meaning="schedules, one a number of ranks or layout, root and parameters"),
+    Header("rank order", right=False,
+           meaning="kept, or any: then for operators that commute only"),
+    Header("replicas", right=False, meaning="whether all ranks get the same bits of a rounded sum"),
+    Header("rounds", right=False,
+           meaning="longest chain of messages that wait for each other, on most ranks"))
 #: Up to this many ranks every combination of roots and parameters is proved.
 COMBINED = 16
 #: Up to this many ranks every schedule is proved for all kinds of block sizes.
@@ -121,7 +123,7 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
                             "parameters of the table's algorithms are proved for a sample")
     else:
         work = select(numbers("--ranks", ranks), wanted, names(algorithms), layouts, thorough)
-    console = Console()
+    console = line_console()
     verdicts = []
     interrupted = False
     columns = (TextColumn("proving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
@@ -144,9 +146,8 @@ def command(context, brought, ranks, collectives, algorithms, topologies, params
         click.echo(f"hpccoll: not proved: {verdicts[-1].problem}", err=True)
         context.exit(1)
     if verdicts:
-        console.print(summary(verdicts))
-        for line in LEGEND:
-            console.print(f"# {line}", style="dim")
+        for line in summary(verdicts, console.width):
+            console.print(line, style="dim" if line.startswith("#") else "", soft_wrap=True)
         console.print(f"{count_text(sum(v.schedules for v in verdicts), 'schedule')} proved")
     if interrupted:
         click.echo(f"hpccoll: verify: interrupted: {len(verdicts)} of {len(work)} cases (an "
@@ -325,30 +326,30 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def summary(verdicts: Sequence[ProofOutcome]) -> Table:
-    """One line per algorithm: how much was proved, and what holds for all of it."""
-    rows: dict[tuple[str, str], list[ProofOutcome]] = {}
+def summary(verdicts: Sequence[ProofOutcome], width: int) -> list[str]:
+    """The table: how much of each algorithm was proved, what holds for all of it; the legend."""
+    found: dict[str, dict[str, list[ProofOutcome]]] = {}
     for verdict in verdicts:
-        rows.setdefault(verdict.job[:2], []).append(verdict)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("algorithm", no_wrap=True)
-    table.add_column("proved", justify="right")
-    for name in ("rank order", "replicas", "rounds"):
-        table.add_column(name, no_wrap=True)
-    for collective, entries in ALGORITHMS.items():
-        known = [*entries, *(name for base, name in rows
-                             if base == collective and not is_ours(base, name))]
-        listed = [(name, rows[collective, name]) for name in known if (collective, name) in rows]
-        if listed:
-            table.add_row(collective, style="bold")
-        for name, mine in listed:
-            ordered = [v for v in mine if not _permuted(v.job.topology)] or mine
-            order = "kept" if all(v.rank_order for v in ordered) else "any"
-            replicas = "same bits" if all(v.replicas for v in mine) else "may differ"
-            most = max(mine, key=lambda v: (v.job.size, v.rounds))
-            table.add_row(
-                f"  {name}", str(sum(v.schedules for v in mine)),
-                order if COLLECTIVES[collective].reduces else "",
-                replicas if collective == "allreduce" else "",
-                f"{most.rounds} at {most.job.topology or most.job.size}")
-    return table
+        job = verdict.job
+        name = ":".join([job.algorithm, *(f"{key}={value}" for key, value in job.given)])
+        found.setdefault(job.collective, {}).setdefault(name, []).append(verdict)
+    rows = []
+    for collective, known in ALGORITHMS.items():
+        mine = found.get(collective, {})
+        rows += [[collective, "", "", "", ""]] if mine else []
+        listed = [*(name for name in known if name in mine), *(n for n in mine if n not in known)]
+        rows += [[f"  {display_name(name)}", *_cells(collective, mine[name])] for name in listed]
+    table = FittedTable(COLUMNS, rows, width)
+    return [*table.lines(), *(f"# {line}" for line in table.legend())]
+
+
+def _cells(collective: str, mine: Sequence[ProofOutcome]) -> list[str]:
+    """What holds for all schedules of one algorithm."""
+    ordered = [v for v in mine if not _permuted(v.job.topology)] or mine
+    order = "kept" if all(v.rank_order for v in ordered) else "any"
+    replicas = "same bits" if all(v.replicas for v in mine) else "may differ"
+    most = max(mine, key=lambda v: (v.job.size, v.rounds))
+    return [str(sum(v.schedules for v in mine)),
+            order if COLLECTIVES[collective].reduces else "",
+            replicas if collective == "allreduce" else "",
+            f"{most.rounds} at {most.job.topology or most.job.size}"]

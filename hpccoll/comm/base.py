@@ -56,6 +56,9 @@ from hpccoll.tune.table import Curves, Fingerprint
 
 #: Sets of wishes whose calls are remembered.
 MOST_WISHES = 128
+#: Why an algorithm of ours serves a call that rules leave to the MPI library.
+CHECKSUMS = "its messages carry checksums, the MPI library's do not"
+STAGING = "the MPI library cannot move device memory, and no copy can be made around the call"
 
 
 class Base(MPI.Intracomm):
@@ -212,14 +215,26 @@ class Base(MPI.Intracomm):
         if choice is None:
             conditions = self._conditions(method)._replace(barred=barred)
             if method.form == NONBLOCKING and self.Get_size() > 1 and existing(self) is None:
-                return facts, before_setup(facts, conditions, is_staged(call))
+                return facts, self._staging(method, call, facts, before_setup(
+                    facts, conditions, is_staged(call)))
             choice = (choose(facts, conditions, self._known_place())
                       or decide(facts, conditions, self._private().place))
-            if self._config.checksums and choice.is_native and method.form == BLOCKING:
-                choice = instead_of_native(facts, conditions) or choice
+            if (self._config.checksums and choice.is_native and method.form == BLOCKING
+                    and self.Get_size() > 1):
+                choice = instead_of_native(facts, conditions, CHECKSUMS) or choice
             if choice.trial is None:
                 cache.remember(method, facts, choice)
-        return facts, choice
+        return facts, self._staging(method, call, facts, choice)
+
+    def _staging(self, method: Method, call: Call, facts: CallFacts, choice: Choice) -> Choice:
+        """The choice; for device memory that the MPI library cannot move, an algorithm of ours.
+
+        Copies for the library's blocking methods are made around the call; what is only begun has
+        to copy its result when it is over, as ours does.
+        """
+        if method.form == BLOCKING or not choice.is_native or not is_staged(call):
+            return choice
+        return instead_of_native(facts, self._conditions(method), STAGING) or choice
 
     def _note(self, method: Method, args: tuple[Any, ...], target: Any, call: Call | None = None
               ) -> bool:

@@ -26,6 +26,7 @@ from hpccoll import config
 from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.creation import Creation
+from hpccoll.comm.device_messages import DeviceMessages
 from hpccoll.comm.devices import DeviceWays, registered_array
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
@@ -56,8 +57,8 @@ from hpccoll.tune.table import Curves, Fingerprint
 if TYPE_CHECKING:
     from hpccoll.measure.observed.profile import Profile
 
-class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recovery, DeviceWays,
-           Shown):
+class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recovery, DeviceMessages,
+           DeviceWays, Shown):
     """A communicator with proved, chosen and explained collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
@@ -331,27 +332,38 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
 
     # -- the end -----------------------------------------------------------------------------
     def Free(self) -> None:
-        """Free the communicator and what hpccoll keeps for it, when its collectives are over."""
-        self._finish()
+        """Free the communicator and what hpccoll keeps for it, when its collectives are over.
+
+        Raises:
+            HpccollError: a call has failed that no later call has told of. All is freed.
+        """
+        untold = self._finish()
         super().Free()
+        if untold is not None:
+            raise untold
 
     def Disconnect(self) -> None:
-        """Free the communicator when all its communication is over."""
-        self._finish()
+        """Free the communicator when all its communication is over; raises as :meth:`Free`."""
+        untold = self._finish()
         super().Disconnect()
+        if untold is not None:
+            raise untold
 
-    def _finish(self) -> None:
+    def _finish(self) -> BaseException | None:
+        """Let go of what hpccoll keeps; what has failed and was not raised yet."""
         self._check_alive()
         context = existing(self)
         if context is not None:
             PROGRESS.finish(context)
         if self == MPI.COMM_WORLD or self == MPI.COMM_SELF:
-            return  # which are not freed
+            return None  # which are not freed
         # Our attributes go first: when the communicator is freed MPICH may have let its topology go
         # before, for which mpi4py asks whenever it calls us.
         if context is not None:
             self.Delete_attr(keyval())
         self.Delete_attr(Lifetime._keyvals[0])
+        guard = context.guard if context is not None else None
+        return guard.untold if guard is not None else None
 
 
 class Cart(Comm, MPI.Cartcomm):

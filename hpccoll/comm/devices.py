@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from hpccoll.arrays.device import mpi_moves_device_memory
 from hpccoll.arrays.evidence import agreed
 from hpccoll.arrays.resident import Resident, queue_of, resident
 from hpccoll.arrays.ways import Told, lines
@@ -59,6 +60,11 @@ class DeviceWays(Base):
         """
         with self._check_alive().entrance:
             return "\n".join(lines(self._private().service(Ways).look())) + "\n"
+
+    @property
+    def moves_device_memory(self) -> bool:
+        """Whether the MPI library moves device memory; the first look takes seconds."""
+        return mpi_moves_device_memory()
 
     def _known_ways(self) -> str:
         """What ``explain`` says: nothing before the first look at :attr:`ways`."""

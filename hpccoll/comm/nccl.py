@@ -141,7 +141,8 @@ class Ranks:
 
 def across(facts: CallFacts, size: int, nbytes: int) -> str:
     """The algorithm for a part of an allreduce, across so many nodes."""
-    choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size))
+    choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
+                               "it goes between nodes")
     return choice.name if choice is not None else AUTO
 
 

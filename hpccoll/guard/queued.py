@@ -113,11 +113,17 @@ class Queued:
                 self.pending.clear()
 
     def close(self, seconds: float, free: Callable[[], None]) -> None:
-        """Give the library's resources back, when all has happened; else end it."""
+        """Give the library's resources back, when all has happened; else end it.
+
+        Giving back waits for the other ranks, for ever where one has ended what it had queued.
+        """
         if self.ended:
             return
-        if not self.drain(seconds):
+        if self._given_up():
             self.end()
+        elif not self.drain(seconds):
+            first = self.pending[0]
+            self._give_up(first, self._late(first, seconds, self.guard.tell()), own=False)
         with self.lock:  # the thread may be asking for faults
             if not self.ended:
                 self.ended = True
@@ -208,8 +214,7 @@ class Queued:
     def _hopeless(self, first: Pending, elapsed: float) -> BaseException | None:
         """Why a call cannot happen any more; ``None`` where it may."""
         guard, timeout = self.guard, self.guard.context.bounds.timeout
-        if guard.failure is not None or (
-                guard.logs.rung(True) if guard.natives.speaks else guard.alarmed):
+        if self._given_up():
             return guard.failure or BrokenCommunicatorError()
         if guard.logs.disagree(settled=True):
             return ForeignMessage(-1, guard.rank)
@@ -219,6 +224,12 @@ class Queued:
         if elapsed < timeout or not self._missing(first):
             return None  # where all have come, it is the device that takes so long
         return self._late(first, timeout, guard.tell(self._missing(first)))
+
+    def _given_up(self) -> bool:
+        """Tell whether a rank, this one or another, has given up a call."""
+        guard = self.guard
+        return guard.failure is not None or (
+            bool(guard.logs.rung(True)) if guard.natives.speaks else guard.alarmed)
 
     def _missing(self, first: Pending) -> tuple[int, ...]:
         """The ranks that are not known to have come to a call."""

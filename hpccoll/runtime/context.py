@@ -77,8 +77,10 @@ class Guarding(Protocol):
     Attributes:
         log, alarm: addresses of this rank's log of calls, 0 where it keeps none, and of the word
             that says that a rank has given up.
+        untold: what has failed here, seen by a thread, and raised by no call yet.
     """
 
+    untold: BaseException | None
     log: int
     alarm: int
 

@@ -21,7 +21,7 @@ from hpccoll.explain.plotting import (
 )
 from hpccoll.simulator.report import Report
 from hpccoll.simulator.shapes import Shape
-from hpccoll.simulator.table import LEVEL, rates_of
+from hpccoll.simulator.table import LEVEL, label, rates_of
 from hpccoll.simulator.validation import NEAR, Compared, off, picks
 from hpccoll.units import size_text, time_text
 
@@ -44,8 +44,8 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
     across = len(shown) + (2 if shape else 1)
     figure = new_figure(WIDTH * across, HEIGHT + 0.7)
     axes = figure.subplots(1, across, squeeze=False)[0]
-    styles = {label: FEW[number % len(FEW)] for number, label in
-              enumerate(dict.fromkeys(_label(report) for _, report in reports))}
+    styles = {name: FEW[number % len(FEW)] for number, name in
+              enumerate(dict.fromkeys(label(report) for _, report in reports))}
     for panel, chosen in zip(axes, shown):
         if over_nodes:
             mine: list[tuple[float, Report]] = [
@@ -66,7 +66,7 @@ def draw(reports: Sequence[tuple[int, Report]], path: str) -> None:
     _bars(axes[len(shown)], of_last,
           f"critical path: {last_count:,} nodes, {size_text(last.nbytes)} per rank")
     if shape:
-        _links(axes[-1], of_last, shape, {label: styles[label] for label in map(_label, of_last)})
+        _links(axes[-1], of_last, shape, {name: styles[name] for name in map(label, of_last)})
     where = ", ".join([last.machine.name, *([shape.describe()] if shape else [])])
     figure.suptitle(f"{last.schedule.collective.name} on {where}, simulated", x=0.02, ha="left",
                     color=INK, fontsize=HEAD, fontweight="bold")
@@ -101,23 +101,18 @@ def draw_against(compared: Sequence[Compared], path: str) -> None:
     save(figure, path, 130)
 
 
-def _label(report: Report) -> str:
-    return report.schedule.algorithm + "".join(
-        f" {name}={value}" for name, value in report.schedule.params)
-
-
 def merged(series: dict[str, list[tuple[float, float]]]
            ) -> dict[tuple[str, ...], list[tuple[float, float]]]:
     """Lines that lie upon each other as one, with the names of all of them."""
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = {}
-    for label, line in series.items():
+    for name, line in series.items():
         alike = next((names for names, other in groups.items() if len(other) == len(line) and all(
             x == u and max(y, v) <= min(y, v) * LEVEL for (x, y), (u, v) in zip(line, other))), ())
         if alike:
-            groups = {(*names, label) if names == alike else names: other
+            groups = {(*names, name) if names == alike else names: other
                       for names, other in groups.items()}
         else:
-            groups[label,] = line
+            groups[name,] = line
     return groups
 
 
@@ -128,7 +123,7 @@ def _lines(panel: Any, points: Sequence[tuple[float, Report]], styles: dict[str,
     series: dict[str, list[tuple[float, float]]] = {}
     for x, report in points:
         if x and report.seconds:
-            series.setdefault(_label(report), []).append((x, report.seconds))
+            series.setdefault(label(report), []).append((x, report.seconds))
     for names, line in merged(series).items():
         panel.plot(*zip(*line), label=" = ".join(names), color=styles[names[0]], marker="o",
                    markersize=4, linewidth=2)
@@ -155,7 +150,7 @@ def _bars(panel: Any, reports: Sequence[Report], title: str) -> None:
             panel.barh(range(len(reports)), widths, left=start, color=colour, label=name,
                        height=0.62)
         start = [a + b for a, b in zip(start, widths)]
-    panel.set_yticks(range(len(reports)), [_label(report) for report in reports])
+    panel.set_yticks(range(len(reports)), [label(report) for report in reports])
     panel.xaxis.set_major_formatter(lambda value, position: time_text(value, 3))
     panel.locator_params(axis="x", nbins=4)
     for row, report in enumerate(reports):
@@ -176,9 +171,9 @@ def _links(panel: Any, reports: Sequence[Report], shape: Shape, styles: dict[str
             reach.append(reach[-1] + use.alike / shape.links)
             used.append(use.utilisation)
         mean = sum((b - a) * u for a, b, u in zip(reach, reach[1:], used[1:]))
-        panel.plot([*reach, reach[-1], 1.0], [*used, 0.0, 0.0], color=styles[_label(report)],
+        panel.plot([*reach, reach[-1], 1.0], [*used, 0.0, 0.0], color=styles[label(report)],
                    linewidth=2, drawstyle="steps-pre",
-                   label=f"{_label(report)}: {mean:.0%} on average")
+                   label=f"{label(report)}: {mean:.0%} on average")
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(lambda value, position: f"{value:.0%}")
     panel.set_xlim(0, 1)

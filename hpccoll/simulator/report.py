@@ -22,7 +22,7 @@ from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import LoggedThread, SimulationRun
-from hpccoll.units import size_text, time_text
+from hpccoll.units import rate_text, size_text, time_text
 
 #: Hops of the critical path that the JSON form lists one by one.
 LISTED = 200
@@ -258,7 +258,7 @@ def summary(result: Report) -> Iterator[str]:
     yield result.schedule.title
     yield (f"  {size_text(result.nbytes)} per rank on {result.machine.name}, layout "
            f"{result.topology}: {time_text(result.seconds)}" + (
-               f", {result.nbytes / result.seconds / 1e9:.3g} GB/s"
+               f", {rate_text(result.nbytes / result.seconds)}"
                if result.nbytes and result.seconds else ""))
     spent = ", ".join(f"{what} {time_text(seconds)}" for what, seconds in parts(result).items())
     yield f"  critical path of {len(result.hops):,} rounds: {spent or 'no time'}"
@@ -285,7 +285,7 @@ def lines(result: Report) -> Iterator[str]:
         yield (f"  late           the last rank comes after {time_text(result.last_came)}, and all "
                f"are done {time_text(result.seconds - result.last_came)} later")
     if result.nbytes and result.seconds:
-        yield f"  nbytes / time  {result.nbytes / result.seconds / 1e9:.4g} GB/s"
+        yield f"  nbytes / time  {rate_text(result.nbytes / result.seconds, 4)}"
     yield f"  critical path  {len(result.hops):,} rounds"
     for cost in result.critical:
         parts = [f"{what} {time_text(value)}" for what, value in (

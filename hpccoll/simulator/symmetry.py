@@ -24,6 +24,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from random import Random
+from time import perf_counter
 from typing import NamedTuple
 
 from hpccoll.ir.in_network import InNetwork, Peer
@@ -33,10 +34,16 @@ from hpccoll.simulator.effort import check as effort_check
 from hpccoll.simulator.network import NetworkPaths, Resource
 from hpccoll.simulator.packed import PackedPrograms, pack
 from hpccoll.simulator.workload import Round, Workload
+from hpccoll.units import time_text
 
 #: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample: a
 #: small one where all of the larger one's steps would name more spans of memory than this.
 ALL, SAMPLE, FEW, LONG = 200_000, 24, 8, 2_000_000
+#: Programs that are made where they are long, about: to compare them, and to time those of the
+#: classes; and how many times as long all takes as to make them.
+USUAL, WIRED = 20, 1.25
+#: Seconds of comparing from which on it is reported.
+WORTH = 1.0
 #: Messages of programs kept for comparison with another symmetry.
 KEPT = 1_000_000
 
@@ -160,7 +167,7 @@ def find_symmetry(work: Workload, layout: NetworkPaths, told: Told = silent,
     radices = layout.radices()
     if layout.size == 1:
         return Folding(None)
-    programs = ComparedPrograms(work)
+    programs = ComparedPrograms(work, told)
     if radices is not None:
         for symmetry in sorted(symmetries(radices), key=lambda s: -s.order):
             checked = check(symmetry, programs, layout, in_order)
@@ -243,18 +250,31 @@ def sample(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths)
 
 
 class ComparedPrograms:
-    """Programs by rank; the latest ones are kept."""
+    """Programs by rank; the latest ones are kept.
 
-    def __init__(self, work: Workload):
-        self.work = work
+    The second one shows how long all that are compared take, which is reported then.
+    """
+
+    def __init__(self, work: Workload, told: Told = silent):
+        self.work, self.told = work, told
+        self.made, self.seconds = 0, 0.0
         self.kept: OrderedDict[int, list[list[Round]]] = OrderedDict()
         self.held = 0
 
     def of(self, rank: int) -> list[list[Round]]:
         """The rounds of every kind of segment."""
         if rank not in self.kept:
+            start = perf_counter()
             self.kept[rank] = [self.work.rounds(rank, s) for s in self.work.kinds]
             self.held += self.messages(rank)
+            self.made += 1
+            if self.made == 2:  # the first one fills caches
+                self.seconds = (perf_counter() - start) * USUAL * WIRED
+                if self.seconds > WORTH:
+                    self.told(ESTIMATE, self.seconds, f"the programs of about {USUAL} ranks are "
+                              f"compared, about {time_text(self.seconds, 2)}")
+            if self.seconds > WORTH:
+                self.told(PROGRAMS, min(self.made / USUAL, 0.99), "")
             while self.held > KEPT and len(self.kept) > 2:
                 oldest = next(iter(self.kept))
                 self.held -= self.messages(oldest)

@@ -15,7 +15,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.simulator.catalog import names
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.report import Report
-from hpccoll.units import count_text, size_text, time_text
+from hpccoll.units import count_text, rate_text, size_text, time_text
 
 #: With more points than this, each has one line.
 POINTS = 6
@@ -25,7 +25,7 @@ _PLACE = (Header("nodes"), Header("ranks"), Header("size"))
 _COLUMNS = (
     *_PLACE, Header("algorithm", right=False), Header("time"),
     Header("x best", meaning="time over that of the fastest of its block, which * marks"),
-    Header("GB/s", spare=1, meaning="bytes of a rank's vector over the time"),
+    Header("rate", spare=1, meaning="bytes of a rank's vector over the time"),
     Header("busiest", right=False, spare=2,
            meaning="what is used most, and which part of the time"),
     Header("latency", spare=6, meaning="until first bytes arrive, along the critical path; then "
@@ -36,7 +36,7 @@ _COLUMNS = (
 _SHORT = (
     *_PLACE, Header("fastest", right=False, meaning="+1 where another one is level with it"),
     Header("time"),
-    Header("GB/s", spare=1, meaning="bytes of a rank's vector over the time"),
+    Header("rate", spare=1, meaning="bytes of a rank's vector over the time"),
     Header("busiest", right=False, spare=2,
            meaning="what is used most, and which part of the time"),
     Header("next", right=False), Header("x best", meaning="time of the next over the fastest's"))
@@ -218,8 +218,7 @@ def _times(report: Report, best: Report) -> str:
 
 
 def _rate(report: Report) -> str:
-    rate = report.nbytes / report.seconds / 1e9 if report.seconds else 0.0
-    return f"{rate:.3g}" if rate else "-"
+    return rate_text(report.nbytes / report.seconds if report.seconds else 0.0)
 
 
 def _busiest(report: Report) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from math import exp, log
 from textwrap import wrap
 from typing import NamedTuple
 
+from hpccoll.algorithms.outside import column_names
+from hpccoll.algorithms.table import is_ours
 from hpccoll.config import NATIVE
 from hpccoll.explain.columns import WIDTH, FittedTable, Header
 from hpccoll.machine.identity import library_name
@@ -21,13 +23,18 @@ NAMED = 6
 
 
 class FastestPoint(NamedTuple):
-    """One size of one kind of call: what is fastest, and how native does."""
+    """One size of one kind of call: what is fastest, and how native does.
+
+    Attributes:
+        own: seconds of algorithms of the user's own, by their labels.
+    """
 
     kind: str
     nbytes: int
     label: str
     seconds: float
     native: float | None
+    own: Mapping[str, float] = {}
 
     @property
     def ratio(self) -> float:
@@ -40,13 +47,17 @@ def fastest(curves: Curves, tuned: Tuned) -> list[FastestPoint]:
     points = []
     for (collective, commutes), curve in curves.items():
         for nbytes, times in curve:
-            ranking = tuned.ranking(collective, commutes, nbytes)
+            known = {c: c.name == NATIVE or is_ours(collective, c.name) for c in times}
+            ranking = [each for each in tuned.ranking(collective, commutes, nbytes)
+                       if known.get(each[0], True)]
             if not ranking:  # no time of native's, which a probe's must have
                 continue
             best, seconds, predicted = ranking[0]
             native = next((t for c, t in times.items() if c.name == NATIVE), None)
-            points.append(FastestPoint(collective if commutes else f"{collective}, ordered", nbytes,
-                                       best.label + " (predicted)" * predicted, seconds, native))
+            own = {c.label: t for c, t in times.items() if not known[c]}
+            points.append(FastestPoint(
+                collective if commutes else f"{collective}, ordered", nbytes,
+                best.label + " (predicted)" * predicted, seconds, native, own))
     return points
 
 
@@ -57,6 +68,7 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
     library = library_name(machine.mpi).rpartition(" ")[0] or NATIVE
     told = comment(f"{machine.mpi}, {machine.host}, {count_text(machine.ranks, 'rank')}, layout "
                    f"{machine.topology}", width)
+    own = list(dict.fromkeys(label for point in points for label in point.own))
     rows: list[list[str]] = []
     marked: list[int] = []
     for (_, label), same in groupby(
@@ -67,14 +79,18 @@ def lines(machine: Fingerprint, points: Sequence[FastestPoint],
         rows.append([group[0].kind, _sizes(group), name, _range(_time, [
             p.seconds for p in group]), _range(_time, [
                 p.native for p in group if p.native]), _range("{:.2f}".format, [
-                    p.ratio for p in group if p.ratio and name != NATIVE])])
+                    p.ratio for p in group if p.ratio and name != NATIVE]),
+                     *(_range(_time, [p.own[one] for p in group if one in p.own])
+                       for one in own)])
     last = ""
     for row in rows:
         row[0], last = ("" if row[0] == last else row[0]), row[0]
     table = FittedTable([Header("collective", right=False), Header("sizes"),
                          Header("fastest", right=False), Header("time"),
                          Header(library, spare=1),
-                         Header("ratio", meaning=f"time of {library} over that of the fastest")],
+                         Header("ratio", meaning=f"time of {library} over that of the fastest"),
+                         *(Header(name, meaning="its time, which is not saved")
+                           for name in column_names(own))],
                         rows, width, full)
     told += table.lines(marked) if rows else []
     for line in (*table.legend(), "* an algorithm of hpccoll's", table.left_out(),

@@ -11,6 +11,7 @@ the order of issue.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -39,6 +40,9 @@ NAME = "hpccoll"
 #: Seconds that a wait adds to the group's time-out: at that the call itself fails, and its error
 #: names the ranks that are missing.
 SURPLUS = 5.0
+#: Calls of few bytes whose objects are kept after them, and how few: DDP's ``join`` hands such an
+#: object to C++ alone, where it has no methods any more once Python has collected it.
+KEPT, FEW = 64, 1024
 
 
 class Group(ProcessGroup):
@@ -62,6 +66,7 @@ class Group(ProcessGroup):
         self.peers = Peers(comm, f"group {title}")
         self.registered = Registered(comm)
         self.issued = 0
+        self.kept: deque[GroupWork] = deque(maxlen=KEPT)
         self.error: BaseException | None = None
         self._name, self._description = title, ""
         self._devices = ["cpu", *(["cuda"] if torch.cuda.is_available() and find_spec("cupy")
@@ -82,6 +87,8 @@ class Group(ProcessGroup):
         work = GroupWork(self._describe(name), run, tensors, self._seconds(options))
         work.number = self.issued
         work.give_up = self._give_up
+        if sum(tensor.nbytes for tensor in tensors) <= FEW:
+            self.kept.append(work)
         lane.put(work)
         if self._coalesced is not None:
             self._coalesced.append(work)

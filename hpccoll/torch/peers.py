@@ -17,7 +17,6 @@ import torch
 from mpi4py import MPI
 
 from hpccoll import Comm
-from hpccoll.arrays.device import mpi_moves_device_memory
 from hpccoll.errors import PeerLost, ProcessGroupError
 from hpccoll.torch.streams import behind, check_capture
 from hpccoll.torch.tensors import dense, memory
@@ -121,7 +120,7 @@ class Peers:
 
     def send(self, tensor: torch.Tensor, destination: int, tag: int, seconds: float) -> MessageWork:
         """Begin to send a tensor."""
-        source = memory(_movable(dense(tensor)))
+        source = memory(self._movable(dense(tensor)))
         request = self.comm.Isend([source, source.nbytes, MPI.BYTE], destination, self._tag(tag))
         work = MessageWork(request, f"send to rank {destination} of {self.name}", [tensor], seconds,
                            partial(self._check, destination))
@@ -129,7 +128,7 @@ class Peers:
 
     def receive(self, tensor: torch.Tensor, source: int, tag: int, seconds: float) -> MessageWork:
         """Begin to receive a tensor, from any rank if ``source`` is ``MPI.ANY_SOURCE``."""
-        whole = _movable(dense(tensor), fill=False)
+        whole = self._movable(dense(tensor), fill=False)
         sink = memory(whole)
         request = self.comm.Irecv([sink, sink.nbytes, MPI.BYTE], source, self._tag(tag))
         whom = "any rank" if source == MPI.ANY_SOURCE else f"rank {source}"
@@ -138,6 +137,16 @@ class Peers:
                            partial(self._check, source), sink.nbytes,
                            (lambda: tensor.detach().copy_(whole)) if copied else None)
         return self._begun(work, sink)
+
+    def _movable(self, tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
+        """A dense tensor that MPI moves: where the library moves no device memory, one of the host.
+
+        It has the values of the tensor if these are wanted (``fill``).
+        """
+        if tensor.is_cpu or self.group.moves_device_memory:
+            return tensor
+        check_capture()
+        return tensor.cpu() if fill else torch.empty_like(tensor, device="cpu")
 
     def _check(self, peer: int) -> None:
         """Raise an error where no message will come from a rank, or go to it.
@@ -230,17 +239,6 @@ class Peers:
                 f"come within {seconds:g} s")
         MPI.Request.Waitall([self.comm.Isend([None, 0, MPI.BYTE], rank, tag)
                              for rank in range(1, self.comm.size)])
-
-
-def _movable(tensor: torch.Tensor, fill: bool = True) -> torch.Tensor:
-    """A dense tensor that MPI moves: where the library moves no device memory, one of the host.
-
-    It has the values of the tensor if these are wanted (``fill``).
-    """
-    if tensor.is_cpu or mpi_moves_device_memory():
-        return tensor
-    check_capture()
-    return tensor.cpu() if fill else torch.empty_like(tensor, device="cpu")
 
 
 def _by(request: MPI.Request, end: float) -> bool:

@@ -122,20 +122,23 @@ def fallback(facts: CallFacts, conditions: Conditions) -> Choice:
         else "the MPI library has no such type"))
 
 
-def instead_of_native(facts: CallFacts, conditions: Conditions) -> Choice | None:
-    """An algorithm for a call whose messages are to be checked, which only ours are.
+def instead_of_native(facts: CallFacts, conditions: Conditions, reason: str) -> Choice | None:
+    """An algorithm for a call that the MPI library cannot serve as it should be served.
+
+    Args:
+        facts, conditions: as for :func:`choose`.
+        reason: why it cannot.
 
     Returns:
         ``None`` for a call without data, for what the user gave to the MPI library, and where
         nothing suits.
     """
     wish = conditions.wish
-    if (conditions.size == 1 or facts.collective == "barrier"
-            or wish is not None and (wish.is_native or wish.is_queued)):
+    if facts.collective == "barrier" or wish is not None and (wish.is_native or wish.is_queued):
         return None
     names = plausible(facts.collective, conditions.size, facts.nbytes or 0, False)
     for name in (*names, *ALGORITHMS[facts.collective]):
-        choice = Choice(name, reason="its messages carry checksums, the MPI library's do not")
+        choice = Choice(name, reason=reason)
         if _suits(choice, facts, conditions):
             return choice
     return None

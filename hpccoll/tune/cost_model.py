@@ -31,6 +31,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.workload import Workload
 from hpccoll.tune.table import Candidate, Curves
+from hpccoll.units import time_text
 
 #: Fewest different calls whose times constants are fitted to.
 FEWEST = 4
@@ -65,8 +66,7 @@ class Model(NamedTuple):
         names = ["a message", "a round", "a byte", "a reduced byte"]
         names += [f"a {what} that leaves a group of level {level + 1}"
                   for level in range((len(self.costs) - 4) // 2) for what in ("round", "byte")]
-        return ", ".join(f"{cost * 1e9:.3g} ns {name}" if "byte" in name else
-                         f"{cost * 1e6:.3g} us {name}" for cost, name in zip(self.costs, names))
+        return ", ".join(f"{time_text(cost, 3)} {name}" for cost, name in zip(self.costs, names))
 
 
 def _params(candidate: Candidate) -> dict[str, Any]:

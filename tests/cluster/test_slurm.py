@@ -91,8 +91,8 @@ def test_the_hybrid_script_runs_an_unchanged_program(batch, tmp_path):
 
 @several_nodes
 def test_the_tune_script_leaves_a_table(batch, tmp_path):
-    status, number, printed = batch(ROOT / "jobs" / "tune.sbatch", "--quick", "--collective",
-                                    "barrier")
+    status, number, printed = batch(ROOT / "jobs" / "tune.sbatch", "--quick", "--force",
+                                    "--collective", "barrier")
     assert status == 0, printed
     table = json.loads((tmp_path / f"hpccoll-tune-{number}.json").read_text())
     assert '"2x2"' in json.dumps(table)

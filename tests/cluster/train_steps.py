@@ -60,7 +60,7 @@ def main():
     given = parser.parse_args()
     comm = hpccoll.Comm(MPI.COMM_WORLD)
     arrays = [numpy.random.default_rng(i).standard_normal(SHAPE, "f4") for i in range(ARRAYS)]
-    machine = comm.bcast(calibrate(comm, "hosts"))
+    machine = comm.bcast(calibrate(comm, "hosts", force=True))
     times = CollectiveTimes(machine, comm.layout, "" if given.algorithm == "auto" else
                             f"allreduce={given.algorithm}")
     points = []

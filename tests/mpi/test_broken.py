@@ -13,7 +13,7 @@ import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.guard import exchange
 from hpccoll.runtime.compiled import BUILT
-from hpccoll.runtime.context import LANE_BYTES
+from hpccoll.runtime.context import LANE_BYTES, existing
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()
@@ -212,3 +212,17 @@ def test_all_wrappers_of_a_communicator_refuse(monkeypatch):
     RAW.Barrier()
     comm.Free()
     child.Free()
+
+
+def test_what_failed_and_no_call_has_raised_is_raised_by_free(monkeypatch):
+    """As where the last call of a program was queued, and never happens."""
+    comm = communicator(monkeypatch)
+    if RANK == 0:
+        error = CollectiveTimeout("allreduce", 0, 0, (1,), 1.0)
+        existing(comm).guard.fail(error, "allreduce", None, 0, in_thread=True)
+        with pytest.raises(CollectiveTimeout, match="allreduce timed out on rank 0"):
+            comm.Free()
+    else:
+        comm.Free()
+    assert comm == MPI.COMM_NULL
+    RAW.Barrier()

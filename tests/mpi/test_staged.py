@@ -7,6 +7,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays import evidence
 from hpccoll.arrays.ways import STAGED, Answer
+from hpccoll.comm import device_messages
+from hpccoll.errors import BufferArgumentError
 from hpccoll.runtime import windows
 from hpccoll.testing.device import installed
 from hpccoll.testing.streams import Devices
@@ -101,6 +103,73 @@ def test_what_goes_in_one_piece(world, device):
     reals, result = device.asarray(numpy.full(5, 0.1)), device.empty(5)
     hpccoll.Comm(world, determinism="any-p").Allreduce(reals, result)
     assert numpy.allclose(device.asnumpy(result), 0.1 * world.size)
+
+
+#: Nonblocking and persistent calls with no algorithm asked for, and what each gives a rank of p.
+BEGUN = {
+    "allreduce": ("(given, out)", lambda p, r: sum(range(1, p + 1))),
+    "bcast": ("(given, p - 1)", lambda p, r: p),
+    "allgather": ("(given[:1], out)", lambda p, r: 1),
+    "allgatherv": ("(given[:1], [out, [1] * p])", lambda p, r: 1),
+    "alltoall": ("(given, out)", lambda p, r: 1),
+    "reduce_scatter_block": ("(given, out[:1])", lambda p, r: sum(range(1, p + 1))),
+    "scatter": ("(given if r == 0 else None, out[:1])", lambda p, r: 1)}
+
+
+@pytest.mark.parametrize("name", BEGUN)
+def test_calls_that_are_only_begun_take_an_algorithm_of_ours(world, device, name):
+    """On a communicator that no other call has set up, too; every start reads the memory again."""
+    comm, (p, r) = hpccoll.Comm(MPI.Intracomm(world).Dup()), (world.size, world.rank)
+    arguments, wanted = BEGUN[name]
+    for form in (f"I{name}", f"{name.capitalize()}_init", f"I{name}"):
+        given, out = device.asarray(numpy.full(p, r + 1.0)), device.asarray(numpy.zeros(p))
+        named = {"given": given, "out": out, "p": p, "r": r}
+        request = getattr(comm, form)(*eval(arguments, named))
+        if form.endswith("init"):
+            request.Start()
+        request.Wait()
+        assert device.asnumpy(given if name == "bcast" else out)[0] == wanted(p, r)
+        if form.endswith("init"):
+            request.Free()
+    comm.Free()
+
+
+@pytest.fixture
+def messages(world, monkeypatch):
+    """A communicator as it is where CuPy is installed."""
+    for name, method in device_messages.methods().items():
+        monkeypatch.setattr(hpccoll.Comm, name, method, raising=False)
+    return world
+
+
+@pytest.mark.parametrize("count", [1, 40_000])
+@pytest.mark.parametrize("far", [False, True], ids=["to a device", "to a host"])
+def test_messages(messages, device, count, far):
+    """What is sent has been computed when it is copied; what came is there for the same stream."""
+    right, left = (messages.rank + 1) % messages.size, (messages.rank - 1) % messages.size
+    source, mine = device.empty(count, "i8"), numpy.array if far else device.asarray
+    sink, seen = mine(numpy.zeros(count, "i8")), numpy.asarray if far else device.asnumpy
+    for turn, pass_on in enumerate([
+            lambda: messages.Sendrecv(source, right, 3, sink, left, 3),
+            lambda: messages.Sendrecv(source, right, recvbuf=[sink, MPI.INT64_T], source=left),
+            lambda: (messages.Isend([source, count, MPI.INT64_T], right),
+                     messages.Recv(sink, left, status=status))[0].Wait()]):
+        status = MPI.Status()
+        source[...] = device.asarray(given(messages, count, turn))
+        pass_on()
+        assert numpy.array_equal(seen(sink), numpy.arange(count) + left + turn)
+    assert status.Get_source() == left
+    messages.Sendrecv_replace(source, right, 0, left)
+    assert numpy.array_equal(device.asnumpy(source), numpy.arange(count) + left + 2)
+
+
+def test_a_message_that_nobody_would_copy_later_is_refused(messages, device):
+    for call in (lambda x: messages.Irecv(x, 0), lambda x: messages.Recv_init(buf=x, source=0),
+                 lambda x: messages.Send_init([x, MPI.DOUBLE], 0)):
+        with pytest.raises(BufferArgumentError, match="cannot move it in"):
+            call(device.empty(3))
+    request = messages.Irecv(numpy.zeros(1), MPI.PROC_NULL)
+    request.Wait()
 
 
 def test_checks_see_what_is_on_the_device(world, device, monkeypatch):

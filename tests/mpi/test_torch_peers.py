@@ -43,7 +43,7 @@ class DeviceTensor(torch.Tensor):
 @pytest.mark.parametrize("count", [1, 300_000])
 def test_device_memory_travels_through_the_host(monkeypatch, count):
     """Where the MPI library cannot move it; what MPI gets is never the tensor itself."""
-    monkeypatch.setattr("hpccoll.torch.peers.mpi_moves_device_memory", lambda: False)
+    monkeypatch.setattr("hpccoll.Comm.moves_device_memory", False)
     monkeypatch.setattr("hpccoll.torch.peers.check_capture", lambda: None)
     rank, size = place()
     mine = torch.full((count,), float(rank)).as_subclass(DeviceTensor)

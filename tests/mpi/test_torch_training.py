@@ -95,7 +95,8 @@ def test_sync_batch_norm_runs(group):
     assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in model)
 
 
-def test_join(group, gloo):
+@pytest.mark.parametrize("divide", [True, False])
+def test_join(group, gloo, divide):
     from torch.distributed.algorithms.join import Join
 
     rank, size = place()
@@ -103,7 +104,7 @@ def test_join(group, gloo):
     for each in (group, gloo):
         model = torch.nn.parallel.DistributedDataParallel(network(), process_group=each)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        with Join([model]):
+        with Join([model], divide_by_initial_world_size=divide):
             for step in range(2 + rank):  # uneven data
                 x, y = batch(step, rank)
                 torch.nn.functional.mse_loss(model(x), y).backward()
@@ -128,6 +129,14 @@ def mesh_of(each):
     from torch.distributed.device_mesh import DeviceMesh
 
     return DeviceMesh.from_group(each, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_first_fully_sharded(group, gloo):
+    """It frees what it has gathered, and makes room for it again."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    same(lambda each: sgd(fsdp.FullyShardedDataParallel(
+        network(), process_group=each, device_id=torch.device("cpu"))), group, gloo)
 
 
 @pytest.mark.parametrize("registered", [False, True])

@@ -74,9 +74,15 @@ def test_what_is_written_short_can_be_read(option, nbytes):
 
 @pytest.mark.parametrize("seconds, text", [
     (0, "0 s"), (5e-10, "0.5 ns"), (1.25e-6, "1.25 us"), (421.04e-6, "421 us"), (0.01, "10 ms"),
-    (1, "1 s"), (62914.561, "6.291e+04 s")])
+    (1, "1 s"), (62914.561, "62910 s"), (999.96e-6, "1 ms"), (1.2e-14, "0.000012 ns")])
 def test_times(seconds, text):
     assert units.time_text(seconds) == text
+
+
+@pytest.mark.parametrize("rate, text", [
+    (0, "-"), (69_700, "69.7 kB/s"), (999.9e6, "1 GB/s"), (2.5e15, "2500 TB/s"), (0.5, "0.5 B/s")])
+def test_rates(rate, text):
+    assert units.rate_text(rate) == text
 
 
 def test_counts_and_ranks():

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from hpccoll.algorithms.outside import display_name
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.measure.candidates import FORWARDED
 from hpccoll.measure.results import Result, trimmed
@@ -107,6 +108,7 @@ def lines(groups: Iterable[Sequence[Result]], tolerance: float) -> list[str]:
         said.append("noise: the same algorithm, as auto and by name, was that near itself at "
                     f"{numbers['same_within']} of {numbers['same']} points")
     for missed in (Regret(**fields) for fields in numbers["missed"]):
-        said.append(f"not at {missed.collective}, {missed.nbytes} bytes: auto ({missed.serves}) "
-                    f"takes {missed.ratio:.2f} times as long as {missed.best}")
+        said.append(f"not at {missed.collective}, {missed.nbytes} bytes: "
+                    f"auto ({display_name(missed.serves)}) takes {missed.ratio:.2f} times as long "
+                    f"as {display_name(missed.best)}")
     return said

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
+from hpccoll.algorithms.outside import column_names, display_name, is_reference
 from hpccoll.config import AUTO, NATIVE
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.results import Result, mean_ratios, ratios
 from hpccoll.tools.bench import regret, verdict
 from hpccoll.tools.hidden import REMEDY
-from hpccoll.units import size_text, time_text
+from hpccoll.units import rate_text, size_text, time_text
 
 Group = Sequence[Result]
 #: Ratios below are shown as slower than native: the host MPI may not win by more than this.
@@ -39,6 +40,8 @@ BUFFERS = {"registered": ["buffers are in registered memory (hpccoll.Comm.empty)
 CACHES = {True: ", which share a cache", False: ", which share no cache", None: ""}
 #: Characters for the name of an algorithm.
 LONGEST = 21
+#: Columns that give way before those that the user named, and ones that a collective lacks.
+OTHER, NONE = 90, 99
 #: Hosts and variables named one by one in the header.
 NAMED = 4
 
@@ -80,15 +83,17 @@ class SizeTable(Lines):
 
     Args:
         console: where to write; its width is that of lines.
-        tolerance: how much slower than the best candidate ``auto`` may be, as a part of its time.
+        named: labels of candidates that the user named, which have a column each.
     """
 
-    def __init__(self, console: Console, tolerance: float = regret.TOLERANCE):
+    def __init__(self, console: Console, named: Sequence[str] = ()):
         super().__init__(console)
-        self.tolerance = tolerance
+        self.named = named
         self.environment: Mapping[str, Any] = {}
         self.refused: dict[str, str] = {}
         self.labels: Sequence[str] = ()
+        #: The named candidates of the collective that have a column.
+        self.shown: list[str] = []
         #: The columns of the collective; made when its first size is there.
         self.table: FittedTable | None = None
 
@@ -112,7 +117,7 @@ class SizeTable(Lines):
         """Write the line of one size."""
         for label, problem in refused.items():
             if self.refused.get(label) != problem:
-                self.comment(f"{label} is left out: {problem}")
+                self.comment(f"{display_name(label)} is left out: {problem}")
         self.refused.update(refused)
         if not results:
             return
@@ -134,29 +139,37 @@ class SizeTable(Lines):
                 "" if first.root is None else f"root {first.root}"]
         self.say("")
         self.say(", ".join([first.collective, *filter(None, kind)]) + "; medians", "bold")
-        named = min(max(map(len, self.labels), default=9), LONGEST)
+        longest = min(max((len(display_name(label)) for label in self.labels), default=9), LONGEST)
         known = NATIVE in self.labels
         auto = AUTO in self.labels
         rest = len([label for label in self.labels if label not in (NATIVE, AUTO)]) > (not auto)
-        columns = [Header("size", least=8), Header(self.library, least=9, spare=0 if known else 9),
+        self.shown = [label for label in self.named if label in self.labels and rest]
+        columns = [Header("size", least=8),
+                   Header(self.library, least=9, spare=0 if known else NONE),
                    Header("auto" if auto else "fastest", least=8),
-                   Header("ratio", least=5, spare=0 if known else 9,
+                   Header("ratio", least=5, spare=0 if known else NONE,
                           meaning=f"time of {self.library} over that time: above 1 it is faster, "
                                   "and marked * where that is beyond noise"),
-                   Header("from-to", least=9, spare=2 if known else 9,
+                   Header("from-to", least=9, spare=OTHER + 1 if known else NONE,
                           meaning="the ratio in the middle three of five parts of the run; a * "
                                   "needs both above 1"),
                    Header("ran" if auto else "which", right=False,
-                          least=LONGEST if auto else max(named, 9)),
-                   Header("best other", right=False, least=max(named, 10), spare=1 if rest else 9),
-                   Header("ratio", least=5, spare=1 if rest and known else 9),
-                   Header("limit", least=5, spare=3 if first.limit_seconds else 9,
+                          least=LONGEST if auto else max(longest, 9)),
+                   *(Header(name, least=8, spare=0 if is_reference(label) else number)
+                     for number, (name, label) in enumerate(
+                         zip(column_names(self.shown), self.shown), 1)),
+                   Header("best other", right=False, least=max(longest, 10),
+                          spare=OTHER if rest else NONE),
+                   Header("ratio", least=5, spare=OTHER if rest and known else NONE),
+                   Header("limit", least=5, spare=OTHER + 2 if first.limit_seconds else NONE,
                           meaning=self.limit)]
-        kept = [column for column in columns if column.spare != 9]
+        kept = [column for column in columns if column.spare != NONE]
         table = FittedTable(kept, width=self.console.width)
-        self.columns = [n for n, column in enumerate(columns) if column.spare != 9]
+        self.columns = [n for n, column in enumerate(columns) if column.spare != NONE]
         for line in dict.fromkeys(table.legend()):
             self.comment(line)
+        if any(name in column_names(self.shown) for name in table.hidden):
+            self.comment(table.left_out())
         self.write(Text(table.head, "bold"))
         return table
 
@@ -168,8 +181,8 @@ class SizeTable(Lines):
     @property
     def limit(self) -> str:
         """What the column says."""
-        rate = (self.environment.get("copy_rate") or 0) / 1e9
-        return (f"share of the copy bandwidth of this node ({rate:.1f} GB/s, just measured); "
+        rate = rate_text(self.environment.get("copy_rate") or 0)
+        return (f"share of the copy bandwidth of this node ({rate}, just measured); "
                 "1 is as fast as memory")
 
     def cells(self, results: Group, native: Result | None, one: Result | None,
@@ -186,8 +199,10 @@ class SizeTable(Lines):
                  "-" if one is None else time_text(one.median, 3),
                  f"{pair.ratio:.2f}" if pair else "-",
                  f"{_times(pair.spread.low)}-{_times(pair.spread.high)}" if pair else "-",
-                 "-" if one is None else one.serves if one.candidate == AUTO else one.candidate,
-                 second.candidate if second else "-",
+                 "-" if one is None else display_name(
+                     one.serves if one.candidate == AUTO else one.candidate),
+                 *(_time_of(results, label) for label in self.shown),
+                 display_name(second.candidate) if second else "-",
                  f"{beside.ratio:.2f}" if beside else "-",
                  f"{one.limit:.2f}" if one is not None and one.limit is not None else "-"]
         return [cells[n] for n in self.columns]
@@ -226,12 +241,12 @@ class TableReport(Lines):
         self.say("ratio is native / candidate: above 1, the candidate is faster than the host MPI")
         if environment.get("copy_rate"):
             self.say("limit is the part reached of what memory allows: copies on all ranks at "
-                     f"once read and write {environment['copy_rate'] / 1e9:.1f} GB/s")
+                     f"once read and write {rate_text(environment['copy_rate'])}")
         self.say("(name) at the end of a line: the algorithm that auto ran")
 
     def collective(self, name: str, labels: Sequence[str]) -> None:
         """Write the head of the columns."""
-        self.width = max(9, *map(len, labels))
+        self.width = max(9, *(len(display_name(label)) for label in labels))
         self.refused = {}
         self.say("")
         self.say(name, "bold")
@@ -244,7 +259,7 @@ class TableReport(Lines):
         """Write the lines of one case."""
         for label, problem in refused.items():
             if self.refused.get(label) != problem:
-                self.say(f"{label} is left out: {problem}")
+                self.say(f"{display_name(label)} is left out: {problem}")
         self.refused.update(refused)
         faster = ratios(results)
         for number, result in enumerate(results):
@@ -255,7 +270,8 @@ class TableReport(Lines):
         root = "-" if result.root is None else result.root
         where = (f"{size_text(result.nbytes):>11} {result.dtype or '-':>10} "
                  f"{result.op or '-':>6} {root:>5}" if first else " " * 35)
-        line = Text(f"{where} | {result.candidate:{self.width}} {_us(result.median)} ")
+        name = display_name(result.candidate)
+        line = Text(f"{where} | {name:{self.width}} {_us(result.median)} ")
         style = "" if ratio is None else "green" if ratio > 1 else "red" if ratio < SLOWER else ""
         line.append(f"{'-' if ratio is None else f'{ratio:.2f}':>7}", style)
         line.append(f" {'-' if result.limit is None else f'{result.limit:.2f}':>6} ")
@@ -266,7 +282,7 @@ class TableReport(Lines):
                     f"{100 * result.variation:6.1f} {len(result.seconds):6}")
         line.append(f" {result.failures:7}", "bold red" if result.failures else "")
         if result.serves != result.candidate:
-            line.append(f"  ({result.serves})", "dim")
+            line.append(f"  ({display_name(result.serves)})", "dim")
         return line
 
     def end(self, groups: Sequence[Group], interrupted: bool) -> None:
@@ -276,7 +292,7 @@ class TableReport(Lines):
         for group in groups:
             by_collective.setdefault(group[0].collective, []).append(group)
         for name, measured in by_collective.items():
-            means = [f"{candidate} {mean:.2f} ({cases})"
+            means = [f"{display_name(candidate)} {mean:.2f} ({cases})"
                      for candidate, (mean, cases) in mean_ratios(measured).items()
                      if candidate != NATIVE]
             if means:
@@ -331,6 +347,12 @@ def header(environment: Mapping[str, Any]) -> list[str]:
         lines.append("1 rank sends nothing; measure more with: mpiexec -n 4 python -m "
                      + environment["command"])
     return lines
+
+
+def _time_of(results: Group, label: str) -> str:
+    """The time of one candidate at one size."""
+    one = next((r for r in results if r.candidate == label), None)
+    return "-" if one is None else "wrong" if one.failures else time_text(one.median, 3)
 
 
 def _us(seconds: float) -> str:

@@ -31,6 +31,7 @@ from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launched, launcher
 from hpccoll.measure.load import OtherLoad
 from hpccoll.runtime.compiled import executor
+from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.leftovers import leftovers
 from hpccoll.tools.hidden import hidden
 
@@ -132,7 +133,8 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         environ.get("SLURMD_NODENAME") or platform.node(), library_name(),
         thread_level(), versions, processors,
         {name: value for name, value in sorted(environ.items())
-         if name.startswith(("HPCCOLL_", *LIBRARIES)) or name in VARIABLES},
+         if name.startswith(("HPCCOLL_", *LIBRARIES)) and not name.startswith(LAUNCHER)
+         or name in VARIABLES},
         problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), seen,
         gpu_numa=group, gpu_distance=gpus.numa_distance(processors, group),
         gpu_direct=tuple(gpus.direct()), fabric=has_fabric(),

@@ -14,7 +14,6 @@ from hpccoll.arrays.ways import AWARE, lines
 from hpccoll.machine.gpus import NEAR, address_of
 from hpccoll.machine.launcher import alone
 from hpccoll.measure.load import load_text
-from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
 from hpccoll.tools.hidden import REMEDY, told
 from hpccoll.units import count_text, ranks_text, size_text
@@ -115,8 +114,7 @@ def settings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     for name in sorted({name for each in facts for name in each.variables}):
         parts = _parts(facts, _entry("variables", name, "(not set)"))
         own = name.startswith("HPCCOLL_")
-        if (len(parts) > 1 and (own or name.startswith(LIBRARIES))
-                and not name.startswith(LAUNCHER)):
+        if len(parts) > 1 and (own or name.startswith(LIBRARIES)):
             yield Finding(
                 ERROR if own else WARNING, "settings", f"{name} differs: {_who_has_what(parts)}",
                 ("" if own else "unless it is meant, ") + "set it in the job script, not in a "

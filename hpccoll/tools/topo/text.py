@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
 from rich.text import Text
@@ -13,7 +13,7 @@ from hpccoll.ir.topology import Topology
 from hpccoll.machine.levels import NODE, SWITCH
 from hpccoll.tools.topo.job_map import JobMap
 from hpccoll.tools.topo.links import Links
-from hpccoll.units import ranks_text
+from hpccoll.units import ranks_text, rate_text, time_text
 
 #: Ranks that a group names one by one; beyond, they are a range.
 FEW = 16
@@ -80,10 +80,10 @@ def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
     for level, (latency, bandwidth, count) in levels:
         mine = pairs[level]
         rows.append([f"same {level}" if level != "network" else level, str(count),
-                     f"{latency * 1e6:.2f} us",
-                     _spread([links.latency[pair] * 1e6 for pair in mine]),
-                     f"{bandwidth / 1e9:.2f} GB/s",
-                     _spread([links.bandwidth[pair] / 1e9 for pair in mine])])
+                     time_text(latency, 3),
+                     _spread(time_text, [links.latency[pair] for pair in mine]),
+                     rate_text(bandwidth),
+                     _spread(rate_text, [links.bandwidth[pair] for pair in mine])])
     shown = FittedTable(
         [Header("level", right=False), Header("pairs"), Header("latency"),
          Header("from-to", spare=1), Header("bandwidth"), Header("from-to", spare=1)], rows, width)
@@ -96,6 +96,6 @@ def table(machine: JobMap, links: Links, width: int = WIDTH) -> list[str]:
         note, width - 2, subsequent_indent="  "))]
 
 
-def _spread(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
-    return "-" if low == high else f"{low}-{high}"
+def _spread(text: Callable[[float, int], str], values: Sequence[float]) -> str:
+    low, high = text(min(values), 3), text(max(values), 3)
+    return "-" if low == high else f"{low} - {high}"

@@ -104,7 +104,7 @@ def table(found: Sequence[Price], nbytes: int) -> str:
         share = one.wire / found[0].wire if found[0].wire else 1.0
         below = "-" if one is found[0] else f"{one.below * 8 / 1e9:.3g} Gbit/s"
         lines.append(f"{one.scheme:<24}{units.time_text(one.work, 3):>10}"
-                     f"{nbytes / one.work / 1e9:>6.2f} GB/s{share:>8.2%}{below:>15}")
+                     f"{units.rate_text(nbytes / one.work):>11}{share:>8.2%}{below:>15}")
     return "\n".join(lines)
 
 

@@ -10,6 +10,8 @@ pytest.importorskip("rich")
 from click.testing import CliRunner
 
 from hpccoll.cli import main
+from hpccoll.cli import simulate as command_module
+from hpccoll.simulator import symmetry
 
 
 def call(*words):
@@ -35,6 +37,18 @@ def test_several_are_a_table():
     assert sum("knomial:k=3" in line for line in lines) == 4
     assert any(line.removeprefix("* ").startswith("4 8 1 MiB ") for line in lines)
     assert any(" 1.00 " in line for line in lines)
+
+
+def test_slow_algorithms_that_nobody_named_are_left_out_by_name(monkeypatch):
+    for module, name in ((command_module, "LONG"), (command_module, "PATIENCE"),
+                         (symmetry, "WORTH")):
+        monkeypatch.setattr(module, name, 0.0)
+    words = "allreduce", "--nodes", "4", "--ppn", "8"
+    done = call(*words)
+    assert done.exit_code == 0 and "left out" in done.stderr and "ring (about" in done.stderr
+    assert done.stdout.startswith("allreduce rails")  # something is shown in any case
+    done = call(*words, "--algorithm", "ring,rails")
+    assert done.exit_code == 0 and "left out" not in done.stderr and " ring " in done.stdout
 
 
 def test_usual_algorithms_of_every_collective():

@@ -32,8 +32,8 @@ def test_several_are_a_table_of_at_most_a_hundred_columns():
     done = call("--model", "bert-large", "--nodes", "1:4", "--shard", "0,3", "--bucket-bytes",
                 "8M,25M")
     assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
-    assert max(map(len, lines)) <= 100 and "…" not in done.output
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 100 and "…" not in done.stdout
     rows = [" ".join(line.strip("* ").split()) for line in lines if "MiB" in line]
     assert len(rows) == 3 * 2 * 2
     assert sum(row.startswith("4x1 8 MiB none 3 ") for row in rows) == 1
@@ -72,6 +72,15 @@ def test_ctrl_c_shows_the_steps_that_are_known(monkeypatch, more, asked, said):
     done = call("--model", "resnet50", "--nodes", nodes)  # at once
     assert done.exit_code == 130 and done.stdout == ""
     assert done.stderr == "hpccoll: simulate step: interrupted\n"
+
+
+def test_the_assumed_rate_is_named_where_the_machine_has_no_gpus():
+    words, note = ("--model", "resnet50"), "100 TFLOP/s is the rate of a GPU, and hdr names no GPUs"
+    for nodes in "1", "1,2":
+        told = " ".join(call(*words, "--nodes", nodes).output.replace("\n# ", "").split())
+        assert note in told and "at 100 TFLOP/s (assumed)" in told
+        assert "names no GPUs" not in call(*words, "--nodes", nodes, "--tflops", "2").output
+        assert "names no GPUs" not in call(*words, "--machine", "perlmutter-gpu").output
 
 
 def test_sizes_as_people_write_them():

@@ -192,6 +192,26 @@ def test_nobody_frees_or_ends_what_is_asked_for_faults(clock):
     assert one._fault(one.pending[0]) is None and asked == [True]
 
 
+@pytest.mark.parametrize("change", [{"alarmed": True},
+                                    {"failure": BrokenCommunicatorError("earlier")}])
+def test_what_a_rank_has_ended_is_ended_and_not_given_back(clock, change):
+    """NCCL waits for a rank that has aborted, for ever."""
+    guard = Guarding()
+    one, event, ended = made(guard)
+    event.done = True
+    vars(guard).update(change)
+    one.close(1.0, lambda: 1 / 0)
+    assert ended == [True] and one.ended
+
+
+def test_a_last_call_that_does_not_happen_is_a_failure(clock):
+    guard = Guarding((5, 4, 5))
+    one, _, ended = made(guard)
+    one.close(1.0, lambda: 1 / 0)
+    assert ended == [True] and guard.failed == [(CollectiveTimeout, 5, True)]
+    assert guard.failure.peers == (1,)
+
+
 def test_what_is_given_back_is_asked_no_more(clock):
     one, event, ended = made(Guarding(), lambda: freed.append("asked"))
     freed = []

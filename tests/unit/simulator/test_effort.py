@@ -4,7 +4,8 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
-from hpccoll.simulator import simulate
+from hpccoll.simulator import effort as effort_module
+from hpccoll.simulator import simulate, symmetry
 from hpccoll.simulator.conditions import SimulatedConditions
 from hpccoll.simulator.effort import (
     COMPILED,
@@ -85,3 +86,21 @@ def test_one_rank_with_work_and_no_messages_is_told_of():
     made = simulate(schedule("reduce_scatter", "ring", 1), "1M", "hdr", segment_bytes=2048,
                     conditions=SimulatedConditions(late="one:0:5us"))
     assert made.messages == 0 and made.seconds > 0
+
+
+def test_a_pause_while_one_program_is_made_is_not_multiplied(monkeypatch):
+    """A pause of a fifth of a second counted for all 100,000 programs: 20,000 s."""
+    clock = iter([0, 0.2, *[1, 1.001] * 100])
+    monkeypatch.setattr(effort_module, "perf_counter", lambda: next(clock))
+    work = Workload(schedule("bcast", "binomial", 64), 1000)
+    assert effort(work, 100_000).seconds < 110
+
+
+def test_comparing_long_programs_is_announced_and_shows_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(symmetry, "WORTH", 0.0)
+    told = []
+    simulate(schedule("alltoall", "pairwise", 32), 1e6, "hdr", "4x8",
+             told=lambda *words: told.append(words))
+    assert told[0][0] == ESTIMATE and "programs of about 20 ranks are compared" in told[0][2]
+    parts = [part for stage, part, _ in told if stage == PROGRAMS]
+    assert parts == sorted(parts) and 0 < parts[0] < parts[-1] < 1

@@ -12,7 +12,8 @@ NATIVE, RING, LONG = (Candidate("native"), Candidate("ring"),
                       Candidate("recursive_multiplying", (("k", 4),)))
 CURVES = {("allreduce", True): tuple(
     (8 << n, {NATIVE: 4e-6, RING: 2e-6 if n < 3 else 5e-6, LONG: 9e-6}) for n in range(6)),
-    ("bcast", False): ((8, {NATIVE: 1e-6, LONG: 5e-7}),), ("barrier", True): ((0, {NATIVE: 1e-6}),)}
+    ("allreduce", False): ((8, {NATIVE: 1e-6, LONG: 5e-7}),),
+    ("barrier", True): ((0, {NATIVE: 1e-6}),)}
 
 
 def shown(width=100, full=False, doubtful=(), curves=CURVES):
@@ -31,7 +32,7 @@ def test_sizes_with_one_winner_share_a_line():
     assert len(rows) == 1 + 4
     assert rows[1].split() == ["*", "allreduce", "8", "B", "-", "32", "B", "ring", "2", "us", "4",
                                "us", "2.00"]
-    assert "bcast, ordered" in "\n".join(rows) and "barrier" in rows[4]
+    assert "allreduce, ordered" in "\n".join(rows) and "barrier" in rows[4]
     assert len([line for line in shown(full=True) if not line.startswith("#")]) == 1 + 8
 
 
@@ -47,7 +48,7 @@ def test_the_verdict_and_what_was_spoilt():
     assert "1 time of one candidate, scan 8 B ring (10x as long as more bytes)" in text
     only = {("barrier", True): CURVES["barrier", True]}
     assert "MPICH is fastest at all 1 points" in "\n".join(shown(curves=only))
-    ours = {("bcast", False): CURVES["bcast", False]}
+    ours = {("allreduce", False): CURVES["allreduce", False]}
     assert "fastest at all 1 points, 2.0x" in "\n".join(shown(curves=ours))
     assert "not saved" not in "\n".join(shown())
 

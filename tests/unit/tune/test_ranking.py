@@ -79,7 +79,7 @@ def test_the_explanation_of_a_probe(left_only):
     tuned = probed(native=1.0)
     text = describe("allreduce", 64, SIZE, None, False, None, tuned, detail=True)
     assert "of a few candidates, by a probe, from t.json; 'hpccoll tune' makes them all" in text
-    assert "\npredicted times: " in text and " ns a reduced byte; up to 1.0 times" in text
+    assert "\npredicted times: " in text and " a reduced byte; up to 1.0 times" in text
     rows = {line.strip("* ").split()[0]: line.strip("* ").split() for line in
             text.splitlines()[5:] if line}
     assert rows["native"][3] == "-" and rows["ring"][4:6] == rows["ring"][6:8]

@@ -93,6 +93,24 @@ def test_the_star_stands_beside_the_ratios_that_decide():
     assert "the ratio in the middle three of five parts" in " ".join(text.replace("#", "").split())
 
 
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_what_the_user_names_has_a_column(width):
+    """Even where two others are faster, and the terminal is narrow."""
+    mine, theirs = "/home/me/mesh.py:MESH:x=2", "pat"
+    group = [result("native", [8]), result("auto", [2], serves="ring"), result("ring", [3]),
+             result(mine, [4]), result(theirs, [5], wrong=1)]
+    made = report.SizeTable(Console(file=io.StringIO(), width=width), [mine, theirs])
+    text = told(made, ENVIRONMENT, [group])
+    head, row = (re.split(" {2,}", line.strip("* ")) for line in text.splitlines()
+                 if line.strip("* ").startswith(("size", "1 KiB")))
+    cells = dict(zip(head, row))
+    assert cells["mesh.py:MESH"] == "4 us" and "/home/me" not in text.split("medians")[1]
+    assert cells.get("pat") == "wrong" or re.search("--full also shows: .*pat", text)
+    assert max(len(line) for line in text.splitlines() if line[0] != "#") <= width
+    full = told(report.TableReport(Console(file=io.StringIO(), width=200)), ENVIRONMENT, [group])
+    assert "| mesh.py:MESH:x=2 " in full and "/home/me" not in full
+
+
 def test_what_is_empty_has_no_column():
     one = [[result("native", [4]), result("ring", [2]), result("pat", [3])]]
     made = report.SizeTable(Console(file=io.StringIO(), width=100))

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from hpccoll.arrays.device import is_served
 from hpccoll.tools.doctor.facts import own
 
 CUPY = """
@@ -32,3 +33,9 @@ def test_devices_are_what_cupy_sees(tmp_path, monkeypatch, count, found):
         assert own().devices == found
     finally:
         sys.modules.pop("cupy", None)  # whoever looks for CuPy next must not find this one
+        is_served.cache_clear()
+
+
+def test_variables_that_launchers_set_for_each_rank_are_left_out():
+    found = own({"I_MPI_PIN_INFO": "1", "I_MPI_FABRICS": "shm", "HPCCOLL_REPORT": "5", "HOME": "/"})
+    assert found.variables == {"I_MPI_FABRICS": "shm", "HPCCOLL_REPORT": "5"}

@@ -124,11 +124,6 @@ def test_unequal_settings_of_the_mpi_library_are_a_warning():
     assert found.remedy.startswith("unless it is meant")
 
 
-def test_what_the_launcher_sets_differently_is_no_finding():
-    common = {"OMP_NUM_THREADS": "1", "I_MPI_PIN_INFO": "0"}
-    assert not bad(job(variables={1: {**common, "I_MPI_PIN_INFO": "1"}, 2: common, 3: common}))
-
-
 def test_settings_without_sense_are_an_error():
     found = one(job(problem="HPCCOLL_TIMEOUT: cannot use 'x'"))
     assert found.level == ERROR and "HPCCOLL_TIMEOUT" in found.what
