@@ -49,6 +49,8 @@ dist: .venv-dist/installed
 	@PATH="$(CURDIR)/.venv-dist/bin:$$PATH"; { env -u CFLAGS -u CPPFLAGS -u LDFLAGS LDSHARED='$(CC) -shared' \
 	    python -m build --outdir build/dist . && auditwheel repair --strip --wheel-dir dist \
 	    build/dist/*.whl; } >build/dist.log 2>&1 || { tail -n 40 build/dist.log; exit 1; }
+	@test "$$(.venv-dist/bin/python -m zipfile -l dist/*.whl | grep -c '\.so ')" = 3 || \
+	    { echo "The wheel lacks a compiled part: build/dist.log says why"; exit 1; }
 	@cp build/dist/*.tar.gz dist
 	@.venv-dist/bin/twine check --strict dist/*
 	@echo 'To install it: pip install "$$(ls $(CURDIR)/dist/hpccoll-*.whl)[mpich]"'
