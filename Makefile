@@ -45,6 +45,7 @@ walk: .venv-mpich/installed
 # shell, and no search path for libraries of the Python that built it.
 dist: .venv-dist/installed
 	@rm -rf build/dist dist && mkdir -p build
+	@rm -f hpccoll.egg-info/SOURCES.txt  # setuptools adds what an earlier build listed
 	@echo "Building dist/: half a minute"
 	@PATH="$(CURDIR)/.venv-dist/bin:$$PATH"; { env -u CFLAGS -u CPPFLAGS -u LDFLAGS LDSHARED='$(CC) -shared' \
 	    python -m build --outdir build/dist . && auditwheel repair --strip --wheel-dir dist \
