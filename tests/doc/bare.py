@@ -47,5 +47,5 @@ def pasted(text: str) -> Iterator[str]:
             yield from (f"cat > {name} <<'END OF FILE'", block.code + "END OF FILE")
         elif block.language == "console":
             for command in commands(block.code):
-                yield f"echo {shlex.quote(f'README.md:{block.line} $ {command}')}"
+                yield f"echo {shlex.quote(f'$ {command}')}"
                 yield command

@@ -13,6 +13,8 @@ import pytest
 from doc.bare import copy_checkout, pasted, run_shell
 
 PATH = "/usr/bin:/bin"
+#: The block before it shows a program of the reader's.
+FIRST = "## Two commands"
 #: Gigabytes of PyTorch are not for this test; tests/doc/test_pages.py runs these blocks.
 LEFT_OUT = "### From PyTorch"
 #: What Open MPI's mpiexec wants from root, and for more ranks than cores, as the README says.
@@ -36,7 +38,7 @@ def shell(clone):
 
 def test_the_readme_in_its_order(shell, clone):
     text = (clone / "README.md").read_text(encoding="utf-8")
-    first, _, rest = text.partition(LEFT_OUT)
+    first, _, rest = text[text.index(FIRST):].partition(LEFT_OUT)
     lines = list(pasted(first + rest[rest.index("\n###"):]))
     assert lines[1].split()[:2] == ["make", "bench"] and "activate" in lines[3]
     status, output = shell(*lines)

@@ -14,7 +14,7 @@ import launch
 import pytest
 from doc.bare import copy_checkout, pasted, run_shell
 
-pytestmark = [pytest.mark.bare, pytest.mark.timeout(600), pytest.mark.xdist_group("wheel")]
+pytestmark = [pytest.mark.bare, pytest.mark.timeout(600)]
 
 SYSTEM = "/usr/bin:/bin"
 COMPILER = re.compile(r"gcc|g\+\+|clang|tcc")
