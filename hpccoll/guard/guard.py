@@ -251,10 +251,11 @@ class Guard:
             BrokenCommunicatorError: a rank has given up.
         """
         self.heard()
-        gone = tuple(rank for rank in sorted(self.board.look())
-                     if self.board.doing(rank).state in (KILLED, GONE))
-        if gone:
-            raise self.loss(gone, "a wait for messages", numbered=False)
+        states = {rank: self.board.doing(rank).state for rank in sorted(self.board.look())}
+        killed, ended = (tuple(rank for rank, state in states.items() if state == kind)
+                         for kind in (KILLED, GONE))
+        if killed or ended:  # a rank may have ended because another one was killed
+            raise self.loss(killed or ended, "a wait for messages", numbered=False)
         self.ask()
         return self.board.states(self.logs.mine.words[NUMBER], peers)
 
