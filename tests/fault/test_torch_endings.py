@@ -77,6 +77,7 @@ expect(train, 2)
     assert "0 error" in ended.output and "PeerLost" in ended.output, ended.output
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["dist.all_reduce(x)", "dist.all_reduce(x, async_op=True).wait()",
                                   "train(1)"])
 def test_a_rank_that_does_not_come_in_the_time_of_the_group(form):
@@ -92,6 +93,7 @@ else:
     assert "rank 1 is at" in ended.output and "after 3 s without progress" in ended.output
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["dist.all_reduce(x)", "train(1)", "dist.barrier()",
                                   "dist.send(x, 1) if rank == 0 else dist.recv(x, 0)"])
 def test_a_group_may_wait_longer_than_other_communicators(form):
