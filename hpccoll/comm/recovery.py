@@ -87,6 +87,14 @@ class Recovery(Base):
         """Seconds without progress until a collective fails; infinity without a time-out."""
         return self._config.timeout
 
+    @timeout.setter
+    def timeout(self, seconds: float | str) -> None:
+        """Change it for the calls from here on, on every rank alike; ``"off"`` ends it."""
+        self._config = self._config.override(timeout=seconds)
+        context = existing(self)
+        if context is not None:
+            context.bounds = context.bounds._replace(timeout=self._config.timeout)
+
     def check_ranks(self, peers: Sequence[int] = ()) -> RankStates | None:
         """Return where the ranks are, without communication; for loops that wait for messages.
 

@@ -107,7 +107,7 @@ class Attendance:
         self.endpoint = cast(SharedEndpoint, context.endpoint)
         self.plan, self.code, self.channels, self.far = plan, code, channels, far
         self.tag = stamped(tag, plan.stamp)
-        self.context, self.bounds = context, context.bounds
+        self.context = context
         self.scratch, self.accumulator = memory
         self.op, self.datatype = call.op, call.datatype
         self.dtype = call.dtype if call.datatype is not None else numpy.dtype("u1")
@@ -204,7 +204,7 @@ class Attendant:
 
     def __init__(self, of: Attendance, run: Any):
         self.of, self.run = of, run
-        self.watch = Watch(self, *of.bounds)
+        self.watch = Watch(self, *of.context.bounds)
         if of.far is not None:
             self.watch.spins = of.far.spins
         self.number = -1
@@ -311,8 +311,9 @@ class Attendant:
 
     def listen(self) -> None:
         """Raise an error if another rank has given up."""
-        if self.of.bounds.listen is not None:
-            self.of.bounds.listen(self)
+        listen = self.of.context.bounds.listen
+        if listen is not None:
+            listen(self)
 
     def fetched(self) -> bool:
         """Use the message that is awaited if it lies elsewhere; let later senders go on."""

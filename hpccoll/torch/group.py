@@ -316,7 +316,7 @@ class Group(ProcessGroup):
         return self.registered.tensor(size, dtype, torch.device(device))
 
     def set_timeout(self, timeout: timedelta) -> None:
-        self.seconds = timeout.total_seconds()
+        self.seconds = self.comm.timeout = timeout.total_seconds()
 
     # -- the end -----------------------------------------------------------------------------
     def abort(self) -> None:

@@ -93,6 +93,21 @@ else:
     assert "rank 1 is at" in ended.output and "after 3 s without progress" in ended.output
 
 
+def test_the_time_of_a_group_may_be_changed():
+    """For calls that have been made before, too, and are prepared."""
+    ended = torch_job("""
+for _ in range(3):
+    dist.all_reduce(x)
+dist.group.WORLD.set_timeout(timedelta(seconds=2))
+if rank == 0:
+    expect(dist.all_reduce, x)
+else:
+    time.sleep(8)
+""")
+    assert ended.status == 0 and "0 error" in ended.output, ended.output
+    assert "after 2 s without progress" in ended.output and ended.seconds < 30, ended.output
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("form", ["dist.all_reduce(x)", "train(1)", "dist.barrier()",
                                   "dist.send(x, 1) if rank == 0 else dist.recv(x, 0)"])
