@@ -76,7 +76,7 @@ WAITS = (
           (("hpccoll/guard/guard.py", "if len(failed) == len(lost):", "if False:"),),
           "tests/fault/test_faults.py -k interpreter_lock"),
     Break("nobody looks whether ranks live while messages of training are missing",
-          (("hpccoll/guard/guard.py", "        if killed or ended:  #", "        if False:  #"),),
+          (("hpccoll/guard/guard.py", "        if killed or ended:\n", "        if False:\n"),),
           "tests/fault/test_faults.py -k killed_rank_in_training"),
 )
 INTERRUPTED = (

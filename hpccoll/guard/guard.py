@@ -31,7 +31,7 @@ from hpccoll.errors import (
 )
 from hpccoll.errors.waits import RankStates, summary
 from hpccoll.guard.begun import BegunCall
-from hpccoll.guard.board import GONE, KILLED, QUIET, Board, Doing, saying
+from hpccoll.guard.board import GONE, KILLED, LAST_MESSAGES, QUIET, Board, Doing, saying
 from hpccoll.guard.exchange import MessagedLogs, logs_of
 from hpccoll.guard.flight import RECORDER
 from hpccoll.guard.losses import Losses
@@ -251,11 +251,14 @@ class Guard:
             BrokenCommunicatorError: a rank has given up.
         """
         self.heard()
-        states = {rank: self.board.doing(rank).state for rank in sorted(self.board.look())}
-        killed, ended = (tuple(rank for rank, state in states.items() if state == kind)
-                         for kind in (KILLED, GONE))
-        if killed or ended:  # a rank may have ended because another one was killed
-            raise self.loss(killed or ended, "a wait for messages", numbered=False)
+        found, now = self.board.look(), time.monotonic()
+        killed, ended = ([rank for rank in found if self.board.doing(rank).state == state]
+                         for state in (KILLED, GONE))
+        if killed:  # a rank may have ended because of that; who waits for it hears of it, but later
+            ended = [rank for rank in ended
+                     if rank in peers and now - found[rank] >= LAST_MESSAGES]
+        if killed or ended:
+            raise self.loss(tuple(sorted(killed + ended)), "a wait for messages", numbered=False)
         self.ask()
         return self.board.states(self.logs.mine.words[NUMBER], peers)
 

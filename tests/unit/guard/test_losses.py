@@ -1,11 +1,17 @@
 """What errors mean where ranks have died."""
 
+import time
+from types import SimpleNamespace
+
 import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import BrokenCommunicatorError, PeerLost
 from hpccoll.errors.mpi import RevokedError
+from hpccoll.errors.waits import RankStates
 from hpccoll.guard import losses
+from hpccoll.guard.board import GONE, KILLED
+from hpccoll.guard.guard import Guard
 
 
 class Communicator:
@@ -49,3 +55,20 @@ def test_other_errors_stay_what_they_are(make):
     make((1,), known=False).check("allreduce")
     with pytest.raises(PeerLost):
         make((1,)).check("allreduce")
+
+
+@pytest.mark.parametrize("states, ago, peers, lost", [
+    ({1: KILLED, 2: GONE}, 0, (2,), (1,)),    # it may have ended because rank 1 was killed
+    ({1: KILLED, 2: GONE}, 60, (2,), (1, 2)),  # its last message would have come
+    ({1: KILLED, 2: GONE}, 60, (3,), (1,)),
+    ({1: GONE, 2: GONE}, 0, (3,), (1, 2))])
+def test_the_ranks_that_a_wait_for_messages_names(states, ago, peers, lost):
+    def loss(ranks, title, numbered):
+        return PeerLost(ranks, RankStates("they are gone"), title)
+
+    when = dict.fromkeys(states, time.monotonic() - ago)
+    guard = SimpleNamespace(heard=lambda: None, loss=loss, board=SimpleNamespace(
+        look=lambda: when, doing=lambda rank: SimpleNamespace(state=states[rank])))
+    with pytest.raises(PeerLost) as raised:
+        Guard.check_ranks(guard, peers)
+    assert raised.value.ranks == lost
