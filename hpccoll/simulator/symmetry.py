@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
+from math import inf
 from random import Random
 from time import perf_counter
 from typing import NamedTuple
@@ -252,12 +253,13 @@ def sample(symmetry: Symmetry, programs: ComparedPrograms, layout: NetworkPaths)
 class ComparedPrograms:
     """Programs by rank; the latest ones are kept.
 
-    The second one shows how long all that are compared take, which is reported then.
+    The shorter of the second and the third one shows how long all that are compared take, which is
+    reported then: the first fills caches, and one alone may contain a pause.
     """
 
     def __init__(self, work: Workload, told: Told = silent):
         self.work, self.told = work, told
-        self.made, self.seconds = 0, 0.0
+        self.made, self.seconds, self.shortest = 0, 0.0, inf
         self.kept: OrderedDict[int, list[list[Round]]] = OrderedDict()
         self.held = 0
 
@@ -268,8 +270,10 @@ class ComparedPrograms:
             self.kept[rank] = [self.work.rounds(rank, s) for s in self.work.kinds]
             self.held += self.messages(rank)
             self.made += 1
-            if self.made == 2:  # the first one fills caches
-                self.seconds = (perf_counter() - start) * USUAL * WIRED
+            if self.made > 1:
+                self.shortest = min(self.shortest, perf_counter() - start)
+            if self.made == 3:
+                self.seconds = self.shortest * USUAL * WIRED
                 if self.seconds > WORTH:
                     self.told(ESTIMATE, self.seconds, f"the programs of about {USUAL} ranks are "
                               f"compared, about {time_text(self.seconds, 2)}")

@@ -40,9 +40,9 @@ NAME = "hpccoll"
 #: Seconds that a wait adds to the group's time-out: at that the call itself fails, and its error
 #: names the ranks that are missing.
 SURPLUS = 5.0
-#: Calls of few bytes whose objects are kept after them, and how few: DDP's ``join`` hands such an
-#: object to C++ alone, where it has no methods any more once Python has collected it.
-KEPT, FEW = 64, 1024
+#: Calls of few elements whose objects are kept after them, and how few: DDP's ``join`` hands such
+#: an object to C++ alone, where it has no methods any more once Python has collected it.
+KEPT, FEW = 64, 256
 
 
 class Group(ProcessGroup):
@@ -87,7 +87,7 @@ class Group(ProcessGroup):
         work = GroupWork(self._describe(name), run, tensors, self._seconds(options))
         work.number = self.issued
         work.give_up = self._give_up
-        if sum(tensor.nbytes for tensor in tensors) <= FEW:
+        if sum(tensor.numel() for tensor in tensors) <= FEW:
             self.kept.append(work)
         lane.put(work)
         if self._coalesced is not None:
