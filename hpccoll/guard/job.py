@@ -41,6 +41,7 @@ class JobLogs:
         mine: this process's log.
         logs, processes: those known, this one included; :meth:`look` adds new ones.
         calls: set-up calls that the MPI library runs in this process now.
+        met: by rank, the number in its log of the last set-up call that it and this process met in.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class JobLogs:
         self.logs: dict[int, Log] = {}
         self.processes: dict[int, Process] = {}
         self.calls: set[CheckedCall] = set()
+        self.met: dict[int, int] = {}
         self.ending: CheckedCall | None = None
         self.file: JobFile | None = None
         self.pid, self.rank = 0, 0

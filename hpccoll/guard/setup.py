@@ -108,7 +108,8 @@ class SetupCall(Meeting):
         mine, found = numpy.array([stamp, self.ranks.number]), numpy.empty((self.size, 2), int)
         try:
             self._complete(MPI.Intracomm.Iallgather(comm, mine, found), mine, found)
-            stamps, self.ranks.met = zip(*found.tolist())
+            stamps, numbers = zip(*found.tolist())
+            self.ranks.meet(numbers)
             if JOB.failure:
                 self._hear()
             if stamps.count(stamp) < self.size:

@@ -107,6 +107,11 @@ class SetupRanks:
         return tuple(rank for rank in range(len(self.world))
                      if rank != self.rank and not self._has_come(rank))
 
+    def meet(self, numbers: Sequence[int]) -> None:
+        """Take the number that each rank's log has for the call: all have come."""
+        self.met = numbers
+        JOB.met.update(zip(self.world, numbers, strict=True))
+
     def _has_come(self, rank: int) -> bool:
         log = self.board.logs.get(rank)
         if log is None:
@@ -114,9 +119,15 @@ class SetupRanks:
         said, number = log.doing(), log.words[NUMBER]
         if self.met:
             return bool(log.words[INSIDE] == self.met[rank] or _end(log, self.met[rank]))
+        if self._before(rank, number):
+            return False
         if said.get("number") == number and said.get("call") == self.key:
             return True
         return log.words[INSIDE] == number and log.stamp(number) == _described(self.title)[1]
+
+    def _before(self, rank: int, number: int) -> bool:
+        """Tell whether a rank's call is one that this rank has met it in, so not this one."""
+        return number <= JOB.met.get(self.world[rank], 0)
 
     def fail(self, error: BaseException) -> None:
         """Write that the call has failed here."""
@@ -131,7 +142,7 @@ class SetupRanks:
         """What the call is to raise, by the ranks in which it has failed.
 
         Until the ranks have met, a rank's last call may be the same one on another communicator,
-        whose ranks and turn are the same: it counts as this one.
+        whose ranks and turn are the same: it counts as this one, unless this rank was in it too.
         """
         found = {}
         for rank, log in self.board.logs.items():
@@ -143,7 +154,7 @@ class SetupRanks:
                     here = story is not None and story["number"] == self.met[rank]
                     found[rank] = self._told(rank, story if here else None)
             elif story is not None and log.words[FAILED] == log.words[NUMBER] + 1 and (
-                    story["call"] == self.key):
+                    story["call"] == self.key) and not self._before(rank, story["number"]):
                 found[rank] = self._told(rank, story)
         return found
 

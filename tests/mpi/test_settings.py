@@ -138,6 +138,19 @@ def test_a_variable_of_one_rank_is_named_on_all_or_harmless(monkeypatch, tmp_pat
     comm.Free()
 
 
+@pytest.mark.mpi(min_size=2)
+def test_failed_setup_is_none_of_the_next_communicators():
+    last = RAW.rank == RAW.size - 1
+    first, second = hpccoll.Comm(RAW.Dup(), checksums=last), hpccoll.Comm(RAW.Dup())
+    with pytest.raises(ArgumentError):
+        first.Barrier()
+    if not last:  # which finds the others where that set-up has left them
+        time.sleep(0.3)
+    second.Barrier()
+    first.Free()
+    second.Free()
+
+
 def test_every_variable_is_tried_on_one_rank():
     """The first collective compares HPCCOLL_TUNING: tests/mpi/test_tune.py."""
     assert {f"HPCCOLL_{name}" for name in DIFFERENT} == set(SETTINGS) - {"HPCCOLL_TUNING"}

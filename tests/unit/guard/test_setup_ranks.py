@@ -71,3 +71,15 @@ def test_lost_ranks_are_told_as_lost(ranks):
     ranks(1).fail(PeerLost((0,), RankStates("rank 0 was killed"), "split"))
     error = ranks(0).failures()[1]
     assert isinstance(error, PeerLost) and error.ranks == (0,) and "rank 1 reported" in str(error)
+
+
+def test_failure_of_a_call_in_which_both_have_met_is_none_of_a_later_call(ranks):
+    first, second = ranks(0), ranks(1)
+    first.meet([1, 1])
+    second.say()
+    second.fail(CollectiveTimeout("split", 1, 0, (0,), 1.0))
+    assert first.failures()
+    later = ranks(0)  # on another communicator of the same ranks
+    assert not later.failures() and later.missing() == (1,)
+    ranks(1).say()
+    assert later.missing() == ()
