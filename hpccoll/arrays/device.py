@@ -60,7 +60,20 @@ def is_served() -> bool:
 def seen(obj: Any) -> Any:
     """A device object as an array of CuPy, which raises where it has no type for the elements."""
     cupy = importlib.import_module("cupy")
-    return cupy.asarray(obj) if hasattr(obj, "__cuda_array_interface__") else cupy.from_dlpack(obj)
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is None:
+        return cupy.from_dlpack(obj)
+    if str(getattr(obj, "dtype", "")) == "torch.bfloat16":  # exported as two bytes, "<V2"
+        words = _Interface(obj, {**interface, "typestr": "<i2"})
+        return cupy.asarray(words).view(importlib.import_module("ml_dtypes").bfloat16)
+    return cupy.asarray(obj)
+
+
+class _Interface:
+    """The memory of another object, which it keeps, under a type that CuPy has."""
+
+    def __init__(self, owner: Any, interface: dict[str, Any]):
+        self.owner, self.__cuda_array_interface__ = owner, interface
 
 
 def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None]:

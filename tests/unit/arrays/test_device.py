@@ -236,6 +236,21 @@ def test_operators_without_a_device_kernel_are_left_to_the_library():
     op.Free()
 
 
+@HOW
+def test_bfloat16_tensors_are_reduced_as_such(cuda_aware):
+    comm, bfloat16 = hpccoll.Comm(MPI.COMM_SELF), pytest.importorskip("ml_dtypes").bfloat16
+    with installed(cuda_aware) as cupy, comm.using(allreduce="ring"):
+        array = cupy.asarray(numpy.arange(6).astype(bfloat16))
+        tensor = SimpleNamespace(dtype="torch.bfloat16", __cuda_array_interface__={
+            **array.view("i2").__cuda_array_interface__, "typestr": "<V2"})
+        view = device.seen(tensor)
+        assert view.dtype == bfloat16 and list(cupy.asnumpy(view)) == list(range(6))
+        comm.Allreduce(MPI.IN_PLACE, tensor)
+        result = cupy.empty(6, bfloat16)
+        comm.Allreduce(tensor, result)
+        assert list(cupy.asnumpy(result)) == list(range(6))
+
+
 # -- what is recognised -------------------------------------------------------------------------
 def content(array):
     """The elements of a buffer as the engine sees them."""
