@@ -7,7 +7,7 @@ pass did not reach brings zeros; where no rank reached it, it keeps no gradient,
 decay and moments do what they do on one rank. What the exchange cannot know beforehand is agreed
 at the end of each step in one message of a few numbers: parameters that are new (the model has
 grown, or layers were unfrozen: they get an exchange of their own), and gradients that turned out
-to be sparse (from the next step on they travel as indices and values).
+to be sparse (they travel as indices and values from the next step on).
 """
 
 from __future__ import annotations
@@ -206,6 +206,8 @@ class GradientExchange:
                   for kind in (UNUSED, SPARSE)}
             for parameter in of[UNUSED]:
                 parameter.grad = None
+            for parameter in of[SPARSE]:  # some optimizers take no other; an index is a row
+                parameter.grad = parameter.grad.to_sparse(1)
             self._move_out(of[SPARSE])
         self._sent.clear()
         self._seen.clear()

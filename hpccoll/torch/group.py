@@ -27,16 +27,20 @@ from hpccoll import Comm
 from hpccoll.errors import ProcessGroupError
 from hpccoll.torch import collectives
 from hpccoll.torch.arrivals import Arrivals
+from hpccoll.torch.eager import run_eagerly
 from hpccoll.torch.lane import Lane
 from hpccoll.torch.operators import operator_of
 from hpccoll.torch.options import OneOrMore, listed, one_list, options_of
 from hpccoll.torch.peers import Peers
 from hpccoll.torch.registered import Registered
+from hpccoll.torch.sparse import allreduce_sparse, check_sparse
 from hpccoll.torch.work import FINISHED, CoalescedWork, GroupWork
 
 Tensors = Sequence[torch.Tensor]
 #: Name of the backend.
 NAME = "hpccoll"
+#: Names of calls in profiles, where they are not those of the methods.
+EVENTS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 #: Seconds that a wait adds to the group's time-out: at that the call itself fails, and its error
 #: names the ranks that are missing.
 SURPLUS = 5.0
@@ -45,6 +49,7 @@ SURPLUS = 5.0
 KEPT, FEW = 64, 256
 
 
+@run_eagerly
 class Group(ProcessGroup):
     """A process group on an MPI communicator.
 
@@ -75,7 +80,16 @@ class Group(ProcessGroup):
 
     # -- issuing -----------------------------------------------------------------------------
     def _issue(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
-        """Run a call, or queue it."""
+        """Run a call, or queue it; PyTorch's profiler records it by its public name."""
+        if not torch.autograd._profiler_enabled():
+            return self._start(name, run, options, tensors)
+        with torch.profiler.record_function(f"{NAME}:{EVENTS.get(name, name)}") as event:
+            work = self._start(name, run, options, tensors)
+            if work is not FINISHED:
+                event._call_end_callbacks_on_future(work.get_future())
+        return work
+
+    def _start(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
         self.issued += 1
         if self.error is not None:
             raise self.error
@@ -111,9 +125,11 @@ class Group(ProcessGroup):
     def allreduce(self, tensors: OneOrMore, *given: Any, **named: Any) -> Any:
         tensor, = tensors = listed(tensors)
         opts = options_of(c10d.AllreduceOptions, *given, **named)
-        operator = operator_of(opts.reduceOp, tensor.dtype)
-        return self._issue("allreduce", partial(collectives.allreduce, self.comm, tensor, operator),
-                           opts, tensors)
+        operator, reduce = operator_of(opts.reduceOp, tensor.dtype), collectives.allreduce
+        if tensor.layout is not torch.strided:
+            check_sparse(tensor, operator)
+            reduce = allreduce_sparse
+        return self._issue("allreduce", partial(reduce, self.comm, tensor, operator), opts, tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, *given: Any, **named: Any) -> Any:
         opts = options_of(c10d.AllreduceCoalescedOptions, *given, **named)

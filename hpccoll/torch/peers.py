@@ -18,6 +18,7 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
+from hpccoll.torch.eager import run_eagerly
 from hpccoll.torch.streams import behind, check_capture
 from hpccoll.torch.tensors import dense, memory
 from hpccoll.torch.work import GroupWork
@@ -31,6 +32,7 @@ LOOKS = 200
 BETWEEN, LAST_MESSAGE = 0.5, 1.0
 
 
+@run_eagerly
 class MessageWork(GroupWork):
     """A message under way.
 

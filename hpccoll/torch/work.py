@@ -11,12 +11,14 @@ import torch
 from torch.distributed import Work
 
 from hpccoll.errors import GroupTimeout
+from hpccoll.torch.eager import run_eagerly
 from hpccoll.torch.streams import behind, caller_stream
 
 #: What ``wait()`` without an argument passes on, here or from C++.
 NO_TIMEOUT = timedelta(0)
 
 
+@run_eagerly
 class FinishedWork(Work):
     """A call that is over when it returns; one object stands for all of them."""
 
@@ -46,6 +48,7 @@ class FinishedWork(Work):
         return future
 
 
+@run_eagerly
 class GroupWork(Work):
     """A call under way.
 
@@ -180,6 +183,7 @@ class GroupWork(Work):
         raise RuntimeError(f"{self.title}: {self.error!r}")
 
 
+@run_eagerly
 class CoalescedWork(GroupWork):
     """Several calls that were issued as one."""
 

@@ -1,0 +1,29 @@
+"""Keep ``torch.compile`` out of the process group: :func:`run_eagerly`."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import TypeVar
+
+from torch._C._dynamo import eval_frame
+
+Class = TypeVar("Class", bound=type)
+
+
+def run_eagerly(kind: Class) -> Class:
+    """Mark the methods of a class, so that ``torch.compile`` breaks its graph at their calls.
+
+    A compiled function may call a group or wait for its work. TorchDynamo cannot trace these
+    methods: their objects hold MPI handles and locks. The public decorator,
+    ``torch.compiler.disable``, would import the compiler with the backend, and wrap every call.
+    PyTorch before 2.7 has no such mark; there TorchDynamo stays as it is.
+    """
+    if not hasattr(eval_frame, "_FrameExecStrategy"):
+        return kind
+    skip = eval_frame._FrameAction.SKIP  # of the method, and of what it calls
+    for method in vars(kind).values():
+        if isinstance(method, FunctionType):
+            eval_frame.set_code_exec_strategy(
+                method.__code__, eval_frame._FrameExecStrategy(skip, skip))
+            method._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return kind

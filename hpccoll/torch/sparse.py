@@ -1,0 +1,48 @@
+"""All-reduce of sparse tensors: every rank gathers all indices and values, and adds them up."""
+
+from __future__ import annotations
+
+import numpy
+import torch
+from mpi4py import MPI
+
+from hpccoll import Comm
+from hpccoll.errors import ArgumentTypeError
+from hpccoll.torch.collectives import all_gather
+from hpccoll.torch.operators import TorchOperator
+
+
+def check_sparse(tensor: torch.Tensor, operator: TorchOperator) -> None:
+    """Check that a sparse tensor can be combined.
+
+    Raises:
+        ArgumentTypeError: another layout than COO, or another operator than a sum or a mean.
+    """
+    if tensor.layout is not torch.sparse_coo:
+        raise ArgumentTypeError("tensor", f"has the layout {tensor.layout}",
+                                "only torch.sparse_coo is combined; else use tensor.to_dense()")
+    if operator.mpi != MPI.SUM:
+        raise ArgumentTypeError("op", "sparse tensors can be summed and averaged, no more",
+                                "use tensor.to_dense()")
+
+
+def allreduce_sparse(comm: Comm, tensor: torch.Tensor, operator: TorchOperator) -> None:
+    """Combine every rank's sparse tensor on every rank, in place.
+
+    The numbers of values may differ from rank to rank. The result is coalesced.
+    """
+    mine = tensor.detach().coalesce()
+    counts = numpy.empty(comm.size, "i8")
+    comm.Allgather(numpy.array([mine._nnz()]), counts)
+    indices = [mine.indices().new_empty((count, mine.sparse_dim())) for count in counts.tolist()]
+    values = [mine.values().new_empty((count, *mine.values().shape[1:]))
+              for count in counts.tolist()]
+    all_gather(comm, indices, mine.indices().t().contiguous())
+    all_gather(comm, values, mine.values())
+    total = torch.cat(values)
+    operator.before(total)
+    whole = torch.sparse_coo_tensor(torch.cat(indices).t(), total, tensor.shape,
+                                    check_invariants=False).coalesce()
+    operator.after(whole.values(), comm.size)
+    with torch.no_grad():  # tensor.detach() would have indices and values of its own
+        tensor.copy_(whole)

@@ -1,0 +1,72 @@
+"""The process group under PyTorch's own tools: sparse gradients, its profiler, its compiler."""
+
+import math
+
+import pytest
+from mpi.torch_case import dist, group, place, torch
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group")]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (0, 2)])
+def test_sparse_tensors(shape, async_op):
+    rank, size = place()
+    dense = [torch.arange(1.0 + r, 1 + r + math.prod(shape)).reshape(shape) * (r % 2)
+             for r in range(size)]  # those of even ranks are empty
+    for sparse_dim in range(1, len(shape) + 1):
+        for op, divisor in ((dist.ReduceOp.SUM, 1), (dist.ReduceOp.AVG, size)):
+            mine = dense[rank].to_sparse(sparse_dim)
+            twice = torch.sparse_coo_tensor(torch.cat([mine.indices()] * 2, 1), torch.cat(
+                [mine.values()] * 2), shape, check_invariants=False)  # not coalesced
+            work = dist.all_reduce(twice, op, async_op=async_op)
+            if work is not None:
+                work.wait()
+            assert twice.is_sparse and torch.equal(twice.to_dense(), 2 * sum(dense) / divisor)
+    with pytest.raises(TypeError, match="sparse"):
+        dist.all_reduce(twice, dist.ReduceOp.MAX)
+    with pytest.raises(TypeError, match="layout"):
+        dist.all_reduce(torch.eye(2).to_sparse_csr())
+
+
+def test_profiles_name_the_calls(group):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(torch.ones(3))
+        dist.all_reduce(torch.ones(3), async_op=True).wait()
+        dist.barrier()
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["hpccoll:all_reduce"] == 2 and counts["hpccoll:barrier"] == 1
+
+
+@pytest.mark.once  # PyTorch decides it
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("program", ["wait", "messages", "backward"])
+def test_compiled_programs(program):
+    rank, size = place()
+    right, left = (rank + 1) % size, (rank - 1) % size
+
+    def wait(tensor):
+        dist.all_reduce(tensor, async_op=True).wait()
+        return tensor + 1
+
+    def messages(tensor):
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor * 1.0, right),
+                                            dist.P2POp(dist.irecv, tensor, left)]):
+            work.wait()
+        return tensor + 1
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1, bias=False))
+
+    def backward(tensor):
+        model.zero_grad()
+        model(tensor).sum().backward()
+        return model.module.weight.grad[0]
+
+    function, wanted = {
+        "wait": (wait, sum(range(size)) + 1.0), "messages": (messages, left + 1.0),
+        "backward": (backward, (size - 1) / 2)}[program]
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="eager")
+    for _ in range(2):
+        assert torch.allclose(compiled(torch.full((2,), float(rank))), torch.full((2,), wanted))
