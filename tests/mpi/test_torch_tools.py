@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from mpi.torch_case import dist, group, place, torch
+from mpi.torch_case import dist, group, place, torch  # noqa: F401 - group is a fixture
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("group")]
 
@@ -30,7 +30,7 @@ def test_sparse_tensors(shape, async_op):
         dist.all_reduce(torch.eye(2).to_sparse_csr())
 
 
-def test_profiles_name_the_calls(group):
+def test_profiles_name_the_calls():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         dist.all_reduce(torch.ones(3))
         dist.all_reduce(torch.ones(3), async_op=True).wait()
