@@ -13,8 +13,7 @@ from pathlib import Path
 from hpccoll import Algorithm, schedule
 from hpccoll.algorithms.outside import load
 from hpccoll.explain.replay import timeline
-from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
+from hpccoll.lang import IN, LEFT, OUT, Program, at, copy, recv, send
 from hpccoll.units import size_text
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

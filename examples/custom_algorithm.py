@@ -11,8 +11,7 @@ import numpy
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.schedule import Program, at, copy, recv, send
+from hpccoll.lang import IN, OUT, Program, at, copy, recv, send
 
 
 def two_way_ring(rank, size):

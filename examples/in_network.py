@@ -15,9 +15,7 @@ run on the loopback transport, all ranks in one process.
 import sys
 
 from hpccoll import Algorithm
-from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
-from hpccoll.ir.in_network import in_network, multicast
-from hpccoll.ir.schedule import Program, at, copy, recv, send
+from hpccoll.lang import COLLECTIVES, IN, OUT, Program, at, copy, in_network, multicast, recv, send
 
 
 def one_operation(rank, size):

@@ -12,9 +12,7 @@ ones are still on their way.
 import sys
 
 from hpccoll import Algorithm
-from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.order import lanes
-from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
+from hpccoll.lang import IN, LEFT, OUT, Program, at, copy, lanes, recv, send
 
 
 def two_ways(rank, size):

@@ -13,8 +13,7 @@ ICS 2010, here with both directions of a ring at once, one dimension at a time.
 import sys
 
 from hpccoll import Algorithm
-from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
+from hpccoll.lang import IN, LEFT, OUT, Program, at, copy, recv, send
 
 
 def torus(rank, size, x, y, z):

@@ -11,9 +11,7 @@ docs/write-your-own-algorithm.md has it beside what the paper says.
 import sys
 
 from hpccoll import Algorithm
-from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.order import lanes
-from hpccoll.ir.schedule import LEFT, at, copy, recv, send
+from hpccoll.lang import IN, LEFT, OUT, at, copy, lanes, recv, send
 
 
 def bucket(rank, size, first, dimensions):

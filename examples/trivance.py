@@ -12,8 +12,7 @@ sends whole vectors; ``BANDWIDTH`` a third of what is left, and gathers results 
 import sys
 
 from hpccoll import Algorithm
-from hpccoll.ir.collectives import IN, OUT
-from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
+from hpccoll.lang import IN, LEFT, OUT, Program, at, copy, recv, send
 
 
 def steps(size):

@@ -4,7 +4,7 @@ Layout from the ground up. A room imports only rooms that stand before it in thi
 reads it.
 
     errors units atomic_file                         what every room may use
-    ir algorithms proof explain simulator            the idea: standard library only
+    ir lang algorithms proof explain simulator       the idea: standard library only
     transport machine arrays config calls runtime    the machine: NumPy and mpi4py
     testing guard tune measure                       deciding what runs, and whether it may
     comm training torch jax keras                    using it: hpccoll.Comm, and what stands on it

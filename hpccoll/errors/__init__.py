@@ -16,6 +16,14 @@ from typing import Any
 
 from hpccoll.errors.waits import MOST_NAMED, RankStates, format_wait, rank_list
 
+__all__ = ["ArgumentError", "ArgumentTypeError", "BrokenCommunicatorError", "BufferArgumentError",
+           "CapabilityError", "CollectiveTimeout", "CommunicatorError", "ConcurrentCallError",
+           "ExchangeError", "ExchangeMismatch", "ExchangeStall", "ForeignMessage", "ForkedError",
+           "FrameworkError", "GroupTimeout", "HpccollError", "MessageSizeError", "MpiLibraryError",
+           "NoisyMachineError", "NonFiniteArray", "NonFiniteError", "PeerLost", "ProcessGroupError",
+           "ProofError", "RankFailed", "ScheduleError", "ShardError", "TuningError",
+           "UnavailableError"]
+
 #: Names of a list that are all said beside a likely one.
 MOST_CHOICES = 12
 

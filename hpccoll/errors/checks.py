@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from hpccoll.errors import MOST_NAMED, HpccollError, NonFiniteError
 
+__all__ = ["CorruptMessage", "NonFiniteInput", "UnequalError"]
+
 
 class CorruptMessage(HpccollError, RuntimeError):
     """A message is not what its sender sent, or another one came in its place.

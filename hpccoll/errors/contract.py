@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from hpccoll.errors import HpccollError
 
+__all__ = ["ContractError", "Party"]
+
 
 def in_words(fields: Mapping[str, str]) -> str:
     """A call, by the names of what ranks must agree on.

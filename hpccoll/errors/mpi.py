@@ -16,6 +16,9 @@ from hpccoll.errors import (
     HpccollError,
 )
 
+__all__ = ["DeadCommunicatorError", "MpiArgumentError", "OperatorError", "RequestError",
+           "RevokedError", "RootError"]
+
 
 class HasErrorClass(MPI.Exception):
     """Mixin: an MPI error class, with a message that hpccoll wrote."""

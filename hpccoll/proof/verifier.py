@@ -27,11 +27,11 @@ from hpccoll.ir.collectives import Collective
 from hpccoll.ir.schedule import Program, Schedule
 from hpccoll.proof.building import programs_of
 from hpccoll.proof.cases import BlockSizes, cases, lower_all
-from hpccoll.proof.elements import prove_segments
+from hpccoll.proof.elements import prove_segments as prove_segments
 from hpccoll.proof.slots import prove_slots
 from hpccoll.proof.verdict import Proof
 
-__all__ = ["Proof", "prove", "prove_segments", "verify"]
+__all__ = ["Proof", "verify"]
 
 
 def verify(schedule: Schedule, collective: Collective | None = None, *,

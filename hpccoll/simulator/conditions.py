@@ -23,6 +23,8 @@ from random import Random
 from hpccoll.errors import ArgumentError, did_you_mean
 from hpccoll.units import seconds, time_text
 
+__all__ = ["SimulatedConditions"]
+
 #: Distributions that are drawn from, and the numbers of times that each takes.
 DRAWN = {"uniform": (1, 2), "normal": (2,), "exponential": (1,)}
 HOW = "write uniform:20us, normal:10us:2us, exponential:10us"

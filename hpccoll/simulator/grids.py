@@ -14,6 +14,8 @@ from itertools import product
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator.shapes import Link, Shape, listed
 
+__all__ = ["MeshShape", "Torus"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Torus(Shape):

@@ -24,6 +24,8 @@ from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import LoggedThread, SimulationRun
 from hpccoll.units import rate_text, size_text, time_text
 
+__all__ = ["Report"]
+
 #: Hops of the critical path that the JSON form lists one by one.
 LISTED = 200
 #: A difference of times below this part of the later one comes from rounding.

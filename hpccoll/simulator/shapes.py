@@ -25,6 +25,8 @@ from typing import Any, ClassVar
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator import fields
 
+__all__ = ["Shape"]
+
 ROUTINGS, DUPLEX = ("static", "spread", "adaptive"), ("full", "half")
 #: Nodes of a shape, and ways between two of them that are looked at.
 MOST_NODES, MOST_WAYS = 1 << 24, 4096

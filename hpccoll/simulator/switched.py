@@ -16,6 +16,8 @@ from hpccoll.errors import ArgumentError
 from hpccoll.simulator import fields
 from hpccoll.simulator.shapes import MOST_WAYS, Link, Shape, Way, listed
 
+__all__ = ["Dragonfly", "FatTree"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class FatTree(Shape):

@@ -37,6 +37,8 @@ from hpccoll.transport import NOTHING, Batch, Endpoint, Posting
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.loopback import spoil
 
+__all__ = ["Explored", "Run", "explore", "explore_schedule", "wander"]
+
 #: Source, destination and tag.
 Edge = tuple[int, int, int]
 #: States of one schedule that are visited before :func:`explore` gives up.

@@ -21,6 +21,8 @@ from hpccoll.testing import every
 from hpccoll.testing.explore import Edge, MisfitMessage, Network, Run
 from hpccoll.testing.world import Problem
 
+__all__ = ["Harm", "Havoc", "harms_of", "verdict"]
+
 #: What can happen to a message.
 FLIP, LOSE, DOUBLE, SWAP = "flip", "lose", "double", "swap"
 #: What becomes of a run.

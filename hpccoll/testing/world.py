@@ -29,6 +29,8 @@ from hpccoll.testing.loopback_direct import PATIENCE, Direct
 from hpccoll.transport import Endpoint
 from hpccoll.transport.loopback import Loopback
 
+__all__ = ["Problem", "Stalled", "interleave", "run"]
+
 
 class Stalled(HpccollError, RuntimeError):
     """No rank of a world can go on.

@@ -61,7 +61,8 @@ HOROVOD = (
     "local_rank local_size Max Min mpi_threads_supported poll ProcessSet Product rank "
     "reducescatter reducescatter_async remove_process_set shutdown size sparse_allreduce_async "
     "Sum SyncBatchNorm synchronize").split()
-__all__ = ["Group", "init_process_group"]
+__all__ = ["AgreedGradScaler", "CompressState", "Group", "ZeroOptimizer", "clip_grad_norm_",
+           "compress_hook", "init_process_group"]
 
 
 def __getattr__(name: str) -> Any:

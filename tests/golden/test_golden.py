@@ -4,11 +4,14 @@
 
 writes the files anew. Each file here holds one collective, all algorithms for 3, 4 and 5 ranks;
 docs/algorithms.md is made from the table of algorithms, and the table of docs/reliability.md that
-says how calls are compared from that of methods.
+says how calls are compared from that of methods. public-names.txt is the API: what stands in no
+``__all__`` may change.
 """
 
+import ast
 import re
 from difflib import unified_diff
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from hpccoll.explain import as_markdown
 from hpccoll.ir.collectives import COLLECTIVES
 
 HERE = Path(__file__).parent
+TOP = HERE.parents[1]
 SIZES = (3, 4, 5)
 LAYOUTS = ("2x2", "3,1", "2,3")
 #: Not rank 0, so that it shows when an algorithm forgets to turn the ranks.
@@ -49,13 +53,40 @@ def compare(path, now, request):
                     pytrace=False)
 
 
+def public_names() -> str:
+    """The public names: a line for each module that has an ``__all__``."""
+    lines = []
+    for path in sorted((TOP / "hpccoll").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                module = ".".join(path.relative_to(TOP).with_suffix("").parts)
+                names = ast.literal_eval(node.value)
+                assert sorted(set(names)) == sorted(names)
+                lines.append(f"{module.removesuffix('.__init__')}: {' '.join(sorted(names))}\n")
+    return "".join(lines)
+
+
 @pytest.mark.parametrize("collective", ALGORITHMS)
 def test_schedules_are_what_they_were(collective, request):
     compare(HERE / f"{collective}.txt", text(collective), request)
 
 
+def test_the_public_names_are_what_they_were(request):
+    compare(HERE / "public-names.txt", public_names(), request)
+
+
+@pytest.mark.parametrize("line", (HERE / "public-names.txt").read_text().splitlines(),
+                         ids=lambda line: line.partition(":")[0])
+def test_public_names_exist(line):
+    name, _, names = line.partition(": ")
+    for framework in set(name.split(".")) & {"jax", "keras", "torch"}:
+        pytest.importorskip(framework)
+    module = import_module(name)
+    assert [each for each in names.split() if not hasattr(module, each)] == []
+
+
 def test_the_page_of_algorithms_is_made_from_the_table(request):
-    compare(HERE.parents[1] / "docs" / "algorithms.md", as_markdown(), request)
+    compare(TOP / "docs" / "algorithms.md", as_markdown(), request)
 
 
 def compared():
@@ -72,7 +103,7 @@ def compared():
 
 
 def test_the_page_of_reliability_has_the_table_of_comparisons(request):
-    path = HERE.parents[1] / "docs" / "reliability.md"
+    path = TOP / "docs" / "reliability.md"
     table = "".join(f"{line}\n" for line in compared())
     now = re.sub(r"(<!-- compared -->\n).*?(<!-- filled -->)", rf"\1\n{table}\n\2",
                  path.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
@@ -80,5 +111,5 @@ def test_the_page_of_reliability_has_the_table_of_comparisons(request):
     compare(path, now, request)
 
 
-def test_every_file_belongs_to_a_collective():
-    assert {path.stem for path in HERE.glob("*.txt")} == set(ALGORITHMS)
+def test_every_other_file_belongs_to_a_collective():
+    assert {path.stem for path in HERE.glob("*.txt")} == {*ALGORITHMS, "public-names"}

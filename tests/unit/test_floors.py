@@ -39,7 +39,7 @@ ON_DEMAND = {"cupy": {"arrays", "testing", "training"},
              "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
              "tensorflow": {"keras"}, "z3": {"tools"}}
 #: Longest module, most names at the top of the package.
-CEILING, MOST_NAMES = 450, 25
+CEILING, MOST_NAMES = 450, 26
 #: Longest file of tests.
 TEST_CEILING = 400
 

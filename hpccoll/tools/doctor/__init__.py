@@ -5,7 +5,7 @@ new check is a function from facts to findings in ``findings.CHECKS``; what it n
 field of ``RankFacts``.
 """
 
-from hpccoll.tools.doctor.facts import RankFacts, gather
-from hpccoll.tools.doctor.findings import Finding, examine
-
-__all__ = ["RankFacts", "Finding", "examine", "gather"]
+from hpccoll.tools.doctor.facts import RankFacts as RankFacts
+from hpccoll.tools.doctor.facts import gather as gather
+from hpccoll.tools.doctor.findings import Finding as Finding
+from hpccoll.tools.doctor.findings import examine as examine

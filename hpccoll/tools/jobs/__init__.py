@@ -5,8 +5,8 @@ site is an entry of ``sites.SITES``, with the page that its facts come from; a b
 of ``directives.BATCH``, a launcher one of ``launches.LAUNCHES``.
 """
 
-from hpccoll.tools.jobs.job import Job
-from hpccoll.tools.jobs.render import TEMPLATES, script
-from hpccoll.tools.jobs.sites import SITES, find
-
-__all__ = ["SITES", "TEMPLATES", "Job", "find", "script"]
+from hpccoll.tools.jobs.job import Job as Job
+from hpccoll.tools.jobs.render import TEMPLATES as TEMPLATES
+from hpccoll.tools.jobs.render import script as script
+from hpccoll.tools.jobs.sites import SITES as SITES
+from hpccoll.tools.jobs.sites import find as find

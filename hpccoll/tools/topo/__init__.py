@@ -4,9 +4,11 @@
 new view of the machine is a function of a ``JobMap``, and of ``Links`` where it is about costs.
 """
 
-from hpccoll.tools.topo.job_map import JobMap, survey
-from hpccoll.tools.topo.links import Links, chosen, measure
-from hpccoll.tools.topo.plot import draw
-from hpccoll.tools.topo.text import table, tree
-
-__all__ = ["Links", "JobMap", "chosen", "draw", "measure", "survey", "table", "tree"]
+from hpccoll.tools.topo.job_map import JobMap as JobMap
+from hpccoll.tools.topo.job_map import survey as survey
+from hpccoll.tools.topo.links import Links as Links
+from hpccoll.tools.topo.links import chosen as chosen
+from hpccoll.tools.topo.links import measure as measure
+from hpccoll.tools.topo.plot import draw as draw
+from hpccoll.tools.topo.text import table as table
+from hpccoll.tools.topo.text import tree as tree
