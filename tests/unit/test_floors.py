@@ -29,7 +29,7 @@ ON_THE_FACE = {"training": FACE | {"measure"},
                **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
                "keras": FACE | {"training", "jax"}}
 #: Rooms that no other room uses, programs excepted: whoever runs collectives needs none of them.
-APART, MAY_USE_THEM = {"testing"}, {"hpccoll", "tools", "cli"}
+APART, MAY_USE_THEM = {"simulator", "testing"}, {"hpccoll", "tools", "cli"}
 #: What a row may import at the top of a module, beside the standard library ...
 OUTSIDE = [set(), set(), *[{"numpy", "mpi4py"}] * 3, {"numpy", "mpi4py", "click", "rich"}]
 MORE = {"hpccoll.errors.mpi": {"mpi4py"}}
