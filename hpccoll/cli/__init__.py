@@ -25,8 +25,6 @@ from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you
 #: words goes before the one of its first word.
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
-    "bench step": ("hpccoll.cli.bench_step", "Measure training steps, side by side."),
-    "bench torch": ("hpccoll.cli.bench_torch", "Measure torch.distributed beside Gloo."),
     "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
