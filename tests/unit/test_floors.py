@@ -39,7 +39,7 @@ FRAMEWORK = {"torch": {"torch"}, "jax": {"jax", "optax"}, "keras": {"keras"}}
 ON_DEMAND = {"cupy": {"arrays", "testing", "training"},
              "ml_dtypes": {"arrays", "measure", "testing", "training", "torch", "jax"},
              "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
-             "tensorflow": {"keras"}, "z3": {"tools"}}
+             "tensorflow": {"keras"}}
 #: Longest module, most names at the top of the package.
 CEILING, MOST_NAMES = 450, 25
 #: Longest file of tests.
