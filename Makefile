@@ -57,7 +57,7 @@ dist: .venv-dist/installed
 	@echo 'To install it: pip install "$$(ls $(CURDIR)/dist/hpccoll-*.whl)[mpich]"'
 
 lint: .venv-mpich/installed
-	.venv-mpich/bin/ruff check hpccoll tests examples docs
+	.venv-mpich/bin/ruff check hpccoll tests examples docs benchmarks
 	.venv-mpich/bin/mypy
 
 sanitize: .venv-mpich/installed
@@ -79,10 +79,10 @@ MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench --keep 50
 ALL = $(LIBRARIES:%=--matrix %)
 # Training: PyTorch's calls and steps on two ranks, and steps on four hosts of 1 Gbit/s, which take root.
 MPICH = .venv-figures/mpich/bin
-RANKS_2 = $(MPICH)/mpiexec -n 2 $(MPICH)/python -m hpccoll bench
-RANKS_4 = $(MPICH)/mpiexec -n 4 $(MPICH)/python -m hpccoll bench
+RANKS_2 = $(MPICH)/mpiexec -n 2 $(MPICH)/python benchmarks
+RANKS_4 = $(MPICH)/mpiexec -n 4 $(MPICH)/python benchmarks
 HOSTS_4 = $(MPICH)/python tests/cluster/hosts.py --nodes 4 --ranks 1 --rate 1gbit -- \
-    $(CURDIR)/$(MPICH)/python -m hpccoll bench
+    $(CURDIR)/$(MPICH)/python $(CURDIR)/benchmarks
 SCHEMES = exchange,exchange:bf16,exchange:powersgd,exchange:onebit
 
 figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
@@ -111,15 +111,15 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	    .venv-figures/$$library/bin/python -m hpccoll bench allreduce --overlap --work numpy,python,asleep \
 	    -m 256K:16M --step 4 --algorithm native,recursive_doubling -i 40 \
 	    --json docs/data/overlap/$$library-2.json; done
-	$(RANKS_2) torch --json docs/data/torch/mpich-2.json
-	$(RANKS_4) torch --only calls --json docs/data/torch/mpich-4.json
-	for bytes in 2M 25M 100M; do $(RANKS_2) step --gradients $$bytes --backward 0.001 \
+	$(RANKS_2)/torch_calls.py --json docs/data/torch/mpich-2.json
+	$(RANKS_4)/torch_calls.py --only calls --json docs/data/torch/mpich-4.json
+	for bytes in 2M 25M 100M; do $(RANKS_2)/training_steps.py --gradients $$bytes --backward 0.001 \
 	    --candidates none,exchange,ddp,ddp:gloo,horovod --json docs/data/steps/node-$$bytes.json; done
-	$(RANKS_2) step --gradients 3M --layers 100 --backward 0 --steps 60 \
+	$(RANKS_2)/training_steps.py --gradients 3M --layers 100 --backward 0 --steps 60 \
 	    --candidates none,allreduce,views,at-once,exchange --json docs/data/steps/small-arrays.json
 	@# Horovod's threads poll, and two processors serve all hosts: it gets a run of its own.
 	[ "$$(id -u)" != 0 ] || for peers in $(SCHEMES),ddp,ddp:gloo horovod; do \
-	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4) step --gradients 25M --backward 0.4 \
+	    GLOO_SOCKET_IFNAME=eth0 $(HOSTS_4)/training_steps.py --gradients 25M --backward 0.4 \
 	    --candidates none,$$peers --json docs/data/steps/hosts-$${peers##*[,:]}.json; done
 	$(PYTHON) docs/figures.py
 

@@ -25,8 +25,8 @@ import launch
 from breaks import INTERRUPTED, NEWEST, QUEUED, SHARED_CACHE, WAITS, Break
 
 #: What is copied, and what is not.
-PARTS = ("hpccoll", "tests", "docs", "examples", "setup.py", "setup.cfg", "pyproject.toml",
-         "README.md", "LICENSE", "CHANGELOG.md", "mkdocs.yml", "Makefile")
+PARTS = ("hpccoll", "tests", "docs", "examples", "benchmarks", "setup.py", "setup.cfg",
+         "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "mkdocs.yml", "Makefile")
 #: Seconds until tests that hang are taken to have failed.
 LIMIT = 100.0
 NOTICED, UNNOTICED, WRONG = "noticed", "NOT NOTICED", "CANNOT BE TRIED"

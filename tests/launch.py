@@ -187,7 +187,7 @@ def stages(environments: list[Path], scratch: Path) -> list[Stage]:
         if first:
             add("no launcher", bin, *alone, *PARALLEL, "--doctest-modules",
                 # Faces of frameworks that are not installed cannot be imported.
-                "--doctest-ignore-import-errors", "hpccoll", "tests",
+                "--doctest-ignore-import-errors", "hpccoll", "benchmarks", "tests",
                 "--ignore=tests/mpi", "--ignore=tests/doc", "--ignore=tests/fault",
                 "--ignore=tests/cluster", f"--ignore={UNCOMPILED}")
             add("no launcher, nothing compiled", bin, *absent, *alone, *PARALLEL, *ABSENT_ALONE)

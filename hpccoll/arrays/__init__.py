@@ -2,6 +2,7 @@
 
     kernels.py  ``into = left op right`` for an operator, a dtype and an array library
     half.py     the kernels of 16-bit floats
+    exact.py    inputs without rounding, and the expected results
     cuda.py     the kernels of device memory, from the source reduce.cu
     user_operators.py  operators of the program's own that have a kernel for device memory
     device.py   recognise device memory, and reach it
@@ -16,6 +17,6 @@
 
 A call works on arrays of one namespace (``numpy``, ``cupy``) at a time. This is the only room that
 imports CuPy, and only when somebody brings a device array. A new kernel is a branch of
-``kernels.kernel``, its ufunc a line of ``UFUNCS``; a new array library is a case of
-``device.borrow``.
+``kernels.kernel``, its ufunc a line of ``UFUNCS``, its meaning a line of ``exact.MEANING``; a new
+array library is a case of ``device.borrow``.
 """

@@ -25,15 +25,12 @@ from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you
 #: words goes before the one of its first word.
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
-    "bench step": ("hpccoll.cli.bench_step", "Measure training steps, side by side."),
-    "bench torch": ("hpccoll.cli.bench_torch", "Measure torch.distributed beside Gloo."),
     "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
     "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
     "simulate": ("hpccoll.cli.simulate", "Time algorithms on a machine that is not there."),
     "simulate step": ("hpccoll.cli.simulate_step", "Time a training step on such a machine."),
-    "synthesize": ("hpccoll.cli.synthesize", "Find a schedule for a small world by a solver."),
     "topo": ("hpccoll.cli.topo", "Show the machine: levels, ranks, what links cost."),
     "trace": ("hpccoll.cli.trace", "Show what all ranks did, and find out why a job hangs."),
     "tune": ("hpccoll.cli.tune", "Measure what is fastest here, and write it down for auto."),

@@ -45,7 +45,7 @@ from hpccoll.machine.discovery import Place
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, Guarding, context_of, existing
 from hpccoll.runtime.description import Description
-from hpccoll.runtime.executor import advance, finish_prepared, run_prepared
+from hpccoll.runtime.executor import run_prepared
 from hpccoll.runtime.logger import served_by, tell_communicator, tell_served, tell_table
 from hpccoll.runtime.progress import can_progress
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
@@ -103,22 +103,7 @@ class Base(MPI.Intracomm):
             ``method.serve``, to be called with this communicator and the arguments.
         """
         # The hot path: few helper functions, and nothing is looked at twice.
-        cache, context = self._cache, self._context
-        repeat = cache.repeats.get(id(recvbuf)) if cache.repeats else None
-        if repeat is not None:
-            known, others, same, execution = repeat
-            if (known is method and others == extra and same(sendbuf, recvbuf)
-                    and execution.program is not None and context is not None):
-                with context.entrance:
-                    try:
-                        actions = iter(execution.program)
-                        wait = advance(actions)
-                        if wait is not None:
-                            finish_prepared(execution, wait, actions, context.bounds)
-                    except BaseException as error:
-                        context.abandon(execution, error)
-                        raise
-                return None
+        cache = self._cache
         if type(sendbuf) is ndarray and type(recvbuf) is ndarray:
             served = cache.get((method, extra, recvbuf.nbytes, recvbuf.dtype,
                                 sendbuf.nbytes, sendbuf.dtype))

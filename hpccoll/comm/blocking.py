@@ -219,7 +219,6 @@ class Blocking(Base):
             raise
         if known and execution.repeated:
             context.prepared.keep(location, execution)
-            self._cache.repeat(method, args, execution)
         elif location is not None:
             context.seen.keep(location, True)
         if call.sink is not None and call.sink.store is not None:

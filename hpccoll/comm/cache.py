@@ -6,7 +6,6 @@ same path: where the MPI library served before, it serves again; what hpccoll pr
 re-run if the arrays are at the same addresses. If not, this rank takes the slow path, which ends
 at the same plan; other ranks are unaffected.
 
-    repeats --------> execution                 by id of the output  (same arrays, surely)
     signatures -----> native | Signature        by sizes and types
     (Signature, addresses) --> execution        kept by the context
     choices --------> Choice                    by facts, for calls that have no signature
@@ -15,8 +14,7 @@ at the same plan; other ranks are unaffected.
 from __future__ import annotations
 
 import operator
-import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from mpi4py import MPI
@@ -27,24 +25,16 @@ from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls
 from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.executor import Execution
 
 address, IN_PLACE, Op = MPI.Get_address, MPI.IN_PLACE, MPI.Op
 #: Signatures remembered, before all are forgotten: sizes may be new in every call.
 MOST_SIGNATURES = 2048
-#: Whether a call has the arrays of an earlier one: ``same(sendbuf, recvbuf)``.
-Same = Callable[[Any, Any], bool]
 #: Where an execution is kept: signature, addresses of output and input.
 Location = tuple["Signature", int | None, int | None]
 
 
 class Signature:
     """A call signature that hpccoll serves; equal to itself only."""
-
-
-#: What was prepared for an output last: method, what else the signature depends on, a test for the
-#: arrays, execution. A plain tuple: a named one takes longer to unpack.
-Repeat = tuple[Method, Hashable, Same, Execution]
 
 
 class CallCache(dict[Hashable, Any]):
@@ -54,7 +44,6 @@ class CallCache(dict[Hashable, Any]):
 
     Attributes:
         calls: what the compiled executor recognises; ``None`` without it.
-        repeats: by the ``id`` of an output.
         observed: kinds of calls, where a program is watched, by arguments; with all else that is
             known, so that a call of another kind goes the long way.
         seen: what recognises them.
@@ -64,7 +53,6 @@ class CallCache(dict[Hashable, Any]):
     def __init__(self) -> None:
         super().__init__()
         self.calls: Any = new_calls()
-        self.repeats: dict[int, Repeat] = {}
         self.choices: dict[tuple[Method, CallFacts], Choice] = {}
         self.observed: dict[Hashable, int] = {}
         self.seen: Any = None
@@ -74,7 +62,6 @@ class CallCache(dict[Hashable, Any]):
         super().clear()
         if self.calls is not None:
             self.calls.clear()
-        self.repeats.clear()
         self.choices.clear()
         self.observed.clear()
 
@@ -100,22 +87,11 @@ class CallCache(dict[Hashable, Any]):
             return None
         if not isinstance(served, Signature) and any(native_form(arg) is not arg for arg in args):
             return None  # the method does not get the arguments as they are
-        if len(self) + len(self.repeats) >= MOST_SIGNATURES:
+        if len(self) >= MOST_SIGNATURES:
             self.clear()  # on one rank or on all: the slow path ends at the same choice
         known = self.setdefault(key, served)
         first, second = (*map(address, arrays), None, None)[:2]
         return known, first, second
-
-    def repeat(self, method: Method, args: tuple[Any, ...], execution: Execution) -> None:
-        """Note which arrays a prepared execution serves, to be found by the output's ``id``."""
-        sendbuf, recvbuf, extra = parts_of(method, args) if args else (None, None, None)
-        if (execution.program is not None and type(recvbuf) is ndarray
-                and (type(sendbuf) is ndarray or sendbuf is IN_PLACE)):
-            arrays = [array for array in (sendbuf, recvbuf) if type(array) is ndarray]
-            # NumPy does not resize an array that has weak references; no view can be resized.
-            same = (same_arrays if all(array.base is not None for array in arrays)
-                    else same_memory)(sendbuf, recvbuf)
-            self.repeats[id(recvbuf)] = method, extra, same, execution
 
 
 def parts_of(method: Method, args: tuple[Any, ...]) -> tuple[Any, Any, Hashable]:
@@ -212,33 +188,3 @@ def usable(sendbuf: ndarray, recvbuf: ndarray) -> bool:
         return True  # parts of two arrays that own their memory
     first, second = address(sendbuf), address(recvbuf)
     return first >= second + recvbuf.nbytes or second >= first + sendbuf.nbytes
-
-
-def same_arrays(sendbuf: Any, recvbuf: Any) -> Same:
-    """Tells whether a call has the same arrays again, in the same form."""
-    output: Callable[[], Any] = weakref.ref(recvbuf)
-    dtype = recvbuf.dtype
-    if sendbuf is IN_PLACE:
-        return lambda source, sink: (output() is sink and source is IN_PLACE
-                                     and sink.dtype is dtype and sink.flags.carray)
-    input_: Callable[[], Any] = weakref.ref(sendbuf)
-    kind = sendbuf.dtype
-    return lambda source, sink: (
-        output() is sink and input_() is source and sink.dtype is dtype and source.dtype is kind
-        and sink.flags.carray and source.flags.c_contiguous)
-
-
-def same_memory(sendbuf: Any, recvbuf: Any) -> Same:
-    """Tells whether a call has arrays of the same form in the same memory again."""
-    where, nbytes, dtype = address(recvbuf), recvbuf.nbytes, recvbuf.dtype
-    if sendbuf is IN_PLACE:
-        return lambda source, sink: (
-            type(sink) is ndarray and source is IN_PLACE and sink.dtype is dtype
-            and sink.nbytes == nbytes and sink.flags.carray and address(sink) == where)
-    start, size, kind = address(sendbuf), sendbuf.nbytes, sendbuf.dtype
-    return lambda source, sink: (
-        type(sink) is ndarray and type(source) is ndarray
-        and sink.dtype is dtype and source.dtype is kind
-        and sink.nbytes == nbytes and source.nbytes == size
-        and sink.flags.carray and source.flags.c_contiguous
-        and address(sink) == where and address(source) == start)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
+from hpccoll.arrays import exact
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import inputs
 from hpccoll.measure.cases import Case, arguments
 from hpccoll.measure.wrapping import Wrap
 from hpccoll.runtime.context import existing
-from hpccoll.testing import exact
 
 #: Bytes that the start of a buffer in an arena is a multiple of.
 ALIGNED = 64

@@ -1,6 +1,6 @@
 """Benchmark data whose result is exact, and which is quick to make and check at any size.
 
-The contribution of a rank to a block comes from :mod:`hpccoll.testing.exact` and is a pure
+The contribution of a rank to a block comes from :mod:`hpccoll.arrays.exact` and is a pure
 function of (rank, block, iteration, element), so every rank knows every result without
 communication. It repeats after ``PERIOD`` elements, which makes filling and checking as cheap
 as a copy, whatever the number of ranks; a prime period lets no shift by a block or by a power
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy
 
-from hpccoll.testing import exact
+from hpccoll.arrays import exact
 
 #: Elements after which data repeats.
 PERIOD = 4093

@@ -309,13 +309,7 @@ def run_prepared(execution: Execution, bounds: Bounds) -> None:
     actions = iter(execution.program)
     wait = advance(actions)
     if wait is not None:
-        finish_prepared(execution, wait, actions, bounds)
-
-
-def finish_prepared(execution: Execution, wait: Action, actions: Iterator[Action],
-                    bounds: Bounds) -> None:
-    """Wait for what :func:`advance` found missing in a prepared program, and run the rest."""
-    PreparedRun(execution).finish(wait, actions, bounds)
+        PreparedRun(execution).finish(wait, actions, bounds)
 
 
 def drive(execution: Execution, bounds: Bounds) -> None:

@@ -2,7 +2,7 @@
 
 ``simulate`` times the same schedules that are proved and run, for any number of ranks. A
 ``machine_model`` comes from the ``catalog`` or a file, and may have one of the ``shapes``;
-``workload``, ``network`` and ``routes`` say what ranks do and what their messages share;
+:mod:`hpccoll.ir.cost` and ``routes`` say what ranks do and what their messages share;
 ``symmetry`` and ``colouring`` find ranks that do the same; ``effort`` says what it takes;
 ``packed`` and ``wiring`` put programs and channels into arrays; ``event_loop`` lets time pass, at
 the rates of ``fair_share`` and under ``conditions`` such as noise, and ``compiled_loop`` does so in
@@ -59,16 +59,16 @@ def simulate(schedule: Schedule, nbytes: float | str, machine: str | Machine = "
         ScheduleError: the schedule deadlocks, messages do not match, or a builder returned what
             is no program.
     """
+    from hpccoll.ir.cost.network import NetworkPaths
+    from hpccoll.ir.cost.workload import Workload
     from hpccoll.simulator.catalog import find, shaped
     from hpccoll.simulator.conditions import USUAL, SimulatedConditions
     from hpccoll.simulator.effort import silent
     from hpccoll.simulator.event_loop import run
-    from hpccoll.simulator.network import NetworkPaths
     from hpccoll.simulator.packed import pack
     from hpccoll.simulator.report import median, report
     from hpccoll.simulator.routes import Routes
     from hpccoll.simulator.symmetry import find_symmetry, unfolded
-    from hpccoll.simulator.workload import Workload
 
     if not isinstance(schedule, Schedule):
         raise ArgumentError("schedule", f"expected a Schedule, got {schedule!r}",

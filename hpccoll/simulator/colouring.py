@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from hpccoll.simulator.network import LINK_IN, NetworkPaths, Resource, parting
+from hpccoll.ir.cost.network import LINK_IN, NetworkPaths, Resource, parting
 from hpccoll.simulator.packed import PackedPrograms
 
 #: Ranks from which on it is worth a look, and the part of them that colours may be.

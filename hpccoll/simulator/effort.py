@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import InNetwork
-from hpccoll.simulator.workload import Workload
 from hpccoll.units import size_text, time_text
 
 #: Seconds and bytes that a message takes, about, in the compiled event loop and in Python.

@@ -21,13 +21,14 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
+from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.simulator.compiled_loop import available, run_compiled
 from hpccoll.simulator.conditions import USUAL, SimulatedConditions
 from hpccoll.simulator.effort import MESSAGES, Told, silent
 from hpccoll.simulator.fair_share import new_rates
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import (
     ClassLink,
@@ -41,7 +42,6 @@ from hpccoll.simulator.traffic import (
     in_lanes,
 )
 from hpccoll.simulator.wiring import ChannelWiring
-from hpccoll.simulator.workload import Workload
 from hpccoll.units import time_text
 
 #: Events that are due at the same time, but for rounding, happen together.

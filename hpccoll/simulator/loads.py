@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from hpccoll.ir.cost.network import BUS, KINDS, PORTS, SHAPE_LINK, Resource
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import BUS, KINDS, PORTS, SHAPE_LINK, Resource
 from hpccoll.simulator.shapes import Link, Shape
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import SimulationRun

@@ -8,8 +8,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Hashable, Sequence
 
+from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
-from hpccoll.simulator.workload import Round, Workload
 
 #: Messages of a rank from which on one is found by a dictionary; programs after which one is told.
 LONG, OFTEN = 64, 64

@@ -8,6 +8,7 @@ from html import escape
 from operator import mul
 from typing import Any, NamedTuple
 
+from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.schedule import Schedule
 from hpccoll.simulator.conditions import USUAL, SimulatedConditions
 from hpccoll.simulator.loads import (
@@ -19,7 +20,6 @@ from hpccoll.simulator.loads import (
     loads,
 )
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import LoggedThread, SimulationRun
 from hpccoll.units import rate_text, size_text, time_text

@@ -9,8 +9,7 @@ from operator import mul
 from typing import NamedTuple, TypeAlias
 
 from hpccoll.errors import ArgumentError
-from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import (
+from hpccoll.ir.cost.network import (
     BUS,
     LINK,
     LINK_IN,
@@ -22,6 +21,7 @@ from hpccoll.simulator.network import (
     NetworkPaths,
     Resource,
 )
+from hpccoll.simulator.machine_model import Machine
 
 #: Resources that a message needs, and how much of each one byte takes: seconds of ports, bytes of
 #: links and buses.

@@ -28,13 +28,13 @@ from random import Random
 from time import perf_counter
 from typing import NamedTuple
 
+from hpccoll.ir.cost.network import NetworkPaths, Resource
+from hpccoll.ir.cost.workload import Round, Workload
 from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.simulator.colouring import MANY, Colouring, colour
 from hpccoll.simulator.effort import ESTIMATE, LOOKED, PROGRAMS, Told, effort, silent
 from hpccoll.simulator.effort import check as effort_check
-from hpccoll.simulator.network import NetworkPaths, Resource
 from hpccoll.simulator.packed import PackedPrograms, pack
-from hpccoll.simulator.workload import Round, Workload
 from hpccoll.units import time_text
 
 #: Programs are compared for all ranks up to so many messages and blocks, beyond for a sample: a

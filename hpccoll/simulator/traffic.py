@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from hpccoll.ir.cost.network import Resource
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.order import by_lane
 from hpccoll.simulator.machine_model import Level
-from hpccoll.simulator.network import Resource
 from hpccoll.simulator.shapes import Shape
 
 

@@ -15,16 +15,16 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from hpccoll.errors import CapabilityError, ScheduleError
+from hpccoll.ir.cost.network import PORTS, NetworkPaths, Resource, parting
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import MULTICAST, REDUCTION, InNetwork
 from hpccoll.simulator.conditions import USUAL, Drawn
 from hpccoll.simulator.effort import PROGRAMS, Told
 from hpccoll.simulator.machine_model import Machine
-from hpccoll.simulator.network import PORTS, NetworkPaths, Resource, parting
 from hpccoll.simulator.packed import pack
 from hpccoll.simulator.routes import Routes, Uses
 from hpccoll.simulator.symmetry import Folding
 from hpccoll.simulator.traffic import LoggedThread, SimulationRun, Usage
-from hpccoll.simulator.workload import Workload
 
 
 class _Part(NamedTuple):

@@ -1,6 +1,6 @@
 """Test tools, public so that other codes can check their own schedules with them.
 
-    exact.py            inputs without rounding, and the expected results
+    exact.py            names of arrays/exact.py: inputs without rounding, expected results
     world.py            all ranks of a collective in one process, checked
     explore.py          every order in which messages can arrive
     havoc.py            messages that are damaged, lost, doubled or overtaken

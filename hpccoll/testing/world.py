@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from hpccoll.arrays.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
 from hpccoll.calls import layouts
 from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, Collective
@@ -24,7 +25,6 @@ from hpccoll.ir.schedule import Schedule
 from hpccoll.runtime import plan as plans
 from hpccoll.runtime.binding import Memory
 from hpccoll.runtime.executor import Execution
-from hpccoll.testing.exact import MEANING, Guarded, inputs, moved, poison, reduced, wrong
 from hpccoll.testing.loopback_direct import PATIENCE, Direct
 from hpccoll.transport import Endpoint
 from hpccoll.transport.loopback import Loopback
@@ -262,7 +262,7 @@ def spread(counts: Iterable[int], gap: int, reverse: bool) -> tuple[list[int], i
 
 
 def kernel_of(op: str) -> Callable[..., Any]:
-    """A kernel ``(left, right, into)`` for an operator of :mod:`hpccoll.testing.exact`."""
+    """A kernel ``(left, right, into)`` for an operator of :mod:`hpccoll.arrays.exact`."""
     meaning = MEANING[op]
     if isinstance(meaning, numpy.ufunc):
         return lambda left, right, into: meaning(left, right, out=into)

@@ -31,11 +31,11 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import NoisyMachineError
+from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.identity import library_name
 from hpccoll.measure.load import OtherLoad, load_text
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.tools.bench.provenance import record
 
 #: Bytes of the message whose time is the latency; and of those that show the rate.

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 from hpccoll.algorithms import schedule
 from hpccoll.config import NATIVE, QUEUED
+from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator.network import NetworkPaths
-from hpccoll.simulator.workload import Workload
 from hpccoll.tune.table import Candidate, Curves
 from hpccoll.units import time_text
 

@@ -18,7 +18,7 @@ RUN, NOT_RUN, FILE = "run", "not run: ", "file: "
 
 
 #: Packages of the extras that pages and examples may need, as they are imported.
-FRAMEWORKS = re.compile(r"^\s*(?:import|from) (torch|jax|optax|keras|sklearn)\b", re.MULTILINE)
+FRAMEWORKS = re.compile(r"^\s*(?:import|from) (torch|jax|optax|keras|sklearn|z3)\b", re.MULTILINE)
 
 
 def need_frameworks(code: str) -> None:

@@ -8,6 +8,8 @@ from doc.pages import need_frameworks
 from launch import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+#: Lines of an example that is longer than the others, which have less than 80.
+LONGER = {"synthesize": 190}
 #: Plain mpi4py programs: hpccoll comes in from outside, by ``hpccoll run``.
 UNCHANGED = [path for path in EXAMPLES
              if not re.search(r"^(import|from) hpccoll", path.read_text(), re.MULTILINE)]
@@ -25,6 +27,8 @@ def test_an_example_says_what_it_needs(path):
     for module, extra in (("torch", "torch"), ("jax", "jax"), ("keras", "keras")):
         if re.search(rf"^(import|from) {module}\b", text, re.MULTILINE):
             assert re.search(rf"pip install -e '\.\[{extra}\]'", head), extra
+    if "import z3" in text:
+        assert "pip install z3-solver" in head
     if "from sklearn" in text:
         assert re.search(r"pip install (-e '\.\[\w+\]' )?scikit-learn", head)
 
@@ -65,5 +69,5 @@ def test_unchanged_program_on_hpccoll(job, path):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_can_be_read_at_a_glance(path):
     lines = path.read_text().splitlines()
-    assert len(lines) < 80
+    assert len(lines) < LONGER.get(path.stem, 80)
     assert max(map(len, lines)) <= 100

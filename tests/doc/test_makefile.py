@@ -61,12 +61,12 @@ def test_steps_of_training_are_measured(capture, tmp_path):
     if importlib.util.find_spec("torch") is None or not (BIN / "mpiexec").exists():
         pytest.skip("needs PyTorch and mpiexec in this environment")
     lines = [line for line in recipe("figures").replace("\\\n", " ").splitlines()
-             if "-n 2 .venv-figures/mpich/bin/python -m hpccoll bench step " in line]
+             if "-n 2 .venv-figures/mpich/bin/python benchmarks/training_steps.py " in line]
     assert len(lines) == 2
     for line in lines:
-        words = shlex.split(line[line.index("bench step "):].split(";")[0].replace(",horovod", ""))
-        status, output = capture(BIN / "mpiexec", "-n", "2", sys.executable, "-m", "hpccoll",
-                                 *words, "--gradients", "1M", "--steps", "1",
+        words = shlex.split(line[line.index("benchmarks/"):].split(";")[0].replace(",horovod", ""))
+        status, output = capture(BIN / "mpiexec", "-n", "2", sys.executable, *words,
+                                 "--gradients", "1M", "--steps", "1",
                                  "--json", tmp_path / "x.json")
         assert status == 0, output
         assert (tmp_path / "x.json").stat().st_size > 100

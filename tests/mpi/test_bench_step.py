@@ -9,8 +9,7 @@ pytest.importorskip("click")
 pytest.importorskip("rich")
 
 from click.testing import CliRunner
-
-from hpccoll.cli import main
+from training_steps import command
 
 pytestmark = pytest.mark.mpi
 
@@ -18,7 +17,7 @@ WORLD = MPI.COMM_WORLD
 
 
 def bench(*words):
-    return CliRunner().invoke(main, ["bench", "step", *map(str, words)])
+    return CliRunner().invoke(command, [*map(str, words)])
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ pytest.importorskip("click")
 pytest.importorskip("rich")
 
 import torch
+import torch_calls
 from click.testing import CliRunner
-
-from hpccoll.cli import main
-from hpccoll.tools.bench import torch_calls
 
 pytestmark = pytest.mark.mpi
 
@@ -32,7 +30,7 @@ def record(tmp_path, monkeypatch):
                                                       ("steps", 0, 1)])
 def test_calls_and_steps(record, only, calls, steps):
     words = ["--only", only] if only else []
-    ran = CliRunner().invoke(main, ["bench", "torch", *words, "--json", record])
+    ran = CliRunner().invoke(torch_calls.command, [*words, "--json", record])
     assert ran.exit_code == 0, ran.output
     assert not torch.distributed.is_initialized()
     if WORLD.rank:
@@ -57,6 +55,6 @@ def test_the_ratio_of_steps_leaves_out_what_computing_takes():
 
 
 def test_bad_options_are_said_once():
-    ran = CliRunner().invoke(main, ["bench", "torch", "--json", "/nowhere/at/all.json"])
+    ran = CliRunner().invoke(torch_calls.command, ["--json", "/nowhere/at/all.json"])
     assert ran.exit_code == 2
     assert ran.stderr.count("/nowhere/at") == (WORLD.rank == 0)

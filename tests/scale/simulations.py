@@ -18,8 +18,8 @@ from scale.measure import ROOT
 from scale.test_simulate_scale import CHILD
 
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.topology import Topology
-from hpccoll.simulator.workload import Workload
 
 #: Ranks of the two kinds of algorithms; layouts on which they are told apart.
 MANY, FEWER = "12500x8", "1250x8"

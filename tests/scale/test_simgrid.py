@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.simulator.shape_files import shape_from_text
-from hpccoll.simulator.workload import Workload
 
 PLATFORM = Path(__file__).with_name("simgrid_platform.py")
 ALPHA, BETA, GAMMA = 2e-6, 1 / 10e9, 1 / 8e9

@@ -28,6 +28,8 @@ FACE = {"hpccoll", *ROWS[0], "config"}
 ON_THE_FACE = {"training": FACE | {"measure"},
                **dict.fromkeys(("torch", "jax"), FACE | {"training"}),
                "keras": FACE | {"training", "jax"}}
+#: Rooms that no other room uses, programs excepted: whoever runs collectives needs none of them.
+APART, MAY_USE_THEM = {"simulator", "testing"}, {"hpccoll", "tools", "cli"}
 #: What a row may import at the top of a module, beside the standard library ...
 OUTSIDE = [set(), set(), *[{"numpy", "mpi4py"}] * 3, {"numpy", "mpi4py", "click", "rich"}]
 MORE = {"hpccoll.errors.mpi": {"mpi4py"}}
@@ -37,7 +39,7 @@ FRAMEWORK = {"torch": {"torch"}, "jax": {"jax", "optax"}, "keras": {"keras"}}
 ON_DEMAND = {"cupy": {"arrays", "testing", "training"},
              "ml_dtypes": {"arrays", "measure", "testing", "training", "torch", "jax"},
              "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
-             "tensorflow": {"keras"}, "z3": {"tools"}}
+             "tensorflow": {"keras"}}
 #: Longest module, most names at the top of the package.
 CEILING, MOST_NAMES = 450, 26
 #: Longest file of tests.
@@ -98,6 +100,7 @@ def test_a_module_keeps_the_house_rules(module):
         if name.split(".")[0] == "hpccoll":
             if room_of(name) != room_of(module):
                 assert order(name) < order(module), f"{name} does not stand before {module}"
+                assert room_of(name) not in APART or room_of(module) in MAY_USE_THEM, name
             if room_of(module) in ON_THE_FACE:
                 assert room_of(name) in {room_of(module)} | ON_THE_FACE[room_of(module)]
     text = path.read_text()

@@ -4,7 +4,6 @@
     report, formats, overlap_report, plot                what people and programs read, on rank 0
     records -> compare, libraries, regret                what records say, without MPI
     roofline, provenance, torch_groups                   memory's limit, the machine, peers
-    steps, torch_steps -> step_times                     training steps
 
 Timing itself is :mod:`hpccoll.measure`. A new form of output is a ``BenchReport`` (see ``report``)
 and a name in ``--format``; another library to compare with is a ``Peer`` beside ``torch_groups``.

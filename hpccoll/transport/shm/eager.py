@@ -7,7 +7,7 @@ prepared for each cell, and the code looks nothing up twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpccoll.transport import Action, Posting
@@ -148,21 +148,6 @@ class EagerBatch:
         self.sends, self.receives = [], []
 
 
-class EagerSwap:
-    """A batch with one message each way, whose ``start`` and ``test`` have less to look up.
-
-    They leave whatever is out of the ordinary to the batch, until the next start.
-    """
-
-    def __init__(self, batch: EagerBatch):
-        self.batch = batch
-        # Functions without a reference to this object: a cycle would keep users' arrays alive.
-        self.start, self.test = _exchange(batch, batch.sends[0], batch.receives[0])
-
-    def free(self) -> None:
-        self.batch.free()
-
-
 def fits_places(postings: Sequence[Posting]) -> bool:
     """Tell whether all messages from each rank have a place in its channel at once.
 
@@ -171,70 +156,3 @@ def fits_places(postings: Sequence[Posting]) -> bool:
     """
     senders = [posting.peer for posting in postings if not posting.sends]
     return len(senders) <= PLACES or max(Counter(senders).values()) <= PLACES
-
-
-def eager_batch(endpoint: SharedEndpoint, postings: Sequence[Posting],
-                tag: int) -> EagerBatch | EagerSwap:
-    """Prepare messages that all fit cells."""
-    batch = EagerBatch(endpoint, postings, tag)
-    ordinary = len(batch.sends) == len(batch.receives) == 1 and batch.fence is None
-    return EagerSwap(batch) if ordinary else batch
-
-
-def _exchange(batch: EagerBatch, send: Outgoing, receive: Incoming
-              ) -> tuple[Callable[[], None], Callable[..., bool]]:
-    """The ``start`` and ``test`` of an exchange; names of closures cost less than attributes.
-
-    ``number``, ``place`` and ``word`` are those of the message that this rank waits for. ``fast``
-    says that the closures go on; else the batch does.
-
-                     cell free                          the word is there
-        start -> fast = True  ----------------> test -> use the message, mark it taken,
-          |                                      |      fast = False: the batch, which was left
-          | cell not free                        |      at its end, answers further tests
-          v                                      | no word after all tries
-        fast = False, hand over to the batch <---+
-    """
-    outgoing, words, taken_there, announced, cells, message = send
-    line, taken, actions, _ = receive
-    (_, incoming, awaited), = batch.numbered
-    number = place = word = 0
-    fast = True
-
-    def start() -> None:
-        nonlocal number, place, word, fast
-        outgoing.sent = number = outgoing.sent + 1
-        place = number & LAST
-        fast = taken_there[place] >= number - PLACES
-        if fast:
-            cells[place][ALL] = message
-            words[place] = number << SIZE_BITS | announced
-        else:
-            batch.unsent.append((send, number))
-        incoming.received = number = incoming.received + 1
-        place = number & LAST
-        word = number << SIZE_BITS | awaited
-        if not fast:
-            hand_over()
-
-    def hand_over() -> None:
-        batch.expected[0] = number, place, word
-        batch.next = batch.idle = 0
-
-    def test(tries: int = 1) -> bool:
-        nonlocal fast
-        if not fast:
-            return EagerBatch.test(batch, tries)
-        while line[place] != word:
-            tries -= 1
-            if tries <= 0:
-                fast = False
-                hand_over()
-                return EagerBatch.test(batch)
-        for function, operands in actions[place]:
-            function(*operands)
-        taken[place] = number
-        fast = False
-        return True
-
-    return start, test

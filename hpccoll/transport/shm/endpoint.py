@@ -27,7 +27,7 @@ import numpy
 
 from hpccoll.transport import NOTHING, Batch, Endpoint, Posting
 from hpccoll.transport.shm.channels import SharedNode
-from hpccoll.transport.shm.eager import eager_batch, fits_places
+from hpccoll.transport.shm.eager import EagerBatch, fits_places
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
 from hpccoll.transport.stamps import split
 
@@ -64,7 +64,7 @@ class SharedEndpoint:
         eager = fits_places(near) and all(
             isinstance(p.array, numpy.ndarray) and p.array.nbytes <= self.node.eager_limit(plain)
             and (not p.sends or self.uses_cell(p, plain)) for p in near)
-        batch: Batch = (eager_batch(self, near, tag) if eager
+        batch: Batch = (EagerBatch(self, near, tag) if eager
                         else RendezvousBatch(self, near, tag))
         if len(near) == len(postings):
             return batch

@@ -10,11 +10,11 @@ from mpi4py import MPI
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.arrays import half, kernels
+from hpccoll.arrays.exact import Guarded
 from hpccoll.arrays.half import BLOCK, FEW
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
 from hpccoll.runtime.executor import Execution, Memory
-from hpccoll.testing.exact import Guarded
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback

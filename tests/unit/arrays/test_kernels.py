@@ -5,10 +5,10 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.arrays import kernels
+from hpccoll.arrays.exact import inputs, reduced, wrong
 from hpccoll.calls.datatypes import PAIRS, datatype_of, element_type
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.testing.exact import inputs, reduced, wrong
 
 PAIR = element_type(MPI.DOUBLE_INT)
 TYPES = [*map(numpy.dtype, "?bBhHiIlLefdgFDG"), *map(element_type, PAIRS)]

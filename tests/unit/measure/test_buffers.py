@@ -4,10 +4,10 @@ import numpy
 import pytest
 from mpi4py import MPI
 
+from hpccoll.arrays import exact
 from hpccoll.calls.call import METHODS
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import make
-from hpccoll.testing import exact
 
 FLOAT = numpy.dtype("f4")
 

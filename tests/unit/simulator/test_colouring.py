@@ -4,14 +4,14 @@ import pytest
 
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.ir.collectives import OUT
+from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.schedule import Program, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate, symmetry
 from hpccoll.simulator.colouring import colour
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.packed import pack
-from hpccoll.simulator.workload import Workload
 
 #: Everything is shared and slow, so that any wrong count shows.
 SHARED = Machine("shared", (Level("network", 2e-6, 1 / 10e9, link=13e9, bus=70e9, overhead=3e-7),

@@ -5,6 +5,8 @@ import pytest
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
+from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import event_loop, simulate
@@ -12,11 +14,9 @@ from hpccoll.simulator.compiled_loop import available, run_compiled
 from hpccoll.simulator.effort import silent
 from hpccoll.simulator.event_loop import EventLoop
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.shape_files import shape_from_text
 from hpccoll.simulator.symmetry import Folding, find_symmetry
 from hpccoll.simulator.wiring import ChannelWiring
-from hpccoll.simulator.workload import Workload
 
 pytestmark = pytest.mark.skipif(not available(), reason="not compiled")
 #: Everything is shared, at levels of different rates, with and without posting times and headers.

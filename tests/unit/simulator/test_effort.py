@@ -4,6 +4,7 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.simulator import effort as effort_module
 from hpccoll.simulator import simulate, symmetry
 from hpccoll.simulator.conditions import SimulatedConditions
@@ -16,7 +17,6 @@ from hpccoll.simulator.effort import (
     check,
     effort,
 )
-from hpccoll.simulator.workload import Workload
 
 
 @pytest.mark.parametrize("collective, name, size, messages", [

@@ -4,10 +4,10 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import COLLECTIVES, OUT
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.simulator.packed import LONG, pack
-from hpccoll.simulator.workload import Workload
 
 
 def unpacked(programs, number):

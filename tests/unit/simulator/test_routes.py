@@ -7,11 +7,11 @@ import pytest
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
+from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.routes import Routes
 from hpccoll.simulator.shape_files import shape_from_text
 

@@ -7,11 +7,11 @@ import pytest
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.ir.collectives import OUT
+from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.schedule import at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Symmetry
 
 A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6

@@ -3,13 +3,13 @@
 import pytest
 
 from hpccoll.algorithms import schedule
+from hpccoll.ir.cost.network import NetworkPaths
+from hpccoll.ir.cost.workload import Workload
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator.effort import silent
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.network import NetworkPaths
 from hpccoll.simulator.symmetry import Folding, find_symmetry
 from hpccoll.simulator.wiring import ChannelWiring
-from hpccoll.simulator.workload import Workload
 
 MACHINE = Machine("m", (Level("network", 2e-6, 1 / 10e9, link=20e9, bus=70e9),
                         Level("node", 5e-7, 1 / 6e9)), 1 / 11e9)

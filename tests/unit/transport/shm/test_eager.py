@@ -15,7 +15,7 @@ from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport import Posting
 from hpccoll.transport.shm import rendezvous
 from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
-from hpccoll.transport.shm.eager import EagerSwap, eager_batch
+from hpccoll.transport.shm.eager import EagerBatch
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 
 COUNT = 5
@@ -48,17 +48,12 @@ def ranks(fences):
         mine, sum_ = numpy.zeros(COUNT), numpy.full(COUNT, numpy.nan)
         landing = numpy.empty(COUNT)
         fence = None if fences is None else lambda: fences.append(True)
-        batch = eager_batch(side(memory, rank, fence), [
+        batch = EagerBatch(side(memory, rank, fence), [
             Posting(True, 1 - rank, mine),
             Posting(False, 1 - rank, landing, [
                 (numpy.add, (mine, landing, sum_), 1, 0, COUNT)])], 0)
         ranks.append((batch, mine, sum_))
     return ranks
-
-
-def general(batch):
-    """The batch behind an exchange."""
-    return batch.batch if isinstance(batch, EagerSwap) else batch
 
 
 def fill(ranks, turn):
@@ -107,9 +102,9 @@ def test_a_late_message_is_found_by_a_later_test(ranks, tries):
 
 def test_a_sender_without_a_free_cell_waits_for_one(ranks):
     (one, mine, sum_), (two, _, other) = ranks
-    (outgoing, *_), = general(one).sends
+    (outgoing, *_), = one.sends
     # Four messages that nobody has taken.
-    outgoing.sent, general(two).numbered[0][1].received = PLACES, PLACES
+    outgoing.sent, two.numbered[0][1].received = PLACES, PLACES
     fill(ranks, 1)
     one.start()
     two.start()
@@ -122,7 +117,7 @@ def test_a_sender_without_a_free_cell_waits_for_one(ranks):
 def test_a_message_of_another_size_is_an_error(ranks):
     (one, *_), (two, *_) = ranks
     one.start()
-    general(one).sends[0][1][1] = 1 << SIZE_BITS | 8
+    one.sends[0][1][1] = 1 << SIZE_BITS | 8
     two.start()
     with pytest.raises(Exception, match="sent 8 bytes where rank 1 expected 40"):
         two.test()

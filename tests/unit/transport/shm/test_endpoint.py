@@ -8,7 +8,7 @@ import pytest
 from hpccoll.testing.device import installed
 from hpccoll.transport import Posting
 from hpccoll.transport.shm.channels import PLACES, Channel
-from hpccoll.transport.shm.eager import EagerBatch, EagerSwap
+from hpccoll.transport.shm.eager import EagerBatch
 from hpccoll.transport.shm.endpoint import TINY, BothBatch, SharedEndpoint
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
 
@@ -57,7 +57,7 @@ def recv(peer, nbytes):
 
 
 @pytest.mark.parametrize("postings, kind", [
-    ([send(1, 8), recv(2, 8)], EagerSwap), ([send(1, 8)], EagerBatch),
+    ([send(1, 8), recv(2, 8)], EagerBatch), ([send(1, 8)], EagerBatch),
     ([send(1, EAGER_BYTES), recv(1, 0), recv(2, 8)], EagerBatch),
     ([send(1, EAGER_BYTES + 2)], RendezvousBatch), ([recv(1, EAGER_BYTES + 2)], RendezvousBatch),
     ([recv(1, 8)] * PLACES, EagerBatch), ([recv(1, 8)] * (PLACES + 1), RendezvousBatch),

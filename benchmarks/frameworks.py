@@ -16,11 +16,11 @@ from datetime import timedelta
 from time import sleep
 from typing import Any
 
+from emulated import EmulatedModel, Stepper
 from mpi4py import MPI
 
 from hpccoll.comm import Comm
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.tools.bench.steps import EmulatedModel, Stepper
 
 #: PyTorch's own, and the process groups below it.
 DDP = "ddp"

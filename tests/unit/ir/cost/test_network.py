@@ -5,11 +5,11 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.ir.collectives import COLLECTIVES, OUT
+from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.schedule import Program, Schedule, at, recv, send
 from hpccoll.ir.topology import Topology
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.simulator.network import NetworkPaths
 
 
 def test_messages_out_of_a_node_share_its_link():

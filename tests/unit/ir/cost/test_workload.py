@@ -6,9 +6,10 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, ScheduleError
+from hpccoll.ir.cost import workload
 from hpccoll.ir.schedule import Program, at, send
 from hpccoll.runtime import plan
-from hpccoll.simulator import simulate, workload
+from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
 
 A, B, G, N = 1.3e-6, 1 / 7e9, 1 / 11e9, 1e6

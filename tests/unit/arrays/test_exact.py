@@ -6,8 +6,7 @@ from fractions import Fraction
 import numpy
 import pytest
 
-from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.testing.exact import (
+from hpccoll.arrays.exact import (
     BFLOAT16,
     MEANING,
     PRIME,
@@ -23,6 +22,7 @@ from hpccoll.testing.exact import (
     to_bfloat16,
     wrong,
 )
+from hpccoll.errors import ArgumentError, ArgumentTypeError
 
 PAIR = numpy.dtype([("value", "f8"), ("index", "i4")])
 TYPES = ["i1", "u1", "i4", "u8", "f2", "f4", "f8", "g", BFLOAT16, "c8", "c16", "?", PAIR]

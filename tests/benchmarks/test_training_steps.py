@@ -6,10 +6,13 @@ import sys
 import pytest
 
 pytest.importorskip("mpi4py")
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+from emulated import EmulatedModel, layers
+from training_steps import NONE, candidates, summary
 
 from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.tools.bench.step_times import NONE, candidates, summary
-from hpccoll.tools.bench.steps import EmulatedModel, layers
 
 
 @pytest.mark.parametrize("nbytes, number", [(25 << 20, 50), (2 << 20, 10), (4, 1), (100, 3)])

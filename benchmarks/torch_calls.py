@@ -1,20 +1,48 @@
 """Our process group of PyTorch beside Gloo's: calls of ``torch.distributed``, and steps of DDP.
 
+    mpiexec -n 2 python benchmarks/torch_calls.py
+
 Both groups are in the same processes, and take turns, so that what else runs on the machine hits
 both. Times are medians, of the slowest rank. What DDP costs without communication is measured with
-a hook that sends nothing; the rest of a step is the communication that is not hidden.
+a hook that sends nothing; the rest of a step is the communication that is not hidden. Exit status:
+0, 2 for bad options, 130 when interrupted.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
+import shlex
 import statistics
+import sys
 from collections.abc import Callable, Generator
+from contextlib import closing
+from importlib.metadata import version
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from hpccoll.errors import HpccollError
+import click
+from mpi4py import MPI
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
+from hpccoll.cli import terminal
+from hpccoll.cli.options import OneOf, check_outputs, opened
+from hpccoll.cli.ranks import (
+    BAD_OPTIONS,
+    INTERRUPTED,
+    Ranked,
+    abort,
+    agree_on_rank_0,
+    complain,
+    stoppable,
+)
+from hpccoll.errors import HpccollError
+from hpccoll.machine.launcher import require_mpi
+from hpccoll.tools.bench import provenance
+from hpccoll.units import short_size_text, time_text
+
+NAME, SCHEMA = "torch_calls", "hpccoll-torch-1"
 OURS, GLOO, SILENT = "hpccoll", "gloo", "no communication"
 #: What can be measured.
 CALLS, STEPS = "calls", "steps"
@@ -60,7 +88,7 @@ def measure(only: str | None = None) -> Generator[BesideGloo, None, None]:
         torch: Any = importlib.import_module("torch")
         ours: Any = importlib.import_module("hpccoll.torch")
     except ImportError as error:
-        raise HpccollError(f"bench torch needs PyTorch: {error}; install it with: "
+        raise HpccollError(f"{NAME} needs PyTorch: {error}; install it with: "
                            "pip install 'hpccoll[torch]'") from error
     dist, threads = torch.distributed, torch.get_num_threads()
     ours.init_process_group()
@@ -150,3 +178,71 @@ def slowest(times: dict[str, float], torch: Any) -> dict[str, float]:
     row = torch.tensor(list(times.values()), dtype=torch.float64)
     torch.distributed.all_reduce(row, torch.distributed.ReduceOp.MAX)
     return dict(zip(times, row.tolist(), strict=True))
+
+
+@click.command(NAME, cls=Ranked, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", type=OneOf(["calls", "steps"]), help="Leave the others out.")
+@click.option("--json", "json_path", metavar="FILE",
+              help="Write a record of all times, in seconds; - is standard output.")
+def command(only: str | None, json_path: str | None) -> None:
+    """Set the process group "hpccoll" beside Gloo's, in the same processes and in turns.
+
+    Calls of torch.distributed from 8 B to 32 MiB, and steps of DistributedDataParallel with 2, 25
+    and 100 MB of parameters, of which the time beyond one without communication counts.
+
+    \b
+    mpiexec -n 2 python benchmarks/torch_calls.py
+    """
+    with stoppable() as stopped:
+        require_mpi(steps=True)
+        comm, found, interrupted = MPI.COMM_WORLD, [], False
+        try:
+            agree_on_rank_0(comm, lambda: check_outputs(json_path, None))
+            with closing(measure(only)) as measuring:
+                for each in measuring:
+                    found.append(each)
+                    # A rank that stops alone would leave the others waiting.
+                    interrupted = comm.allreduce(stopped(), MPI.LOR)
+                    if interrupted:
+                        break
+            environment = provenance.record(comm, None)
+            if environment is not None:
+                environment["command"] = shlex.join(sys.argv)
+                if json_path is not None:
+                    with opened(json_path) as file:
+                        json.dump(_record(environment, found), file, indent=1)
+                if json_path != "-":
+                    console, _ = terminal.screen(True)
+                    console.print(_table(found))
+        except HpccollError as error:
+            complain(NAME, str(error))
+            sys.exit(BAD_OPTIONS)
+        except Exception as error:
+            abort(comm, error)
+    if interrupted:
+        complain(NAME, "interrupted: not everything was measured")
+    sys.exit(INTERRUPTED if interrupted else 0)
+
+
+def _table(found: list[Any]) -> Table:
+    table = Table(box=SIMPLE_HEAD, caption="alone: the step without communication, which the ratio "
+                                           "leaves out")
+    table.add_column("call", no_wrap=True)
+    for title in ("bytes", "hpccoll", "gloo", "alone", "ratio"):
+        table.add_column(title, justify="right")
+    for each in found:
+        silent = each.seconds.get("no communication")
+        table.add_row(each.what, short_size_text(each.nbytes),
+                      time_text(each.seconds["hpccoll"], 3), time_text(each.seconds["gloo"], 3),
+                      "" if silent is None else time_text(silent, 3), f"{each.ratio:.2f}")
+    return table
+
+
+def _record(environment: dict[str, Any], found: list[Any]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "environment": {**environment, "torch": version("torch")},
+            "results": [{"what": each.what, "nbytes": each.nbytes, "seconds": each.seconds,
+                         "ratio": each.ratio} for each in found]}
+
+
+if __name__ == "__main__":
+    command()
