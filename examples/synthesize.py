@@ -19,9 +19,8 @@ import z3
 
 from hpccoll import Topology, simulate, verify
 from hpccoll.explain import as_json
-from hpccoll.ir.collectives import COLLECTIVES, IN, OUT, TMP
 from hpccoll.ir.passes import runs
-from hpccoll.ir.schedule import LEFT, Program, Schedule, at, copy, recv, send
+from hpccoll.lang import COLLECTIVES, IN, LEFT, OUT, TMP, Program, Schedule, at, copy, recv, send
 from hpccoll.simulator.catalog import find
 
 FOUND = "allgather", "allreduce", "bcast", "reduce_scatter"
