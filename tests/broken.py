@@ -273,7 +273,7 @@ BREAKS = (
             "return all(True"),),
           "tests/unit/arrays/test_device_order.py -k random_calls"),
     Break("the stand-in takes a call that CuPy refuses",
-          (("hpccoll/testing/device.py", "def copyto(dst: DeviceArray, src: DeviceArray)",
+          (("tests/support/gpu/device.py", "def copyto(dst: DeviceArray, src: DeviceArray)",
             "def copyto(src: DeviceArray, dst: DeviceArray)"),),
           "tests/gpu/test_interface.py -k no_call_that_cupy_refuses"),
     *INTERRUPTED,

@@ -24,14 +24,13 @@ from importlib import metadata
 from itertools import product
 from pathlib import Path
 
-import cupy_interface as interface
-import device_world
-import nccl_world
 import numpy
-from kernel_types import types_of
 
 from hpccoll.calls import memory
 from hpccoll.ir.operators import OPERATORS
+from support.gpu import cupy_interface as interface
+from support.gpu import device_world, nccl_world
+from support.gpu.kernel_types import types_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, DATA = ROOT / "docs" / "gpu.md", ROOT / "docs" / "data" / "gpu" / "without.json"
@@ -78,7 +77,7 @@ def ours() -> str:
         (*names, *device_world.DTYPES, "i2", "u2", "c16"))]
     tried = 0
     for name, direct, size, dtype in product(device_world.CALLS, (True, False), SIZES, dtypes):
-        drawn = device_world.Drawn(size, name=name, size=size, dtype=dtype, direct=direct)
+        drawn = device_world.RandomCall(size, name=name, size=size, dtype=dtype, direct=direct)
         if found := device_world.make(drawn):
             raise Failed(f"{name} of {size} ranks in {dtype}: {found}")
         tried += 1
@@ -94,7 +93,7 @@ def nccl() -> str:
         with installing as cupy:
             for method, name, in_place in product(nccl_world.METHODS, nccl_world.DTYPES,
                                                   (False, True)):
-                ranks = nccl_world.Ranks(cupy, size)
+                ranks = nccl_world.NcclRanks(cupy, size)
                 if found := nccl_world.make(ranks, method, name, in_place=in_place):
                     raise Failed(f"{method} of {size} ranks in {name}: ranks {found}")
                 ranks.free()
@@ -106,7 +105,7 @@ def nccl() -> str:
 def random_calls(number: int = 10_000) -> str:
     """Calls with work on other streams before and after, on other devices, in other threads."""
     for seed in range(number):
-        if found := device_world.make(device_world.Drawn(seed)):
+        if found := device_world.make(device_world.RandomCall(seed)):
             raise Failed(f"seed {seed}: {found}")
     return f"{number:,} exact"
 

@@ -1,7 +1,7 @@
 // One reduction of up to eight operands in one pass: into = a0 op a1 op ... on ELEMENT, by OPERATOR.
 //
 // Both are macros, given when this is compiled, and so is the EXPRESSION of the operator "user": for a
-// device by NVRTC or hipRTC, for tests by a C++ compiler (hpccoll/testing/cuda_on_host.py). So there
+// device by NVRTC or hipRTC, for tests by a C++ compiler (tests/support/gpu/cuda_on_host.py). So there
 // is nothing here that only one of them has.
 // The bits are those of NumPy on the host: no product is fused with a sum (the options say so too),
 // 16-bit floats are computed in float and rounded once, of equal numbers the second one is the

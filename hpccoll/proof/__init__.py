@@ -6,5 +6,5 @@ the samples of ``cases``. Both run on ``symbols`` that carry their whole history
 ``rendezvous``; ``memory_rules`` are what messages, segments and local steps must leave alone, and
 ``verdict`` compares results with what was wanted. Nothing here trusts a builder or a closed form,
 and nothing imports a transport. A new property to prove is a field of
-:class:`~hpccoll.proof.verdict.Proof`, and a mutant in :mod:`hpccoll.testing` that breaks it.
+:class:`~hpccoll.proof.verdict.Proof`, and a mutant in ``tests/support`` that breaks it.
 """

@@ -24,8 +24,8 @@ the program wants a message that its steps use in the cell; nothing is written t
 0, but in chains of reductions of 16-bit floats: there it says which operands are taken from the
 accumulator, and where the result goes (:class:`Form`).
 
-:func:`encode` makes tapes, :func:`hpccoll.runtime.decoding.decode` makes the program of a tape
-again, and ``tests/unit/runtime/test_tape.py`` proves that both say the same for every algorithm.
+:func:`encode` makes tapes. ``tests/support/decoding.py`` makes the program of a tape again, and
+``tests/unit/runtime/test_tape.py`` proves that both say the same for every algorithm.
 """
 
 from __future__ import annotations

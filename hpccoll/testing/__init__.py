@@ -4,20 +4,10 @@
     world.py            all ranks of a collective in one process, checked
     explore.py          every order in which messages can arrive
     havoc.py            messages that are damaged, lost, doubled or overtaken
-    threads/            whole programs: ranks that are threads, with communicators
     loopback_direct.py  loopback whose messages are used in place
-    truth.py, mutate.py what mutants of lowered programs really do, and whether the proof agrees
-    written.py          what programs do as they are written
-    beyond.py           schedules with lanes, and with operations of the network
-    mutations/, mutate_schedules.py  mutants of whole schedules, and whether the proof agrees
-    device.py           a stand-in for CuPy
-    cuda_on_host.py     its kernels: CUDA C, compiled for the processor
-    streams.py          its streams, events and pinned memory: as late as they may be
-    ipc.py, ipc_events.py  device memory and events that processes share
-    nccl.py, nccl_meetings.py  a stand-in for NCCL, with its rules
 
 No tool may know how the part works that it tests. A new operator goes into ``exact.MEANING``, a
-new kind of mutant into ``mutate.py`` or ``mutations``, a new way to run a world into ``world.run``.
+new way to run a world into ``world.run``. What only hpccoll's own tests need is in tests/support.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 import numpy
 import pytest
-from real_device import device_reason, installed
 from unit.arrays import test_cuda
 
 from hpccoll.arrays import cuda, half
+from support.gpu.real_device import device_reason, installed
 
 pytestmark = pytest.mark.skipif(bool(device_reason()), reason=device_reason() or "")
 

@@ -3,8 +3,9 @@
 import inspect
 import json
 
-import cupy_interface as interface
 import pytest
+
+from support.gpu import cupy_interface as interface
 
 RECORDED = json.loads(interface.RECORD.read_text())["names"]
 

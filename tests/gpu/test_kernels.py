@@ -4,11 +4,11 @@ import re
 
 import numpy
 import pytest
-from kernel_types import types_of
 
 from hpccoll.arrays import cuda
 from hpccoll.arrays.user_operators import define
 from hpccoll.ir.operators import OPERATORS
+from support.gpu.kernel_types import types_of
 
 nvrtc = pytest.importorskip("cupy_backends.cuda.libs.nvrtc",
                             reason="CuPy is not installed: make cuda")

@@ -6,11 +6,11 @@ rules are right. A test that waits on a device waits for a kernel that takes a w
 
 import numpy
 import pytest
-from real_device import delay, device_reason
 
 from hpccoll.arrays.cuda import DeviceKernel
 from hpccoll.arrays.nccl import library
-from hpccoll.testing.device import installed
+from support.gpu.device import installed
+from support.gpu.real_device import delay, device_reason
 
 #: Elements that keep a device busy for a moment; the stand-in is as late as it may be with few.
 MANY = {"device": 1 << 26, "double": 64}

@@ -18,12 +18,12 @@ from hpccoll.errors.mpi import OperatorError
 from hpccoll.measure.timing import Settings
 from hpccoll.runtime import registered
 from hpccoll.testing import exact
-from hpccoll.testing import ipc as double
-from hpccoll.testing.device import installed, queue
-from hpccoll.testing.streams import CudaStatus, Devices, Stream
 from hpccoll.tools.bench import session
 from hpccoll.transport.shm.devices import READ, READY, DeviceBatch, DeviceReceive
 from hpccoll.tune.table import Candidate
+from support.gpu import ipc as double
+from support.gpu.device import installed, queue
+from support.gpu.streams import CudaStatus, Devices, Stream
 
 pytestmark = pytest.mark.mpi(min_size=2)
 WORLD = MPI.COMM_WORLD

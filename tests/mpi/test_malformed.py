@@ -7,11 +7,11 @@ odd but has a meaning to mpi4py keeps it.
 import numpy
 import pytest
 from mpi4py import MPI
-from tensors import BFLOAT, StubbornDeviceArray, StubbornTensor, Tensor
 
 import hpccoll
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError, HpccollError
+from support.gpu.tensors import BFLOAT, StubbornDeviceArray, StubbornTensor, Tensor
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD

@@ -15,8 +15,8 @@ from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
 from hpccoll.runtime.log import INSIDE, NUMBER
 from hpccoll.runtime.nccl import NcclGroup
-from hpccoll.testing.device import installed
-from hpccoll.testing.streams import Devices
+from support.gpu.device import installed
+from support.gpu.streams import Devices
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD

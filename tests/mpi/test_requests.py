@@ -16,7 +16,7 @@ from hpccoll.comm.requests import Prequest, Request
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.mpi import RequestError
 from hpccoll.runtime.progress import PROGRESS
-from hpccoll.testing.device import installed
+from support.gpu.device import installed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="the MPI library serves all requests")]

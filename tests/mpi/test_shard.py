@@ -3,7 +3,6 @@
 import numpy
 import pytest
 from mpi4py import MPI
-from shards import UNITS, adam, make, one_pass, plain, same, whole
 
 import hpccoll
 from hpccoll.errors import NonFiniteError, ShardError
@@ -12,6 +11,7 @@ from hpccoll.training.shard.clip import global_norm
 from hpccoll.training.shard.quantised import ZeroPlusPlus
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
+from support.shards import UNITS, adam, make, one_pass, plain, same, whole
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="needs THREAD_MULTIPLE")]

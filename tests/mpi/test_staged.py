@@ -10,8 +10,8 @@ from hpccoll.arrays.ways import STAGED, Answer
 from hpccoll.comm import device_messages
 from hpccoll.errors import BufferArgumentError
 from hpccoll.runtime import windows
-from hpccoll.testing.device import installed
-from hpccoll.testing.streams import Devices
+from support.gpu.device import installed
+from support.gpu.streams import Devices
 
 pytestmark = pytest.mark.mpi
 #: Elements: one window in one piece, one in several, and many segments.

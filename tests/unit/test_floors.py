@@ -16,7 +16,9 @@ import hpccoll
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, TESTS = ROOT / "hpccoll", ROOT / "tests"
-TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+SUPPORT = TESTS / "support"
+TREES = {path: ast.parse(path.read_text())
+         for folder in (PACKAGE, SUPPORT) for path in sorted(folder.rglob("*.py"))}
 #: The rows of rooms in the package's docstring: names, two spaces, what they are.
 ROWS = [row.split() for row in re.findall(r"^    (\S+(?: \S+)*)  +\S", hpccoll.__doc__, re.M)]
 ROOMS = [room for row in ROWS for room in row]
@@ -36,8 +38,8 @@ MORE = {"hpccoll.errors.mpi": {"mpi4py"}}
 #: ... or rooms that are a framework's face: whoever imports them has it.
 FRAMEWORK = {"torch": {"torch"}, "jax": {"jax", "optax"}, "keras": {"keras"}}
 #: ... and what may be imported inside functions, where somebody asks for it.
-ON_DEMAND = {"cupy": {"arrays", "testing", "training"},
-             "ml_dtypes": {"arrays", "measure", "testing", "training", "torch", "jax"},
+ON_DEMAND = {"cupy": {"arrays", "training"},
+             "ml_dtypes": {"arrays", "measure", "training", "torch", "jax"},
              "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
              "tensorflow": {"keras"}}
 #: Longest module, most names at the top of the package.
@@ -47,11 +49,12 @@ TEST_CEILING = 400
 
 
 def module_of(path):
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    parts = path.relative_to(TESTS if SUPPORT in path.parents else ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_of(path): path for path in TREES}
+ALL = {module_of(path): path for path in TREES}
+MODULES = {module: path for module, path in ALL.items() if path.is_relative_to(PACKAGE)}
 
 
 def room_of(module):
@@ -75,7 +78,7 @@ def imports(path, everywhere=True):
             assert not node.level, "relative imports hide rooms"
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                yield name if name in MODULES else node.module
+                yield name if name in ALL else node.module
 
 
 def order(module):
@@ -110,6 +113,15 @@ def test_a_module_keeps_the_house_rules(module):
     assert not any(isinstance(node, ast.Assert) for node in ast.walk(TREES[path]))
 
 
+@pytest.mark.parametrize("module", [module for module in ALL if module not in MODULES])
+def test_the_support_of_tests_keeps_the_rules_of_the_package(module):
+    assert ast.get_docstring(TREES[ALL[module]])
+    assert not any(isinstance(node, ast.Assert) for node in ast.walk(TREES[ALL[module]]))
+    always = {"hpccoll", "support", "numpy", "mpi4py", *sys.stdlib_module_names}
+    assert {name.split(".")[0] for name in imports(ALL[module], everywhere=False)} <= always
+    assert {name.split(".")[0] for name in imports(ALL[module])} <= always | {"cupy", "ml_dtypes"}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_what_a_module_imports_from_outside(module):
     row = next((number for number, rooms in enumerate(ROWS) if room_of(module) in rooms), 4)
@@ -123,8 +135,8 @@ def test_what_a_module_imports_from_outside(module):
 
 
 def test_no_files_import_each_other_in_a_circle():
-    graph = {module: {name for name in imports(path) if name in MODULES}
-             for module, path in MODULES.items()}
+    graph = {module: {name for name in imports(path) if name in ALL}
+             for module, path in ALL.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -145,7 +157,8 @@ def test_design_shows_the_rooms_of_the_docstring():
 def test_unit_tests_mirror_the_package(path):
     if path == Path(__file__).resolve():
         return  # the package's own
-    place = PACKAGE / path.parent.relative_to(TESTS / "unit")
+    inside = path.parent.relative_to(TESTS / "unit")
+    place = (TESTS if inside.parts[:1] == ("support",) else PACKAGE) / inside
     names = {place.name, *(module.stem for module in place.glob("*.py"))}
     subject = path.stem.removeprefix("test_")
     assert any(subject == name or subject.startswith(f"{name}_") for name in names)
@@ -159,23 +172,23 @@ def test_test_files_are_short(path):
 
 def test_no_public_class_has_the_name_of_another():
     places = defaultdict(list)
-    for module, path in MODULES.items():
+    for module, path in ALL.items():
         for node in TREES[path].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(module)
     assert not {name: where for name, where in places.items() if len(where) > 1}
 
 
-@pytest.mark.parametrize("package", [m for m, p in MODULES.items() if p.name == "__init__.py"])
+@pytest.mark.parametrize("package", [m for m, p in ALL.items() if p.name == "__init__.py"])
 def test_no_public_name_hides_a_module(package):
-    modules = {module.rpartition(".")[2] for module in MODULES
+    modules = {module.rpartition(".")[2] for module in ALL
                if module.rpartition(".")[0] == package}
-    tree = TREES[MODULES[package]]
+    tree = TREES[ALL[package]]
     defined = {node.name for node in tree.body
                if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     taken = {alias.asname or alias.name for node in tree.body
              if isinstance(node, ast.ImportFrom) for alias in node.names
-             if f"{node.module}.{alias.name}" not in MODULES}
+             if f"{node.module}.{alias.name}" not in ALL}
     assert not modules & (defined | taken)
 
 

@@ -13,7 +13,7 @@ from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.explain import as_json, as_msccl
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.schedule import Program, at, copy, recv, send
-from hpccoll.testing.beyond import beyond
+from support.beyond import beyond
 
 
 @pytest.fixture(autouse=True)

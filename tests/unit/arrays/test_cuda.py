@@ -4,15 +4,15 @@ from itertools import product
 
 import numpy
 import pytest
-from kernel_types import types_of
 from mpi4py import MPI
 
 from hpccoll.arrays import cuda, half
 from hpccoll.arrays.kernels import has_kernel, kernel
 from hpccoll.calls.datatypes import datatype_of
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.testing import cuda_on_host
-from hpccoll.testing.device import installed
+from support.gpu import cuda_on_host
+from support.gpu.device import installed
+from support.gpu.kernel_types import types_of
 
 pytestmark = pytest.mark.skipif(cuda_on_host.compiler() is None, reason="no compiler of C++")
 

@@ -24,11 +24,11 @@ from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import DEDICATED
 from hpccoll.runtime.executor import Memory
-from hpccoll.testing.device import DlpackArray, Wire, installed
 from hpccoll.testing.exact import wrong
-from hpccoll.testing.streams import Devices
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback
+from support.gpu.device import DlpackArray, Wire, installed
+from support.gpu.streams import Devices
 
 SIZE, COUNT = 4, 12
 HOW = pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])

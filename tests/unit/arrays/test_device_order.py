@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
-from device_world import CALLS, DTYPES, Drawn, make
 from mpi4py import MPI
-from tensors import DeviceTensor, torch_on
 
 import hpccoll
 from hpccoll.arrays import device, staging
 from hpccoll.errors import BufferArgumentError
 from hpccoll.runtime import planner
 from hpccoll.runtime.windows import Windowed
-from hpccoll.testing.device import DeviceArray, installed
-from hpccoll.testing.streams import CudaError, Devices, Stream
+from support.gpu.device import DeviceArray, installed
+from support.gpu.device_world import CALLS, DTYPES, RandomCall, make
+from support.gpu.streams import CudaError, Devices, Stream
+from support.gpu.tensors import DeviceTensor, torch_on
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +40,12 @@ def held(machine, flying):
 @pytest.mark.parametrize("name", CALLS)
 def test_every_collective_on_any_number_of_ranks_and_any_type(name, direct):
     for size, dtype in product(range(1, 9), DTYPES):
-        assert not make(Drawn(size, name=name, size=size, dtype=dtype, direct=direct))
+        assert not make(RandomCall(size, name=name, size=size, dtype=dtype, direct=direct))
 
 
 def test_random_calls():
     for seed in range(100):
-        assert not make(Drawn(seed)), seed
+        assert not make(RandomCall(seed)), seed
 
 
 # -- what breaks it ------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_a_broken_variant_is_caught(what, monkeypatch):
 
     def found():
         try:
-            return make(Drawn(1, **drawn, machine=Devices(drawn["devices"], drawn["early"])))
+            return make(RandomCall(1, **drawn, machine=Devices(drawn["devices"], drawn["early"])))
         except CudaError as error:
             return str(error)
 
@@ -291,7 +291,7 @@ def test_a_fault_of_the_stream_is_told_where_the_library_moves_device_memory():
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "staged"])
 def test_nothing_leaks(direct, flying):
-    drawn = Drawn(3, direct=direct, name="allreduce", size=2, stream="non_blocking")
+    drawn = RandomCall(3, direct=direct, name="allreduce", size=2, stream="non_blocking")
     assert not make(drawn, 100)
     assert not held(drawn.machine, flying)
 

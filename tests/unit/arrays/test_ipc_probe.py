@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from hpccoll.arrays import ipc_probe
-from hpccoll.testing.device import installed
-from hpccoll.testing.streams import Devices
+from support.gpu.device import installed
+from support.gpu.streams import Devices
 
 probed = ipc_probe.probed.__wrapped__
 

@@ -8,7 +8,7 @@ import pytest
 
 from hpccoll.arrays import nccl
 from hpccoll.arrays.nccl import lacks, version
-from hpccoll.testing.device import installed
+from support.gpu.device import installed
 
 
 @pytest.mark.parametrize("method, operator, dtype, why", [

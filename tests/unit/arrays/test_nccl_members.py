@@ -4,8 +4,8 @@ import pytest
 
 from hpccoll.arrays.nccl import shares_gpus
 from hpccoll.arrays.nccl_members import Member, introduce, obstacle
-from hpccoll.testing.device import installed
-from hpccoll.testing.streams import Devices
+from support.gpu.device import installed
+from support.gpu.streams import Devices
 
 
 @pytest.mark.parametrize("members, why", [

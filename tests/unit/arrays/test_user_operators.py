@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
-from kernel_types import types_of
 from mpi4py import MPI
 
 import hpccoll
@@ -25,10 +24,12 @@ from hpccoll.runtime import planner
 from hpccoll.runtime.bounded import BoundedDict
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import DEDICATED
-from hpccoll.testing import cuda_on_host, exact
-from hpccoll.testing.device import Wire, installed, queue
+from hpccoll.testing import exact
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback
+from support.gpu import cuda_on_host
+from support.gpu.device import Wire, installed, queue
+from support.gpu.kernel_types import types_of
 
 pytestmark = pytest.mark.skipif(cuda_on_host.compiler() is None, reason="no compiler of C++")
 

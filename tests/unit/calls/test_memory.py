@@ -2,12 +2,12 @@
 
 import numpy
 import pytest
-from tensors import StubbornDeviceArray
 
 from hpccoll.calls.memory import is_staged, memory_of, staged
 from hpccoll.calls.native import NativeOnly
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
-from hpccoll.testing.device import installed
+from support.gpu.device import installed
+from support.gpu.tensors import StubbornDeviceArray
 
 
 def test_host_memory_is_used_as_it_is():

@@ -5,7 +5,6 @@ import re
 import numpy
 import pytest
 from mpi4py import MPI
-from tensors import BFLOAT, StubbornDeviceArray, StubbornTensor, Tensor
 
 from hpccoll.calls.native import NativeOnly, call_native, check_understood
 from hpccoll.calls.specification import buffer_of, typed_blocks
@@ -17,6 +16,7 @@ from hpccoll.errors import (
     HpccollError,
 )
 from hpccoll.errors.mpi import MpiArgumentError, OperatorError
+from support.gpu.tensors import BFLOAT, StubbornDeviceArray, StubbornTensor, Tensor
 
 X = numpy.arange(12.0)
 

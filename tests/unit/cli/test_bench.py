@@ -149,7 +149,7 @@ def test_ones_own_algorithm_is_measured_beside_the_usual():
 
 
 def test_command_on_a_gpu(tmp_path):
-    from hpccoll.testing.device import installed
+    from support.gpu.device import installed
     with installed(False):
         ran = bench("allreduce", "bcast", "-m", "1K:1K", "-i", "3", "--device", "cuda", "--json",
                     str(tmp_path / "record.json"), "--algorithm",

@@ -5,7 +5,6 @@ import sys
 import numpy
 import pytest
 from mpi4py import MPI
-from tensors import DeviceTensor, torch_on
 
 import hpccoll
 from hpccoll.calls.facts import CallFacts
@@ -13,8 +12,9 @@ from hpccoll.comm.nccl import Nccl, across, groups_of
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, BufferArgumentError
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.context import existing
-from hpccoll.testing.device import installed
-from hpccoll.testing.streams import Devices
+from support.gpu.device import installed
+from support.gpu.streams import Devices
+from support.gpu.tensors import DeviceTensor, torch_on
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hpccoll.calls import resolve
 from hpccoll.calls.facts import facts_of
 from hpccoll.comm.sums import PIECE, check_kept, is_served, sum_all, sum_call
 from hpccoll.errors import ArgumentError
-from hpccoll.testing.threads import run_ranks
+from support.threads import run_ranks
 
 RANDOM = numpy.random.default_rng(0)
 TERMS = RANDOM.standard_normal((48, 30)) * 10.0 ** RANDOM.integers(-9, 9, (48, 30))

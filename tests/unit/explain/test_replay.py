@@ -8,7 +8,7 @@ from hpccoll.explain.replay import facts, ranks_of, timeline
 from hpccoll.ir.schedule import LEFT
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove
-from hpccoll.testing.beyond import beyond
+from support.beyond import beyond
 
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 

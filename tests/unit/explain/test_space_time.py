@@ -12,7 +12,7 @@ from hpccoll.explain.space_time import painted
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.in_network import in_network
 from hpccoll.ir.schedule import Program, at, copy, recv, send
-from hpccoll.testing.beyond import beyond
+from support.beyond import beyond
 
 
 def swapped(rank, size):

@@ -3,7 +3,7 @@
 import pytest
 
 from hpccoll.errors import ExchangeMismatch
-from hpccoll.testing.threads import run_ranks
+from support.threads import run_ranks
 
 pytest.importorskip("jax")
 agreement = pytest.importorskip("hpccoll.jax.agreement")

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.testing.threads import run_ranks
+from support.threads import run_ranks
 
 pytest.importorskip("jax")
 calls = pytest.importorskip("hpccoll.jax.calls")

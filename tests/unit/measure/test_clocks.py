@@ -3,7 +3,7 @@
 import threading
 
 from hpccoll.measure import clocks
-from hpccoll.testing.threads import run_ranks
+from support.threads import run_ranks
 
 ask = clocks._ask
 

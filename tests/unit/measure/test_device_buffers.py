@@ -7,7 +7,7 @@ from hpccoll.calls import resolve
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import UNEVEN, make
 from hpccoll.measure.device_buffers import DeviceBuffers
-from hpccoll.testing.device import installed
+from support.gpu.device import installed
 
 SIZE = 3
 

@@ -13,7 +13,7 @@ from hpccoll.ir.in_network import ABILITIES, MULTICAST, REDUCTION, in_network, m
 from hpccoll.ir.order import lanes
 from hpccoll.ir.schedule import LEFT, Program, at, copy, recv, send
 from hpccoll.proof.verifier import verify
-from hpccoll.testing.beyond import beyond
+from support.beyond import beyond
 
 EXAMPLE = str(Path(__file__).resolve().parents[3] / "examples" / "in_network.py")
 ALLREDUCE, IN_PIECES, BCAST = (load(f"{EXAMPLE}:{name}")

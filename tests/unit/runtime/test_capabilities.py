@@ -11,11 +11,11 @@ from hpccoll.errors import CapabilityError, MessageSizeError, ScheduleError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.in_network import ABILITIES, MULTICAST, REDUCTION
 from hpccoll.runtime.capabilities import check
-from hpccoll.testing.beyond import beyond
 from hpccoll.testing.explore import Network, Run
 from hpccoll.testing.world import Problem, run
 from hpccoll.transport import NETWORK, NetworkOperation, Posting
 from hpccoll.transport.loopback import Loopback
+from support.beyond import beyond
 
 EXAMPLE = str(Path(__file__).resolve().parents[3] / "examples" / "in_network.py")
 ALLREDUCE, IN_PIECES, BCAST = (load(f"{EXAMPLE}:{name}")

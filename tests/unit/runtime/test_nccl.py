@@ -6,15 +6,15 @@ from itertools import product
 
 import numpy
 import pytest
-from nccl_world import DTYPES, METHODS, OPS, REDUCING, Ranks, make, world
 
 from hpccoll.arrays import device as devices
 from hpccoll.arrays.nccl import library
 from hpccoll.arrays.nccl_members import Member
 from hpccoll.runtime import nccl
 from hpccoll.runtime.nccl import NcclGroup, join
-from hpccoll.testing.nccl import Communicator, NcclError
-from hpccoll.testing.streams import CudaError
+from support.gpu.nccl import Communicator, NcclError
+from support.gpu.nccl_world import DTYPES, METHODS, OPS, REDUCING, NcclRanks, make, world
+from support.gpu.streams import CudaError
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -23,7 +23,7 @@ def test_every_collective_and_type_on_any_number_of_ranks(method, dtype):
     for size, in_place in product(range(1, 9), (False, True)):
         machine, installing = world(size, seed=size if in_place else None)
         with installing as cupy:
-            ranks = Ranks(cupy, size)
+            ranks = NcclRanks(cupy, size)
             assert not make(ranks, method, dtype, in_place=in_place)
             ranks.free()
         assert not machine.held["communicators"]
@@ -33,7 +33,7 @@ def test_every_collective_and_type_on_any_number_of_ranks(method, dtype):
 def test_every_operator(dtype):
     _, installing = world(3)
     with installing as cupy:
-        ranks = Ranks(cupy, 3)
+        ranks = NcclRanks(cupy, 3)
         for method, op in product(REDUCING, OPS):
             assert not make(ranks, method, dtype, op)
 
@@ -44,7 +44,7 @@ def test_any_stream_many_calls_and_whatever_mpi_does(kind, cuda_aware):
     for seed in range(5):
         _, installing = world(3, seed, cuda_aware)
         with installing as cupy:
-            ranks = Ranks(cupy, 3)
+            ranks = NcclRanks(cupy, 3)
             for method in METHODS:
                 assert not make(ranks, method, "f4", kind=kind)
 
@@ -62,7 +62,7 @@ def test_both_halves_are_an_allreduce_of_any_count(size, leader, in_place):
     for count in (0, 1, size - 1, size + 1, 3 * size, 11):
         machine, installing = world(size)
         with installing as cupy:
-            ranks, made = Ranks(cupy, size), []
+            ranks, made = NcclRanks(cupy, size), []
             for group in ranks.groups:
                 with group.device:
                     source = cupy.asarray(numpy.arange(count, dtype="f4") + group.rank)
@@ -175,7 +175,7 @@ def test_a_broken_variant_is_caught(what, monkeypatch):
         _, installing = world(3)
         with installing as cupy:
             try:
-                return make(Ranks(cupy, 3), method, "f4", in_place=in_place)
+                return make(NcclRanks(cupy, 3), method, "f4", in_place=in_place)
             except CudaError as error:
                 return str(error)
 
@@ -190,7 +190,7 @@ def test_a_broken_variant_is_caught(what, monkeypatch):
 def test_work_is_freed_when_it_has_happened():
     machine, installing = world(2)
     with installing as cupy:
-        ranks = Ranks(cupy, 2)
+        ranks = NcclRanks(cupy, 2)
         assert not make(ranks, "allreduce", "f4")
         for group in ranks.groups:
             with group.device:
@@ -315,7 +315,7 @@ def test_who_waits_for_others_too_long_leaves_nothing():
 def test_a_fault_of_a_call_is_told(monkeypatch):
     machine, installing = world(2)
     with installing as cupy:
-        ranks = Ranks(cupy, 2)
+        ranks = NcclRanks(cupy, 2)
         machine.faults["allReduce"] = 0
         with pytest.raises(CudaError, match="allReduce"):
             make(ranks, "allreduce", "f4")

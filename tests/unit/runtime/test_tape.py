@@ -11,10 +11,10 @@ from hpccoll.ir.collectives import IN, OUT, TMP
 from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, shifted
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
-from hpccoll.runtime.decoding import decode, normal_form
 from hpccoll.runtime.moments import PHASE_BITS, PLAN_BITS, Activity, Noting
 from hpccoll.runtime.tape import WIDTH, Code, Instruction, Way, encode, encode_segments
 from hpccoll.tools.tapes import as_text
+from support.decoding import decode, normal_form
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries]
 PLACES = 4

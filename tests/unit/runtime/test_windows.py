@@ -13,8 +13,8 @@ from hpccoll.ir.collectives import IN, OUT
 from hpccoll.runtime import plan as plans
 from hpccoll.runtime import windows
 from hpccoll.runtime.windows import Windowed
-from hpccoll.testing.device import installed
-from hpccoll.testing.streams import CudaError, Devices
+from support.gpu.device import installed
+from support.gpu.streams import CudaError, Devices
 
 COUNT = 240
 

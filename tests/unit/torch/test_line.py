@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpccoll.testing.threads import run_ranks
+from support.threads import run_ranks
 
 pytest.importorskip("torch")
 line = pytest.importorskip("hpccoll.torch.line")

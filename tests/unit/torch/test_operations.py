@@ -3,7 +3,7 @@
 import pytest
 
 from hpccoll.errors import ArgumentError, ExchangeMismatch
-from hpccoll.testing.threads import run_ranks
+from support.threads import run_ranks
 
 torch = pytest.importorskip("torch")
 operations = pytest.importorskip("hpccoll.torch.operations")

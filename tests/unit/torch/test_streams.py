@@ -4,10 +4,10 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from tensors import TorchStream, torch_cuda
 
 from hpccoll.errors import BufferArgumentError
-from hpccoll.testing.streams import Devices, Stream
+from support.gpu.streams import Devices, Stream
+from support.gpu.tensors import TorchStream, torch_cuda
 
 pytest.importorskip("torch")
 streams = pytest.importorskip("hpccoll.torch.streams")

@@ -3,9 +3,9 @@
 import numpy
 import pytest
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.adasum import Adasum
 from hpccoll.training.compress.scheme import finish
+from support.threads import run_ranks
 
 
 def combined(vectors, shapes):

@@ -4,8 +4,8 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ShardError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.averaging import NODE, LateExchange, ModelAverager
+from support.threads import run_ranks
 
 RANKS = (1, 2, 3, 5, 7, 8)
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.control import FAILED, MOST_NAMES, Control, Diagnosis, Stalls
+from support.threads import run_ranks
 
 
 def driven(stalls, control, over):

@@ -5,10 +5,10 @@ import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.averaging import ModelAverager
 from hpccoll.training.exchange import Exchange
 from hpccoll.training.given import communicator, listed, named, number
+from support.threads import run_ranks
 
 
 @pytest.mark.parametrize("value, what", [("world", "'world'"), (None, "None"),

@@ -4,8 +4,8 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.sparse import check, exchange_rows
+from support.threads import run_ranks
 
 
 def drive(task):

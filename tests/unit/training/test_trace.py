@@ -5,7 +5,6 @@ import json
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training import trace
 from hpccoll.training.trace import (
     BLOCKED,
@@ -21,6 +20,7 @@ from hpccoll.training.trace import (
     Traced,
     read,
 )
+from support.threads import run_ranks
 
 
 def recorded(rank):

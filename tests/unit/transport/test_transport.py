@@ -3,8 +3,8 @@
 import numpy
 import pytest
 
-from hpccoll.testing.device import installed
 from hpccoll.transport import Posting, copying
+from support.gpu.device import installed
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f2", "i1", "V3", [("value", "f4"), ("index", "i4")]])

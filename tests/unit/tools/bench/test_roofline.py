@@ -7,8 +7,8 @@ from unit.bench_results import result
 
 from hpccoll.calls.call import METHODS
 from hpccoll.measure.cases import make
-from hpccoll.testing.device import installed
 from hpccoll.tools.bench import roofline
+from support.gpu.device import installed
 
 FLOAT = numpy.dtype("f4")
 

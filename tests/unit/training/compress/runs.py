@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training import compress
+from support.threads import run_ranks
 
 #: Every scheme in forms that matter, by its text; small blocks, so that small buckets have several.
 FORMS = [

@@ -7,13 +7,13 @@ import numpy
 import pytest
 from unit.training.compress.runs import drifting
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.compress import adaptive
 from hpccoll.training.compress.adaptive import Adaptive
 from hpccoll.training.compress.bf16 import Bf16
 from hpccoll.training.compress.int8 import Int8
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.powersgd import PowerSgd
+from support.threads import run_ranks
 
 COUNT = 541
 

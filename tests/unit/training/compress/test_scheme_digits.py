@@ -5,9 +5,9 @@ from functools import cache
 import pytest
 from unit.training.compress import digits
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training import compress
 from hpccoll.training.optimizers import Adam, OneBitAdam, ZeroOneAdam
+from support.threads import run_ranks
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.slow

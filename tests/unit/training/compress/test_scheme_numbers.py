@@ -5,8 +5,8 @@ import pytest
 from unit.training.compress.runs import FEEDBACK, FORMS, drifting, run, shapes_of
 
 from hpccoll.errors import ArgumentError, NonFiniteError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training import compress
+from support.threads import run_ranks
 
 COUNT = 541
 CARRYING = [one for one in FORMS if compress.parse(one).carries_nan]

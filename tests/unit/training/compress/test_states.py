@@ -5,9 +5,9 @@ import pytest
 from unit.training.compress.runs import FEEDBACK, drifting, run, shapes_of
 
 from hpccoll.errors import ArgumentError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training import compress
 from hpccoll.training.compress import states
+from support.threads import run_ranks
 
 COUNT = 541
 

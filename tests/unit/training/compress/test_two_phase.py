@@ -4,10 +4,10 @@ import numpy
 import pytest
 from unit.training.compress.runs import RANKS, drifting, run
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training import compress
 from hpccoll.training.compress.int8 import Int8
 from hpccoll.training.compress.onebit import OneBit
+from support.threads import run_ranks
 
 
 @pytest.mark.parametrize("size", RANKS)

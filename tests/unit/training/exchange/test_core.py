@@ -16,9 +16,9 @@ from hpccoll.errors import (
     NonFiniteError,
     RankFailed,
 )
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.compress.scheme import Reduction, Scheme
 from hpccoll.training.exchange import Exchange
+from support.threads import run_ranks
 
 
 @pytest.mark.parametrize("order", ["fixed", "negotiated"])

@@ -7,9 +7,9 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ExchangeError, ExchangeMismatch
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.buckets import ArraySpec
 from hpccoll.training.exchange import Exchange
+from support.threads import run_ranks
 
 SHAPES = (7,), (3, 5), (), (0,), (11, 13), (1,)
 

@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ExchangeError, ExchangeMismatch
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.exchange import Exchange
+from support.threads import run_ranks
 
 
 def exchanged(size, function, like=(), **options):

@@ -3,8 +3,8 @@
 import pytest
 
 from hpccoll.errors import ArgumentError, CommunicatorError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.groups import AXES, Transformer, mesh
+from support.threads import run_ranks
 
 
 @pytest.mark.parametrize("size, layout, sizes", [

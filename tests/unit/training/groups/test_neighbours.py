@@ -5,9 +5,9 @@ import numpy
 import pytest
 
 from hpccoll.errors import MessageSizeError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.groups import Experts, Ulysses, ring_sums
 from hpccoll.training.groups.neighbours import receive, send, wait_all
+from support.threads import run_ranks
 
 
 @pytest.mark.parametrize("dtype", [

@@ -4,8 +4,8 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.groups.pipeline import Pipeline, one_forward_one_backward
+from support.threads import run_ranks
 
 
 def train(comm, microbatches):

@@ -7,8 +7,8 @@ import numpy
 import pytest
 
 from hpccoll.errors import CollectiveTimeout, MessageSizeError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.groups.ring import ring_blocks, ring_sums
+from support.threads import run_ranks
 
 SIZES = 1, 2, 3, 5, 7, 8
 

@@ -5,8 +5,8 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.groups.sequence import Ulysses, cuts
+from support.threads import run_ranks
 
 SIZES = 1, 2, 3, 5, 7, 8
 

@@ -6,9 +6,9 @@ import numpy
 import pytest
 
 from hpccoll.errors import NonFiniteError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.compress import finish, parse
 from hpccoll.training.optimizers import OneBitAdam
+from support.threads import run_ranks
 
 COUNT = 101
 SETTINGS = OneBitAdam(rate=0.01, beta2=0.9, epsilon=1e-3, weight_decay=0.1, freeze_step=4)

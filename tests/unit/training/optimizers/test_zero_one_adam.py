@@ -6,9 +6,9 @@ import numpy
 import pytest
 
 from hpccoll.errors import NonFiniteError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.compress import finish, parse
 from hpccoll.training.optimizers import ZeroOneAdam
+from support.threads import run_ranks
 
 COUNT = 67
 SETTINGS = ZeroOneAdam(rate=0.01, beta2=0.9, epsilon=1e-2, freeze_step=10, variance_doubling=2,

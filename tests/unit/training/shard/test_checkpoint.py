@@ -4,12 +4,12 @@ import json
 
 import numpy
 import pytest
-from shards import adam, make, one_pass, plain, same, weights, whole
 
 from hpccoll.errors import ArgumentError, ShardError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.scale import LossScale
+from support.shards import adam, make, one_pass, plain, same, weights, whole
+from support.threads import run_ranks
 
 STEPS = 2
 

@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.shard.clip import CHUNK, Clip, clip_shards, global_norm, power
+from support.threads import run_ranks
 
 RANKS = (1, 2, 3, 5, 7, 8)
 ORDERS = (1, 2, 3, 0.5, math.inf)

@@ -4,11 +4,9 @@ import math
 
 import numpy
 import pytest
-from shards import make, one_pass, same
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.compress.scheme import finish
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.partition import cut
@@ -24,6 +22,8 @@ from hpccoll.training.shard.quantised import (
 from hpccoll.training.shard.volume import gathered_bytes, scattered_bytes
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
+from support.shards import make, one_pass, same
+from support.threads import run_ranks
 
 LAYOUTS = ("1", "2", "5", "1x2", "2x1", "2x2", "2x4", "4x2", "3,2", "2x2@0,2,1,3", "(2,2),(4)")
 BLOCK = 8

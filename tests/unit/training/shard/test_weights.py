@@ -2,15 +2,15 @@
 
 import numpy
 import pytest
-from shards import make, one_pass, same
 
 from hpccoll.ir.topology import Topology
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.quantised import ZeroPlusPlus
 from hpccoll.training.shard.scale import LossScale
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
+from support.shards import make, one_pass, same
+from support.threads import run_ranks
 
 #: Four units of ten elements each.
 ARRAYS = [numpy.arange(10, dtype="f4") + 10 * unit for unit in range(4)]

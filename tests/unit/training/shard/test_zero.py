@@ -2,11 +2,11 @@
 
 import numpy
 import pytest
-from shards import SHAPES, adam, make, one_pass, plain, same, weights, whole
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.weights import Fetching
+from support.shards import SHAPES, adam, make, one_pass, plain, same, weights, whole
+from support.threads import run_ranks
 
 RANKS = (1, 2, 3, 5, 7, 8)
 

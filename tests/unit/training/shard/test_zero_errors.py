@@ -2,15 +2,15 @@
 
 import numpy
 import pytest
-from shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError, NonFiniteError, ShardError
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.quantised import ZeroPlusPlus
 from hpccoll.training.shard.scale import LossScale
 from hpccoll.training.shard.weights import Fetching
 from hpccoll.training.shard.zero import Sharded
+from support.shards import SHAPES, UNITS, adam, make, one_pass, plain, same, weights, whole
+from support.threads import run_ranks
 
 STAGES = (0, 1, 2, 3)
 

@@ -4,12 +4,12 @@ import math
 
 import numpy
 import pytest
-from shards import SHAPES, adam, gradient, make, one_pass, plain, same, weights, whole
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.clip import Clip
 from hpccoll.training.shard.scale import LossScale
+from support.shards import SHAPES, adam, gradient, make, one_pass, plain, same, weights, whole
+from support.threads import run_ranks
 
 STAGES = (0, 1, 2, 3)
 

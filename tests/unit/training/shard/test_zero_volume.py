@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy
 import pytest
-from shards import UNITS, adam, make, one_pass, weights
 
-from hpccoll.testing.threads import run_ranks
 from hpccoll.training import shard
 from hpccoll.training.optimizers import Sgd
 from hpccoll.training.shard.volume import footprint, sent_bytes
 from hpccoll.training.shard.weights import Fetching
+from support.shards import UNITS, adam, make, one_pass, weights
+from support.threads import run_ranks
 
 RANKS = (1, 2, 3, 5, 7, 8)
 COUNT = sum(array.size for array in weights())

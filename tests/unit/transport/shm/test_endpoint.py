@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from hpccoll.testing.device import installed
 from hpccoll.transport import Posting
 from hpccoll.transport.shm.channels import PLACES, Channel
 from hpccoll.transport.shm.eager import EagerBatch
 from hpccoll.transport.shm.endpoint import TINY, BothBatch, SharedEndpoint
 from hpccoll.transport.shm.rendezvous import RendezvousBatch
+from support.gpu.device import installed
 
 CELL_BYTES, EAGER_BYTES = 2 * TINY, 1024
 

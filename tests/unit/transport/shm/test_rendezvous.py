@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from hpccoll.testing.device import installed
 from hpccoll.transport import Posting
 from hpccoll.transport.shm import rendezvous
 from hpccoll.transport.shm.channels import ELSEWHERE, PLACES, SIZE_BITS, Channel
 from hpccoll.transport.shm.rendezvous import BY_MPI, SLOW, Receive, Send
+from support.gpu.device import installed
 
 NBYTES = 80
 

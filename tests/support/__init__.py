@@ -1,0 +1,14 @@
+"""What tests share: doubles, mutants, and other implementations to compare with.
+
+    gpu/                         stand-ins for CuPy and NCCL, stricter than these
+    threads/                     whole programs: ranks that are threads, with communicators
+    truth.py, written.py         what lowered programs, and programs as they are written, really do
+    mutate.py                    mutants of lowered programs, and whether the proof agrees
+    mutate_schedules.py, mutations/  mutants of whole schedules, and whether the proof agrees
+    beyond.py                    schedules with lanes, and with operations of the network
+    decoding.py                  tapes, back into programs
+    shards.py                    optimizers and models for sharded training
+
+No tool may know how the part works that it tests. Tests import it as ``support``; programs of it
+run by ``PYTHONPATH=.:tests python -m support.mutate``.
+"""

@@ -1,0 +1,89 @@
+"""Doubles of other frameworks' arrays, which are no NumPy arrays and have no buffer protocol."""
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy
+
+from support.gpu.streams import Stream
+
+#: The place of an array's type code behind the start of a DLPack capsule's structure.
+TYPE_CODE = 52
+#: DLPack's code of bfloat16.
+BFLOAT = 4
+
+
+class Tensor:
+    """Host memory that says so by DLPack only, as PyTorch's tensors do."""
+
+    def __init__(self, values=(0,) * 6, dtype="u2", code=None):
+        self.array, self.code = numpy.array(values, dtype), code
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, **how):
+        capsule = self.array.__dlpack__(max_version=(1, 0))
+        if self.code is not None:
+            pointer = ctypes.pythonapi.PyCapsule_GetPointer
+            pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            start = pointer(capsule, b"dltensor_versioned")
+            ctypes.c_uint8.from_address(start + TYPE_CODE).value = self.code
+        return capsule
+
+
+class StubbornTensor(Tensor):
+    """A tensor that raises an error of its own when it is asked for its memory."""
+
+    def __dlpack__(self, **how):
+        raise RuntimeError("gradients are needed")
+
+
+class StubbornDeviceArray:
+    """Device memory that raises an error when it is asked whether it is any."""
+
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("gradients are needed")
+
+
+class DeviceTensor:
+    """Device memory as PyTorch's tensors show it."""
+
+    device = "cuda:0"
+
+    def __init__(self, array):
+        self.array = array
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+
+class TorchStream:
+    """A stream by PyTorch's names."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def record_event(self):
+        return self.stream.record()
+
+    def wait_event(self, event):
+        self.stream.wait_event(event)
+
+    def synchronize(self):
+        self.stream.synchronize()
+
+
+def torch_cuda(machine):
+    """What stands for ``torch.cuda``: every thread has a current stream of its own."""
+    return SimpleNamespace(
+        Stream=lambda device: TorchStream(Stream(machine, 0, non_blocking=True)),
+        stream=lambda stream: stream.stream,
+        current_stream=lambda device: TorchStream(machine.current()),
+        is_current_stream_capturing=lambda: machine.current().is_capturing())
+
+
+def torch_on(stream):
+    """What stands for the module ``torch`` while that stream is its current one."""
+    current = SimpleNamespace(cuda_stream=stream.ptr)
+    return SimpleNamespace(Tensor=DeviceTensor, cuda=SimpleNamespace(
+        current_stream=lambda device: current))

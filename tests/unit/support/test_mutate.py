@@ -1,0 +1,77 @@
+"""The strength of the proof: on no mutant may it differ from what really happens.
+
+Here every schedule gets a few mutants of one choice of block sizes, others each time the table of
+algorithms changes; ``python -m support.mutate`` judges all of them.
+"""
+
+from collections import Counter
+
+import pytest
+
+from hpccoll.algorithms import schedule
+from hpccoll.proof.cases import lower_all
+from support import mutate
+from support.mutate import Findings, chosen, judge, mutants, proof, suite
+from support.truth import Verdict
+
+
+@pytest.mark.parametrize("size, most, roots", [
+    (1, 5, None), (2, 20, None), (3, 16, None), (4, 6, range(1, 2)), (5, 5, range(3, 4))])
+def test_proof_and_truth_agree(size, most, roots):
+    found = suite([size], most, roots)
+    assert not found.disagreements, str(found)
+    assert size == 1 or found.wrong.total() > found.mutants.total() / 3
+
+
+@pytest.mark.parametrize("collective, name, size", [
+    ("allreduce", "ring", 3), ("reduce_scatter", "recursive_halving", 3), ("scan", "census", 3),
+    ("barrier", "dissemination", 4), ("alltoall", "bruck", 3), ("gather", "binomial", 4)])
+def test_all_mutants_of_some(collective, name, size):
+    made, found = schedule(collective, name, size), Findings(Counter(), Counter(), [])
+    judge(made, chosen(made)[0], found)
+    assert not found.disagreements, str(found)
+    assert {"drop", "duplicate", "redirect", "turn", "drop both"} <= set(found.mutants)
+
+
+def test_every_kind_of_mutant_occurs():
+    kinds, wrong = Counter(), Counter()
+    for name in ("ring", "recursive_doubling", "rabenseifner"):
+        made, found = schedule("allreduce", name, 3), Findings(kinds, wrong, [])
+        for case in chosen(made):
+            judge(made, case, found, 60)
+        assert not found.disagreements
+    assert set(kinds) == {
+        "alias", "double reduce", "drop", "drop both", "duplicate", "forget", "grow", "merge",
+        "redirect", "reorder", "resize", "retag", "scribble", "shift", "shift both", "shrink",
+        "shrink both", "split", "swap", "swap operands", "turn", "unchanged"}
+    # Most changes do harm, and those that never do are known to.
+    assert not wrong["unchanged"] and not wrong["swap operands"]
+    for kind in ("redirect", "turn", "grow", "shrink", "drop both", "shift both"):
+        assert wrong[kind] == kinds[kind], kind
+
+
+def test_findings_read_like_a_table():
+    text = str(Findings(Counter(drop=12, swap=3), Counter(drop=10), ["ring, drop: ..."]))
+    assert text == ("drop                 12 mutants       10 wrong\n"
+                    "swap                  3 mutants        0 wrong\n"
+                    "all                  15 mutants       10 wrong\n"
+                    "1 on which proof and truth disagree\n"
+                    "ring, drop: ...")
+
+
+def test_a_proof_that_believes_anything_is_found_out(monkeypatch):
+    monkeypatch.setattr(mutate, "proof", lambda *how: Verdict(True, True, True))
+    found = suite([2], 1)
+    assert len(found.disagreements) > found.wrong.total() > 0
+
+
+def test_mutants_leave_the_original_alone():
+    made = schedule("allreduce", "ring", 3)
+    case = chosen(made)[0]
+    programs = [lower_all(made, made.collective, rank, case) for rank in range(3)]
+    count = 0
+    for mutant in mutants(programs):
+        count += 1
+        changed = [rank for rank in range(3) if mutant.programs[rank] is not programs[rank]]
+        assert 1 <= len(changed) <= 2 and mutant.where
+    assert count > 300 and proof(made, case, programs).right

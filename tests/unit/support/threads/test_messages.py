@@ -1,0 +1,127 @@
+"""Messages between threads: tags, wildcards, order, probes, nothing buffered."""
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+from hpccoll.errors import ArgumentError, MessageSizeError
+from support.threads import run_ranks
+
+
+def test_messages_go_to_whom_they_name_and_say_where_they_come_from():
+    def function(comm):
+        right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        got, status = numpy.zeros(9, "f4"), MPI.Status()
+        comm.Sendrecv(numpy.full(comm.rank + 1, comm.rank, "f4"), right, 5, got, left, 5, status)
+        return (status.source, status.tag, status.Get_count(MPI.FLOAT), got[:left + 1].tolist(),
+                comm.sendrecv(comm.rank, right, source=left), comm.sent_bytes)
+
+    for rank, (source, tag, count, got, left, sent) in enumerate(run_ranks(5, function)):
+        assert (source, tag, count) == ((rank - 1) % 5, 5, (rank - 1) % 5 + 1)
+        assert got == [source] * count and left == source
+        assert sent > 4 * (rank + 1)
+
+
+def test_tags_choose_and_order_is_kept():
+    def function(comm):
+        if comm.rank:
+            requests = [comm.isend((comm.rank, tag, turn), 0, tag)
+                        for turn in range(2) for tag in (1, 2)]
+            return [request.wait() for request in requests]
+        twos = [comm.recv(source=1, tag=2), comm.recv(source=1, tag=2)]
+        assert comm.iprobe(1, 1) and not comm.iprobe(1, 2)
+        rest = [comm.recv() for _ in range(6)]
+        return twos, sorted(rest), [one[2] for one in rest if one[:2] == (1, 1)]
+
+    twos, rest, turns = run_ranks(3, function)[0]
+    assert twos == [(1, 2, 0), (1, 2, 1)] and turns == [0, 1]
+    assert rest == [(1, 1, 0), (1, 1, 1), (2, 1, 0), (2, 1, 1), (2, 2, 0), (2, 2, 1)]
+
+
+def test_a_probe_tells_size_and_leaves_the_message():
+    def function(comm):
+        if comm.rank == 0:
+            comm.Send(numpy.arange(3), 1, 7)
+            return None
+        status = MPI.Status()
+        assert comm.Probe(MPI.ANY_SOURCE, MPI.ANY_TAG, status)
+        out = numpy.empty(status.Get_count(MPI.INT64_T), "i8")
+        request = comm.Irecv(out, status.source, status.tag)
+        assert request.Test()
+        return out.tolist()
+
+    assert run_ranks(2, function)[1] == [0, 1, 2]
+
+
+def test_a_send_is_read_when_its_receiver_is_there():
+    def function(comm):
+        if comm.rank == 0:
+            data = numpy.zeros(1)
+            request = comm.Isend(data, 1)
+            assert not request.Test()
+            data[0] = 1
+            comm.Barrier()
+            request.Wait()
+            return None
+        comm.Barrier()
+        out = numpy.empty(1)
+        comm.Recv(out, 0)
+        return float(out[0])
+
+    assert run_ranks(2, function)[1] == 1
+
+
+def test_part_of_a_buffer_travels():
+    def function(comm):
+        array = numpy.arange(6.0) * (comm.rank + 1)
+        request = comm.Isend([array, (2, 1), MPI.DOUBLE], comm.rank)
+        out = numpy.zeros(6)
+        comm.Recv([out, (2, 4), MPI.DOUBLE], comm.rank)
+        request.Wait()
+        assert comm.sent_bytes == 0
+        return out.tolist()
+
+    assert run_ranks(1, function) == [[0, 0, 0, 0, 1, 2]]
+
+
+def test_nobody_is_a_neighbour_too():
+    def function(comm):
+        out, status = numpy.ones(2), MPI.Status()
+        comm.Send(out, MPI.PROC_NULL)
+        comm.Recv(out, MPI.PROC_NULL, status=status)
+        return out.tolist(), status.source, status.Get_count(MPI.DOUBLE), comm.sent_bytes
+
+    assert run_ranks(1, function) == [([1, 1], MPI.PROC_NULL, 0, 0)]
+
+
+def test_a_message_that_is_too_long_is_an_error_of_its_receiver():
+    def function(comm):
+        if comm.rank == 0:
+            comm.Send(numpy.zeros(3), 1)
+        else:
+            with pytest.raises(MessageSizeError, match="24 bytes from rank 0 met .* 16 bytes"):
+                comm.Recv(numpy.zeros(2))
+
+    run_ranks(2, function)
+
+
+def test_messages_of_communicators_do_not_mix():
+    def function(comm):
+        other = comm.Dup()
+        sent = other.isend("other", 1 - comm.rank), comm.isend("first", 1 - comm.rank)
+        got = comm.recv(), other.recv()
+        for request in sent:
+            request.wait()
+        return got
+
+    assert run_ranks(2, function) == [("first", "other")] * 2
+
+
+def test_ranks_that_do_not_exist():
+    def function(comm):
+        with pytest.raises(ArgumentError, match="2 is not a rank"):
+            comm.isend(1, 2)
+        with pytest.raises(ArgumentError, match="3 is not a rank"):
+            comm.irecv(source=3)
+
+    run_ranks(2, function)
