@@ -22,9 +22,8 @@ import atexit
 import sys
 from typing import TYPE_CHECKING
 
-from hpccoll.algorithms import Algorithm, algorithm_names
+from hpccoll.algorithms import Algorithm, algorithm_names, schedule
 from hpccoll.errors import HpccollError
-from hpccoll.explain.shown import schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.verifier import verify
 from hpccoll.simulator import simulate

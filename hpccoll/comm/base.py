@@ -42,6 +42,7 @@ from hpccoll.guard.guard import Guard
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
+from hpccoll.machine.identity import library_name
 from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, Guarding, context_of, existing
 from hpccoll.runtime.description import Description
@@ -83,6 +84,16 @@ class Base(MPI.Intracomm):
     _seen: Any = None
     #: What combines numbers of Python in machine code, once that is known to be possible.
     _numbers: Any = None
+
+    def __repr__(self) -> str:
+        """The class, the name, this rank, the layout and the MPI library; nothing is sent."""
+        kind = f"hpccoll.{type(self).__name__}"
+        if self == MPI.COMM_NULL or self._lifetime is None or self._lifetime.freed:
+            return f"<{kind}: null, or freed>"
+        context, name = existing(self), self.Get_name()
+        layout = context.topology if context else self._layout
+        return (f"<{kind}{f' {name!r}' if name else ''}: rank {self.Get_rank()} of "
+                f"{self.Get_size()}, layout {layout or 'not looked at yet'}, {library_name()}>")
 
     # -- calls like an earlier one -----------------------------------------------------------
     def _call(self, method: Method, *args: Any) -> Any:

@@ -34,8 +34,6 @@ from hpccoll.comm.numbers import Numbers
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
 from hpccoll.comm.recovery import Recovery
-from hpccoll.comm.shown import Shown
-from hpccoll.comm.signatures import name_defaults, name_inherited
 from hpccoll.comm.wishes import Using, choices_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError, CommunicatorError
 from hpccoll.guard.flight import RECORDER
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
     from hpccoll.measure.observed.profile import Profile
 
 class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recovery, DeviceMessages,
-           DeviceWays, Shown):
+           DeviceWays):
     """A communicator with proved, chosen and explained collectives.
 
     A communicator with a Cartesian, graph or distributed-graph topology becomes an instance
@@ -390,8 +388,6 @@ class Distgraph(Comm, MPI.Distgraphcomm):
 
 #: Kinds of communicators with a topology: mpi4py's class and ours.
 KINDS = (MPI.Cartcomm, Cart), (MPI.Graphcomm, Graph), (MPI.Distgraphcomm, Distgraph)
-name_defaults(Blocking, Nonblocking, Persistent, Objects, Creation, Recovery)
-name_inherited(Comm, Cart, Graph, Distgraph)
 
 
 def wrap(comm: MPI.Comm) -> Any:

@@ -29,7 +29,7 @@ reveal_type(comm.zeros(3, "f4"))                           # numpy.ndarray
 reveal_type(comm.empty(3, xp=np))                          # "Any"
 reveal_type(comm.zeros(3, "f4", xp=np))                    # "Any"
 reveal_type(comm.layout)                                   # hpccoll.ir.topology.Topology
-reveal_type(hpccoll.schedule("allreduce", "ring", 4))      # hpccoll.explain.shown.ShownSchedule
+reveal_type(hpccoll.schedule("allreduce", "ring", 4))      # hpccoll.ir.schedule.Schedule
 reveal_type(hpccoll.algorithm_names())                     # dict[str
 
 comm.Allreduce(MPI.IN_PLACE, x, op=MPI.SUM)
