@@ -21,11 +21,12 @@ def extensions():
     kernel = "hpccoll/arrays/_half.h"
     with_numpy = [
         ("hpccoll.arrays._half", ["hpccoll/arrays/_half.c"], [kernel], []),
-        ("hpccoll.runtime._tape",
-         [f"hpccoll/runtime/_{part}.c" for part in
+        ("hpccoll.runtime.execution._tape",
+         [f"hpccoll/runtime/execution/_{part}.c" for part in
           ("tape", "running", "recognition", "requests", "background", "numbers", "noted",
            "notes", "entrance", "watched", "finalize")],
-         ["hpccoll/runtime/_tape.h", "hpccoll/runtime/_requests.h", kernel], ["-pthread"])]
+         [*(f"hpccoll/runtime/execution/_{part}.h" for part in ("tape", "requests")), kernel],
+         ["-pthread"])]
     return [EVENTS] + [
         Extension(name, sources, depends=depends, optional=True,
                   include_dirs=[numpy.get_include(), "hpccoll/arrays"],

@@ -54,7 +54,8 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 #: Modules whose ``at_exit`` is called when the program ends, if they were loaded.
-_AT_EXIT = ("hpccoll.guard.watcher", "hpccoll.runtime.taped", "hpccoll.transport.shm.channels")
+_AT_EXIT = ("hpccoll.guard.watcher", "hpccoll.runtime.execution.taped",
+            "hpccoll.transport.shm.channels")
 
 
 # Exit handlers run in reverse order of registration. Modules that are imported after this one may

@@ -142,8 +142,9 @@ def on_the_processor() -> str:
 
 def rules() -> str:
     """Broken variants, and the double's rules."""
-    return (f"{_tests('tests/unit/arrays/test_device_order.py', 'tests/unit/runtime/test_nccl.py')}"
-            f" tests pass; {_tests('tests/gpu/test_rules.py')} of the rules")
+    variants = _tests("tests/unit/arrays/test_device_order.py",
+                      "tests/unit/runtime/execution/test_nccl.py")
+    return f"{variants} tests pass; {_tests('tests/gpu/test_rules.py')} of the rules"
 
 
 def no_cupy() -> str:

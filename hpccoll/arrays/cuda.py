@@ -32,7 +32,7 @@ ELEMENTS = {("b", 1): "uint8", **{(kind, size): f"{name}{8 * size}" for kind, na
 #: (value, index) pairs, by the value; the index is an int32 behind it.
 PAIRS = {"f4": "float_int", "i4": "int_int"}
 
-#: A function with its operands, see :mod:`hpccoll.runtime.binding`.
+#: A function with its operands, see :mod:`hpccoll.runtime.planning.binding`.
 Action = tuple[Callable[..., Any], tuple[Any, ...]]
 
 

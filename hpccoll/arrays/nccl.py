@@ -1,6 +1,6 @@
 """NCCL as CuPy has it: whether it is there, and what it has of MPI's types and operators.
 
-Nothing here communicates; :mod:`hpccoll.runtime.nccl` does. CuPy is imported when somebody asks.
+Nothing here communicates; :mod:`hpccoll.runtime.execution.nccl` does. CuPy loads on first use.
 """
 
 from __future__ import annotations

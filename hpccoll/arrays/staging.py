@@ -2,7 +2,7 @@
 
 A :class:`Staged` says on which stream the caller works on some memory, and orders what is copied
 there. What is copied when, and through which part of pinned memory, is
-:mod:`hpccoll.runtime.windows`'s business; who needs all of it in one piece takes a ``mirror``.
+:mod:`hpccoll.runtime.execution.windows`'s business. A ``mirror`` is a copy in one piece.
 """
 
 from __future__ import annotations

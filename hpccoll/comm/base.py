@@ -43,12 +43,12 @@ from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
-from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import Context, Guarding, context_of, existing
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.executor import run_prepared
-from hpccoll.runtime.logger import served_by, tell_communicator, tell_served, tell_table
-from hpccoll.runtime.progress import can_progress
+from hpccoll.runtime.events.logger import served_by, tell_communicator, tell_served, tell_table
+from hpccoll.runtime.execution.executor import run_prepared
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.choose import Conditions, before_setup, choose, decide, instead_of_native
 from hpccoll.tune.determinism import check_served
 from hpccoll.tune.loading import Tuned, load

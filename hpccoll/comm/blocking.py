@@ -42,12 +42,12 @@ from hpccoll.comm.methods import (
 from hpccoll.comm.recognition import recognised
 from hpccoll.comm.sums import is_served, sum_call
 from hpccoll.config import ANY_P
-from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.compiled import run_tape, tape_for
-from hpccoll.runtime.description import describe_native
-from hpccoll.runtime.executor import drive
-from hpccoll.runtime.logger import served_by
-from hpccoll.runtime.planner import plan_for, prepare
+from hpccoll.runtime.events.logger import served_by
+from hpccoll.runtime.execution.compiled import run_tape, tape_for
+from hpccoll.runtime.execution.executor import drive
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import describe_native
+from hpccoll.runtime.planning.planner import plan_for, prepare
 from hpccoll.tune.choose import trial_of
 from hpccoll.tune.online import Trial
 

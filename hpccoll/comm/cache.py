@@ -24,7 +24,7 @@ from hpccoll.calls.facts import COUNTS_AT_ROOT, CallFacts
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import BARRIER, Method
 from hpccoll.comm.recognition import LASTING, TYPES, new_calls
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 
 address, IN_PLACE, Op = MPI.Get_address, MPI.IN_PLACE, MPI.Op
 #: Signatures remembered, before all are forgotten: sizes may be new in every call.

@@ -40,12 +40,12 @@ from hpccoll.guard.flight import RECORDER
 from hpccoll.guard.setup import SetupCall
 from hpccoll.ir.collectives import collective_named
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.compiled import executor
 from hpccoll.runtime.context import Context, Guarding, existing, keyval
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.logger import start as start_logging
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.events.logger import start as start_logging
+from hpccoll.runtime.execution.compiled import executor
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.transport.shm.mapping import DIRECTORY
 from hpccoll.tune.choose import Conditions
 from hpccoll.tune.describe import describe

@@ -19,9 +19,9 @@ from hpccoll.comm.methods import Method
 from hpccoll.config import ANY_P
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.runtime.context import Context, existing
-from hpccoll.runtime.executor import drive
-from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.registered import DeviceMemory, RegisteredCall
+from hpccoll.runtime.execution.executor import drive
+from hpccoll.runtime.execution.registered import DeviceMemory, RegisteredCall
+from hpccoll.runtime.planning.plan import Plan
 from hpccoll.units import ranks_text
 
 

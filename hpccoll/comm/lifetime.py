@@ -18,9 +18,9 @@ from hpccoll.errors import ForkedError
 from hpccoll.guard.entrance import new_entrance
 from hpccoll.guard.job import JOB
 from hpccoll.runtime.context import stop_all_starts
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import ENDED, LEFT
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.events.log import ENDED, LEFT
+from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.tune.loading import Tuned
 
 if TYPE_CHECKING:

@@ -35,11 +35,11 @@ from hpccoll.guard.guard import Guard
 from hpccoll.guard.queued import Queued
 from hpccoll.ir.topology import Topology
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import MOST_KEPT, Context, existing
-from hpccoll.runtime.description import Description, describe_native
-from hpccoll.runtime.log import NUMBER
-from hpccoll.runtime.nccl import NcclGroup, join
+from hpccoll.runtime.events.log import NUMBER
+from hpccoll.runtime.execution.nccl import NcclGroup, join
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import Description, describe_native
 from hpccoll.tune.choose import Conditions, choose, instead_of_native, obstacle
 
 if TYPE_CHECKING:

@@ -44,10 +44,10 @@ from hpccoll.comm.methods import (
 from hpccoll.comm.recognition import recognised
 from hpccoll.comm.requests import begin_tapes, request_of
 from hpccoll.config import THREAD
-from hpccoll.runtime.compiled import addresses_of, tape_for
 from hpccoll.runtime.context import LANE_BYTES, LANE_TAG
-from hpccoll.runtime.operations import Operation
-from hpccoll.runtime.planner import plan_for, prepare
+from hpccoll.runtime.execution.compiled import addresses_of, tape_for
+from hpccoll.runtime.planning.planner import plan_for, prepare
+from hpccoll.runtime.progress.operations import Operation
 
 
 class Nonblocking(Base):

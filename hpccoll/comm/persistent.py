@@ -43,18 +43,18 @@ from hpccoll.comm.methods import (
 )
 from hpccoll.comm.requests import Prequest
 from hpccoll.config import THREAD
-from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.compiled import BUILT, tape_for
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.description import describe_native
-from hpccoll.runtime.executor import PreparedRun
-from hpccoll.runtime.logger import served_by
-from hpccoll.runtime.operations import PersistentOperation
-from hpccoll.runtime.planner import plan_for, prepare
+from hpccoll.runtime.events.logger import served_by
+from hpccoll.runtime.execution.compiled import BUILT, tape_for
+from hpccoll.runtime.execution.executor import PreparedRun
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import describe_native
+from hpccoll.runtime.planning.planner import plan_for, prepare
+from hpccoll.runtime.progress.operations import PersistentOperation
 from hpccoll.tune.choose import fallback
 
 if BUILT:
-    from hpccoll.runtime.taped import TapedOperation
+    from hpccoll.runtime.execution.taped import TapedOperation
 
 Info = MPI.Info
 

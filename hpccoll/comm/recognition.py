@@ -23,10 +23,10 @@ from hpccoll.calls.facts import COUNTS_AT_ROOT
 from hpccoll.calls.native import native_form
 from hpccoll.comm.methods import Method
 from hpccoll.ir.operators import OPERATORS
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime import _tape
+    from hpccoll.runtime.execution import _tape
     _tape.set_operators(MPI.SUM, MPI.PROD, MPI.MAX, MPI.MIN)
 
 #: The roles of a method's arguments: s is sent from, r received into, b both; o is an operator,

@@ -22,7 +22,7 @@ from hpccoll.errors import UnavailableError
 from hpccoll.errors.waits import RankStates
 from hpccoll.machine.failures import failed_ranks, ulfm_missing
 from hpccoll.runtime.context import existing
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.progress.engine import PROGRESS
 
 
 class Recovery(Base):

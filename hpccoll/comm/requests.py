@@ -3,7 +3,7 @@
 Such a request holds a real MPI handle: a generalized request that is completed when the
 execution is done, so that ``MPI.Request.Waitall([ours, native])`` waits for both. (A request
 that holds ``REQUEST_NULL`` would count as complete there.) Behind it stands a operation, which
-:mod:`hpccoll.runtime.progress` moves on.
+:mod:`hpccoll.runtime.progress.engine` moves on.
 
 ``Wait`` of such a request is bounded by ``HPCCOLL_TIMEOUT``, and so are ``Waitall``, ``Waitany``
 and ``Waitsome`` (:mod:`hpccoll.comm.together`). Those of mpi4py (``MPI.Request.Waitall`` and so
@@ -22,14 +22,14 @@ from mpi4py import MPI
 from hpccoll.comm.recognition import shortcut
 from hpccoll.comm.together import Several
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
-from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.operations import NULL, Operation, PersistentOperation, cell
-from hpccoll.runtime.progress import PROGRESS, Underway
+from hpccoll.runtime.execution.compiled import BUILT
+from hpccoll.runtime.progress.engine import PROGRESS, Underway
+from hpccoll.runtime.progress.operations import NULL, Operation, PersistentOperation, cell
 
 if BUILT:
-    from hpccoll.runtime import _tape
-    from hpccoll.runtime.taped import TapedOperation
+    from hpccoll.runtime.execution import _tape
+    from hpccoll.runtime.execution.taped import TapedOperation
 
 if TYPE_CHECKING:
     _Methods = MPI.Request

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from mpi4py import MPI
 
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.progress.engine import PROGRESS
 
 
 class Several:

@@ -14,7 +14,7 @@ from hpccoll.algorithms.outside import read_algorithm
 from hpccoll.calls.call import collective_of
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.ir.schedule import Schedule
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.units import byte_count
 
 if TYPE_CHECKING:

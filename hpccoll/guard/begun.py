@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from mpi4py import MPI
 
 from hpccoll.errors import CollectiveTimeout, HpccollError, cause_of
-from hpccoll.runtime.executor import TRIES
-from hpccoll.runtime.log import NUMBER
-from hpccoll.runtime.waiting import Meeting, Watch
+from hpccoll.runtime.events.log import NUMBER
+from hpccoll.runtime.execution.executor import TRIES
+from hpccoll.runtime.progress.waiting import Meeting, Watch
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from hpccoll.errors.contract import in_words
 from hpccoll.errors.waits import MOST_NAMED, RankStates, rank_list
 from hpccoll.machine.processes import ALIVE, STOPPED, TRACED, Process, state_of
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
+from hpccoll.runtime.events.log import ASKED, ENDED, INSIDE, LEFT, NUMBER, Log
+from hpccoll.runtime.planning.description import Description
 
 #: What a rank may be found to do.
 WAITING, NATIVE, AWAY, HALTED = "waiting", "in the MPI library", "in no wait", "stopped"

@@ -15,7 +15,7 @@ from hpccoll.errors import cause_of
 from hpccoll.errors.checks import NonFiniteInput, UnequalError
 from hpccoll.guard.sites import call_site
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.waiting import Meeting
+from hpccoll.runtime.progress.waiting import Meeting
 
 #: Bytes of a digest, and of what is told beside it.
 DIGEST_BYTES, TOLD_BYTES = 16, 112

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 from hpccoll.errors import ConcurrentCallError
 from hpccoll.guard.sites import call_site
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime import _tape
+    from hpccoll.runtime.execution import _tape
 
 
 class InterpretedEntrance:

@@ -15,7 +15,7 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.runtime.context import ALARM_TAG, Context
-from hpccoll.runtime.log import ALARM, FAILED, LOG_BYTES, NUMBER, STORY, Log, LogRecord
+from hpccoll.runtime.events.log import ALARM, FAILED, LOG_BYTES, NUMBER, STORY, Log, LogRecord
 from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 

@@ -2,10 +2,10 @@
 
     logs in shared memory --dump--> FOLDER/flight-JOB-rankR.json --> hpccoll trace diagnose FOLDER
 
-The logs are always kept (``runtime/log.py``). With ``HPCCOLL_TRACE`` each rank writes them down
-when a long wait is reported, when a call fails, and on SIGUSR1 and SIGTERM; ``comm.dump()`` does it
-at any time. A rank that was killed or stopped cannot: the others on its node write for it. A thread
-writes on signals, because the main one may be in the MPI library's hands.
+The logs are always kept (``runtime/events/log.py``). With ``HPCCOLL_TRACE`` each rank writes them
+down when a long wait is reported, when a call fails, and on SIGUSR1 and SIGTERM; ``comm.dump()``
+does it at any time. A rank that was killed or stopped cannot: the others on its node write for it.
+A thread writes on signals, because the main one may be in the MPI library's hands.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from mpi4py import MPI
 from hpccoll.atomic_file import replacing
 from hpccoll.guard.board import AWAY, NATIVE, WAITING
 from hpccoll.guard.sites import main_site
-from hpccoll.runtime.log import SOME_TIME, Log
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.events.log import SOME_TIME, Log
+from hpccoll.runtime.progress.engine import PROGRESS
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard

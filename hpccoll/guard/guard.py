@@ -39,14 +39,14 @@ from hpccoll.guard.natives import CURIOUS, GRACE, Natives
 from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import judge, met, reported_error, states_fields
 from hpccoll.guard.watcher import WATCHER
-from hpccoll.runtime.attendance import Attendant
-from hpccoll.runtime.binding import Action
 from hpccoll.runtime.context import Context
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.executor import Bounds, Execution, PreparedRun
-from hpccoll.runtime.log import ALARM, FREED, LEFT, NUMBER
-from hpccoll.runtime.noted import begins, ends
-from hpccoll.runtime.waiting import Awaited, Meeting, Watch
+from hpccoll.runtime.events.log import ALARM, FREED, LEFT, NUMBER
+from hpccoll.runtime.events.noted import begins, ends
+from hpccoll.runtime.execution.attendance import Attendant
+from hpccoll.runtime.execution.executor import Bounds, Execution, PreparedRun
+from hpccoll.runtime.planning.binding import Action
+from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
 from hpccoll.transport import Batch
 from hpccoll.transport.checked import CheckedBatch
 from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch

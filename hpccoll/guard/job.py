@@ -19,12 +19,12 @@ from hpccoll.guard.watcher import STATUS, WATCHER
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.launcher import job_key, local_size
 from hpccoll.machine.processes import DEAD, Process, state_of, this_process
-from hpccoll.runtime.compiled import BUILT
-from hpccoll.runtime.log import LEFT, LOG_BYTES, Log
+from hpccoll.runtime.events.log import LEFT, LOG_BYTES, Log
+from hpccoll.runtime.execution.compiled import BUILT
 from hpccoll.transport.shm.job_file import FAILURE, JobFile
 
 if BUILT:
-    from hpccoll.runtime import _tape
+    from hpccoll.runtime.execution import _tape
 
 
 class CheckedCall(Protocol):

@@ -33,10 +33,10 @@ from hpccoll.guard.exchange import MessagedLogs
 from hpccoll.guard.sites import main_site
 from hpccoll.guard.verdict import judge
 from hpccoll.guard.watcher import STATUS
-from hpccoll.runtime.description import Description, describe_native
-from hpccoll.runtime.log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
-from hpccoll.runtime.noted import noted
-from hpccoll.runtime.waiting import STANDSTILL, Meeting
+from hpccoll.runtime.events.log import ASKED, ENDS, INSIDE, LAST, LEFT, NUMBER, Log
+from hpccoll.runtime.events.noted import noted
+from hpccoll.runtime.planning.description import Description, describe_native
+from hpccoll.runtime.progress.waiting import STANDSTILL, Meeting
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard

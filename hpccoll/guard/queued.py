@@ -28,8 +28,8 @@ from hpccoll.guard.board import called
 from hpccoll.guard.natives import GRACE
 from hpccoll.guard.sites import main_site
 from hpccoll.guard.watcher import WATCHER
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import NUMBER
+from hpccoll.runtime.events.log import NUMBER
+from hpccoll.runtime.planning.description import Description
 
 if TYPE_CHECKING:
     from hpccoll.guard.guard import Guard

@@ -33,9 +33,9 @@ from hpccoll.guard.sites import call_site, main_site
 from hpccoll.guard.verdict import states_fields
 from hpccoll.guard.watcher import STATUS
 from hpccoll.machine.limits import OVERSUBSCRIBED
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import INSIDE
-from hpccoll.runtime.waiting import Awaited, Meeting, Watch
+from hpccoll.runtime.events.log import INSIDE
+from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress.waiting import Awaited, Meeting, Watch
 
 #: Looks at which a rank must be gone, until the library's call is taken not to end any more.
 LOOKS = 5

@@ -17,8 +17,8 @@ from hpccoll.guard.job import JOB
 from hpccoll.guard.sites import call_site
 from hpccoll.guard.verdict import reported_error, states_fields
 from hpccoll.machine.processes import Process
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import ENDS, FAILED, INSIDE, LAST, NUMBER, SOME_TIME, STAMPS, Log
+from hpccoll.runtime.events.log import ENDS, FAILED, INSIDE, LAST, NUMBER, SOME_TIME, STAMPS, Log
+from hpccoll.runtime.planning.description import Description
 
 #: Stands for the end of a call that has failed.
 GAVE_UP = -1

@@ -8,8 +8,8 @@ from typing import Any
 from hpccoll.errors import BrokenCommunicatorError, HpccollError, PeerLost
 from hpccoll.errors.contract import ContractError, Party
 from hpccoll.errors.waits import RankStates, rank_list
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import LogRecord
+from hpccoll.runtime.events.log import LogRecord
+from hpccoll.runtime.planning.description import Description
 from hpccoll.transport.stamps import KIND
 
 

@@ -19,7 +19,7 @@ import weakref
 from typing import Protocol
 
 from hpccoll.errors.waits import print_report
-from hpccoll.runtime.log import ENDED
+from hpccoll.runtime.events.log import ENDED
 
 #: Seconds between two looks: while this rank has been in the MPI library's hands at the last one,
 #: so that a rank that has died is named within a second; and else.

@@ -18,7 +18,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.measure import candidates as choosing
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
-from hpccoll.runtime.progress import can_progress
+from hpccoll.runtime.progress.engine import can_progress
 from hpccoll.tune.table import Candidate
 
 #: What ``auto`` and the MPI library are called by; the rest are algorithms.

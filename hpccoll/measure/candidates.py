@@ -17,7 +17,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.machine.discovery import Place
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, objection
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.pruning import plausible

@@ -29,17 +29,17 @@ from hpccoll.errors.waits import RankStates
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place, discover
 from hpccoll.machine.limits import DEDICATED, OVERSUBSCRIBED
-from hpccoll.runtime.agreement import exchange_processes
-from hpccoll.runtime.binding import Action
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.compiled import Bound, channel_class, executor, new_lane
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.executor import Bounds, Execution
-from hpccoll.runtime.logger import tell_error
-from hpccoll.runtime.moments import Moments
-from hpccoll.runtime.plan import Plan
-from hpccoll.runtime.remote import RunBatches
-from hpccoll.runtime.waiting import Meeting
+from hpccoll.runtime.events.logger import tell_error
+from hpccoll.runtime.events.moments import Moments
+from hpccoll.runtime.execution.compiled import Bound, channel_class, executor, new_lane
+from hpccoll.runtime.execution.executor import Bounds, Execution
+from hpccoll.runtime.execution.remote import RunBatches
+from hpccoll.runtime.planning.agreement import exchange_processes
+from hpccoll.runtime.planning.binding import Action
+from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.planning.plan import Plan
+from hpccoll.runtime.progress.waiting import Meeting
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint

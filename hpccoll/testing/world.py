@@ -22,9 +22,9 @@ from hpccoll.errors import HpccollError, MessageSizeError
 from hpccoll.ir.collectives import IN, OUT, Collective
 from hpccoll.ir.extents import SlotLayout
 from hpccoll.ir.schedule import Schedule
-from hpccoll.runtime import plan as plans
-from hpccoll.runtime.binding import Memory
-from hpccoll.runtime.executor import Execution
+from hpccoll.runtime.execution.executor import Execution
+from hpccoll.runtime.planning import plan as plans
+from hpccoll.runtime.planning.binding import Memory
 from hpccoll.testing.loopback_direct import PATIENCE, Direct
 from hpccoll.transport import Endpoint
 from hpccoll.transport.loopback import Loopback

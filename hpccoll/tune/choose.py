@@ -26,7 +26,7 @@ from hpccoll.config import AUTO, NATIVE, NONE, QUEUED
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.discovery import Place
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.determinism import (
     applies,
     excludes_native,

@@ -24,7 +24,7 @@ from hpccoll.ir.schedule import Schedule
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.discovery import Place
 from hpccoll.machine.identity import library_name
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, obstacle
 from hpccoll.tune.cost_model import terms
 from hpccoll.tune.loading import Tuned

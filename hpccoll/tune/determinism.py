@@ -31,7 +31,7 @@ from hpccoll.calls.call import Call
 from hpccoll.calls.facts import USER, CallFacts
 from hpccoll.config import NONE, RUN
 from hpccoll.errors import ArgumentError
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 
 #: Bytes from which on a message is long.
 LONG = 32 << 10

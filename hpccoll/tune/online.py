@@ -19,8 +19,8 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import NATIVE
-from hpccoll.runtime.executor import Bounds
-from hpccoll.runtime.waiting import Meeting
+from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.progress.waiting import Meeting
 from hpccoll.tune.ranking import TIE
 from hpccoll.tune.table import Candidate
 

@@ -18,7 +18,7 @@ sys.path.insert(0, sys.argv[1])
 import hpccoll, numpy
 from mpi4py import MPI
 from hpccoll.arrays import half
-from hpccoll.runtime import compiled
+from hpccoll.runtime.execution import compiled
 
 assert hpccoll.__file__.startswith(sys.argv[1]), hpccoll.__file__
 assert not compiled.BUILT and not half.BUILT
@@ -29,7 +29,7 @@ for dtype in "f8", "f2":
         comm.Allreduce(mine, total)
     assert (total == comm.size).all()
 if comm.rank == 0:
-    from hpccoll.runtime.compiled import executor
+    from hpccoll.runtime.execution.compiled import executor
     from hpccoll.config import Config
     print(hpccoll.__version__, executor(Config()))
 """

@@ -37,7 +37,7 @@ CALLS = {"blocking": "comm.Allreduce(given, result)", "lower": "comm.allreduce(1
                                          ("request", 4)])
 def test_a_send_goes_on_while_its_sender_waits(job, monkeypatch, tmp_path, executor, call, count):
     if executor == "compiled":
-        from hpccoll.runtime import compiled
+        from hpccoll.runtime.execution import compiled
         if not compiled.BUILT:
             pytest.skip("the compiled executor was not built")
     for name, value in (("MPIR_CVAR_CH4_CMA_ENABLE", "0"),

@@ -133,7 +133,7 @@ def test_progress_by_calls_needs_no_threads_of_mpi(job, tmp_path):
         "import numpy\n"
         "from mpi4py import MPI\n"
         "import hpccoll\n"
-        "from hpccoll.runtime.progress import PROGRESS\n"
+        "from hpccoll.runtime.progress.engine import PROGRESS\n"
         "from hpccoll.comm.requests import Prequest, Request\n"
         "assert MPI.Query_thread() < MPI.THREAD_MULTIPLE\n"
         "given, out = numpy.ones(50_000), numpy.empty(50_000)\n"

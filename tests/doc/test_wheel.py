@@ -24,7 +24,7 @@ TESTS = ["test_installed.py", *launch.files("compiled", "half", "requests", "mpi
 INSTALLED = """\
 import hpccoll
 from hpccoll.arrays import half
-from hpccoll.runtime import compiled
+from hpccoll.runtime.execution import compiled
 from hpccoll.simulator import effort
 
 

@@ -12,8 +12,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.guard import exchange
-from hpccoll.runtime.compiled import BUILT
 from hpccoll.runtime.context import LANE_BYTES, existing
+from hpccoll.runtime.execution.compiled import BUILT
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()

@@ -11,7 +11,7 @@ import hpccoll
 from hpccoll.config import COMPILED, EXECUTORS
 from hpccoll.errors import BrokenCommunicatorError, CommunicatorError, HpccollError
 from hpccoll.runtime import context as contexts
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 
 VIEWS = pytest.mark.parametrize("form", [lambda array: array, lambda array: array[:]],
                                 ids=["owner", "view"])

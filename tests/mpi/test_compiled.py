@@ -12,8 +12,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.mpi import DeadCommunicatorError
-from hpccoll.runtime import compiled
 from hpccoll.runtime import context as contexts
+from hpccoll.runtime.execution import compiled
 
 pytestmark = pytest.mark.skipif(not compiled.BUILT or MPI.COMM_WORLD.Get_size() == 1,
                                 reason="the compiled executor was not built, or has no peers")

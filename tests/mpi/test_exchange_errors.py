@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from hpccoll.errors import ExchangeError, ExchangeMismatch, ExchangeStall, RankFailed
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.progress.engine import PROGRESS
 from hpccoll.training.exchange import Exchange
 
 ORDERS = pytest.mark.parametrize("options", [

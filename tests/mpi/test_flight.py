@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.guard.flight import RECORDER
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 from hpccoll.tools.diagnose import diagnose, read
 
 RAW = MPI.COMM_WORLD

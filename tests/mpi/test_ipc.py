@@ -16,7 +16,7 @@ from hpccoll.arrays.ipc_queue import IpcQueue
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import OperatorError
 from hpccoll.measure.timing import Settings
-from hpccoll.runtime import registered
+from hpccoll.runtime.execution import registered
 from hpccoll.testing import exact
 from hpccoll.tools.bench import session
 from hpccoll.transport.shm.devices import READ, READY, DeviceBatch, DeviceReceive

@@ -13,8 +13,8 @@ from hpccoll.comm.nccl import Ranks
 from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
-from hpccoll.runtime.log import INSIDE, NUMBER
-from hpccoll.runtime.nccl import NcclGroup
+from hpccoll.runtime.events.log import INSIDE, NUMBER
+from hpccoll.runtime.execution.nccl import NcclGroup
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 

@@ -12,10 +12,10 @@ import hpccoll
 from hpccoll.comm.requests import Prequest
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.mpi import DeadCommunicatorError, RequestError
-from hpccoll.runtime.binding import BoundPhase
-from hpccoll.runtime.executor import PreparedRun
-from hpccoll.runtime.operations import PersistentOperation
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.execution.executor import PreparedRun
+from hpccoll.runtime.planning.binding import BoundPhase
+from hpccoll.runtime.progress.engine import PROGRESS
+from hpccoll.runtime.progress.operations import PersistentOperation
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="the MPI library serves all requests")]

@@ -11,8 +11,8 @@ from hpccoll.measure.observed import watched
 from hpccoll.measure.observed.files import read, save
 from hpccoll.measure.observed.observer import OBSERVER
 from hpccoll.measure.observed.phases import activities, spans
-from hpccoll.runtime.compiled import BUILT
-from hpccoll.runtime.moments import Activity
+from hpccoll.runtime.events.moments import Activity
+from hpccoll.runtime.execution.compiled import BUILT
 
 RAW = MPI.COMM_WORLD
 RANK, SIZE = RAW.Get_rank(), RAW.Get_size()

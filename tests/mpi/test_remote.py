@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from hpccoll.errors import BrokenCommunicatorError, CollectiveTimeout, HpccollError
 from hpccoll.guard import exchange
-from hpccoll.runtime import compiled
+from hpccoll.runtime.execution import compiled
 from hpccoll.transport.mpi import PersistentBatch, SingleBatch
 
 pytestmark = pytest.mark.skipif(not compiled.BUILT or SIZE < 3 or SIZE > 5,

@@ -15,7 +15,7 @@ import hpccoll
 from hpccoll.comm.requests import Prequest, Request
 from hpccoll.errors import ArgumentError, BrokenCommunicatorError, CollectiveTimeout
 from hpccoll.errors.mpi import RequestError
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.progress.engine import PROGRESS
 from support.gpu.device import installed
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(

@@ -13,7 +13,7 @@ from hpccoll.arrays.half import BLOCK
 from hpccoll.config import SETTINGS
 from hpccoll.errors import ArgumentError, CollectiveTimeout
 from hpccoll.measure.observed import watched
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 
 pytestmark = pytest.mark.mpi
 RAW = MPI.Intracomm(MPI.COMM_WORLD)

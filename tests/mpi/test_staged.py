@@ -9,7 +9,7 @@ from hpccoll.arrays import evidence
 from hpccoll.arrays.ways import STAGED, Answer
 from hpccoll.comm import device_messages
 from hpccoll.errors import BufferArgumentError
-from hpccoll.runtime import windows
+from hpccoll.runtime.execution import windows
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 

@@ -15,8 +15,8 @@ import hpccoll
 from hpccoll.comm.requests import Prequest, Request
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.errors.mpi import RequestError
-from hpccoll.runtime import compiled
-from hpccoll.runtime.progress import PROGRESS
+from hpccoll.runtime.execution import compiled
+from hpccoll.runtime.progress.engine import PROGRESS
 
 pytestmark = [
     pytest.mark.skipif(not compiled.BUILT or MPI.COMM_WORLD.Get_size() == 1,

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.errors import ConcurrentCallError
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 
 pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.skipif(
     MPI.Query_thread() < MPI.THREAD_MULTIPLE, reason="this MPI has no MPI.THREAD_MULTIPLE")]

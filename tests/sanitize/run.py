@@ -33,8 +33,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNTIME, KERNELS = ROOT / "hpccoll/runtime", ROOT / "hpccoll/arrays"
 SANITIZERS = ("address", "thread")
 #: What the sanitized extensions run in the copy, and what of the tree that takes.
-TESTS = ("tests/unit/runtime/test_compiled.py", "tests/unit/runtime/test_taped.py",
-         "tests/unit/runtime/test_noted.py", "tests/unit/runtime/test_moments.py",
+TESTS = ("tests/unit/runtime/execution/test_compiled.py",
+         "tests/unit/runtime/execution/test_taped.py",
+         "tests/unit/runtime/events/test_noted.py", "tests/unit/runtime/events/test_moments.py",
          "tests/unit/arrays/test_half.py",
          *(f"tests/unit/simulator/test_compiled_loop.py::{name}" for name in (
              "test_faults_are_the_same", "test_python_is_told_and_may_stop",

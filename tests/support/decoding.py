@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from hpccoll.ir.extents import Extent, Local, Message, Phase
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.tape import (
+from hpccoll.runtime.execution.tape import (
     BASES,
     CELL,
     OFFSET_BITS,

@@ -29,8 +29,8 @@ from hpccoll.ir.extents import Extent, Local, Lowered, Message, Phase, Segment, 
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import RECV, SEND, Schedule
 from hpccoll.proof.cases import BlockSizes
-from hpccoll.runtime.executor import Execution
-from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.execution.executor import Execution
+from hpccoll.runtime.planning.plan import Plan
 from hpccoll.testing.exact import Guarded
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, Stalled, interleave

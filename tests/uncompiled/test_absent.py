@@ -16,7 +16,7 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays import half
 from hpccoll.errors import ArgumentError
-from hpccoll.runtime import compiled
+from hpccoll.runtime.execution import compiled
 from hpccoll.simulator import compiled_loop
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def run(*words):
     return ran.exit_code, WORLD.bcast(ran.output)
 
 
-@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime._tape",
+@pytest.mark.parametrize("name", ["hpccoll.arrays._half", "hpccoll.runtime.execution._tape",
                                   "hpccoll.simulator._events"])
 def test_they_are_absent(name):
     with pytest.raises(ImportError):

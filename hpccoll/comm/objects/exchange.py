@@ -35,10 +35,10 @@ from hpccoll.comm.objects.wire import (
     same_type_and_shape,
     type_and_shape,
 )
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime import _tape
+    from hpccoll.runtime.execution import _tape
 
 #: Arrays of up to so many bytes are exchanged, and combined on both sides.
 SHARED = 64 << 10

@@ -30,13 +30,13 @@ from hpccoll.comm.objects.wire import (
 )
 from hpccoll.errors import ForeignMessage, cause_of
 from hpccoll.ir.schedule import RECV, SEND
-from hpccoll.runtime.compiled import exchange_tape
 from hpccoll.runtime.context import OBJECTS_TAG, Context
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.executor import TRIES
-from hpccoll.runtime.log import OBJECTS
-from hpccoll.runtime.progress import PROGRESS
-from hpccoll.runtime.waiting import Watch
+from hpccoll.runtime.events.log import OBJECTS
+from hpccoll.runtime.execution.compiled import exchange_tape
+from hpccoll.runtime.execution.executor import TRIES
+from hpccoll.runtime.planning.description import Description
+from hpccoll.runtime.progress.engine import PROGRESS
+from hpccoll.runtime.progress.waiting import Watch
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.stamps import STAMP_BITS
 

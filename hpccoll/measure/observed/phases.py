@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
-from hpccoll.runtime.moments import KEPT, PHASE_BITS, PLAN_BITS, ROW, Activity
+from hpccoll.runtime.events.moments import KEPT, PHASE_BITS, PLAN_BITS, ROW, Activity
 
 #: How an activity is called; those that wait for others are told for whom.
 NAMES = {Activity.SENDING: "sending", Activity.WAITING: "waiting for",

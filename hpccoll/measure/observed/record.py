@@ -62,7 +62,7 @@ class Noted(Protocol):
     """What notes moments inside of calls."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, see :mod:`hpccoll.runtime.moments`."""
+        """Plain data, see :mod:`hpccoll.runtime.events.moments`."""
 
 
 class CallRecord:

@@ -22,10 +22,10 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.measure.observed.observer import OBSERVER, write_at_end
 from hpccoll.measure.observed.record import INIT, OBJECTS, CallKind, CallRecord
-from hpccoll.runtime.compiled import BUILT
+from hpccoll.runtime.execution.compiled import BUILT
 
 if BUILT:
-    from hpccoll.runtime import _tape
+    from hpccoll.runtime.execution import _tape
 
 #: Lower-case methods that are collective.
 LOWER_CASE = ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce",

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from hpccoll import __version__
 from hpccoll.config import load
 from hpccoll.machine.identity import library_name, library_version, processor, thread_level
-from hpccoll.runtime.compiled import executor
+from hpccoll.runtime.execution.compiled import executor
 from hpccoll.tools.hidden import hidden
 from hpccoll.transport.shm.caches import share_a_cache
 

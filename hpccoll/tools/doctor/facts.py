@@ -30,7 +30,7 @@ from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
 from hpccoll.machine.launcher import launched, launcher
 from hpccoll.measure.load import OtherLoad
-from hpccoll.runtime.compiled import executor
+from hpccoll.runtime.execution.compiled import executor
 from hpccoll.tools.bench.provenance import LAUNCHER
 from hpccoll.tools.doctor.leftovers import leftovers
 from hpccoll.tools.hidden import hidden

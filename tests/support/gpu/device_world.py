@@ -21,9 +21,10 @@ from hpccoll.config import Config
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.limits import DEDICATED
-from hpccoll.runtime import planner, windows
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.execution import windows
+from hpccoll.runtime.planning import planner
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.testing.exact import wrong
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback

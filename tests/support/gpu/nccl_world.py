@@ -13,7 +13,7 @@ from hpccoll.arrays.nccl import library
 from hpccoll.arrays.resident import queue_of, resident
 from hpccoll.calls import resolve
 from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.runtime.nccl import NcclGroup
+from hpccoll.runtime.execution.nccl import NcclGroup
 from hpccoll.testing.exact import wrong
 from hpccoll.testing.world import Problem
 from support.gpu.device import installed

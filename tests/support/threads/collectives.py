@@ -20,11 +20,11 @@ from hpccoll.calls.native import NativeOnly
 from hpccoll.config import AUTO, LAYOUT, NATIVE, SIZE, Config
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.limits import OVERSUBSCRIBED
-from hpccoll.runtime import planner
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import TAGS_PER_CALL, Context
-from hpccoll.runtime.plan import Plan
+from hpccoll.runtime.planning import planner
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import Batch, Endpoint, Posting
 from support.threads.requests import CollectiveRequest, ThreadRequest
 from support.threads.world import ThreadRank

@@ -13,7 +13,7 @@ from hpccoll.calls.call import collective_of
 from hpccoll.config import check_choice
 from hpccoll.errors import CommunicatorError
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.transport.loopback import Loopback
 from support.threads.collectives import CountedEndpoint, Planning
 from support.threads.messages import Mailbox, Messages

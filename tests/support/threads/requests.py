@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.runtime.executor import Execution
+from hpccoll.runtime.execution.executor import Execution
 from support.threads.world import ThreadRank
 
 

@@ -19,11 +19,11 @@ from hpccoll.config import Config
 from hpccoll.errors import BufferArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime import planner
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import DEDICATED
-from hpccoll.runtime.executor import Memory
+from hpccoll.runtime.execution.executor import Memory
+from hpccoll.runtime.planning import planner
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.testing.exact import wrong
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback

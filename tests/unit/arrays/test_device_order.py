@@ -12,8 +12,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.arrays import device, staging
 from hpccoll.errors import BufferArgumentError
-from hpccoll.runtime import planner
-from hpccoll.runtime.windows import Windowed
+from hpccoll.runtime.execution.windows import Windowed
+from hpccoll.runtime.planning import planner
 from support.gpu.device import DeviceArray, installed
 from support.gpu.device_world import CALLS, DTYPES, RandomCall, make
 from support.gpu.streams import CudaError, Devices, Stream

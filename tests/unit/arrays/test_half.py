@@ -14,7 +14,7 @@ from hpccoll.arrays.exact import Guarded
 from hpccoll.arrays.half import BLOCK, FEW
 from hpccoll.errors import ScheduleError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
-from hpccoll.runtime.executor import Execution, Memory
+from hpccoll.runtime.execution.executor import Execution, Memory
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback

@@ -43,8 +43,8 @@ def test_programs_without_device_arrays_load_nothing_of_it():
                "comm = hpccoll.Comm(MPI.COMM_WORLD); x = numpy.ones(4);"
                "comm.Allreduce(MPI.IN_PLACE, x);"
                "exec('with comm.using(allreduce=\"ring\"): comm.Allreduce(MPI.IN_PLACE, x)');"
-               "print([name for name in ('cupy', 'hpccoll.runtime.nccl', 'hpccoll.comm.nccl',"
-               "'hpccoll.guard.queued') if name in sys.modules])")
+               "print([name for name in ('cupy', 'hpccoll.runtime.execution.nccl',"
+               "'hpccoll.comm.nccl', 'hpccoll.guard.queued') if name in sys.modules])")
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                          timeout=60, check=True)
     assert ran.stdout.strip() == "[]"

@@ -20,10 +20,10 @@ from hpccoll.errors.mpi import OperatorError
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.ir.topology import Topology
-from hpccoll.runtime import planner
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.choice import Choice
 from hpccoll.runtime.context import DEDICATED
+from hpccoll.runtime.planning import planner
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.testing import exact
 from hpccoll.testing.world import Problem, interleave
 from hpccoll.transport.loopback import Loopback

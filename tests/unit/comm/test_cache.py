@@ -16,7 +16,7 @@ from hpccoll.comm.methods import (
     REDUCE,
     REDUCE_SCATTER,
 )
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 
 A, B = numpy.ones(4), numpy.empty(4)
 

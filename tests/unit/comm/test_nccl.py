@@ -152,7 +152,7 @@ def test_promises_it_cannot_keep(cupy):
     with comm.using(allreduce="nccl"):
         comm.Allreduce(source, sink)  # one rank rounds nothing
     cupy.cuda.get_current_stream().synchronize()
-    from hpccoll.runtime.choice import Choice
+    from hpccoll.runtime.planning.choice import Choice
     from hpccoll.tune.determinism import violation
     assert "NCCL promises no order" in violation(Choice("nccl"), CallFacts("allreduce",
                                                                          "allreduce"), "run")

@@ -8,7 +8,7 @@ from mpi4py import MPI
 from hpccoll.errors import CollectiveTimeout
 from hpccoll.guard.begun import Bounded
 from hpccoll.guard.board import AWAY, Doing
-from hpccoll.runtime.executor import Bounds
+from hpccoll.runtime.execution.executor import Bounds
 
 
 class Slow:

@@ -18,8 +18,7 @@ from hpccoll.guard.board import (
     saying,
 )
 from hpccoll.machine.processes import ALIVE, DEAD, STOPPED, TRACED, Process
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import (
+from hpccoll.runtime.events.log import (
     ASKED,
     BEAT,
     DOING_START,
@@ -32,6 +31,7 @@ from hpccoll.runtime.log import (
     STAMPS,
     Log,
 )
+from hpccoll.runtime.planning.description import Description
 
 SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
 

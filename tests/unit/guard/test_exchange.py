@@ -8,8 +8,7 @@ from mpi4py import MPI
 
 from hpccoll.guard import exchange
 from hpccoll.guard.exchange import MessagedLogs, SharedLogs
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import (
+from hpccoll.runtime.events.log import (
     ALARM,
     FAILED,
     LOG_BYTES,
@@ -20,6 +19,7 @@ from hpccoll.runtime.log import (
     Log,
     LogRecord,
 )
+from hpccoll.runtime.planning.description import Description
 
 
 @pytest.fixture
@@ -71,7 +71,8 @@ def test_nobody_waits_for_those_who_have_told(clock):
 def test_a_call_of_objects_may_be_taken_back(monkeypatch):
     """What cannot be pickled was never sent: a rank that is ahead must not take it for a call."""
     shared, stamps, now = logs(5, 5), (0x1111, 0x2222), 10 ** 9
-    monkeypatch.setattr("hpccoll.runtime.log.time", SimpleNamespace(monotonic_ns=lambda: now))
+    monkeypatch.setattr("hpccoll.runtime.events.log.time",
+                        SimpleNamespace(monotonic_ns=lambda: now))
     for log, stamp, name in zip(shared.logs.values(), stamps, ("barrier", "allgather of objects")):
         log.describe(stamp, Description(name))
         log.words[STAMPS + 5], log.words[STARTS + 5] = stamp, now - 10 ** 6

@@ -9,8 +9,8 @@ import pytest
 
 from hpccoll.guard.board import Doing
 from hpccoll.guard.flight import FORMAT, FlightRecorder
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import ENDS, LOG_BYTES, NUMBER, SOME_TIME, STAMPS, STARTS, Log
+from hpccoll.runtime.events.log import ENDS, LOG_BYTES, NUMBER, SOME_TIME, STAMPS, STARTS, Log
+from hpccoll.runtime.planning.description import Description
 
 RING = Description("allreduce", "1000", "f8", "sum", "", "ring")
 

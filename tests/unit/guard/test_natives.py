@@ -12,9 +12,7 @@ from hpccoll.guard import guard as guards
 from hpccoll.guard.exchange import MessagedLogs, SharedLogs
 from hpccoll.guard.guard import Guard
 from hpccoll.guard.natives import Natives, Stay
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.executor import Bounds
-from hpccoll.runtime.log import (
+from hpccoll.runtime.events.log import (
     ALARM,
     ASKED,
     ENDS,
@@ -28,6 +26,8 @@ from hpccoll.runtime.log import (
     STAMPS,
     Log,
 )
+from hpccoll.runtime.execution.executor import Bounds
+from hpccoll.runtime.planning.description import Description
 
 SUM, MAX = (Description("allreduce", "9", "f8", operator, algorithm="native")
             for operator in ("sum", "max"))

@@ -10,8 +10,8 @@ from hpccoll.errors.waits import RankStates
 from hpccoll.guard import queued
 from hpccoll.guard.board import AWAY, Doing
 from hpccoll.guard.queued import Queued
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import NUMBER
+from hpccoll.runtime.events.log import NUMBER
+from hpccoll.runtime.planning.description import Description
 
 CALL = Description("allreduce", "4", "f4", "sum", algorithm="nccl")
 

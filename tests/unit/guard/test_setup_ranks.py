@@ -9,7 +9,7 @@ from hpccoll.guard import setup_ranks as module
 from hpccoll.guard.job import JobLogs
 from hpccoll.guard.setup_ranks import SetupRanks
 from hpccoll.machine.processes import this_process
-from hpccoll.runtime.log import INSIDE, LOG_BYTES, Log
+from hpccoll.runtime.events.log import INSIDE, LOG_BYTES, Log
 
 
 @pytest.fixture

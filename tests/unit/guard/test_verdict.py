@@ -5,8 +5,8 @@ import pytest
 
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.verdict import groups, judge, met
-from hpccoll.runtime.description import Description
-from hpccoll.runtime.log import LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log, LogRecord
+from hpccoll.runtime.events.log import LOG_BYTES, NUMBER, REMEMBERED, STAMPS, Log, LogRecord
+from hpccoll.runtime.planning.description import Description
 
 SUM = Description("allreduce", "100", "f8", "sum", algorithm="ring")
 ODD = {"collective": SUM._replace(collective="scan"), "count": SUM._replace(count="99"),

@@ -20,7 +20,7 @@ from unit.tune.choosing import choose as choose_anywhere
 from hpccoll.algorithms import schedule
 from hpccoll.calls import resolve
 from hpccoll.errors import ArgumentError
-from hpccoll.runtime.choice import Choice
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING, PERSISTENT, Place
 

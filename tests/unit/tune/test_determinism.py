@@ -14,8 +14,8 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.config import DETERMINISM
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES, OUT
-from hpccoll.runtime.choice import Choice
-from hpccoll.runtime.executor import Execution, Memory
+from hpccoll.runtime.execution.executor import Execution, Memory
+from hpccoll.runtime.planning.choice import Choice
 from hpccoll.testing.world import Problem, Seat, interleave
 from hpccoll.transport.loopback import Loopback
 from hpccoll.tune.choose import Conditions, instead_of_native

@@ -8,7 +8,7 @@ from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError, ScheduleError
 from hpccoll.ir.cost import workload
 from hpccoll.ir.schedule import Program, at, send
-from hpccoll.runtime import plan
+from hpccoll.runtime.planning import plan
 from hpccoll.simulator import simulate
 from hpccoll.simulator.machine_model import Level, Machine
 

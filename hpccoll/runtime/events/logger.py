@@ -1,0 +1,109 @@
+"""The logger ``hpccoll``: what was chosen and why, and what failed, for whoever asks for it.
+
+    INFO    a communicator's nodes, ways of messages and table; who serves a call seen first; errors
+    DEBUG   the same of all ranks; every plan
+
+``HPCCOLL_LOG`` asks for it, or a program sets :mod:`logging` up. What is said once for all ranks is
+said by rank 0. Nothing is said, nor looked at, where a call is like an earlier one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from mpi4py import MPI
+
+from hpccoll.calls.call import Call
+from hpccoll.errors.waits import summary
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import Description, describe_native
+
+if TYPE_CHECKING:
+    from hpccoll.runtime.context import Context
+
+LOGGER = logging.getLogger("hpccoll")
+#: Kinds of calls told of a communicator, at most: sizes may be new in every call.
+MOST_TOLD = 2048
+
+
+def start(level: str) -> None:
+    """Write from a level on to standard error, unless the program says where such lines go."""
+    if not level or LOGGER.level:
+        return
+    LOGGER.setLevel(level.upper())
+    if not LOGGER.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(
+            f"%(asctime)s hpccoll rank {MPI.COMM_WORLD.Get_rank()}: %(message)s", "%H:%M:%S"))
+        LOGGER.addHandler(handler)
+
+
+def tell_communicator(comm: MPI.Intracomm, context: Context) -> None:
+    """Say what is known of a communicator when the first of its calls that is ours is prepared."""
+    if not LOGGER.isEnabledFor(_level(context.rank)):
+        return
+    place, node = context.place, context.node
+    near = len(node.local) if node is not None else 0
+    ways = ["shared memory"] * bool(near) + ["MPI messages"] * (near < context.size - 1)
+    LOGGER.log(_level(context.rank), "%s: %d ranks, layout %s%s; messages by %s; %s executor",
+               name_of(comm), context.size, context.topology,
+               ", ranks share processors" * place.oversubscribed
+               + ", ranks share a cache" * place.shared_cache,
+               " and ".join(ways) or "nobody", "compiled" if context.compiled else "Python")
+
+
+def tell_table(comm: MPI.Intracomm, source: str, note: str, online: bool) -> None:
+    """Say which measured times choices rest on."""
+    told = "candidates are tried in this job" if online else (
+        f"measured times of {source}" if source else
+        f"no measured times{f' ({note})' * bool(note)}, built-in rules choose")
+    LOGGER.log(_level(comm.Get_rank()), "%s: %s", name_of(comm), told)
+
+
+def tell_served(comm: MPI.Intracomm, told: set[Description], title: str, call: Call | None,
+                choice: Choice | None) -> None:
+    """Say who serves a kind of call, the first time, and why."""
+    level = _level(comm.Get_rank())
+    if not LOGGER.isEnabledFor(level):
+        return
+    known = describe_native(call, title)._replace(
+        collective=title, algorithm=str(choice.key) if choice is not None else "")
+    if known in told or len(told) >= MOST_TOLD:
+        return
+    told.add(known)
+    words = [known.collective, *filter(None, (
+        known.count and f"count {known.count}", known.dtype, known.operator,
+        known.root and f"root {known.root}"))]
+    LOGGER.log(level, "%s: %s: %s (%s)", name_of(comm), ", ".join(words), served_by(choice),
+               (choice.reason or "asked for") if choice is not None
+               else "only the MPI library understands this call")
+
+
+def tell_error(rank: int, error: BaseException) -> None:
+    """Log that a call failed here.
+
+    Without a handler logging prints errors itself. Here it does so for other threads only, whose
+    errors the caller may never see; those of the caller's own thread are raised.
+    """
+    if LOGGER.hasHandlers() or threading.current_thread() is not threading.main_thread():
+        LOGGER.error("a call failed on rank %d: %s", rank, summary(error))
+
+
+def served_by(choice: Choice | None) -> str:
+    """Who serves a call, in words."""
+    if choice is None or choice.is_native:
+        return "native"
+    words = [choice.name or "an algorithm of the program's",
+             *(f"{key}={value}" for key, value in choice.params.items())]
+    return " ".join(words)
+
+
+def name_of(comm: MPI.Intracomm) -> str:
+    """The name of a communicator, or that it has none."""
+    return comm.Get_name() or f"communicator of {comm.Get_size()}"
+
+
+def _level(rank: int) -> int:
+    return logging.DEBUG if rank else logging.INFO

@@ -1,0 +1,63 @@
+/* The entrance of a communicator, through which one call goes at a time; see _tape.c for the whole. */
+#include "_tape.h"
+
+static PyObject *refusal;
+
+/* Somebody is in a call: raise what Python says about that. */
+int refused(const Entrance *entrance)
+{
+    PyObject *raised = refusal == NULL ? NULL : PyObject_CallFunction(refusal, "k", entrance->holder);
+    Py_XDECREF(raised);
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "a call is under way");
+    return -1;
+}
+
+/* Say what raises an error for a second call, of the thread that is in the first. */
+PyObject *set_refusal(PyObject *module, PyObject *function)
+{
+    (void)module;
+    Py_XSETREF(refusal, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+static PyObject *entrance_enter(Entrance *self, PyObject *none)
+{
+    (void)none;
+    if (enter(self) < 0)
+        return NULL;
+    return Py_NewRef(self);
+}
+
+static PyObject *entrance_exit(Entrance *self, PyObject *args)
+{
+    (void)args;
+    self->holder = 0;
+    Py_RETURN_NONE;
+}
+
+static void entrance_dealloc(Entrance *self)
+{
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef entrance_methods[] = {
+    {"__enter__", (PyCFunction)entrance_enter, METH_NOARGS, "Begin a call, or raise."},
+    {"__exit__", (PyCFunction)entrance_exit, METH_VARARGS, "End it."},
+    {NULL}};
+
+static PyMemberDef entrance_members[] = {
+    {"holder", T_ULONG, offsetof(Entrance, holder), 0, "the thread that is in a call, 0 for none"},
+    {NULL}};
+
+PyTypeObject EntranceType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Entrance",
+    .tp_doc = "Lets one call on a communicator go at a time.",
+    .tp_basicsize = sizeof(Entrance),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = entrance_methods,
+    .tp_members = entrance_members,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)entrance_dealloc,
+};

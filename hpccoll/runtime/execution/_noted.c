@@ -1,0 +1,108 @@
+/* Calls of the MPI library's that are noted in this rank's log while they run; see _tape.c. */
+#include "_tape.h"
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *method, *refuse, *failed;
+    Word *log, *alarm;
+    int64_t stamp;
+} Noted;
+
+/* A call failed: `failed` raises a better error, or tells whether nothing was sent, so that the call
+   does not count. */
+static void judge(const Noted *self, int64_t number)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    PyObject *unsent = PyObject_CallOneArg(self->failed, error);
+    if (unsent == NULL) {
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
+        return;
+    }
+    if (unsent == Py_True)
+        atomic_store_explicit(&self->log[NUMBER], number - 1, memory_order_release);
+    Py_DECREF(unsent);
+    PyErr_Restore(type, error, traceback);
+}
+
+static PyObject *noted_call(Noted *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Word *log = self->log;
+    int64_t number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
+    note_start(log, number, self->stamp);
+    atomic_store_explicit(&log[INSIDE], number, memory_order_relaxed);
+    atomic_store_explicit(&log[NUMBER], number, memory_order_release);
+    int64_t alarm = atomic_load_explicit(self->alarm, memory_order_acquire);
+    PyObject *result = alarm && number >= alarm - 1
+        ? PyObject_CallNoArgs(self->refuse)
+        : PyObject_Vectorcall(self->method, args, flags, names);
+    atomic_store_explicit(&log[INSIDE], 0, memory_order_relaxed);
+    if (result != NULL)
+        note_end(log, number);
+    if (result == NULL)
+        judge(self, number);
+    return result;
+}
+
+static PyObject *noted_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *method, *refuse, *failed;
+    long long log, alarm, stamp;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "OLLLOO", &method, &log, &alarm, &stamp, &refuse, &failed))
+        return NULL;
+    Noted *self = (Noted *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = (vectorcallfunc)noted_call;
+    self->method = Py_NewRef(method);
+    self->refuse = Py_NewRef(refuse);
+    self->failed = Py_NewRef(failed);
+    self->log = (Word *)(intptr_t)log;
+    self->alarm = (Word *)(intptr_t)alarm;
+    self->stamp = stamp;
+    return (PyObject *)self;
+}
+
+static int noted_clear(Noted *self)
+{
+    Py_CLEAR(self->method);
+    Py_CLEAR(self->refuse);
+    Py_CLEAR(self->failed);
+    return 0;
+}
+
+static void noted_dealloc(Noted *self)
+{
+    PyObject_GC_UnTrack(self);
+    noted_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int noted_traverse(Noted *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->method);
+    Py_VISIT(self->refuse);
+    Py_VISIT(self->failed);
+    return 0;
+}
+
+PyTypeObject NotedType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Noted",
+    .tp_doc = "A method of the MPI library, whose calls are noted in this rank's log.",
+    .tp_basicsize = sizeof(Noted),
+    .tp_vectorcall_offset = offsetof(Noted, vectorcall),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_call = PyVectorcall_Call,
+    .tp_new = noted_new,
+    .tp_dealloc = (destructor)noted_dealloc,
+    .tp_traverse = (traverseproc)noted_traverse,
+    .tp_clear = (inquiry)noted_clear,
+};

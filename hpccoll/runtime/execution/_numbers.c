@@ -1,0 +1,272 @@
+/* Numbers of Python, combined on all ranks: the lower-case allreduce of one float or integer.
+ *
+ * The ranks exchange frames (hpccoll/comm/objects/wire.py) by recursive doubling, one tape a round.
+ * What is not two numbers of one kind is left to Python, from the round on that it turned up in.
+ */
+#include "_tape.h"
+
+enum { SUM, PROD, MAX, MIN, OPERATORS };
+/* Where the last bits of a call's number stand above its stamp; as in messages.py. */
+enum { NUMBER_SHIFT = 48 };
+
+typedef struct {
+    Tape *tape;
+    char *given, *arriving;
+    int lower;  /* this rank's number is the left operand */
+} Round;
+
+typedef struct {
+    PyObject_HEAD
+    Round *rounds;
+    Py_ssize_t count;
+    PyObject *kept;
+    Entrance *entrance;               /* of the communicator */
+    unsigned char floating, integer;  /* first byte of a frame */
+    int room;                         /* index of the byte that says whether all ranks go on */
+    int stamp;                        /* index of the number and the stamp of the call */
+    int64_t stamps[OPERATORS];        /* of allreduce with each operator; .. */
+    Word *log;                        /* .. and where calls are counted; NULL where they are not */
+} Numbers;
+
+static PyObject *operators[OPERATORS], *numbers_name, *resume_name, *op_name;
+
+static void numbers_dealloc(Numbers *self)
+{
+    PyObject_GC_UnTrack(self);
+    for (Py_ssize_t i = 0; i < self->count; i++)
+        Py_CLEAR(self->rounds[i].tape);
+    PyMem_Free(self->rounds);
+    Py_CLEAR(self->kept);
+    Py_CLEAR(self->entrance);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int numbers_traverse(Numbers *self, visitproc visit, void *arg)
+{
+    for (Py_ssize_t i = 0; i < self->count; i++)
+        Py_VISIT(self->rounds[i].tape);
+    Py_VISIT(self->kept);
+    return 0;
+}
+
+static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *rounds, *kept, *entrance;
+    int floating, integer, room, stamp;
+    long long stamps[OPERATORS], log;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "O!iiii(LLLL)LOO!", &PyTuple_Type, &rounds, &floating, &integer,
+                          &room, &stamp, &stamps[SUM], &stamps[PROD], &stamps[MAX], &stamps[MIN],
+                          &log, &kept, &EntranceType, &entrance))
+        return NULL;
+    Numbers *self = (Numbers *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->kept = Py_NewRef(kept);
+    self->entrance = (Entrance *)Py_NewRef(entrance);
+    self->floating = (unsigned char)floating;
+    self->integer = (unsigned char)integer;
+    self->room = room;
+    self->stamp = stamp;
+    for (int i = 0; i < OPERATORS; i++)
+        self->stamps[i] = stamps[i];
+    self->log = (Word *)(intptr_t)log;
+    self->rounds = PyMem_Calloc(PyTuple_GET_SIZE(rounds) + 1, sizeof(Round));
+    if (self->rounds == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rounds); i++) {
+        PyObject *tape;
+        long long given, arriving;
+        int lower;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rounds, i), "O!LLp", &TapeType, &tape, &given,
+                              &arriving, &lower)) {
+            Py_DECREF(self);
+            return NULL;
+        }
+        Round round = {(Tape *)Py_NewRef(tape), (char *)(intptr_t)given,
+                       (char *)(intptr_t)arriving, lower};
+        int64_t end = stamp + (int64_t)sizeof self->stamps[0];
+        if (((Tape *)tape)->sizes[IN] < end || ((Tape *)tape)->sizes[OUT] < end || room < 9
+            || stamp <= room) {
+            PyErr_SetString(PyExc_ValueError, "a frame is too short");
+            Py_DECREF(tape);
+            Py_DECREF(self);
+            return NULL;
+        }
+        self->rounds[self->count++] = round;
+    }
+    return (PyObject *)self;
+}
+
+PyTypeObject NumbersType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Numbers",
+    .tp_doc = "What combines numbers on all ranks.",
+    .tp_basicsize = sizeof(Numbers),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = numbers_new,
+    .tp_dealloc = (destructor)numbers_dealloc,
+    .tp_traverse = (traverseproc)numbers_traverse,
+};
+
+/* As mpi4py's operators do it with Python's floats. */
+static double combine(int op, double left, double right)
+{
+    switch (op) {
+    case SUM: return left + right;
+    case PROD: return left * right;
+    case MAX: return right > left ? right : left;
+    default: return right < left ? right : left;
+    }
+}
+
+/* The same with integers; 1 where the result has more than 64 bits. */
+static int combine_integers(int op, long long left, long long right, long long *result)
+{
+    switch (op) {
+    case SUM: return __builtin_add_overflow(left, right, result);
+    case PROD: return __builtin_mul_overflow(left, right, result);
+    case MAX: *result = right > left ? right : left; return 0;
+    default: *result = right < left ? right : left; return 0;
+    }
+}
+
+/* Leave the rest to Python: it has this value, and may have exchanged this round's frames. */
+static PyObject *resume(PyObject *comm, PyObject *value, PyObject *op, Py_ssize_t round,
+                        int exchanged)
+{
+    if (value == NULL)
+        return NULL;
+    PyObject *distance = PyLong_FromSsize_t((Py_ssize_t)1 << round), *result = NULL;
+    if (distance != NULL)
+        result = PyObject_CallMethodObjArgs(comm, resume_name, value, op, distance,
+                                            exchanged ? Py_True : Py_False, NULL);
+    Py_XDECREF(distance);
+    Py_DECREF(value);
+    return result;
+}
+
+static PyObject *too_large(int op, long long left, long long right)
+{
+    PyObject *one = PyLong_FromLongLong(left), *other = PyLong_FromLongLong(right), *result = NULL;
+    if (one != NULL && other != NULL)
+        result = op == SUM ? PyNumber_Add(one, other) : PyNumber_Multiply(one, other);
+    Py_XDECREF(one);
+    Py_XDECREF(other);
+    return result;
+}
+
+static PyObject *reduce_numbers(Numbers *self, PyObject *comm, PyObject *object, PyObject *op,
+                                int kind, int64_t number)
+{
+    int64_t stamp = self->stamps[kind] | (int64_t)((uint64_t)number << NUMBER_SHIFT);
+    int floating = PyFloat_CheckExact(object), failed;
+    unsigned char mark = floating ? self->floating : self->integer;
+    union { double f; long long i; char bytes[8]; } value, other, result;
+    if (floating)
+        value.f = PyFloat_AS_DOUBLE(object);
+    else
+        value.i = PyLong_AsLongLong(object);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Round *round = &self->rounds[i];
+        round->given[0] = (char)mark;
+        memcpy(round->given + 1, value.bytes, sizeof value);
+        round->given[self->room] = 1;
+        memcpy(round->given + self->stamp, &stamp, sizeof stamp);
+        Py_INCREF(self);
+        failed = play(round->tape, round->given, round->arriving, NULL);
+        Py_DECREF(self);
+        if (failed)
+            return NULL;
+        if ((unsigned char)round->arriving[0] != mark || !round->arriving[self->room]
+            || memcmp(round->arriving + self->stamp, &stamp, sizeof stamp))
+            return resume(comm, floating ? PyFloat_FromDouble(value.f)
+                                         : PyLong_FromLongLong(value.i), op, i, 1);
+        memcpy(other.bytes, round->arriving + 1, sizeof other);
+        const char *left = round->lower ? value.bytes : other.bytes;
+        const char *right = round->lower ? other.bytes : value.bytes;
+        if (floating) {
+            double one, two;
+            memcpy(&one, left, sizeof one);
+            memcpy(&two, right, sizeof two);
+            result.f = combine(kind, one, two);
+        } else {
+            long long one, two;
+            memcpy(&one, left, sizeof one);
+            memcpy(&two, right, sizeof two);
+            if (combine_integers(kind, one, two, &result.i)) {
+                PyObject *large = too_large(kind, one, two);
+                return i + 1 == self->count ? large : resume(comm, large, op, i + 1, 0);
+            }
+        }
+        value = result;
+    }
+    return floating ? PyFloat_FromDouble(value.f) : PyLong_FromLongLong(value.i);
+}
+
+/* allreduce(self, sendobj, op): a number and an operator that are known here, or else slowly. */
+PyObject *number_allreduce(Recognised *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Py_ssize_t given = PyVectorcall_NARGS(flags), named = names ? PyTuple_GET_SIZE(names) : 0;
+    if (given + named < 2 || given + named > 3 || given < 2
+        || (named && PyTuple_GET_ITEM(names, 0) != op_name))
+        return PyObject_Vectorcall(self->slow, args, flags, names);
+    PyObject *object = args[1], *op = given + named == 3 ? args[2] : operators[SUM];
+    int kind = 0, overflow = 0;
+    while (kind < OPERATORS && operators[kind] != op)
+        kind++;
+    if (op == NULL || kind == OPERATORS
+        || !(PyFloat_CheckExact(object) || PyLong_CheckExact(object)))
+        return PyObject_Vectorcall(self->slow, args, flags, names);
+    if (PyLong_CheckExact(object))
+        PyLong_AsLongLongAndOverflow(object, &overflow);
+    PyObject *numbers = overflow ? NULL : PyObject_GetAttr(args[0], numbers_name);
+    if (numbers == NULL || !Py_IS_TYPE(numbers, &NumbersType)) {
+        PyErr_Clear();
+        Py_XDECREF(numbers);
+        return PyObject_Vectorcall(self->slow, args, flags, names);
+    }
+    Entrance *entrance = ((Numbers *)numbers)->entrance;
+    Word *log = ((Numbers *)numbers)->log;
+    PyObject *result = NULL;
+    if (log != NULL && atomic_load_explicit(&log[ALARM], memory_order_acquire)) {
+        Py_DECREF(numbers);  /* a rank has failed, maybe in an earlier call than this one */
+        return PyObject_Vectorcall(self->slow, args, flags, names);
+    }
+    if (enter(entrance) == 0) {
+        int64_t number = 0;
+        if (log != NULL) {
+            number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
+            note_start(log, number, ((Numbers *)numbers)->stamps[kind]);
+            atomic_store_explicit(&log[NUMBER], number, memory_order_release);
+        }
+        result = reduce_numbers((Numbers *)numbers, args[0], object, op, kind, number);
+        if (log != NULL && result != NULL)
+            note_end(log, number);
+        entrance->holder = 0;
+    }
+    Py_DECREF(numbers);
+    return result;
+}
+
+/* Say which operators are known here: sum, product, maximum, minimum. */
+PyObject *set_operators(PyObject *module, PyObject *args)
+{
+    PyObject *given[OPERATORS];
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOOO", &given[SUM], &given[PROD], &given[MAX], &given[MIN]))
+        return NULL;
+    for (int i = 0; i < OPERATORS; i++)
+        Py_XSETREF(operators[i], Py_NewRef(given[i]));
+    Py_RETURN_NONE;
+}
+
+int prepare_numbers(void)
+{
+    numbers_name = PyUnicode_InternFromString("_numbers");
+    resume_name = PyUnicode_InternFromString("_resume_allreduce");
+    op_name = PyUnicode_InternFromString("op");
+    return numbers_name && resume_name && op_name ? 0 : -1;
+}

@@ -1,0 +1,675 @@
+/* Calls that are like an earlier one, recognised by their arguments; see _tape.c for the whole. */
+#include "_tape.h"
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+/* Forms of a buffer argument. */
+enum { ABSENT, NOTHING, IN_ITS_PLACE, ARRAY };
+enum { SENT, RECEIVED, SIDES };
+enum { MOST_ENTRIES = 2048, FIRST_SLOTS = 64, HASHED = 64 };
+
+/* Counts or displacements: a list, tuple or array of a call, or values that are kept. */
+typedef struct {
+    PyObject *object;
+    int64_t *values;
+    Py_ssize_t length; /* one more than there are; 0 for none */
+} Vector;
+
+typedef struct {
+    int form;
+    Py_ssize_t nbytes;
+    PyArray_Descr *dtype;
+    PyObject *type;  /* of [array, type], [array, count, type] and of those with vectors */
+    long count;
+    Vector counts, displs;
+} Side;
+
+/* All that says whether two calls are alike. */
+typedef struct {
+    long method, root;
+    PyObject *op;
+    Vector counts;
+    Side sides[SIDES];
+} Key;
+
+typedef struct {
+    Key key;
+    uint64_t hash;
+    PyObject *target;  /* a tape, or a method of the MPI library; NULL in a free slot */
+    int side[2];       /* which argument's memory input and output are in, and how far from it */
+    int64_t shift[2];
+} Entry;
+
+typedef struct {
+    PyObject_HEAD
+    Entry *slots;
+    size_t slot_count, used;
+    Entrance *entrance;  /* of the communicator; set before anything is remembered */
+} Calls;
+
+static PyObject *in_place, *calls_name;
+
+static inline int is_array(PyObject *object, int flags)
+{
+    return Py_IS_TYPE(object, &PyArray_Type)
+        && PyArray_CHKFLAGS((PyArrayObject *)object, flags);
+}
+
+/* Whether an array holds integers that can be read where they lie. */
+static inline int is_vector(PyObject *object)
+{
+    return is_array(object, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)
+        && PyArray_NDIM((PyArrayObject *)object) == 1
+        && PyArray_ISNBO(PyArray_DESCR((PyArrayObject *)object)->byteorder)
+        && PyTypeNum_ISSIGNED(PyArray_TYPE((PyArrayObject *)object))
+        && (PyArray_ITEMSIZE((PyArrayObject *)object) == 8
+            || PyArray_ITEMSIZE((PyArrayObject *)object) == 4);
+}
+
+static int read_vector(PyObject *object, Vector *vector)
+{
+    if (object == Py_None)
+        return 1;
+    vector->object = object;
+    if (is_vector(object)) {
+        vector->length = PyArray_SIZE((PyArrayObject *)object) + 1;
+        return 1;
+    }
+    if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object))
+        return 0;
+    vector->length = PySequence_Fast_GET_SIZE(object) + 1;
+    for (Py_ssize_t i = 0; i < vector->length - 1; i++)
+        if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(object, i)))
+            return 0;
+    return 1;
+}
+
+/* One of its values; those that are too large for MPI are all -1. */
+static inline int64_t value_of(const Vector *vector, Py_ssize_t i)
+{
+    if (vector->values != NULL)
+        return vector->values[i];
+    if (PyArray_Check(vector->object)) {
+        const void *data = PyArray_DATA((PyArrayObject *)vector->object);
+        return PyArray_ITEMSIZE((PyArrayObject *)vector->object) == 8
+            ? ((const int64_t *)data)[i] : ((const int32_t *)data)[i];
+    }
+    int overflow;
+    return PyLong_AsLongLongAndOverflow(PySequence_Fast_GET_ITEM(vector->object, i), &overflow);
+}
+
+static int same_vector(const Vector *one, const Vector *other)
+{
+    if (one->length != other->length)
+        return 0;
+    for (Py_ssize_t i = 0; i < one->length - 1; i++)
+        if (value_of(one, i) != value_of(other, i))
+            return 0;
+    return 1;
+}
+
+/* Keep the values: the caller's list may change. */
+static int keep_vector(Vector *vector)
+{
+    if (!vector->length)
+        return 0;
+    int64_t *values = PyMem_Malloc(vector->length * sizeof(int64_t));
+    if (values == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < vector->length - 1; i++)
+        values[i] = value_of(vector, i);
+    vector->values = values;
+    vector->object = NULL;
+    return 0;
+}
+
+/* What stands after the array: nothing, a count, counts, (counts, displs), or counts and displs,
+   and then the type, which may be missing; give back the array. */
+static inline PyObject *read_specification(PyObject *object, Side *side)
+{
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+    if (size < 1 || size > 4)
+        return NULL;
+    PyObject **items = PySequence_Fast_ITEMS(object), *last = items[size - 1];
+    if (size > 1 && !PyLong_CheckExact(last) && !PyList_CheckExact(last)
+        && !PyTuple_CheckExact(last) && !Py_IS_TYPE(last, &PyArray_Type) && last != Py_None) {
+        side->type = last;
+        size--;
+    }
+    if (size == 1)
+        return items[0];
+    PyObject *counts = items[1], *displs = size == 3 ? items[2] : Py_None;
+    if (size == 2 && PyLong_CheckExact(counts)) {
+        side->count = PyLong_AsLong(counts);
+        if (side->count < 0) {
+            PyErr_Clear();
+            return NULL;
+        }
+        side->count++;  /* none is not a count of 0 */
+        return items[0];
+    }
+    /* A pair of lists; a pair of numbers is a count and a stride, which is not understood here:
+       a list of the same numbers is two counts. */
+    if (size == 2 && PyTuple_CheckExact(counts) && PyTuple_GET_SIZE(counts) == 2) {
+        displs = PyTuple_GET_ITEM(counts, 1);
+        counts = PyTuple_GET_ITEM(counts, 0);
+    }
+    return size < 4 && read_vector(counts, &side->counts) && read_vector(displs, &side->displs)
+        ? items[0] : NULL;
+}
+
+static inline int read_side(PyObject *object, int flags, Side *side, PyArrayObject **found)
+{
+    if (object == Py_None || object == in_place) {
+        side->form = object == Py_None ? NOTHING : IN_ITS_PLACE;
+        return 1;
+    }
+    if (PyList_CheckExact(object) || PyTuple_CheckExact(object))
+        object = read_specification(object, side);
+    if (object == NULL || !is_array(object, flags))
+        return 0;
+    PyArrayObject *array = (PyArrayObject *)object;
+    side->form = ARRAY;
+    side->nbytes = PyArray_NBYTES(array);
+    side->dtype = PyArray_DESCR(array);
+    *found = array;
+    return 1;
+}
+
+/* Make the key of a call, by the roles of its arguments: s, r and b are buffers (b one for both
+   ways), o an operator, n a root, c counts. 0 for a call that is not understood here. */
+static inline int read_call(long method, const char *roles, PyObject *const *arguments, Key *key,
+                            PyArrayObject **arrays)
+{
+    memset(key, 0, sizeof *key);
+    key->method = method;
+    for (; *roles; roles++, arguments++) {
+        PyObject *argument = *arguments;
+        switch (*roles) {
+        case 's':
+            if (!read_side(argument, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED,
+                           &key->sides[SENT], &arrays[SENT]))
+                return 0;
+            break;
+        case 'r':
+        case 'b':
+            if (!read_side(argument, NPY_ARRAY_CARRAY, &key->sides[RECEIVED], &arrays[RECEIVED]))
+                return 0;
+            break;
+        case 'o':
+            key->op = argument;
+            break;
+        case 'n':
+            if (!PyLong_CheckExact(argument))
+                return 0;
+            key->root = PyLong_AsLong(argument);
+            if (key->root < 0) {
+                PyErr_Clear();
+                return 0;
+            }
+            break;
+        default:
+            if (!read_vector(argument, &key->counts))
+                return 0;
+        }
+    }
+    const Side *sides = key->sides;
+    /* Buffers that overlap are an error, or a copy. */
+    if (sides[SENT].form != ARRAY || sides[RECEIVED].form != ARRAY)
+        return 1;
+    const char *sent = PyArray_BYTES(arrays[SENT]), *received = PyArray_BYTES(arrays[RECEIVED]);
+    return sent >= received + sides[RECEIVED].nbytes || received >= sent + sides[SENT].nbytes;
+}
+
+static inline uint64_t mixed(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 29;
+}
+
+/* The first ones are enough to tell calls apart; a vector may be as long as there are ranks. */
+static inline uint64_t mixed_vector(uint64_t hash, const Vector *vector)
+{
+    for (Py_ssize_t i = 0; i < vector->length - 1 && i < HASHED; i++)
+        hash = mixed(hash, (uint64_t)value_of(vector, i));
+    return hash;
+}
+
+static inline uint64_t hash_of(const Key *key)
+{
+    uint64_t hash = mixed(key->method, key->root);
+    hash = mixed_vector(mixed(hash, (uintptr_t)key->op), &key->counts);
+    for (int i = 0; i < SIDES; i++) {
+        hash = mixed(hash, key->sides[i].nbytes << 2 | key->sides[i].form);
+        hash = mixed(hash, key->sides[i].count);
+        hash = mixed(hash, (uintptr_t)key->sides[i].dtype ^ (uintptr_t)key->sides[i].type << 1);
+        hash = mixed_vector(hash, &key->sides[i].counts);
+    }
+    return hash;
+}
+
+static inline int same_side(const Side *one, const Side *other)
+{
+    return one->form == other->form && one->nbytes == other->nbytes && one->dtype == other->dtype
+        && one->type == other->type && one->count == other->count
+        && same_vector(&one->counts, &other->counts) && same_vector(&one->displs, &other->displs);
+}
+
+static inline int same_key(const Key *one, const Key *other)
+{
+    return one->method == other->method && one->root == other->root && one->op == other->op
+        && same_side(&one->sides[SENT], &other->sides[SENT])
+        && same_side(&one->sides[RECEIVED], &other->sides[RECEIVED])
+        && same_vector(&one->counts, &other->counts);
+}
+
+/* The slot of a key, or the free one where it would be. */
+static inline Entry *slot_of(const Calls *calls, const Key *key, uint64_t hash)
+{
+    size_t mask = calls->slot_count - 1;
+    for (size_t i = hash & mask;; i = (i + 1) & mask) {
+        Entry *entry = &calls->slots[i];
+        if (entry->target == NULL || (entry->hash == hash && same_key(&entry->key, key)))
+            return entry;
+    }
+}
+
+/* Let go what a key keeps. */
+static void drop_key(Key *key)
+{
+    Py_XDECREF(key->op);
+    PyMem_Free(key->counts.values);
+    for (int i = 0; i < SIDES; i++) {
+        Side *side = &key->sides[i];
+        Py_XDECREF(side->dtype);
+        Py_XDECREF(side->type);
+        PyMem_Free(side->counts.values);
+        PyMem_Free(side->displs.values);
+    }
+}
+
+/* Make a key keep what it refers to; -1 where memory is short, and then it keeps nothing. */
+static int keep_key(Key *key)
+{
+    Vector *vectors[] = {&key->counts, &key->sides[SENT].counts, &key->sides[SENT].displs,
+                         &key->sides[RECEIVED].counts, &key->sides[RECEIVED].displs};
+    Py_XINCREF(key->op);
+    for (int i = 0; i < SIDES; i++) {
+        Py_XINCREF(key->sides[i].dtype);
+        Py_XINCREF(key->sides[i].type);
+    }
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
+        if (keep_vector(vectors[i]) < 0) {
+            drop_key(key);
+            return -1;
+        }
+    return 0;
+}
+
+static void drop_entries(Entry *slots, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        Entry *entry = &slots[i];
+        if (entry->target == NULL)
+            continue;
+        drop_key(&entry->key);
+        Py_DECREF(entry->target);
+    }
+    PyMem_Free(slots);
+}
+
+static int calls_forget(Calls *self)
+{
+    Entry *old = self->slots;
+    size_t count = self->slot_count;
+    Entry *fresh = PyMem_Calloc(FIRST_SLOTS, sizeof(Entry));
+    if (fresh == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->slots = fresh;
+    self->slot_count = FIRST_SLOTS;
+    self->used = 0;
+    if (old != NULL)
+        drop_entries(old, count);
+    return 0;
+}
+
+static int calls_grow(Calls *self)
+{
+    size_t count = 2 * self->slot_count;
+    Calls larger = {.slots = PyMem_Calloc(count, sizeof(Entry)), .slot_count = count};
+    if (larger.slots == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < self->slot_count; i++)
+        if (self->slots[i].target != NULL)
+            *slot_of(&larger, &self->slots[i].key, self->slots[i].hash) = self->slots[i];
+    PyMem_Free(self->slots);
+    self->slots = larger.slots;
+    self->slot_count = count;
+    return 0;
+}
+
+static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args, (void)kwargs;
+    Calls *self = (Calls *)type->tp_alloc(type, 0);
+    if (self != NULL && calls_forget(self) < 0)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void calls_dealloc(Calls *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->slots != NULL)
+        drop_entries(self->slots, self->slot_count);
+    Py_XDECREF(self->entrance);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int calls_traverse(Calls *self, visitproc visit, void *arg)
+{
+    for (size_t i = 0; self->slots != NULL && i < self->slot_count; i++)
+        Py_VISIT(self->slots[i].target);
+    return 0;
+}
+
+static int calls_clear_references(Calls *self)
+{
+    Entry *old = self->slots;
+    self->slots = NULL;
+    if (old != NULL)
+        drop_entries(old, self->slot_count);
+    return 0;
+}
+
+static PyObject *calls_store(Calls *self, PyObject *args)
+{
+    long method;
+    const char *roles;
+    PyObject *arguments, *target;
+    int side[2] = {-1, -1};
+    long long shift[2] = {0, 0};
+    if (!PyArg_ParseTuple(args, "lsO!O|(iL)(iL)", &method, &roles, &PyTuple_Type, &arguments,
+                          &target, &side[IN], &shift[IN], &side[OUT], &shift[OUT]))
+        return NULL;
+    if (PyTuple_GET_SIZE(arguments) != (Py_ssize_t)strlen(roles)
+        || side[IN] >= SIDES || side[OUT] >= SIDES) {
+        PyErr_SetString(PyExc_ValueError, "not the arguments of such a call");
+        return NULL;
+    }
+    Key key;
+    PyArrayObject *arrays[SIDES] = {NULL, NULL};
+    if (!read_call(method, roles, &PyTuple_GET_ITEM(arguments, 0), &key, arrays))
+        Py_RETURN_FALSE;
+    if (self->used >= MOST_ENTRIES && calls_forget(self) < 0)
+        return NULL;
+    if (4 * self->used >= 3 * self->slot_count && calls_grow(self) < 0)
+        return NULL;
+    uint64_t hash = hash_of(&key);
+    Entry *entry = slot_of(self, &key, hash);
+    if (entry->target == NULL) {
+        if (keep_key(&key) < 0)
+            return NULL;
+        entry->key = key;
+        entry->hash = hash;
+        self->used++;
+    }
+    for (int i = 0; i < 2; i++) {
+        entry->side[i] = side[i];
+        entry->shift[i] = shift[i];
+    }
+    Py_XSETREF(entry->target, Py_NewRef(target));
+    Py_RETURN_TRUE;
+}
+
+static PyObject *calls_clear(Calls *self, PyObject *none)
+{
+    (void)none;
+    if (calls_forget(self) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t calls_length(Calls *self)
+{
+    return (Py_ssize_t)self->used;
+}
+
+static PyObject *calls_guard(Calls *self, PyObject *entrance)
+{
+    if (!Py_IS_TYPE(entrance, &EntranceType))
+        return PyErr_Format(PyExc_TypeError, "not an entrance");
+    Py_XSETREF(self->entrance, (Entrance *)Py_NewRef(entrance));
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef calls_methods[] = {
+    {"store", (PyCFunction)calls_store, METH_VARARGS,
+     "Note who serves calls like this one, where such calls can be told; tell whether they can."},
+    {"clear", (PyCFunction)calls_clear, METH_NOARGS, "Forget all calls."},
+    {"guard", (PyCFunction)calls_guard, METH_O, "Say through which entrance all calls go."},
+    {NULL}};
+
+static PySequenceMethods calls_as_sequence = {.sq_length = (lenfunc)calls_length};
+
+PyTypeObject CallsType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Calls",
+    .tp_doc = "Who serves which calls.",
+    .tp_basicsize = sizeof(Calls),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_as_sequence = &calls_as_sequence,
+    .tp_methods = calls_methods,
+    .tp_new = calls_new,
+    .tp_dealloc = (destructor)calls_dealloc,
+    .tp_traverse = (traverseproc)calls_traverse,
+    .tp_clear = (inquiry)calls_clear_references,
+};
+
+/* ---- Recognised ------------------------------------------------------------------------------ */
+
+/* Put arguments into their places; 0 where some are missing or too many, which the slow way tells. */
+static inline int arrange(const Recognised *self, PyObject *const *args, Py_ssize_t given,
+                          PyObject *names, PyObject **places)
+{
+    if (given > self->count)
+        return 0;
+    Py_ssize_t i = 0;
+    for (; i < given; i++)
+        places[i] = args[i];
+    Py_ssize_t first = self->count - PyTuple_GET_SIZE(self->defaults);
+    for (; i < self->count; i++)
+        places[i] = i < first ? NULL : PyTuple_GET_ITEM(self->defaults, i - first);
+    for (Py_ssize_t named = 0; names != NULL && named < PyTuple_GET_SIZE(names); named++) {
+        PyObject *name = PyTuple_GET_ITEM(names, named);
+        for (i = given; i < self->count; i++)
+            if (PyTuple_GET_ITEM(self->names, i) == name)
+                break;
+        if (i == self->count)
+            return 0;
+        places[i] = args[given + named];
+    }
+    for (i = given; i < self->count; i++)
+        if (places[i] == NULL)
+            return 0;
+    return 1;
+}
+
+/* What keeps the arrays of a call alive. */
+static inline PyObject *keep(PyArrayObject *const *arrays)
+{
+    PyObject *sent = (PyObject *)arrays[SENT], *received = (PyObject *)arrays[RECEIVED];
+    if (sent == NULL || received == NULL)
+        return Py_NewRef(sent != NULL ? sent : received != NULL ? received : Py_None);
+    return PyTuple_Pack(2, sent, received);
+}
+
+/* Serve a call by what was remembered for it, which somebody else must not do at the same time. */
+static inline PyObject *served(PyObject *target, const Entry *entry, PyArrayObject *const *arrays,
+                               PyObject *const *args, size_t flags, PyObject *names)
+{
+    int begins = Py_IS_TYPE(target, &BeginType);
+    if (!begins && !Py_IS_TYPE(target, &TapeType))
+        return PyObject_Vectorcall(target, args, flags, names);
+    char *bases[2];
+    for (int i = 0; i < 2; i++)
+        bases[i] = entry->side[i] < 0 ? NULL
+                                      : PyArray_BYTES(arrays[entry->side[i]]) + entry->shift[i];
+    if (begins) {
+        PyObject *kept = keep(arrays), *request = NULL;
+        if (kept != NULL)
+            request = begin_call(target, bases[IN], bases[OUT], kept);
+        Py_XDECREF(kept);
+        return request;
+    }
+    /* The caller holds the arguments until this returns; after an error MPI may need them longer. */
+    Tape *tape = (Tape *)target;
+    PyObject *kept = tape->remote ? keep(arrays) : NULL;
+    int failed = tape->remote && kept == NULL ? -1 : play(tape, bases[IN], bases[OUT], kept);
+    Py_XDECREF(kept);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *recognised_call(Recognised *self, PyObject *const *args, size_t flags,
+                                 PyObject *names)
+{
+    Py_ssize_t given = PyVectorcall_NARGS(flags);
+    PyObject *places[MOST_ARGUMENTS];
+    Key key;
+    PyArrayObject *arrays[SIDES] = {NULL, NULL};
+    if (given < 1)
+        goto slow;
+    PyObject *calls = PyObject_GetAttr(args[0], calls_name);
+    if (calls == NULL) {
+        PyErr_Clear();
+        goto slow;
+    }
+    if (!Py_IS_TYPE(calls, &CallsType) || !((Calls *)calls)->used
+        || !arrange(self, args + 1, given - 1, names, places)
+        || !read_call(self->method, self->roles, places, &key, arrays)) {
+        Py_DECREF(calls);
+        goto slow;
+    }
+    Entry entry = *slot_of((Calls *)calls, &key, hash_of(&key));
+    PyObject *target = Py_XNewRef(entry.target);
+    Entrance *entrance = (Entrance *)Py_XNewRef(((Calls *)calls)->entrance);
+    Py_DECREF(calls);
+    if (target == NULL || (Py_IS_TYPE(target, &TapeType) && passes((Tape *)target))) {
+        Py_XDECREF(target);
+        Py_XDECREF(entrance);
+        goto slow;
+    }
+    PyObject *result = NULL;
+    if (entrance == NULL || enter(entrance) == 0) {
+        result = served(target, &entry, arrays, args, flags, names);
+        if (entrance != NULL)
+            entrance->holder = 0;
+    }
+    Py_XDECREF(entrance);
+    Py_DECREF(target);
+    return result;
+slow:
+    return PyObject_Vectorcall(self->slow, args, flags, names);
+}
+
+static PyObject *recognised_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    long method;
+    const char *roles;
+    PyObject *slow, *names, *defaults;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "OlsO!O!", &slow, &method, &roles, &PyTuple_Type, &names,
+                          &PyTuple_Type, &defaults))
+        return NULL;
+    Py_ssize_t count = (Py_ssize_t)strlen(roles);
+    if (count > MOST_ARGUMENTS || PyTuple_GET_SIZE(names) != count
+        || PyTuple_GET_SIZE(defaults) > count) {
+        PyErr_SetString(PyExc_ValueError, "roles, names and defaults do not agree");
+        return NULL;
+    }
+    Recognised *self = (Recognised *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = (vectorcallfunc)recognised_call;
+    self->slow = Py_NewRef(slow);
+    self->names = Py_NewRef(names);
+    self->defaults = Py_NewRef(defaults);
+    self->method = method;
+    self->count = count;
+    memcpy(self->roles, roles, count + 1);
+    return (PyObject *)self;
+}
+
+/* A method that is called in another way than its class has it. */
+PyObject *new_method(PyObject *slow, vectorcallfunc call)
+{
+    Recognised *self = (Recognised *)RecognisedType.tp_alloc(&RecognisedType, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = call;
+    self->slow = Py_NewRef(slow);
+    return (PyObject *)self;
+}
+
+static void recognised_dealloc(Recognised *self)
+{
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(self->slow);
+    Py_CLEAR(self->names);
+    Py_CLEAR(self->defaults);
+    Py_CLEAR(self->attributes);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int recognised_traverse(Recognised *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->slow);
+    Py_VISIT(self->defaults);
+    Py_VISIT(self->attributes);
+    return 0;
+}
+
+static PyObject *recognised_get(PyObject *self, PyObject *object, PyObject *type)
+{
+    (void)type;
+    return object == NULL || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
+}
+
+static PyGetSetDef recognised_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
+
+PyTypeObject RecognisedType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Recognised",
+    .tp_doc = NULL,
+    .tp_basicsize = sizeof(Recognised),
+    .tp_vectorcall_offset = offsetof(Recognised, vectorcall),
+    .tp_dictoffset = offsetof(Recognised, attributes),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
+        | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_call = PyVectorcall_Call,
+    .tp_descr_get = recognised_get,
+    .tp_getset = recognised_attributes,
+    .tp_new = recognised_new,
+    .tp_dealloc = (destructor)recognised_dealloc,
+    .tp_traverse = (traverseproc)recognised_traverse,
+};
+
+PyObject *set_in_place(PyObject *module, PyObject *object)
+{
+    (void)module;
+    Py_XSETREF(in_place, Py_NewRef(object));
+    Py_RETURN_NONE;
+}
+
+int prepare_recognition(void)
+{
+    calls_name = PyUnicode_InternFromString("_calls");
+    return calls_name == NULL ? -1 : 0;
+}

@@ -1,0 +1,705 @@
+/* Requests of tapes: a Run that is begun by one call, and ended by another; see _tape.c.
+ *
+ *     Token   a generalized request of MPI, lent to one operation after the other
+ *     Lane    operations whose messages share channels: one runs, the others wait for their turn
+ *     Taped   an operation under way, or ready to be: what stands behind a request
+ *     Begin   calls of one kind: makes a request of each, with an operation that was used before
+ *
+ * An operation that is under way is on the list of runtime/progress/engine.py. Whoever waits for it here
+ * takes it off when it has ended, and MPI never hears of it; everybody else completes its token.
+ * All of this happens with the GIL, except that long tapes run, and all wait, without it, and that
+ * the thread of _background.c never has it: what somebody runs is `busy`.
+ */
+#include "_requests.h"
+
+/* Operations that are kept for calls of one kind. */
+enum { MOST_KEPT = 64 };
+/* Bytes that are copied and reduced, from which on a tape runs without the GIL. */
+#define MUCH (384 << 10)
+/* Looks for a message between two offers of the processor, where every rank has one. */
+#define LOOKS 50
+/* Microseconds for who still looks at an operation that has ended, when it begins anew. */
+#define STARTED 1000000
+
+static PyObject *progress, *operations, *make_token, *tokens;
+static PyObject *once_name, *lazy_name, *wake_name, *operation_name, *heard_name;
+/* Where a request has its handle, its size, and that of no request. */
+static Py_ssize_t handle_offset;
+static int handle_size;
+static unsigned long long null_handle;
+
+static inline void set_handle(PyObject *request, unsigned long long handle)
+{
+    char *place = (char *)request + handle_offset;
+    if (handle_size == sizeof(uint32_t)) {
+        uint32_t word = (uint32_t)handle;
+        memcpy(place, &word, sizeof word);
+    } else {
+        uint64_t word = handle;
+        memcpy(place, &word, sizeof word);
+    }
+}
+
+/* ---- Token ----------------------------------------------------------------------------------- */
+
+static void token_dealloc(Token *self)
+{
+    Py_XDECREF(self->owner);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMemberDef token_members[] = {
+    {"handle", T_ULONGLONG, offsetof(Token, handle), 0, "the handle of MPI"},
+    {"owner", T_OBJECT, offsetof(Token, owner), 0, "the operation that it is lent to"},
+    {NULL}};
+
+PyTypeObject TokenType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Token",
+    .tp_doc = "A generalized request, lent to operations.",
+    .tp_basicsize = sizeof(Token),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_members = token_members,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)token_dealloc,
+};
+
+static Token *take_token(PyObject *owner)
+{
+    Py_ssize_t last = PyList_GET_SIZE(tokens) - 1;
+    PyObject *token;
+    if (last >= 0) {
+        token = Py_NewRef(PyList_GET_ITEM(tokens, last));
+        if (PyList_SetSlice(tokens, last, last + 1, NULL) < 0)
+            Py_CLEAR(token);
+    } else
+        token = PyObject_CallNoArgs(make_token);
+    if (token != NULL && !PyObject_TypeCheck(token, &TokenType)) {
+        PyErr_SetString(PyExc_TypeError, "not a token");
+        Py_CLEAR(token);
+    }
+    if (token != NULL)
+        Py_XSETREF(((Token *)token)->owner, Py_NewRef(owner));
+    return (Token *)token;
+}
+
+/* ---- Lane, Taped ----------------------------------------------------------------------------- */
+
+PyTypeObject LaneType, TapedType, BeginType;
+
+static int take_out(PyObject *list, PyObject *object)
+{
+    for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--)
+        if (PyList_GET_ITEM(list, i) == object)
+            return PyList_SetSlice(list, i, i + 1, NULL) < 0 ? -1 : 1;
+    return 0;
+}
+
+static int64_t microseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Run, without the GIL, until a message is missing for so many microseconds. */
+static int run_freely(Run *run, int64_t patience)
+{
+    Tape *tape = run->tape;
+    State *state = &run->state;
+    int found = advance(tape, state, 0);
+    Py_ssize_t at = state->at;
+    for (int64_t end = microseconds() + patience; found == WAITING && patience;) {
+        for (int looks = tape->spins ? LOOKS : 1; looks && found == WAITING; looks--)
+            found = advance(tape, state, 0);
+        if (found != WAITING)
+            break;
+        if (state->at != at) {
+            at = state->at;
+            end = microseconds() + patience;
+        } else if (microseconds() >= end)
+            break;
+        sched_yield();
+    }
+    return found;
+}
+
+/* Let whoever runs an operation do so for some time; tell whether it has been given back. */
+static int given_back(Taped *operation, int64_t patience)
+{
+    int64_t end = microseconds() + patience;
+    int free;
+    Py_BEGIN_ALLOW_THREADS
+    while (!(free = atomic_load_explicit(&operation->busy, memory_order_acquire) == FREE)
+           && microseconds() < end)
+        sched_yield();
+    Py_END_ALLOW_THREADS
+    return free;
+}
+
+/* Run an operation, whose turn it is, as far as it goes. */
+static int step(Taped *self, int64_t patience)
+{
+    int found = DONE;
+    Py_INCREF(self);
+    while (!has_ended(self) && !self->over) {  /* over: out of service, meanwhile */
+        if (!claim(self, RUNNING)) {
+            found = WAITING;
+            if (patience && given_back(self, patience))
+                continue;
+            break;
+        }
+        if (!self->is_long) {
+            found = advance(self->run->tape, &self->run->state, patience);
+            if (found == DONE)
+                atomic_store_explicit(&self->ended, 1, memory_order_release);
+            release(self);
+            break;
+        }
+        Py_BEGIN_ALLOW_THREADS
+        found = run_freely(self->run, patience);
+        if (found == DONE)
+            atomic_store_explicit(&self->ended, 1, memory_order_release);
+        release(self);
+        Py_END_ALLOW_THREADS
+        break;
+    }
+    if (has_ended(self))
+        found = DONE;
+    Py_DECREF(self);
+    return found;
+}
+
+/* Begin those whose turn has come since somebody left a lane. */
+static void next_turn(Lane *lane)
+{
+    Turn next;
+    do {
+        next = whose_turn(lane);
+    } while (next.taped != NULL && !hands_over(next.taped) && step(next.taped, 0) == DONE);
+}
+
+/* Move an operation on, and those whose turn is before its own. */
+static int go_on(Taped *self, int64_t patience)
+{
+    while (!has_ended(self) && self->lane != NULL) {
+        Turn first = whose_turn(self->lane);
+        if (first.operation == NULL || first.taped == self)
+            break;
+        if (first.taped == NULL)
+            return WAITING;
+        int found = step(first.taped, patience);
+        if (found != DONE)
+            return found == ELSEWHERE ? WAITING : found;
+    }
+    int found = step(self, patience);
+    if (found == DONE && self->lane != NULL)
+        next_turn(self->lane);
+    return found;
+}
+
+/* Begin an operation, for a request that gets the handle of a token. */
+static int begin(Taped *self, PyObject *request)
+{
+    if (self->token == NULL && atomic_load_explicit(&self->busy, memory_order_acquire) != FREE)
+        given_back(self, STARTED);
+    if (self->token != NULL || atomic_load_explicit(&self->busy, memory_order_acquire) != FREE) {
+        PyErr_SetString(PyExc_RuntimeError, "the operation is under way");
+        return -1;
+    }
+    Word *alarm = self->run->tape->alarm;
+    if (alarm != NULL && atomic_load_explicit(alarm, memory_order_acquire)) {
+        PyObject *heard = PyObject_CallMethodNoArgs((PyObject *)self, heard_name);
+        if (heard == NULL)
+            return -1;
+        Py_DECREF(heard);
+    }
+    self->token = take_token((PyObject *)self);
+    if (self->token == NULL)
+        return -1;
+    Py_CLEAR(self->attendant);
+    self->run->state.at = self->run->state.unsent_count = 0;
+    self->idle = self->over = 0;
+    atomic_store_explicit(&self->ended, 0, memory_order_release);
+    if (PyList_Append(operations, (PyObject *)self) < 0 || put_under_way(self) < 0)
+        return -1;
+    set_handle(request, self->token->handle);
+    if (!hands_over(self) && go_on(self, 0) < 0)
+        return -1;
+    if (self->threaded) {
+        PyObject *lazy = PyObject_GetAttr(progress, lazy_name);
+        PyObject *woken = lazy == Py_True ? PyObject_CallMethodNoArgs(progress, wake_name)
+                                          : Py_XNewRef(lazy);
+        Py_XDECREF(lazy);
+        if (woken == NULL)
+            return -1;
+        Py_DECREF(woken);
+    }
+    return 0;
+}
+
+/* An operation has ended under the hands of who waited for it: MPI needs not know. */
+static int leave(Taped *self, PyObject *request)
+{
+    Token *token = self->token;
+    self->token = NULL;
+    self->over = 1;
+    set_handle(request, null_handle);
+    int failed = take_out(operations, (PyObject *)self) < 0;
+    take_back(self);
+    if (token != NULL) {
+        failed |= PyList_Append(tokens, (PyObject *)token) < 0;
+        Py_CLEAR(token->owner);
+        Py_DECREF(token);
+    }
+    if (self->begin == NULL) {
+        self->idle = 1;
+        return failed ? -1 : 0;
+    }
+    Begin *begin = self->begin;
+    self->begin = NULL;
+    Py_CLEAR(self->run->buffers);
+    failed |= PyObject_SetAttr(request, operation_name, Py_None) < 0;
+    if (PyList_GET_SIZE(begin->free) < MOST_KEPT)
+        failed |= PyList_Append(begin->free, (PyObject *)self) < 0;
+    Py_DECREF(begin);
+    return failed ? -1 : 0;
+}
+
+static void lane_dealloc(Lane *self)
+{
+    for (Py_ssize_t i = 0; i < self->count; i++)
+        Py_DECREF(self->queue[i].operation);
+    PyMem_RawFree(self->queue);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *lane_enter(Lane *self, PyObject *operation)
+{
+    if (enter_lane(self, operation) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lane_leave(Lane *self, PyObject *operation)
+{
+    leave_lane(self, operation);
+    next_turn(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *lane_stop(Lane *self, PyObject *none)
+{
+    (void)none;
+    break_lane(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *lane_first(Lane *self, void *none)
+{
+    (void)none;
+    PyObject *first = whose_turn(self).operation;
+    return Py_NewRef(first == NULL ? Py_None : first);
+}
+
+static PyMethodDef lane_methods[] = {
+    {"enter", (PyCFunction)lane_enter, METH_O, "Put an operation behind the others."},
+    {"leave", (PyCFunction)lane_leave, METH_O, "Take one out; the next one begins."},
+    {"stop", (PyCFunction)lane_stop, METH_NOARGS, "One has failed: nobody has a turn any more."},
+    {NULL}};
+
+static PyGetSetDef lane_attributes[] = {
+    {"first", (getter)lane_first, NULL, "whose turn it is, if anybody's", NULL}, {NULL}};
+
+static PyMemberDef lane_members[] = {
+    {"stopped", T_BOOL, offsetof(Lane, broken), READONLY, "one has failed"}, {NULL}};
+
+PyTypeObject LaneType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Lane",
+    .tp_doc = "Operations whose messages share channels, in the order of their calls.",
+    .tp_basicsize = sizeof(Lane),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = lane_methods,
+    .tp_getset = lane_attributes,
+    .tp_members = lane_members,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)lane_dealloc,
+};
+
+static void taped_dealloc(Taped *self)
+{
+    Py_XDECREF(self->run);
+    Py_XDECREF(self->lane);
+    Py_XDECREF(self->begin);
+    Py_XDECREF(self->token);
+    Py_XDECREF(self->attendant);
+    Py_TYPE(self)->tp_free(self);
+}
+
+/* Tell whether a tape moves so many bytes that others should run meanwhile. */
+static int moves_much(const Tape *tape)
+{
+    int64_t nbytes = 0;
+    for (const int64_t *at = tape->code; at < tape->code + WIDTH * tape->length; at += WIDTH)
+        nbytes += at[0] == REDUCE ? at[6] * tape->kernel.itemsize
+                  : at[0] == COPY || at[0] == SEND ? at[4] : 0;
+    return nbytes >= MUCH;
+}
+
+static PyObject *taped_prepare(Taped *self, PyObject *args)
+{
+    PyObject *run, *lane;
+    int threaded;
+    if (!PyArg_ParseTuple(args, "O!Op", &RunType, &run, &lane, &threaded))
+        return NULL;
+    if ((lane != Py_None && !Py_IS_TYPE(lane, &LaneType)) || self->run != NULL) {
+        PyErr_SetString(PyExc_TypeError, "expected a lane or None, once");
+        return NULL;
+    }
+    self->run = (Run *)Py_NewRef(run);
+    self->lane = lane == Py_None ? NULL : (Lane *)Py_NewRef(lane);
+    self->threaded = (char)threaded;
+    self->is_long = moves_much(self->run->tape);
+    self->idle = self->over = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *taped_begin(Taped *self, PyObject *request)
+{
+    if (self->run == NULL || begin(self, request) < 0)
+        return self->run == NULL ? PyErr_Format(PyExc_ValueError, "nothing was prepared") : NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *taped_attempt(Taped *self, PyObject *patience)
+{
+    long microseconds = PyLong_AsLong(patience);
+    if (microseconds == -1 && PyErr_Occurred())
+        return NULL;
+    int found = go_on(self, microseconds);
+    return found < 0 ? NULL : PyLong_FromLong(found);
+}
+
+static PyObject *taped_claim(Taped *self, PyObject *none)
+{
+    (void)none;
+    return PyBool_FromLong(claim(self, CLAIMED));
+}
+
+static PyObject *taped_give_back(Taped *self, PyObject *none)
+{
+    (void)none;
+    release(self);
+    Py_RETURN_NONE;
+}
+
+/* Take an operation out of service that has ended, or failed, and whose token MPI has to hear of. */
+static PyObject *taped_conclude(Taped *self, PyObject *failed)
+{
+    int fails = PyObject_IsTrue(failed);
+    if (fails < 0)
+        return NULL;
+    if (self->over || self->token == NULL || !(has_ended(self) || fails))
+        Py_RETURN_NONE;
+    PyObject *token = (PyObject *)self->token;
+    self->token = NULL;
+    self->over = 1;
+    self->idle = 0;
+    int lost = take_out(operations, (PyObject *)self) < 0;
+    if (fails && self->lane != NULL)
+        break_lane(self->lane);
+    take_back(self);
+    release(self);  /* it may have been claimed by Python, which failed */
+    if (!fails && self->begin != NULL)
+        Py_CLEAR(self->run->buffers);
+    if (self->lane != NULL)
+        next_turn(self->lane);
+    if (lost)
+        Py_CLEAR(token);
+    return token;
+}
+
+static PyMethodDef taped_methods[] = {
+    {"prepare", (PyCFunction)taped_prepare, METH_VARARGS,
+     "Say what runs, in which lane if in any, and whether the thread may drive it."},
+    {"begin", (PyCFunction)taped_begin, METH_O, "Begin, for a request."},
+    {"attempt", (PyCFunction)taped_attempt, METH_O,
+     "Go on, waiting for so many microseconds at most; DONE, WAITING, ELSEWHERE."},
+    {"claim", (PyCFunction)taped_claim, METH_NOARGS,
+     "Make it busy, unless it is; tell whether it was free."},
+    {"give_back", (PyCFunction)taped_give_back, METH_NOARGS, "Make it free again."},
+    {"conclude", (PyCFunction)taped_conclude, METH_O,
+     "Take it out of service where it has ended, or failed, as is said; return its token, or None."},
+    {NULL}};
+
+static PyMemberDef taped_members[] = {
+    {"run", T_OBJECT, offsetof(Taped, run), READONLY, "what runs"},
+    {"lane", T_OBJECT, offsetof(Taped, lane), READONLY, "where it waits for its turn"},
+    {"token", T_OBJECT, offsetof(Taped, token), 0, "what MPI knows of it"},
+    {"attendant", T_OBJECT, offsetof(Taped, attendant), 0, "what looks after this run"},
+    {"idle", T_BOOL, offsetof(Taped, idle), 0, "surely not under way, and nothing is wrong"},
+    {"over", T_BOOL, offsetof(Taped, over), 0, "it is not under way"},
+    {"ended", T_BOOL, offsetof(Taped, ended), READONLY, "its tape is at the end"},
+    {"busy", T_BOOL, offsetof(Taped, busy), READONLY, "somebody is running it"},
+    {"threaded", T_BOOL, offsetof(Taped, threaded), 0, "the thread may drive it"},
+    {NULL}};
+
+PyTypeObject TapedType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Taped",
+    .tp_doc = "A tape that stands behind requests.",
+    .tp_basicsize = sizeof(Taped),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_methods = taped_methods,
+    .tp_members = taped_members,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)taped_dealloc,
+};
+
+/* ---- Begin ----------------------------------------------------------------------------------- */
+
+PyObject *begin_call(PyObject *target, char *in, char *out, PyObject *buffers)
+{
+    Begin *self = (Begin *)target;
+    Py_ssize_t last = PyList_GET_SIZE(self->free) - 1;
+    PyObject *found, *request, *none = PyTuple_New(0);
+    if (none == NULL)
+        return NULL;
+    if (last >= 0) {
+        found = Py_NewRef(PyList_GET_ITEM(self->free, last));
+        if (PyList_SetSlice(self->free, last, last + 1, NULL) < 0)
+            Py_CLEAR(found);
+    } else
+        found = PyObject_CallOneArg(self->make, self->tape);
+    if (found != NULL
+        && (!PyObject_TypeCheck(found, &TapedType) || ((Taped *)found)->run == NULL)) {
+        PyErr_SetString(PyExc_TypeError, "not an operation of a tape");
+        Py_CLEAR(found);
+    }
+    request = found == NULL ? NULL : self->request->tp_new(self->request, none, NULL);
+    Py_DECREF(none);
+    Taped *operation = (Taped *)found;
+    if (request != NULL) {
+        State *state = &operation->run->state;
+        state->base[IN] = in;
+        state->base[OUT] = out;
+        Py_XSETREF(operation->run->buffers, Py_XNewRef(buffers));
+        Py_XSETREF(operation->begin, (Begin *)Py_NewRef(self));
+        if (PyObject_SetAttr(request, operation_name, found) < 0 || begin(operation, request) < 0)
+            Py_CLEAR(request);
+    }
+    Py_XDECREF(found);
+    return request;
+}
+
+static PyObject *begin_begin(PyObject *self, PyObject *args)
+{
+    long long in, out;
+    PyObject *buffers;
+    if (!PyArg_ParseTuple(args, "LLO", &in, &out, &buffers))
+        return NULL;
+    return begin_call(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers);
+}
+
+static PyObject *begin_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *tape, *make, *request;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "O!OO!", &TapeType, &tape, &make, &PyType_Type, &request))
+        return NULL;
+    Begin *self = (Begin *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->tape = Py_NewRef(tape);
+    self->make = Py_NewRef(make);
+    self->request = (PyTypeObject *)Py_NewRef(request);
+    self->free = PyList_New(0);
+    if (self->free == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void begin_dealloc(Begin *self)
+{
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(self->free);
+    Py_CLEAR(self->make);
+    Py_CLEAR(self->tape);
+    Py_CLEAR(self->request);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int begin_traverse(Begin *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->free);
+    Py_VISIT(self->make);
+    Py_VISIT(self->tape);
+    Py_VISIT(self->request);
+    return 0;
+}
+
+static int begin_clear(Begin *self)
+{
+    if (self->free != NULL)
+        return PyList_SetSlice(self->free, 0, PyList_GET_SIZE(self->free), NULL);
+    return 0;
+}
+
+static PyMethodDef begin_methods[] = {
+    {"begin", begin_begin, METH_VARARGS,
+     "Make a request: a run on input and output at addresses, and what keeps them alive."},
+    {NULL}};
+
+PyTypeObject BeginType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Begin",
+    .tp_doc = "Nonblocking calls of one kind.",
+    .tp_basicsize = sizeof(Begin),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_methods = begin_methods,
+    .tp_new = begin_new,
+    .tp_dealloc = (destructor)begin_dealloc,
+    .tp_traverse = (traverseproc)begin_traverse,
+    .tp_clear = (inquiry)begin_clear,
+};
+
+/* ---- methods of requests --------------------------------------------------------------------- */
+
+/* The operation of a request, where a tape stands behind it. */
+static Taped *operation_of(PyObject *const *args, Py_ssize_t given)
+{
+    PyObject *found = given ? PyObject_GetAttr(args[0], operation_name) : NULL;
+    if (found == NULL)
+        PyErr_Clear();
+    else if (!PyObject_TypeCheck(found, &TapedType) || ((Taped *)found)->run == NULL)
+        Py_CLEAR(found);
+    return (Taped *)found;
+}
+
+static PyObject *slowly(Recognised *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    return PyObject_Vectorcall(self->slow, args, flags, names);
+}
+
+static PyObject *request_start(Recognised *self, PyObject *const *args, size_t flags,
+                               PyObject *names)
+{
+    Py_ssize_t given = PyVectorcall_NARGS(flags);
+    Taped *operation = given == 1 && names == NULL ? operation_of(args, given) : NULL;
+    if (operation == NULL || !operation->idle) {
+        Py_XDECREF(operation);
+        return slowly(self, args, flags, names);
+    }
+    int failed = begin(operation, args[0]);
+    Py_DECREF(operation);
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* End the operation of a request here, within some time: 1, or 0 where Python has to see to it. */
+static int end_here(Taped *operation, PyObject *request, int64_t patience)
+{
+    int ended = 0;
+    attend(patience > 0);
+    for (int64_t waited = 0; !operation->over; waited += SLICE) {
+        int others = PyList_GET_SIZE(operations) > 1;
+        int found = go_on(operation, others && patience ? SLICE : patience);
+        if (found == DONE && !operation->over)
+            ended = leave(operation, request) < 0 ? -1 : 1;
+        if (found != WAITING || !others || waited >= patience)
+            break;
+        PyObject *moved = PyObject_CallMethodNoArgs(progress, once_name);
+        if (moved == NULL) {
+            ended = -1;
+            break;
+        }
+        Py_DECREF(moved);
+    }
+    attend(-(patience > 0));
+    return ended;
+}
+
+static PyObject *request_end(Recognised *self, PyObject *const *args, size_t flags,
+                             PyObject *names, int64_t patience)
+{
+    Py_ssize_t given = PyVectorcall_NARGS(flags);
+    Taped *operation = NULL;
+    if (names == NULL && (given == 1 || (given == 2 && args[1] == Py_None)))
+        operation = operation_of(args, given);
+    int ended = operation == NULL ? 0 : end_here(operation, args[0], patience);
+    Py_XDECREF(operation);
+    if (ended < 0)
+        return NULL;
+    if (ended)
+        Py_RETURN_TRUE;
+    return slowly(self, args, flags, names);
+}
+
+static PyObject *request_wait(Recognised *self, PyObject *const *args, size_t flags,
+                              PyObject *names)
+{
+    return request_end(self, args, flags, names, PATIENCE);
+}
+
+static PyObject *request_test(Recognised *self, PyObject *const *args, size_t flags,
+                              PyObject *names)
+{
+    return request_end(self, args, flags, names, 0);
+}
+
+/* A method that is asked only where the function of its name here has no answer. */
+PyObject *shortcut(PyObject *module, PyObject *args)
+{
+    static const struct { const char *name; void *function; } known[] = {
+        {"Start", request_start}, {"Wait", request_wait}, {"Test", request_test},
+        {"allreduce", number_allreduce}};
+    const char *name;
+    PyObject *slow;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sO", &name, &slow))
+        return NULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i].name))
+            return new_method(slow, (vectorcallfunc)known[i].function);
+    return PyErr_Format(PyExc_ValueError, "no shortcut for %s", name);
+}
+
+/* Say what moves operations on, what makes tokens, and where requests have their handles. */
+PyObject *set_progress(PyObject *module, PyObject *args)
+{
+    PyObject *one, *make, *list;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOniK", &one, &make, &handle_offset, &handle_size, &null_handle))
+        return NULL;
+    list = PyObject_GetAttrString(one, "operations");
+    if (list == NULL)
+        return NULL;
+    if (!PyList_CheckExact(list)) {
+        Py_DECREF(list);
+        return PyErr_Format(PyExc_TypeError, "operations are no list");
+    }
+    Py_XSETREF(progress, Py_NewRef(one));
+    Py_XSETREF(make_token, Py_NewRef(make));
+    Py_XSETREF(operations, list);
+    return Py_NewRef(tokens);
+}
+
+int others_under_way(void)
+{
+    return operations != NULL && PyList_GET_SIZE(operations) > 0;
+}
+
+int prepare_requests(void)
+{
+    tokens = PyList_New(0);
+    once_name = PyUnicode_InternFromString("once");
+    lazy_name = PyUnicode_InternFromString("lazy");
+    wake_name = PyUnicode_InternFromString("wake");
+    heard_name = PyUnicode_InternFromString("heard");
+    operation_name = PyUnicode_InternFromString("_operation");
+    if (prepare_background() < 0)
+        return -1;
+    return tokens && once_name && lazy_name && wake_name && heard_name && operation_name ? 0 : -1;
+}

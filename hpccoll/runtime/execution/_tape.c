@@ -1,0 +1,600 @@
+/* The compiled executor: it runs tapes, recognises calls that were served before, and has requests.
+ *
+ * A tape is one rank's lowered program as a flat array of instructions (hpccoll/runtime/execution/tape.py
+ * makes and reads them). The executor knows the instructions, and the words that announce messages in
+ * the channels of shared memory (hpccoll/transport/shm/channels.py); nothing of MPI or of algorithms.
+ *
+ *     Counters     the numbers of a channel's last messages, shared with the Python executor
+ *     Tape         instructions, checked once, here; runs on any arrays of the right sizes
+ *     Run          a tape under way, which stops where a message is missing and goes on from there
+ *
+ * _running.c:      runs the instructions; nothing of Python
+ *
+ * _recognition.c:
+ *
+ *     Calls        what a communicator knows of its calls: by form, size and type, to a tape or to
+ *                  the MPI library's method
+ *     Recognised   a method of the communicator that asks Calls first
+ *
+ * _requests.c:
+ *
+ *     Taped        a run that one call begins and another one ends, and what stands around it
+ *
+ * _background.c:  a thread that moves such runs on
+ *
+ * _watched.c:
+ *
+ *     WatchedMethod  a method whose calls are counted and timed
+ *
+ * _numbers.c:
+ *
+ *     Numbers      numbers of Python, combined on all ranks
+ *
+ * _notes.c:
+ *
+ *     Note         an action of the interpreter's that notes something: a call, its end, a moment
+ *
+ * _entrance.c:
+ *
+ *     Entrance     lets one call on a communicator go at a time
+ *
+ * _finalize.c:
+ *
+ *     check_at_exit
+ *                  checks, while MPI_Finalize runs at the exit, that no process has been killed
+ *
+ * All bounds are checked when a tape is made, none while it runs.
+ */
+#define IMPORTS_ARRAY
+#include "_requests.h"
+
+/* ---- Counters -------------------------------------------------------------------------------- */
+
+static PyMemberDef counters_members[] = {
+    {"sent", T_LONGLONG, offsetof(Counters, sent), 0, "number of the last message sent"},
+    {"received", T_LONGLONG, offsetof(Counters, received), 0, "number of the last one received"},
+    {NULL}};
+
+PyTypeObject CountersType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Counters",
+    .tp_doc = "The numbers of the last messages of a channel.",
+    .tp_basicsize = sizeof(Counters),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_members = counters_members,
+    .tp_new = PyType_GenericNew,
+};
+
+/* ---- Tape ------------------------------------------------------------------------------------ */
+
+static int inside(const Tape *tape, int64_t address, int64_t nbytes, int64_t open)
+{
+    int64_t base = BASE(address), offset = OFFSET(address);
+    if (address < 0 || base >= BASES || nbytes < 0 || (base == CELL && open < 0))
+        return 0;
+    int64_t size = base == CELL ? open : tape->sizes[base];
+    return nbytes <= size && offset <= size - nbytes;
+}
+
+/* Check every instruction; NULL, or what is wrong. */
+static const char *check(Tape *tape)
+{
+    int64_t open = -1, opened = -1, posted = 0, batches = 0;
+    int under_way = 0;
+    tape->sends = 0;
+    for (Py_ssize_t at = 0; at < tape->length; at++) {
+        const int64_t *step = tape->code + at * WIDTH;
+        if ((step[0] == SEND || step[0] == TAKE || step[0] == TAKEN)
+            && (step[2] < 0 || step[2] >= tape->channel_count))
+            return "a channel that is not there";
+        if (posted && step[0] != POST && step[0] != START)
+            return "a batch that is not started";
+        switch (step[0]) {
+        case END:
+            if (at != tape->length - 1 || open >= 0 || under_way)
+                return "an end before the end";
+            return NULL;
+        case COPY:
+            if (!inside(tape, step[2], step[4], -1) || !inside(tape, step[3], step[4], open))
+                return "a copy out of bounds";
+            break;
+        case REDUCE: {
+            int64_t size = tape->kernel.itemsize;
+            if (!size)
+                return "a kernel that is not there";
+            if (step[6] < 0 || step[6] > INT64_MAX / size)
+                return "a reduction of too many elements";
+            if (step[2] && (tape->kernel.half == NULL || step[2] < 0 || step[2] >= 2 * ROUNDED
+                            || step[6] > tape->accumulator_bytes / 4))
+                return "an accumulator that is not there";
+            if (!inside(tape, step[3], step[6] * size, -1)
+                || !inside(tape, step[4], step[6] * size, open)
+                || !inside(tape, step[5], step[6] * size, open)
+                || OFFSET(step[3]) % size || OFFSET(step[4]) % size || OFFSET(step[5]) % size)
+                return "a reduction out of bounds";
+            break;
+        }
+        case SEND:
+            if (!inside(tape, step[3], step[4], -1) || step[4] > LARGEST
+                || step[4] > tape->channels[step[2]].cell_bytes)
+                return "a message out of bounds";
+            tape->sends++;
+            break;
+        case FLUSH:
+            break;
+        case NOTE:
+            if (tape->moments == NULL)
+                return "a moment that nobody wants";
+            break;
+        case TAKE:
+            if (open >= 0 || step[4] < 0 || step[4] > LARGEST
+                || step[4] > tape->channels[step[2]].cell_bytes)
+                return "a message out of bounds";
+            open = step[4];
+            opened = step[2];
+            break;
+        case TAKEN:
+            if (open < 0 || opened != step[2])
+                return "a message is given back that was not taken";
+            open = -1;
+            break;
+        case POST:
+            if (open >= 0 || under_way || !inside(tape, step[3], step[4], -1))
+                return "a message out of bounds";
+            posted++;
+            break;
+        case START:
+            if (!posted || step[2] != batches)
+                return "a batch of no messages, or of another number";
+            posted = 0;
+            tape->remote = under_way = 1;
+            break;
+        case AWAIT:
+            if (open >= 0 || !under_way || step[2] != batches++)
+                return "a batch that is not under way";
+            under_way = 0;
+            break;
+        default:
+            return "an unknown instruction";
+        }
+    }
+    return "no end";
+}
+
+/* The loop of a ufunc on two operands and a result of one type; 0 if there is none. */
+static int find_loop(PyObject *object, PyObject *type, Kernel *kernel)
+{
+    if (!PyObject_TypeCheck(object, &PyUFunc_Type) || !PyArray_DescrCheck(type))
+        return 0;
+    PyUFuncObject *ufunc = (PyUFuncObject *)object;
+    PyArray_Descr *dtype = (PyArray_Descr *)type;
+    if (ufunc->nin != 2 || ufunc->nout != 1 || ufunc->functions == NULL
+        || !PyArray_ISNBO(dtype->byteorder)
+        || !(PyTypeNum_ISNUMBER(dtype->type_num) || PyTypeNum_ISBOOL(dtype->type_num)))
+        return 0;
+    for (int i = 0; i < ufunc->ntypes; i++) {
+        const char *types = ufunc->types + 3 * i;
+        if (types[0] == dtype->type_num && types[1] == types[0] && types[2] == types[0]
+            && ufunc->functions[i] != NULL) {
+            kernel->loop = ufunc->functions[i];
+            kernel->data = ufunc->data == NULL ? NULL : (void *)ufunc->data[i];
+            kernel->itemsize = PyDataType_ELSIZE(dtype);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void tape_dealloc(Tape *self)
+{
+    PyObject_GC_UnTrack(self);
+    PyMem_Free(self->code);
+    PyMem_Free(self->channels);
+    Py_CLEAR(self->memory);
+    Py_CLEAR(self->owners);
+    Py_CLEAR(self->waiter);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int tape_traverse(Tape *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->memory);
+    Py_VISIT(self->owners);
+    Py_VISIT(self->waiter);
+    return 0;
+}
+
+static int tape_clear(Tape *self)
+{
+    Py_CLEAR(self->waiter);  /* the others are memory: they stay as long as the tape */
+    return 0;
+}
+
+static int read_channels(Tape *self, PyObject *channels)
+{
+    self->channel_count = PyTuple_GET_SIZE(channels);
+    self->channels = PyMem_Calloc(self->channel_count + 1, sizeof(Channel));
+    if (self->channels == NULL)
+        return -1;
+    for (Py_ssize_t i = 0; i < self->channel_count; i++) {
+        Counters *counters;
+        long long line, taken, cells, cell_bytes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(channels, i), "O!LLLL", &CountersType, &counters,
+                              &line, &taken, &cells, &cell_bytes))
+            return -1;
+        Channel channel = {counters, (Word *)(intptr_t)line, (Word *)(intptr_t)taken,
+                           (char *)(intptr_t)cells, cell_bytes};
+        self->channels[i] = channel;
+    }
+    return 0;
+}
+
+/* The kernel: None, a ufunc and a type, or a kernel for 16-bit floats. */
+static int read_kernel(Tape *self, PyObject *kernel)
+{
+    PyObject *ufunc, *dtype;
+    if (kernel == Py_None)
+        return 0;
+    if (PyTuple_Check(kernel)) {
+        if (!PyArg_ParseTuple(kernel, "OO", &ufunc, &dtype))
+            return -1;
+        if (find_loop(ufunc, dtype, &self->kernel))
+            return 0;
+        PyErr_SetString(PyExc_TypeError, "this ufunc has no loop for this type");
+        return -1;
+    }
+    PyObject *module = PyImport_ImportModule("hpccoll.arrays._half");
+    PyObject *type = module != NULL ? PyObject_GetAttrString(module, "Kernel") : NULL;
+    int fits = type != NULL ? PyObject_IsInstance(kernel, type) : -1;
+    Py_XDECREF(module);
+    Py_XDECREF(type);
+    if (fits <= 0) {
+        if (!fits)
+            PyErr_SetString(PyExc_TypeError, "this is no kernel");
+        return -1;
+    }
+    self->kernel.half = (const HalfKernel *)kernel;
+    self->kernel.itemsize = 2;
+    return 0;
+}
+
+/* Where moments are noted: a row with their number, and a power of two of rows. */
+static int read_moments(Tape *self, PyObject *object)
+{
+    Py_buffer memory;
+    if (PyObject_GetBuffer(object, &memory, PyBUF_WRITABLE) < 0)
+        return -1;
+    int64_t row = MOMENT * (int64_t)sizeof(int64_t), kept = memory.len / row - 1;
+    self->moments = memory.buf;
+    self->moments_kept = kept;
+    PyBuffer_Release(&memory);  /* an array's memory does not move while the array lives */
+    if (kept > 0 && !(kept & (kept - 1)) && (kept + 1) * row == memory.len)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "moments are noted in a power of two of rows");
+    return -1;
+}
+
+static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"code", "sizes", "channels", "kernel", "scratch", "owners", "waiter",
+                            "yields", "stamp", "log", "alarm", "accumulator", "moments", NULL};
+    Py_buffer code, scratch;
+    long long in, out, stamp = 0, log = 0, alarm = 0;
+    PyObject *channels, *kernel, *memory, *owners, *waiter;
+    PyObject *accumulator = Py_None, *moments = Py_None;
+    int yields;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*(LL)O!OOOOp|LLLOO", names, &code, &in, &out,
+                                     &PyTuple_Type, &channels, &kernel, &memory, &owners, &waiter,
+                                     &yields, &stamp, &log, &alarm, &accumulator, &moments))
+        return NULL;
+    Tape *self = (Tape *)type->tp_alloc(type, 0);
+    if (self == NULL || PyObject_GetBuffer(memory, &scratch, PyBUF_WRITABLE) < 0)
+        goto failed;
+    self->scratch = scratch.buf;
+    int64_t sizes[CELL] = {in, out, scratch.len};
+    memcpy(self->sizes, sizes, sizeof sizes);
+    PyBuffer_Release(&scratch);  /* an array's memory does not move while the array lives */
+    if (accumulator != Py_None) {
+        if (PyObject_GetBuffer(accumulator, &scratch, PyBUF_WRITABLE) < 0)
+            goto failed;
+        self->accumulator = scratch.buf;
+        self->accumulator_bytes = scratch.len;
+        PyBuffer_Release(&scratch);
+    }
+    if (moments != Py_None && read_moments(self, moments) < 0)
+        goto failed;
+    self->memory = Py_NewRef(memory);
+    self->owners = PyTuple_Pack(5, owners, channels, kernel, accumulator, moments);
+    self->waiter = Py_NewRef(waiter);
+    self->spins = yields ? 0 : SPINS;
+    self->stamp = stamp;
+    self->log = (Word *)(intptr_t)log;
+    self->alarm = (Word *)(intptr_t)alarm;
+    self->length = code.len / (WIDTH * (Py_ssize_t)sizeof(int64_t));
+    self->code = PyMem_Malloc(code.len + 1);
+    if (self->owners == NULL || self->code == NULL || read_channels(self, channels) < 0
+        || read_kernel(self, kernel) < 0)
+        goto failed;
+    memcpy(self->code, code.buf, code.len);
+    const char *problem = code.len % (WIDTH * sizeof(int64_t)) ? "half an instruction" : check(self);
+    if (problem != NULL) {
+        PyErr_Format(PyExc_ValueError, "the tape has %s", problem);
+        goto failed;
+    }
+    for (int64_t *step = self->code; step[0] != END; step += WIDTH)
+        if (step[0] == SEND || step[0] == TAKE)  /* what its word says beside the number */
+            step[5] = step[4] ^ (stamp & LARGEST);
+    PyBuffer_Release(&code);
+    return (PyObject *)self;
+failed:
+    PyBuffer_Release(&code);
+    if (!PyErr_Occurred())
+        PyErr_NoMemory();
+    Py_XDECREF(self);
+    return NULL;
+}
+
+/* A run with a state of its own; ``buffers`` must stay alive until its end. */
+Run *new_run(Tape *tape, char *in, char *out, PyObject *buffers)
+{
+    Run *self = PyObject_New(Run, &RunType);
+    if (self == NULL)
+        return NULL;
+    memset(&self->state, 0, sizeof self->state);
+    self->tape = (Tape *)Py_NewRef(tape);
+    self->buffers = Py_XNewRef(buffers);
+    self->state.base[IN] = in;
+    self->state.base[OUT] = out;
+    self->state.base[SCRATCH] = tape->scratch;
+    self->state.unsent = PyMem_Malloc((tape->sends + 1) * sizeof(Unsent));
+    if (self->state.unsent == NULL) {
+        Py_DECREF(self);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    return self;
+}
+
+#define FEW 8
+
+/* Note a call in this rank's log, for others to see; tell whether nobody has given up by now. */
+static inline int opened(const Tape *tape)
+{
+    Word *log = tape->log;
+    int64_t number = INT64_MAX;
+    if (log != NULL) {
+        number = atomic_load_explicit(&log[NUMBER], memory_order_relaxed) + 1;
+        note_start(log, number, tape->stamp);
+        atomic_store_explicit(&log[NUMBER], number, memory_order_release);
+    }
+    if (tape->alarm == NULL)
+        return 1;
+    int64_t alarm = atomic_load_explicit(tape->alarm, memory_order_acquire);
+    return !alarm || number < alarm - 1;
+}
+
+/* Run a tape to its end; what waits long is left to Python, which may raise an error. */
+int play(Tape *tape, char *in, char *out, PyObject *buffers)
+{
+    Unsent few[FEW];
+    State state = {{in, out, tape->scratch, NULL}, 0, 0, few};
+    Run *under_way = NULL;
+    int found = WAITING, here = opened(tape) && tape->sends <= FEW;
+    Py_INCREF(tape);
+    if (here)
+        found = advance(tape, &state, others_under_way() ? SLICE : PATIENCE);
+    if (found != DONE) {
+        under_way = new_run(tape, in, out, buffers);
+        if (under_way != NULL) {
+            if (here) {
+                Unsent *own = under_way->state.unsent;
+                memcpy(own, few, state.unsent_count * sizeof(Unsent));
+                under_way->state = state;
+                under_way->state.unsent = own;
+            }
+            PyObject *over = PyObject_CallOneArg(tape->waiter, (PyObject *)under_way);
+            found = over == NULL ? -1 : DONE;
+            Py_XDECREF(over);
+            Py_DECREF(under_way);
+        } else
+            found = -1;
+    }
+    if (found == DONE && tape->log != NULL)  /* only this rank writes its number */
+        note_end(tape->log, atomic_load_explicit(&tape->log[NUMBER], memory_order_relaxed));
+    Py_DECREF(tape);
+    return found == DONE ? 0 : -1;
+}
+
+static PyObject *tape_run(Tape *self, PyObject *args)
+{
+    long long in, out;
+    PyObject *buffers = NULL;
+    if (!PyArg_ParseTuple(args, "LL|O", &in, &out, &buffers)
+        || play(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *tape_begin(Tape *self, PyObject *args)
+{
+    long long in, out;
+    PyObject *buffers = NULL;
+    if (!PyArg_ParseTuple(args, "LL|O", &in, &out, &buffers))
+        return NULL;
+    return (PyObject *)new_run(self, (char *)(intptr_t)in, (char *)(intptr_t)out, buffers);
+}
+
+static PyObject *tape_passes(Tape *self, PyObject *none)
+{
+    (void)none;
+    return PyBool_FromLong(passes(self));
+}
+
+static PyMethodDef tape_methods[] = {
+    {"passes", (PyCFunction)tape_passes, METH_NOARGS,
+     "Tell whether a call is better left to Python, because long messages are copied too slowly."},
+    {"run", (PyCFunction)tape_run, METH_VARARGS,
+     "Run to the end, on input and output at addresses; what else is given keeps them alive."},
+    {"begin", (PyCFunction)tape_begin, METH_VARARGS,
+     "Make a run on input and output at addresses, to be driven step by step."},
+    {NULL}};
+
+static PyMemberDef tape_members[] = {
+    {"owners", T_OBJECT, offsetof(Tape, owners), READONLY, "what the tape keeps alive"},
+    {"pace", T_LONGLONG, offsetof(Tape, pace), 0,
+     "picoseconds a byte that recent copies of long messages took"},
+    {NULL}};
+
+PyTypeObject TapeType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Tape",
+    .tp_doc = "Instructions that were checked, with the channels and the scratch they use.",
+    .tp_basicsize = sizeof(Tape),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_methods = tape_methods,
+    .tp_members = tape_members,
+    .tp_new = tape_new,
+    .tp_dealloc = (destructor)tape_dealloc,
+    .tp_traverse = (traverseproc)tape_traverse,
+    .tp_clear = (inquiry)tape_clear,
+};
+
+/* ---- Run ------------------------------------------------------------------------------------- */
+
+static void run_dealloc(Run *self)
+{
+    PyMem_Free(self->state.unsent);
+    Py_XDECREF(self->tape);
+    Py_XDECREF(self->buffers);
+    PyObject_Free(self);
+}
+
+static PyObject *run_advance(Run *self, PyObject *args)
+{
+    long long patience = PATIENCE;
+    if (!PyArg_ParseTuple(args, "|L", &patience))
+        return NULL;
+    return PyLong_FromLong(advance(self->tape, &self->state, patience));
+}
+
+static PyObject *run_restart(Run *self, PyObject *none)
+{
+    (void)none;
+    self->state.at = self->state.unsent_count = 0;
+    Py_RETURN_NONE;
+}
+
+/* Python has done what the next message, or batch, is for: go on behind it. */
+static PyObject *run_skip(Run *self, PyObject *none)
+{
+    (void)none;
+    const int64_t *code = self->tape->code;
+    int64_t operation = code[self->state.at * WIDTH];
+    if (operation == START || operation == AWAIT) {
+        self->state.at++;
+        Py_RETURN_NONE;
+    }
+    if (operation != TAKE) {
+        PyErr_SetString(PyExc_ValueError, "no message is awaited");
+        return NULL;
+    }
+    while (code[self->state.at * WIDTH] != TAKEN)
+        self->state.at++;
+    self->tape->channels[code[self->state.at * WIDTH + 2]].counters->received++;
+    self->state.at++;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef run_methods[] = {
+    {"advance", (PyCFunction)run_advance, METH_VARARGS,
+     "Go on for so many microseconds after a message was found missing; says what that came to."},
+    {"restart", (PyCFunction)run_restart, METH_NOARGS, "Go back to the beginning."},
+    {"skip", (PyCFunction)run_skip, METH_NOARGS,
+     "Go on behind the message that is awaited, or behind the batch that is started or awaited."},
+    {NULL}};
+
+static PyMemberDef run_members[] = {
+    {"at", T_PYSSIZET, offsetof(Run, state.at), READONLY, "the instruction it has come to"},
+    {"input", T_LONGLONG, offsetof(Run, state.base[IN]), READONLY, "address of the input"},
+    {"output", T_LONGLONG, offsetof(Run, state.base[OUT]), READONLY, "address of the output"},
+    {NULL}};
+
+PyTypeObject RunType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "hpccoll.runtime.execution._tape.Run",
+    .tp_doc = "A tape under way.",
+    .tp_basicsize = sizeof(Run),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = run_methods,
+    .tp_members = run_members,
+    .tp_dealloc = (destructor)run_dealloc,
+};
+
+/* ---- the module ------------------------------------------------------------------------------ */
+
+static PyObject *has_loop(PyObject *module, PyObject *args)
+{
+    PyObject *ufunc, *dtype;
+    Kernel kernel;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO", &ufunc, &dtype))
+        return NULL;
+    return PyBool_FromLong(find_loop(ufunc, dtype, &kernel));
+}
+
+static PyMethodDef functions[] = {
+    {"opening", note_opening, METH_VARARGS, "What notes that a call begins."},
+    {"closing", note_closing, METH_VARARGS, "What notes that the last call has ended."},
+    {"moment", note_moments, METH_VARARGS, "What notes a moment in a ring."},
+    {"amid", note_amid, METH_VARARGS, "What calls a function between two moments."},
+    {"has_loop", has_loop, METH_VARARGS,
+     "Tell whether a ufunc has a loop for two operands and a result of a type."},
+    {"set_in_place", set_in_place, METH_O, "Say which object stands for a buffer in place."},
+    {"set_refusal", set_refusal, METH_O, "Say what raises an error for a second call at a time."},
+    {"set_progress", set_progress, METH_VARARGS,
+     "Say what moves operations on, what makes tokens, where requests have their handles."},
+    {"stop_background", stop_background, METH_NOARGS, "End the thread that moves tapes on."},
+    {"set_operators", set_operators, METH_VARARGS, "Say which are sum, product, maximum, minimum."},
+    {"check_at_exit", check_at_exit, METH_VARARGS,
+     "Check, while MPI_Finalize runs at the exit, that no process has been killed."},
+    {"shortcut", shortcut, METH_VARARGS,
+     "Make a method that is asked only where machine code has no answer."},
+    {NULL}};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "_tape", .m_doc = "The compiled executor.", .m_size = -1,
+    .m_methods = functions};
+
+PyMODINIT_FUNC PyInit__tape(void)
+{
+    import_array();
+    import_umath();
+    if (!atomic_is_lock_free((Word *)&counters_members)) {
+        PyErr_SetString(PyExc_ImportError, "no lock-free words of 64 bits");
+        return NULL;
+    }
+    PyObject *self = PyModule_Create(&module);
+    static struct { const char *name; PyTypeObject *type; } types[] = {
+        {"Counters", &CountersType}, {"Tape", &TapeType}, {"Run", &RunType}, {"Calls", &CallsType},
+        {"Recognised", &RecognisedType}, {"Token", &TokenType}, {"Lane", &LaneType},
+        {"Taped", &TapedType}, {"Begin", &BeginType},
+        {"Numbers", &NumbersType}, {"Noted", &NotedType}, {"Entrance", &EntranceType},
+        {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
+        {"WatchedMethod", &WatchedMethodType}};
+    static struct { const char *name; long value; } numbers[] = {
+        {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
+        {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},
+        {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
+        {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};
+    if (self == NULL || prepare_recognition() < 0 || prepare_requests() < 0
+        || prepare_numbers() < 0 || prepare_watching() < 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (PyType_Ready(types[i].type) < 0
+            || PyModule_AddObjectRef(self, types[i].name, (PyObject *)types[i].type) < 0)
+            return NULL;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (PyModule_AddIntConstant(self, numbers[i].name, numbers[i].value) < 0)
+            return NULL;
+    return self;
+}

@@ -1,0 +1,254 @@
+"""Running tapes: a plan whose messages inside the node go through cells, in machine code.
+
+    Plan --encode--> Code --with channels and scratch--> Tape --run--> result
+                                                           | a message is missing for long, or
+                                                           v lies elsewhere; MPI's turn has come
+                                                         Attendant
+
+``_tape.c`` is that executor. It is optional: without it, and for every plan that it cannot run,
+there is the interpreter (``executor``), which follows the same plans and the same channels, so the
+ranks of a communicator may differ in what they use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.arrays import half
+from hpccoll.arrays.kernels import UFUNCS, operator_of, ufunc_of
+from hpccoll.calls.call import Call
+from hpccoll.config import COMPILED, Config
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.extents import Extent, Lowered, Message, Phase
+from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.runtime.events.log import ALARM, ENDS, INSIDE, NUMBER, REMEMBERED, STAMPS, STARTS
+from hpccoll.runtime.execution.attendance import SLICE, Attendance
+from hpccoll.runtime.execution.remote import FarMessages
+from hpccoll.runtime.execution.tape import (
+    DONE,
+    REMOTE,
+    WIDTH,
+    Code,
+    Instruction,
+    encode,
+    encode_segments,
+)
+from hpccoll.runtime.planning.plan import Plan
+from hpccoll.transport import Posting
+from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
+from hpccoll.transport.shm.endpoint import SharedEndpoint
+from hpccoll.transport.shm.rendezvous import Receive
+from hpccoll.transport.stamps import stamped
+
+if TYPE_CHECKING:
+    from hpccoll.runtime.context import Context
+
+#: Segments of a request's tape. Blocking calls of several are the interpreter's, which reads long
+#: messages where they lie.
+MOST_SEGMENTS = 2048
+
+try:
+    from hpccoll.runtime.execution import _tape
+except ImportError:  # it was not built
+    BUILT = False
+else:
+    # One answer for both parts: whether types have kernels must not depend on the rank.
+    BUILT = half.BUILT and _tape.OPERATIONS == len(Instruction) and (
+        (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE, _tape.REMOTE)
+        == (PLACES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
+        (getattr(_tape, "ALARM", None), _tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS,
+         _tape.ENDS, _tape.REMEMBERED) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
+    _tape.set_in_place(MPI.IN_PLACE)
+
+
+def executor(config: Config) -> str:
+    """Which executor runs plans in this process: ``compiled`` or ``python``.
+
+    Raises:
+        ArgumentError: the compiled one is asked for, and was not built.
+    """
+    if config.executor == COMPILED and not BUILT:
+        raise ArgumentError("HPCCOLL_EXECUTOR", "the compiled executor was not built",
+                            "install hpccoll where there is a C compiler, or leave it to 'python'")
+    return config.executor or (COMPILED if BUILT else "python")
+
+
+def channel_class() -> type[Channel]:
+    """What channels are made of: their numbers are shared with the compiled executor."""
+    if not BUILT:
+        return Channel
+
+    class CountedChannel(_tape.Counters, Channel):
+        """A channel whose numbers both executors read and write."""
+
+    return CountedChannel
+
+
+def new_lane() -> Any:
+    """What puts nonblocking operations that share channels in order; see ``operations``."""
+    return _tape.Lane() if BUILT else None
+
+
+def run_tape(tape: Any, call: Call) -> None:
+    """Run a tape on the memory of a call."""
+    buffers = [one for one in (call.source, call.sink) if one is not None]
+    for one in buffers:
+        if one.load is not None:
+            one.load()
+    tape.run(*addresses_of(call), call)
+    if call.sink is not None and call.sink.store is not None:
+        call.sink.store()
+
+
+def addresses_of(call: Call) -> tuple[int, int]:
+    """The addresses of a call's input and output."""
+    source, sink = (MPI.Get_address(one.array) if one is not None else 0
+                    for one in (call.source, call.sink))
+    return source, sink
+
+
+class Bound(NamedTuple):
+    """A plan as a tape on channels; keeps the plan alive, by whose ``id`` it is found."""
+
+    plan: Plan
+    tape: Any
+
+
+def tape_for(context: Context, call: Call, plan: Plan, tag: int = 0, kept: bool = True) -> Any:
+    """The tape of a call's plan; ``None`` where Python has to run it.
+
+    With a tag, which is not that of blocking calls, it has scratch of its own. It is kept for calls
+    of the same plan, unless it belongs to one call.
+    """
+    if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
+        return None
+    if not kept:
+        return _tape_for(context, call, plan, tag)
+    key = id(plan), call.op.handle if call.op is not None else 0, tag
+    bound = context.tapes.get(key)
+    if bound is None or bound.plan is not plan:
+        bound = context.tapes.keep(key, Bound(plan, _tape_for(context, call, plan, tag)))
+    return bound.tape
+
+
+def _tape_for(context: Context, call: Call, plan: Plan, tag: int) -> Any:
+    buffers = [one for one in (call.source, call.sink) if one is not None]
+    if (not 0 < len(plan.segments) <= (MOST_SEGMENTS if tag else 1)
+            or any(segment.program.waits for segment in plan.segments)
+            or any(one.namespace is not numpy or not one.array.nbytes for one in buffers)):
+        return None
+    itemsize = call.dtype.itemsize if buffers else 1
+    compiled = _kernel(call) if call.op is not None else None
+    if call.op is not None and compiled is None:
+        return None
+    moments = context.moments if not tag else None
+    # Requests whose messages MPI carries are the interpreter's: tapes are moved on by a thread that
+    # may not call MPI.
+    local = cast(SharedEndpoint, context.endpoint).node.local
+    far: set[int] = set() if tag else {*range(context.size)} - {context.rank, *local}
+    code = encode_segments(plan.segments, plan.depth, itemsize, PLACES,
+                           call.op is not None and half.is_half(call.dtype), far,
+                           moments.of(plan) if moments is not None else None)
+    if code is None:
+        return None
+    # Nonblocking and persistent calls may be in another order on every rank: no log has them.
+    guard = context.guard
+    log, alarm = (guard.log if not tag else 0, guard.alarm) if guard is not None else (0, 0)
+    channels = _channels(cast(SharedEndpoint, context.endpoint), code, tag,
+                         context.limits.tape_bytes)
+    if channels is None:
+        return None
+    nbytes = plan.scratch * itemsize
+    scratch = numpy.empty(nbytes, "u1") if tag else context.scratch(nbytes)
+    accumulator = half.accumulator(code.held)
+    messages = (FarMessages(context, code, scratch, stamped(tag, plan.stamp)) if code.far
+                else None)
+    attendance = Attendance(context, call, plan, code, channels, (scratch, accumulator), tag,
+                            messages)
+    sizes = [one.array.nbytes if one is not None else 0 for one in (call.source, call.sink)]
+    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)),
+                      compiled, scratch, attendance, attendance.wait, not context.limits.spins,
+                      plan.stamp, log if plan.stamp else 0, alarm, accumulator,
+                      moments.memory if moments is not None else None)
+
+
+def _kernel(call: Call) -> Any:
+    """What reduces the elements of a call in machine code; ``None`` where that is Python's."""
+    op = cast(MPI.Op, call.op)
+    if half.is_half(call.dtype):
+        operator = operator_of(op)
+        return None if operator is None or operator.pairs else half.compiled(
+            getattr(numpy, UFUNCS[operator.name]), call.dtype)
+    ufunc = ufunc_of(op, call.dtype)
+    return None if ufunc is None or not _tape.has_loop(ufunc, call.dtype) else (ufunc, call.dtype)
+
+
+def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list[Channel] | None:
+    """The channels of a tape; ``None`` where a message cannot be sure of a cell."""
+    node = endpoint.node
+    if any(tag + way.slot not in node.tags or way.peer not in node.local for way in code.ways):
+        return None
+    channels = [(node.outgoing if way.kind == SEND else node.incoming)(way.peer, tag + way.slot)
+                for way in code.ways]
+    if any(not channel.cells or code.longest > min(channel.cells[0].nbytes, most)
+           for channel in channels):
+        return None
+    return channels
+
+
+def _addresses(channel: Channel) -> tuple[Any, int, int, int, int]:
+    """A channel as the compiled executor wants it: its words, its cells, and bytes of a cell."""
+    return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
+            MPI.Get_address(channel.cells[0]), channel.cells[0].nbytes)
+
+
+def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,
+                  wait: Callable[[Callable[[], bool]], None]) -> Any:
+    """A tape of messages to and from one rank; ``None`` where Python has to exchange them.
+
+    Args:
+        context, tag: on which channels.
+        messages: a message to the rank, or one from it, or both, in this order.
+        wait: waits for a test that says whether it is over.
+    """
+    if not context.compiled or not isinstance(context.endpoint, SharedEndpoint):
+        return None
+    endpoint, sizes = context.endpoint, [0, 0]
+    for one in messages:
+        sizes[not one.sends] = one.array.nbytes
+    phase = Phase((), tuple(
+        Message(SEND if one.sends else RECV, one.peer, Extent(IN if one.sends else OUT, 0,
+                                                              one.array.nbytes))
+        for one in messages), ())
+    code = encode(Lowered((phase,), 0, 0), 1, PLACES)
+    channels = _channels(endpoint, code, tag, max(sizes)) if code is not None else None
+    if code is None or channels is None:
+        return None
+    posting, incoming = messages[-1], channels[-1]
+
+    def attend(run: Any) -> None:
+        receive = Receive(endpoint, posting, incoming) if not posting.sends else None
+
+        def test() -> bool:
+            found = run.advance(SLICE)
+            if found == _tape.ELSEWHERE and receive is not None:
+                if receive.number != incoming.received + 1:
+                    receive.expect(incoming.received + 1)
+                if receive.arrived():
+                    receive.use()
+                    run.skip()
+            return bool(found == DONE)
+        try:
+            wait(test)
+        except BaseException:
+            if code.words[run.at * WIDTH] in (Instruction.TAKE, Instruction.TAKEN):
+                incoming.received += 1  # it was waited for in vain
+            raise
+
+    return _tape.Tape(code.words, (sizes[0], sizes[1]), tuple(map(_addresses, channels)), None,
+                      numpy.empty(0, "u1"), None, attend, not context.limits.spins)

@@ -1,0 +1,239 @@
+"""Binding: a segment of a plan put onto memory, as actions that only have to be called.
+
+An action is a function with its operands. Of each phase there are, in this order, the local steps
+before its messages, the start of the messages, the test whether they are complete, and the local
+steps after them. The test says ``False`` while they are not, as nothing else does - but for a test
+that comes first, where data has to be brought from elsewhere. Where somebody wants to know, what
+notes the moment stands before each of these (:mod:`hpccoll.runtime.events.moments`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy
+
+from hpccoll.arrays.cuda import fused
+from hpccoll.arrays.kernels import Kernel
+from hpccoll.ir.collectives import TMP
+from hpccoll.ir.dataflow import Link, consumers, links
+from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
+from hpccoll.ir.in_network import InNetwork, Peer
+from hpccoll.ir.schedule import RECV, SEND
+from hpccoll.runtime.events.moments import Activity, Noting, activity_of
+from hpccoll.runtime.execution.windows import Windows
+from hpccoll.runtime.planning.capabilities import check
+from hpccoll.runtime.planning.plan import Plan
+from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copying
+from hpccoll.transport.checked import CheckedBatch
+
+Action = tuple[Callable[..., Any], tuple[Any, ...]]
+#: What finds the memory of an extent.
+View = Callable[[Extent], Any]
+#: What a step does outside of chains.
+ROUNDED = Link(False, False, False, True)
+
+
+class Memory(NamedTuple):
+    """The arrays a plan runs on: flat, of one dtype and one namespace (NumPy, CuPy).
+
+    Attributes:
+        arrays: ``in`` and ``out``, each an array that starts at element 0 of the layout.
+        scratch: elements for all segments in flight.
+        kernel: reduces; ``None`` where nothing is reduced.
+        namespace: the module of the arrays.
+        perform: does local steps and waits for them, where the namespace works on a device.
+        accumulator: allocates n float32 elements for a chain of 16-bit reductions. The kernel then
+            takes such memory as operands, and the place for the rounded result as a fourth one.
+        windows: instead of ``arrays``, for those that lie where the transport does not reach.
+        queued: ``perform``, and the transport, only queue: a stream orders messages and steps.
+    """
+
+    arrays: dict[str, Any]
+    scratch: Any
+    kernel: Kernel | None
+    namespace: Any
+    perform: Callable[[Sequence[Action]], None] | None = None
+    accumulator: Callable[[int], Any] | None = None
+    windows: Windows | None = None
+    queued: bool = False
+
+
+class BoundPhase(NamedTuple):
+    """A phase on memory.
+
+    Attributes:
+        number: of the phase in its program.
+        actions: what to call, in order.
+        wait: the test among them; ``None`` where there are no messages.
+        batch: the messages, which have to be freed.
+    """
+
+    number: int
+    actions: list[Action]
+    wait: Action | None
+    batch: Batch | None
+
+
+class Binder:
+    """Binds the segments of one plan to one memory.
+
+    Args:
+        plan: what to do.
+        endpoint: this rank's side of the transport.
+        memory: what to do it on; ``scratch`` holds ``plan.depth * plan.scratch`` elements.
+        tag: the tag of the first segment in flight; the others have the next ones.
+        repeated: messages are prepared to be started many times.
+        tries: looks for messages at once in every test.
+        opening: what comes before everything else.
+        noting: where moments are noted, if anywhere.
+    """
+
+    def __init__(self, plan: Plan, endpoint: Endpoint, memory: Memory, tag: int, repeated: bool,
+                 tries: int, opening: Action | None = None, noting: Noting | None = None):
+        self.plan, self.endpoint, self.memory, self.tag = plan, endpoint, memory, tag
+        self.repeated, self.tries, self.opening, self.noting = repeated, tries, opening, noting
+        self.accumulators: dict[int, Any] = {}
+
+    def phases(self, number: int, slot: int) -> Iterator[BoundPhase]:
+        """Put one segment onto memory, phase by phase; ``slot`` says which scratch is its own."""
+        segment, windows = self.plan.segments[number], self.memory.windows
+        view = self._view(segment, slot)
+        if windows is not None:
+            view = windows.view(number, view)
+            windows.begin(number)
+        program = segment.program
+        if self.opening is not None and not number and not program.phases:
+            yield BoundPhase(0, [self.opening], None, None)
+        for index, phase in enumerate(program.phases):
+            chained = slot if self.memory.accumulator and index in program.single_block else None
+            place = number, index
+            uses, after = self._uses(phase, program.landing, view, chained, place)
+            batch = wait = None
+            actions = self._noted(place, phase.before) + self._local(phase.before, view, chained)
+            if windows is not None:
+                actions.insert(0, (windows.ready, (number, index)))
+            if self.opening is not None and not number and not index:
+                actions.insert(0, self.opening)
+            if phase.messages:
+                batch = self.endpoint.batch(
+                    [Posting(kind == SEND, self._peer(peer), view(extent), use)
+                     for (kind, peer, extent), use in zip(phase.messages, uses)],
+                    self.tag + slot, self.repeated)
+                if isinstance(batch, CheckedBatch):
+                    batch.round = index
+                wait = batch.test, (self.tries,)
+                actions += [*self._note(place, Activity.SENDING), (batch.start, ()),
+                            *self._note(place, Activity.WAITING), wait]
+            actions += self._noted(place, after) + self._local(after, view, chained)
+            if windows is not None:
+                actions.append((windows.passed, (number, index)))
+            if program.waits or index == len(program.phases) - 1:
+                actions += self._note(place, Activity.OVER)
+            yield BoundPhase(index, actions, wait, batch)
+
+    def _note(self, place: tuple[int, int], activity: Activity) -> list[Action]:
+        """What notes that this rank goes over to something, in a segment and phase."""
+        if self.noting is None:
+            return []
+        return [(self.noting.moment(*place, activity), ())]
+
+    def _noted(self, place: tuple[int, int], steps: Sequence[Local]) -> list[Action]:
+        """The same for local steps; nothing where there are none."""
+        return self._note(place, activity_of(steps)) if steps else []
+
+    def _peer(self, peer: Peer) -> int | NetworkOperation:
+        """A rank, or what the network does, as transports know it."""
+        if not isinstance(peer, InNetwork):
+            return peer
+        check(self.plan.schedule, peer.needs, self.endpoint.offers)
+        return NetworkOperation(tuple(peer.senders), tuple(peer.receivers), self.memory.kernel)
+
+    def _view(self, segment: Segment, slot: int) -> View:
+        base = slot * self.plan.scratch
+        arrays = {**self.memory.arrays,
+                  TMP: self.memory.scratch[base:base + self.plan.scratch]}
+
+        def view(extent: Extent) -> Any:
+            extent = shifted(extent, segment.shift)
+            return arrays[extent.buffer][extent.offset:extent.offset + extent.count]
+        return view
+
+    def _uses(self, phase: Phase, landing: int, view: View, chained: int | None,
+              place: tuple[int, int]) -> tuple[Sequence[Sequence[Any]], Sequence[Local]]:
+        """Local steps that can use messages in place, message by message, and the others."""
+        senders = [peer for kind, peer, _ in phase.messages if kind == RECV]
+        ranks = [peer for peer in senders if not isinstance(peer, InNetwork)]
+        steps_of = (consumers(phase, landing)
+                    if phase.after and (self.memory.perform is None or self.memory.queued)
+                    and len(ranks) == len(senders)
+                    and self.endpoint.direct(ranks, self.tag) else None)
+        if steps_of is None:
+            return [()] * len(phase.messages), phase.after
+        # The steps of one message after the other are those of the phase, in their order.
+        calls = iter(self._calls(phase.after, view, chained))
+        return [[in_place(*self._amid(next(calls), place, step), step, message.extent)
+                 for step in steps]
+                for message, steps in zip(phase.messages, steps_of)], ()
+
+    def _amid(self, call: Action, place: tuple[int, int], step: Local) -> Action:
+        """The call of a step that uses a message amid the wait for all of them."""
+        if self.noting is None:
+            return call
+        return self.noting.around(call[0], place, activity_of((step,))), call[1]
+
+    def _calls(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
+        """Local steps as calls; in a chain, the next step gets the result as it was computed.
+
+        ``chained`` says whose accumulator holds it; without, the next step gets the rounded one.
+        """
+        actions: list[Action] = []
+        kernel: Callable[..., Any] = self.memory.kernel or _no_kernel
+        held = None
+        for (into, left, right), link in zip(
+                steps, repeat(ROUNDED) if chained is None else links(steps)):
+            if right is None:
+                actions.append((self.memory.namespace.copyto, (view(into), view(left))))
+                continue
+            operands = [held if link.left else view(left), held if link.right else view(right)]
+            held = self._accumulator(chained or 0, into.count) if link.held else None
+            operands += [held] * link.held + [view(into)] * link.rounded
+            actions.append((kernel, tuple(operands)))
+        return actions
+
+    def _accumulator(self, slot: int, count: int) -> Any:
+        """Memory for the chains of a segment, which follow each other."""
+        allocate = self.memory.accumulator
+        if allocate is not None and (
+                slot not in self.accumulators or self.accumulators[slot].size < count):
+            self.accumulators[slot] = allocate(count)
+        return self.accumulators[slot][:count]
+
+    def _local(self, steps: Sequence[Local], view: View, chained: int | None) -> list[Action]:
+        """Local steps as actions, and what makes sure that they are done."""
+        actions = self._calls(steps, view, chained)
+        if self.memory.namespace is numpy:
+            actions = [copying(*operands) if function is numpy.copyto else (function, operands)
+                       for function, operands in actions]
+        if actions and self.memory.perform:
+            return [(self.memory.perform, (fused(actions),))]
+        return actions
+
+
+def _no_kernel(*operands: Any) -> None:
+    """What a plan that reduces needs, and this memory has not."""
+    raise TypeError("the plan reduces, but its memory has no kernel")
+
+
+def in_place(function: Callable[..., Any], operands: tuple[Any, ...], step: Local,
+             landing: Extent) -> tuple[Any, ...]:
+    """A local step's call as a use of the message that would land in ``landing``.
+
+    See :class:`hpccoll.transport.Posting` for the form.
+    """
+    place = 0 if step.right is not None and within(step.left, landing) else 1
+    arriving = step.right if step.right is not None and place else step.left
+    start = arriving.offset - landing.offset
+    return function, operands, place, start, start + arriving.count

@@ -1,0 +1,178 @@
+"""From a call and a choice to an execution: schedule, plan, and the plan put onto memory.
+
+Plans are kept by call and choice. A kept execution never keeps a user's array alive: it holds
+addresses, and is found again only by the address of an array that is alive now.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy
+from mpi4py import MPI
+
+from hpccoll.algorithms import schedule as make_schedule
+from hpccoll.arrays.device import beside, performer
+from hpccoll.arrays.kernels import accumulator_factory, kernel
+from hpccoll.calls.call import Call
+from hpccoll.calls.datatypes import element_type
+from hpccoll.calls.facts import facts_of, needs_whole_vector
+from hpccoll.calls.specification import Buffer
+from hpccoll.errors import ArgumentError
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.extents import SlotLayout
+from hpccoll.ir.schedule import Schedule
+from hpccoll.ir.wellformed import keys_of
+from hpccoll.proof.cases import similar
+from hpccoll.proof.verdict import Proof
+from hpccoll.proof.verifier import verify
+from hpccoll.runtime.context import Context
+from hpccoll.runtime.events.logger import LOGGER
+from hpccoll.runtime.execution.executor import Execution
+from hpccoll.runtime.execution.windows import windows
+from hpccoll.runtime.planning import plan as plans
+from hpccoll.runtime.planning.binding import Memory
+from hpccoll.runtime.planning.capabilities import check
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import describe, element_of
+from hpccoll.transport.stamps import stamped
+
+
+def plan_for(context: Context, call: Call, choice: Choice) -> plans.Plan:
+    """The plan of a call, from the context or made now.
+
+    Where only the root knows the counts and the algorithm needs them on the way, asking for them is
+    collective.
+    """
+    entry = choice.entry(call.collective)
+    if call.learn is not None and not (entry and entry.own_blocks):
+        call = call.learn(context.comm.bcast(call.key[0], call.root))
+    key = (call.name, *choice.key, call.root, call.in_place, _any_order(call),
+           call.key, element_type(call.datatype) if call.datatype else None,
+           call.op.handle if call.op is not None else element_of(call))
+    known = context.plans.get(key)
+    if known is None:
+        known = context.plans.keep(key, _plan(context, call, choice))
+        LOGGER.debug("plan of rank %d: %s, %d messages, %d segments, %d elements of scratch",
+                     context.rank, known.schedule.title, known.messages, len(known.segments),
+                     known.depth * known.scratch)
+    return known
+
+
+def _any_order(call: Call) -> bool:
+    """Tell whether contributions may be combined in another order than that of the ranks."""
+    return call.op is None or bool(call.op.Is_commutative())
+
+
+def _plan(context: Context, call: Call, choice: Choice) -> plans.Plan:
+    schedule = schedule_for(context, call, choice)
+    layout, longest = call.layout(schedule, context.rank)
+    segment = _segment(context, call, choice, longest)
+    if choice.is_brought(call.collective):
+        proof = _prove(schedule, call, layout, segment)
+        check(schedule, proof.network, context.endpoint.offers)
+    plan = plans.make(schedule, context.rank, layout, longest, segment)
+    if context.guard is None:
+        return plan
+    description = describe(call, schedule, choice.segment_bytes or context.config.segment_bytes)
+    return plan._replace(description=description, stamp=context.guard.stamp(description))
+
+
+def _segment(context: Context, call: Call, choice: Choice, longest: int) -> int:
+    """Elements of a block per segment, 0 for whole blocks; the same on all ranks."""
+    # In place, a reduce-scatter's result may reach into other ranks' blocks, which other
+    # segments still read, unless all blocks have the size of the first.
+    if not longest or (call.in_place and call.collective == "reduce_scatter"
+                       and not call.uniform):
+        return 0
+    if call.op is not None and needs_whole_vector(call.op):
+        return 0
+    itemsize = call.dtype.itemsize
+    nbytes = (choice.segment_bytes or context.config.segment_bytes
+              or context.limits.segment_of(longest * itemsize if call.shared else None))
+    return plans.segment_elements(itemsize, longest, nbytes, call.shared)
+
+
+def schedule_for(context: Context, call: Call, choice: Choice) -> Schedule:
+    """The schedule of a choice."""
+    if isinstance(choice.algorithm, Schedule):
+        return choice.algorithm
+    entry = choice.entry(call.collective)
+    layout = context.topology if entry and entry.hierarchical else None
+    if layout is not None and layout.order and not _any_order(call):
+        # Groups of ranks that are not neighbours cannot keep rank order; single ranks can.
+        layout = None
+    return make_schedule(call.collective, choice.algorithm, context.size, root=call.root,
+                         topology=layout, **choice.params)
+
+
+def _prove(schedule: Schedule, call: Call, layout: SlotLayout, segment: int) -> Proof:
+    """Prove what a user brought along before it runs, for the sizes of this call too.
+
+    Raises:
+        ProofError: it does not do what the call asks for.
+        ArgumentError: its results would differ between ranks.
+    """
+    sizes = None
+    if call.collective != "alltoall":  # whose sizes no rank knows
+        sizes = similar([layout.scratch(key) for key in range(keys_of(schedule))], call.in_place,
+                        segment > 0)
+    proof = verify(schedule, commutative=_any_order(call), sizes=sizes)
+    if not proof.replicas_identical and not facts_of(call).exact:
+        raise ArgumentError("algorithm", f"{schedule.algorithm} cannot serve this {call.name}: its "
+                            "results may differ between ranks unless the operator is exact on the "
+                            "type", "combine contributions in the same way on all ranks")
+    return proof
+
+
+def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
+            repeated: bool = False, own_scratch: bool = False) -> Execution:
+    """Put a plan onto the memory of a call.
+
+    Args:
+        context, call, plan: what to run, and where.
+        tag: the first of its messages' tags.
+        repeated: keep messages prepared, and the user's arrays by address only.
+        own_scratch: take scratch that no other call uses.
+    """
+    spins = context.limits.spins
+    guard = context.guard
+    watch = (guard.opening(plan.stamp, tag), guard.closing(plan.stamp, tag)) if (
+        guard is not None) else (None, None)
+    noting = context.moments.of(plan) if context.moments is not None and not tag else None
+    one = call.sink or call.source
+    if one is None:
+        empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
+        return Execution(plan, context.endpoint, empty, stamped(tag, plan.stamp), repeated, spins,
+                         *watch, noting)
+    dtype, namespace = call.dtype, one.namespace
+    nbytes = plan.depth * plan.scratch * dtype.itemsize
+    if namespace is numpy and not own_scratch:
+        scratch = context.scratch(nbytes)
+    else:
+        scratch = beside(one.array, namespace, partial(namespace.empty, dtype="u1"))(nbytes)
+    for buffer in {id(each): each for each in (call.source, call.sink) if each}.values():
+        if buffer.load is not None:
+            buffer.load()
+    arrays = {name: _unowned(buffer) if repeated else buffer.array
+              for name, buffer in ((IN, call.source), (OUT, call.sink))
+              if buffer is not None and buffer.staged is None}
+    reducer = accumulator = None
+    if call.op is not None and call.datatype is not None:
+        reducer = kernel(call.op, dtype, call.datatype, namespace)
+        accumulator = accumulator_factory(call.op, dtype, namespace)
+        if accumulator is not None:
+            accumulator = beside(one.array, namespace, accumulator)
+    memory = Memory(arrays, scratch.view(dtype), reducer, namespace,
+                    performer(one.array, namespace), accumulator, windows(call, plan))
+    return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, spins,
+                     *watch, noting)
+
+
+def _unowned(buffer: Buffer) -> Any:
+    """The same memory as an array that does not keep its owner alive."""
+    array = buffer.array
+    address = array.__array_interface__["data"][0]
+    memory: Any = MPI.memory.fromaddress(address, array.nbytes)
+    return numpy.frombuffer(memory, array.dtype)

@@ -1,0 +1,392 @@
+"""The compiled executor on channels in this process: two ranks, or two threads, side by side."""
+
+import itertools
+import random
+import sys
+import threading
+from array import array
+
+import numpy
+import pytest
+
+from hpccoll.arrays import half
+from hpccoll.arrays.kernels import UFUNCS, has_loop
+from hpccoll.config import Config
+from hpccoll.errors import ArgumentError
+from hpccoll.runtime.execution import compiled
+from hpccoll.runtime.execution.tape import BASES, OFFSET_BITS, Form, Instruction
+
+if not compiled.BUILT:
+    pytest.skip("the compiled executor was not built", allow_module_level=True)
+
+from hpccoll.runtime.execution import _tape
+
+PLACES, CELL = _tape.PLACES, 4096
+INPUT, OUTPUT, SCRATCH, MESSAGE = (base << OFFSET_BITS for base in range(len(BASES)))
+
+
+class Side(_tape.Counters):
+    """A channel as one of its ranks sees it."""
+
+
+class Wire:
+    """The memory of a channel, and its two sides."""
+
+    def __init__(self):
+        self.words, self.taken = numpy.zeros(16, "q"), numpy.zeros(16, "q")
+        self.cells = numpy.zeros((PLACES, CELL), "u1")
+        self.sides = Side(), Side()
+
+    def side(self, receives):
+        """What a tape takes for a channel."""
+        return (self.sides[receives], *(memory.__array_interface__["data"][0]
+                                        for memory in (self.words, self.taken, self.cells)), CELL)
+
+
+def words(*steps):
+    return array("q", [word for step in steps for word in (*step, *[0] * (8 - len(step)))])
+
+
+def tape(code, channels=(), sizes=(64, 64), kernel=None, scratch=64, waiter=None, yields=True,
+         **more):
+    memory = numpy.zeros(scratch, "u1")
+    return _tape.Tape(code, sizes, tuple(channels), kernel, memory, (), waiter or stuck, yields,
+                      **more)
+
+
+def stuck(run):
+    raise TimeoutError(f"at {run.at}")
+
+
+def addresses(*arrays):
+    return [one.__array_interface__["data"][0] for one in arrays]
+
+
+def exchange(nbytes, way):
+    """Send the input, take a message, and copy it to the output."""
+    return words((Instruction.SEND, 0, 0, INPUT, nbytes),
+                 (Instruction.TAKE, 0, 1, OUTPUT, nbytes),
+                 (Instruction.COPY, 0, OUTPUT, MESSAGE, nbytes), (Instruction.TAKEN, 0, 1),
+                 (Instruction.FLUSH, 0), (Instruction.END, 0))
+
+
+@pytest.mark.parametrize("name", UFUNCS.values())
+@pytest.mark.parametrize("char", "?bBhHiIlLqQfdgFDG")
+def test_reductions_have_the_bits_of_numpy(name, char):
+    ufunc, dtype = getattr(numpy, name), numpy.dtype(char)
+    operator = next(key for key, value in UFUNCS.items() if value == name)
+    assert _tape.has_loop(ufunc, dtype) is has_loop(operator, dtype)
+    if not has_loop(operator, dtype):
+        with pytest.raises(TypeError, match="no loop"):
+            tape(words((Instruction.END, 0)), kernel=(ufunc, dtype))
+        return
+    numbers = numpy.random.default_rng(1)
+    for count in (1, 3, 8, 33):
+        left, right = (numbers.integers(0, 256, count * dtype.itemsize, "u1").view(dtype)
+                       if dtype.kind in "iuf" and char != "g" else
+                       numbers.integers(0, 2, count).astype(dtype) for _ in range(2))
+        both, size = numpy.concatenate([left, right]), count * dtype.itemsize
+        into = numpy.zeros(count, dtype)
+        code = words((Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT + size, count),
+                     (Instruction.END, 0))
+        with numpy.errstate(all="ignore"):
+            tape(code, kernel=(ufunc, dtype), sizes=(2 * size, size)).run(*addresses(both, into))
+            wanted = ufunc(left, right, dtype=dtype)
+            # Long doubles have bytes that mean nothing.
+            assert (into == wanted).all() if char in "gG" else into.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("steps, problem", [
+    ([(_tape.OPERATIONS, 0)], "an unknown instruction"),
+    ([(Instruction.COPY, 0, OUTPUT, INPUT, 8)], "no end"),
+    ([(Instruction.COPY, 0, OUTPUT, INPUT, 65)], "a copy out of bounds"),
+    ([(Instruction.COPY, 0, OUTPUT + 60, INPUT, 8)], "a copy out of bounds"),
+    ([(Instruction.COPY, 0, OUTPUT, INPUT, -8)], "a copy out of bounds"),
+    ([(Instruction.COPY, 0, -8, INPUT, 8)], "a copy out of bounds"),
+    ([(Instruction.COPY, 0, OUTPUT, MESSAGE, 8)], "a copy out of bounds"),
+    ([(Instruction.COPY, 0, 4 << OFFSET_BITS, INPUT, 8)], "a copy out of bounds"),
+    ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 9)], "a reduction out of bounds"),
+    ([(Instruction.REDUCE, 0, 0, OUTPUT + 4, INPUT, INPUT, 2)], "a reduction out of bounds"),
+    ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1 << 62)], "too many"),
+    ([(Instruction.REDUCE, 0, 1, OUTPUT, INPUT, INPUT, 1)], "an accumulator that is not there"),
+    ([(Instruction.SEND, 0, 1, INPUT, 8)], "a channel that is not there"),
+    ([(Instruction.SEND, 0, 0, INPUT, 80)], "a message out of bounds"),
+    ([(Instruction.TAKE, 0, 0, 0, CELL + 1)], "a message out of bounds"),
+    ([(Instruction.TAKEN, 0, 0)], "was not taken"),
+    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.TAKE, 0, 0, 0, 8)], "out of bounds"),
+    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.END, 0)], "an end before"),
+    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.COPY, 0, OUTPUT, MESSAGE, 9)], "out of bounds"),
+    ([(Instruction.END, 0), (Instruction.END, 0)], "an end before"),
+])
+def test_bounds_are_checked_when_a_tape_is_made(steps, problem):
+    with pytest.raises(ValueError, match=problem):
+        tape(words(*steps), [Wire().side(False)], kernel=(numpy.add, numpy.dtype("f8")))
+
+
+def test_a_reduction_needs_a_kernel():
+    code = words((Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0))
+    with pytest.raises(ValueError, match="a kernel that is not there"):
+        tape(code)
+    with pytest.raises(TypeError, match="no kernel"):
+        tape(code, kernel="add")
+
+
+@pytest.mark.skipif(not half.BUILT, reason="the compiled kernels were not built")
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_chains_of_16_bit_floats_are_rounded_once(name):
+    """input[0] + input[1], held; + input[2], held and rounded; input[0] - that, rounded."""
+    dtype = numpy.dtype(name) if name == "float16" else numpy.dtype(
+        pytest.importorskip("ml_dtypes").bfloat16)
+    count = 5
+    size = 2 * count
+    terms = (numpy.random.default_rng(1).standard_normal(3 * count)).astype(dtype)
+    first, second, third = terms.astype("f4").reshape(3, count)
+    sink, kernel = numpy.zeros(2 * count, dtype), half.compiled(numpy.add, dtype)
+    steps = words(
+        (Instruction.REDUCE, 0, Form.HELD, OUTPUT, INPUT, INPUT + size, count),
+        (Instruction.REDUCE, 0, Form.LEFT | Form.HELD | Form.ROUNDED, OUTPUT, OUTPUT,
+         INPUT + 2 * size, count),
+        (Instruction.REDUCE, 0, Form.RIGHT, OUTPUT + size, INPUT, OUTPUT, count),
+        (Instruction.END, 0))
+    held = numpy.zeros(count, "f4")
+    made = tape(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held)
+    made.run(*addresses(terms.view("u2"), sink.view("u2")))
+    total = first + second + third
+    assert (sink == numpy.concatenate([total.astype(dtype),
+                                       (first + total).astype(dtype)])).all()
+    assert (held == total).all()
+    with pytest.raises(ValueError, match="an accumulator"):
+        tape(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held[:-1])
+    with pytest.raises(ValueError, match="an accumulator"):
+        tape(words((Instruction.REDUCE, 0, 16, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0)),
+             kernel=kernel, accumulator=held)
+
+
+def test_half_an_instruction():
+    with pytest.raises(ValueError, match="half an instruction"):
+        tape(array("q", [0] * 9))
+
+
+def test_messages_wait_for_cells_and_for_each_other():
+    wire, back = Wire(), Wire()
+    source, sink = numpy.arange(8.0), numpy.zeros(8)
+    send = tape(words((Instruction.SEND, 0, 0, INPUT, 64), (Instruction.FLUSH, 0),
+                      (Instruction.END, 0)), [wire.side(False)])
+    for turn in range(PLACES):
+        source[:] = turn
+        send.run(*addresses(source, sink))
+    with pytest.raises(TimeoutError, match="at 1"):  # every cell is full
+        send.run(*addresses(source, sink))
+    assert wire.sides[0].sent == PLACES + 1
+    take = tape(words((Instruction.TAKE, 0, 0, OUTPUT, 64),
+                      (Instruction.COPY, 0, OUTPUT, MESSAGE, 64), (Instruction.TAKEN, 0, 0),
+                      (Instruction.END, 0)), [wire.side(True)])
+    for turn in range(PLACES):
+        take.run(*addresses(source, sink))
+        assert (sink == turn).all() and wire.sides[1].received == turn + 1
+    run = take.begin(*addresses(source, sink))
+    assert run.advance(0) == _tape.WAITING and run.at == 0
+    with pytest.raises(ValueError, match="no message"):
+        tape(words((Instruction.END, 0))).begin(0, 0).skip()
+    run.skip()
+    assert run.advance(0) == _tape.DONE and wire.sides[1].received == PLACES + 1
+    del back
+
+
+def test_a_message_of_another_size_lies_elsewhere():
+    wire, memory = Wire(), numpy.zeros(8)
+    wire.words[1] = 1 << _tape.SIZE_BITS | 56
+    take = tape(words((Instruction.TAKE, 0, 0, OUTPUT, 64), (Instruction.TAKEN, 0, 0),
+                      (Instruction.END, 0)), [wire.side(True)])
+    assert take.begin(*addresses(memory, memory)).advance() == _tape.ELSEWHERE
+
+
+@pytest.mark.parametrize("spins", [True, False])
+def test_threads_on_both_sides_of_channels(spins):
+    """Every message arrives, in order and whole, whoever is faster."""
+    wires, turns = (Wire(), Wire()), 3000
+    failures = []
+
+    def rank(number):
+        def wait(run):
+            while run.advance(100) != _tape.DONE:
+                if failures:
+                    raise TimeoutError
+
+        numbers = random.Random(number)
+        mine = tape(exchange(64, number),
+                    [wires[number].side(False), wires[1 - number].side(True)], waiter=wait,
+                    yields=not spins)
+        source, sink = numpy.zeros(8), numpy.zeros(8)
+        try:
+            for turn in range(turns):
+                source[:] = turn + number
+                mine.run(*addresses(source, sink))
+                assert (sink == turn + 1 - number).all()
+                if not numbers.randrange(200):
+                    sys.stdout.flush()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert [side.sent + side.received for wire in wires for side in wire.sides] == [turns] * 4
+
+
+def test_who_runs_plans(monkeypatch):
+    assert compiled.executor(Config()) == "compiled"
+    assert compiled.executor(Config(executor="python")) == "python"
+    monkeypatch.setattr(compiled, "BUILT", False)
+    assert compiled.executor(Config()) == "python"
+    with pytest.raises(ArgumentError, match="was not built"):
+        compiled.executor(Config(executor="compiled"))
+
+
+# -- calls ------------------------------------------------------------------------------------
+class Owner:
+    """Something with calls, and a method that is recognised."""
+
+    def __init__(self):
+        self._calls, self.slow = _tape.Calls(), []
+
+    def method(self, sendbuf, recvbuf, op=max, root=0):
+        """A method."""
+        self.slow.append((sendbuf, recvbuf, op, root))
+
+
+def test_what_is_recognised():
+    served = []
+    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                  (max, 0))
+    one, x, y = Owner(), numpy.ones(4), numpy.ones(4)
+    one.fast(x, y)
+    assert len(one.slow) == 1
+    target = lambda *args, **named: served.append((args, named))  # noqa: E731
+    assert one._calls.store(3, "sron", (x, y, max, 0), target) and len(one._calls) == 1
+    one.fast(x, y), one.fast(x, recvbuf=y), one.fast(numpy.zeros(4), numpy.zeros(4), root=0)
+    assert len(served) == 3 and len(one.slow) == 1
+    frozen = numpy.ones(4)
+    frozen.flags.writeable = False
+    for arguments in itertools.chain(
+            [(x, y, min), (x, y, max, 1), (x, y, max, True), (x, y[:3]), (x.astype("f4"), y),
+             (x, y.view("i8")), (x, frozen), (x, x), (x, None), (None, y), ([x, 0.5], y)],
+            [(x, numpy.ones(8)[::2]), (x.reshape(2, 2).T, y), ([x, float], y), (x, "text")]):
+        before = len(one.slow)
+        one.fast(*arguments)
+        assert len(one.slow) == before + 1 and len(served) == 3, arguments
+    one.fast(frozen, y)
+    assert len(served) == 4
+    assert one._calls.store(3, "sron", ([x, 4, float], y, max, 0), target)
+    one.fast([y, 4, float], x), one.fast([y, 3, float], x), one.fast([y, 4, int], x)
+    assert len(served) == 5
+    for bad in ((), (x,), (x, y, max, 0, 1)):
+        with pytest.raises(TypeError):
+            one.fast(*bad)
+    with pytest.raises(TypeError):
+        one.fast(x, y, none=1)
+    one._calls.clear()
+    one.fast(x, y)
+    assert len(served) == 5
+
+
+def test_calls_with_other_vectors_are_other_calls():
+    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                  (max, 0))
+    one, x, y, served = Owner(), numpy.ones(4), numpy.ones(4), []
+    assert one._calls.store(3, "sron", ([x, (1, 2), (0, 2), float], y, max, 0),
+                            lambda *args: served.append(args))
+    for counts, displs in ((1, 2), (0, 2)), ([1, 2], numpy.array([0, 2])):
+        one.fast([x, counts, displs, float], y)
+    assert len(served) == 2 and not one.slow
+    for counts, displs in (((2, 1), (0, 2)), ((1, 2), (0, 1)), ((1, 2), (1, 2)), ((1, 1), (0, 2)),
+                           ((1, 2, 0), (0, 2, 0)), ((1, 2), None), ((1,), (0,))):
+        before = len(one.slow)
+        one.fast([x, counts, displs, float], y)
+        assert len(one.slow) == before + 1, (counts, displs)
+    assert len(served) == 2
+
+
+def test_calls_of_many_sizes():
+    calls, target = _tape.Calls(), [].append
+    for count in range(3000):
+        assert calls.store(1, "b", (numpy.ones(count, "u1"),), target)
+        assert len(calls) == count % 2048 + 1
+    assert not calls.store(1, "b", (numpy.ones(9)[::2],), target)
+    with pytest.raises(ValueError):
+        calls.store(1, "b", (), target)
+
+
+def test_numbers_need_frames_that_are_long_enough():
+    frames = tape(words((Instruction.END, 0)))
+    rest = (0,) * 4, 0, None, _tape.Entrance()
+    with pytest.raises(ValueError, match="too short"):
+        _tape.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253, 56,
+                      57, *rest)
+    with pytest.raises(TypeError):
+        _tape.Numbers((("no tape", 0, 0, True),), 254, 253, 55, 56, *rest)
+
+
+def test_numbers_of_two_threads():
+    """Each takes what the other one sent, in the order of the ranks."""
+    from hpccoll.comm.objects.wire import FLOAT, INT
+
+    wires, results = (Wire(), Wire()), {}
+
+    def patient(run):
+        while run.advance(100) != _tape.DONE:
+            pass
+
+    class Rank:
+        allreduce = _tape.shortcut("allreduce", lambda self, value, op=None: "slow")
+
+        def __init__(self, number):
+            self.frames = numpy.zeros(64, "u1"), numpy.zeros(64, "u1")
+            run = tape(exchange(64, number),
+                       [wires[number].side(False), wires[1 - number].side(True)], waiter=patient)
+            self._numbers = _tape.Numbers(((run, *addresses(*self.frames), not number),),
+                                          FLOAT, INT, 55, 56, (1, 2, 3, 4), 0, self.frames,
+                                          _tape.Entrance())
+
+        def _resume_allreduce(self, value, op, distance, exchanged):
+            return value, distance, exchanged
+
+    def work(number):
+        rank = Rank(number)
+        results[number] = [rank.allreduce(value[number]) for value in (
+            (1.5, 2.25), (3, 4), (1, 2.5), (1 << 62, 1 << 62))] + [rank.allreduce("text"),
+                                                                  rank.allreduce(1 << 80)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    alike = [3.75, 7, None, 1 << 63, "slow", "slow"]
+    for number, mine in ((0, (1, 1, True)), (1, (2.5, 1, True))):
+        alike[2] = mine
+        assert results[number] == alike
+
+
+def test_calls_enter_one_by_one():
+    """A call inside a call of the same communicator is refused, and the first one goes on."""
+    calls = []
+    Owner.fast = _tape.Recognised(Owner.method, 3, "sron", ("sendbuf", "recvbuf", "op", "root"),
+                                  (max, 0))
+    one, x, y = Owner(), numpy.ones(4), numpy.ones(4)
+    entrance = _tape.Entrance()
+
+    def target(*args):
+        calls.append(entrance.holder)
+        with pytest.raises(RuntimeError):
+            one.fast(x, y)
+        return "done"
+
+    assert one._calls.store(3, "sron", (x, y, max, 0), target)
+    one._calls.guard(entrance)
+    assert one.fast(x, y) == "done" and calls == [threading.get_ident()] and not entrance.holder
+    with pytest.raises(TypeError):
+        one._calls.guard(object())
