@@ -2,8 +2,9 @@
 
 import re
 
-import pytest
 from launch import ROOT
+
+from support.folded import folded
 
 PAGE = ROOT / "docs" / "cases.md"
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")]
@@ -20,7 +21,7 @@ def test_no_case_is_missing():
                                         for number in range(count)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+@folded("row", ROWS)
 def test_a_case_is_held_by_tests_or_has_a_reason(row):
     name, what, held = row
     assert what

@@ -2,9 +2,10 @@
 
 import re
 
-import pytest
 from doc.pages import BLOCK, PAGES
 from launch import ROOT
+
+from support.folded import folded
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 #: A path of the repository, or of a module below ``hpccoll/``; a placeholder may stand at its end.
@@ -20,7 +21,7 @@ def anchors(text):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@folded("page", PAGES)
 def test_links(page):
     dead = []
     for link in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
@@ -59,7 +60,7 @@ def lost_names(text):
             yield f"hpccoll{name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@folded("page", PAGES)
 def test_paths_and_names_are_there(page):
     text = page.read_text(encoding="utf-8")
     assert not [*lost_paths(text), *lost_names(text)]

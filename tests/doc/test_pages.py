@@ -15,6 +15,8 @@ import pytest
 from doc.pages import FILE, PAGES, Block, blocks, commands, complaints, is_run, need_frameworks
 from launch import ROOT
 
+from support.folded import folded
+
 #: Pages whose commands start ranks of each kind: a sample for a second MPI library.
 LAUNCHING = ("README.md", "docs/machine.md", "docs/reliability.md", "docs/training/torch.md")
 
@@ -58,7 +60,7 @@ def test_what_is_wrong_with_a_page_is_found(text, complaint):
     assert [line for line in complaints("page", text) if complaint in line]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@folded("page", PAGES)
 def test_every_command_is_run_or_has_a_reason(page):
     text = page.read_text(encoding="utf-8")
     assert not list(complaints(name_of(page), text))

@@ -13,6 +13,8 @@ import sys
 import pytest
 from launch import ROOT
 
+from support.folded import folded
+
 DOCS = ROOT / "docs"
 SETTINGS = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 #: What ``nav`` names: pages, and folders that stand for all their pages.
@@ -26,7 +28,7 @@ def test_nav_names_no_page_twice():
     assert len(NAMED) == len(set(NAMED)) > 10
 
 
-@pytest.mark.parametrize("name", PAGES)
+@folded("name", PAGES)
 def test_a_page_is_in_nav(name):
     assert name in NAMED or f"{name.rpartition('/')[0]}/" in NAMED
 

@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.comm.communicator import Cart, Distgraph, Graph
+from support.folded import folded
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -73,7 +74,7 @@ def test_the_stubs_are_those_of_this_mpi4py(kind):
     assert not missing, f"mpi4py has names without a stub: {missing}"
 
 
-@pytest.mark.parametrize("kind, name", [(kind, name) for kind in KINDS for name in members(kind)])
+@folded("kind, name", [(kind, name) for kind in KINDS for name in members(kind)])
 def test_kind_and_signature(kind, name):
     ours, native = (inspect.getattr_static(cls, name)
                     for cls in (KINDS[kind][0], getattr(MPI, kind)))

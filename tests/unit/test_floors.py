@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import hpccoll
+from support.folded import folded
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, TESTS = ROOT / "hpccoll", ROOT / "tests"
@@ -96,7 +97,7 @@ def test_the_list_of_rooms_is_the_listing_of_the_package():
     assert len(ROOMS) == len(set(ROOMS))
 
 
-@pytest.mark.parametrize("module", MODULES)
+@folded("module", MODULES)
 def test_a_module_keeps_the_house_rules(module):
     path = MODULES[module]
     for name in imports(path):
@@ -113,16 +114,16 @@ def test_a_module_keeps_the_house_rules(module):
     assert not any(isinstance(node, ast.Assert) for node in ast.walk(TREES[path]))
 
 
-@pytest.mark.parametrize("module", [module for module in ALL if module not in MODULES])
+@folded("module", [module for module in ALL if module not in MODULES])
 def test_the_support_of_tests_keeps_the_rules_of_the_package(module):
     assert ast.get_docstring(TREES[ALL[module]])
     assert not any(isinstance(node, ast.Assert) for node in ast.walk(TREES[ALL[module]]))
-    always = {"hpccoll", "support", "numpy", "mpi4py", *sys.stdlib_module_names}
+    always = {"hpccoll", "support", "numpy", "mpi4py", "pytest", *sys.stdlib_module_names}
     assert {name.split(".")[0] for name in imports(ALL[module], everywhere=False)} <= always
     assert {name.split(".")[0] for name in imports(ALL[module])} <= always | {"cupy", "ml_dtypes"}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@folded("module", MODULES)
 def test_what_a_module_imports_from_outside(module):
     row = next((number for number, rooms in enumerate(ROWS) if room_of(module) in rooms), 4)
     always = OUTSIDE[row] | MORE.get(module, set()) | {"hpccoll", *sys.stdlib_module_names}
@@ -152,8 +153,7 @@ def test_design_shows_the_rooms_of_the_docstring():
     assert [room for row in table for room in re.findall(r"`(\w+)`", row)] == ROOMS
 
 
-@pytest.mark.parametrize("path", sorted((TESTS / "unit").rglob("test_*.py")),
-                         ids=lambda path: str(path.relative_to(TESTS)))
+@folded("path", sorted((TESTS / "unit").rglob("test_*.py")))
 def test_unit_tests_mirror_the_package(path):
     if path == Path(__file__).resolve():
         return  # the package's own
@@ -164,8 +164,7 @@ def test_unit_tests_mirror_the_package(path):
     assert any(subject == name or subject.startswith(f"{name}_") for name in names)
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")),
-                         ids=lambda path: str(path.relative_to(TESTS)))
+@folded("path", sorted(TESTS.rglob("*.py")))
 def test_test_files_are_short(path):
     assert path.read_text(encoding="utf-8").count("\n") <= TEST_CEILING
 

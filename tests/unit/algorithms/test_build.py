@@ -8,6 +8,7 @@ from hpccoll.algorithms.flat import ring
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import ALLREDUCE, IN, OUT
 from hpccoll.ir.schedule import Program, at, copy
+from support.folded import folded
 
 
 def test_a_builder_of_ones_own_is_a_schedule():
@@ -44,7 +45,7 @@ def test_what_is_refused_and_how(arguments, options, complaint):
         schedule(*arguments, **options)
 
 
-@pytest.mark.parametrize("collective, name", [
+@folded("collective, name", [
     (collective, name) for collective, table in ALGORITHMS.items() for name in table])
 def test_one_rank_sends_nothing(collective, name):
     made = schedule(collective, name, 1)

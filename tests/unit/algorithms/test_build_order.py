@@ -12,6 +12,7 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import SEND
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.verifier import verify
+from support.folded import folded
 
 HIERARCHICAL = [(collective, name) for collective, table in ALGORITHMS.items()
                 for name, entry in table.items() if entry.hierarchical]
@@ -47,8 +48,8 @@ def test_the_layouts_have_orders_of_their_own():
     assert all(layout.order for layout in LAYOUTS)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-@pytest.mark.parametrize(("collective", "name"), HIERARCHICAL)
+@folded("layout", LAYOUTS)
+@folded("collective, name", HIERARCHICAL)
 def test_proof(collective, name, layout):
     for root in {0, layout.size // 2, layout.size - 1} if COLLECTIVES[collective].rooted else {0}:
         made = schedule(collective, name, topology=layout, root=root)

@@ -36,6 +36,7 @@ from hpccoll.algorithms.formula import (
 )
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
+from support.folded import folded
 
 LAYOUTS = [Topology.parse(text) for text in (
     "2x2", "2x3", "3x4", "4x8", "8x4", "2x2x2", "3x2x2", "4x2x4", "5x7", "6x16", "1x4", "4x1")]
@@ -106,7 +107,7 @@ FORMS = [pytest.param(form, entry, id=f"{collective}-{name}-{what}")
                             ("blocks", entry.blocks)) if form is not None]
 
 
-@pytest.mark.parametrize("form, entry", FORMS)
+@folded("form, entry", FORMS)
 def test_what_a_form_states_holds(form, entry):
     """Formulas are their own statements; of others, the function is compared with what is said."""
     if not isinstance(form, Stated):

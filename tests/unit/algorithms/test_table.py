@@ -7,6 +7,7 @@ from hpccoll.algorithms.entry import LARGE, SMALL
 from hpccoll.algorithms.table import picks, reproducible
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import COLLECTIVES
+from support.folded import folded
 
 ENTRIES = [pytest.param(collective, name, entry, id=f"{collective}-{name}")
            for collective, table in ALGORITHMS.items() for name, entry in table.items()]
@@ -17,7 +18,7 @@ def test_every_collective_has_algorithms():
     assert algorithm_names()["barrier"] == tuple(ALGORITHMS["barrier"])
 
 
-@pytest.mark.parametrize("collective, name, entry", ENTRIES)
+@folded("collective, name, entry", ENTRIES)
 def test_an_entry_fits_together(collective, name, entry):
     reduces = COLLECTIVES[collective].reduces
     assert find(collective, name) is entry and entry.build.__doc__
@@ -29,7 +30,7 @@ def test_an_entry_fits_together(collective, name, entry):
     assert not (entry.picks and entry.hierarchical)  # a few ranks may have one group only
 
 
-@pytest.mark.parametrize("collective, name, entry", ENTRIES)
+@folded("collective, name, entry", ENTRIES)
 def test_parameters_have_other_values_to_measure_and_to_prove(collective, name, entry):
     assert entry.params.keys() == entry.variants.keys()
     for key, (measured, edges) in entry.variants.items():

@@ -23,6 +23,7 @@ from hpccoll.arrays.exact import (
     wrong,
 )
 from hpccoll.errors import ArgumentError, ArgumentTypeError
+from support.folded import folded
 
 PAIR = numpy.dtype([("value", "f8"), ("index", "i4")])
 TYPES = ["i1", "u1", "i4", "u8", "f2", "f4", "f8", "g", BFLOAT16, "c8", "c16", "?", PAIR]
@@ -50,8 +51,8 @@ def test_operators_are_defined_where_they_should_be():
         inputs("avg", "f4", 0, 1, 1)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("op, dtype", CASES, ids=str)
+@folded("size", SIZES)
+@folded("op, dtype", CASES)
 def test_no_order_and_no_grouping_rounds(op, dtype, size):
     parts = [inputs(op, dtype, rank, size, 20) for rank in range(size)]
     expected, turns = reduced(op, dtype, range(size), size, 20), random.Random(size)

@@ -2,7 +2,6 @@
 
 import inspect
 
-import pytest
 from mpi import disagreeing
 from mpi.test_objects_errors import NATIVE_WAYS, WAYS
 from mpi4py import MPI
@@ -12,6 +11,7 @@ from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.nonblocking import Nonblocking
 from hpccoll.comm.objects.methods import Objects
 from hpccoll.comm.persistent import Persistent
+from support.folded import folded
 
 #: The public methods of the classes that have nothing but collectives.
 METHODS = [name for cls in (Blocking, Nonblocking, Persistent, Objects) for name in vars(cls)
@@ -27,7 +27,7 @@ def test_every_collective_is_a_row():
     assert all(inspect.isroutine(getattr(MPI.Intracomm, name)) for name in contract.CONTRACT)
 
 
-@pytest.mark.parametrize("name", contract.CONTRACT)
+@folded("name", contract.CONTRACT)
 def test_every_row_is_tested(name):
     """Blocking and lower-case ones are listed; tests of the others walk the table."""
     row, small = contract.CONTRACT[name], disagreeing.method_of(name)

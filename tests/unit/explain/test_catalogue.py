@@ -9,6 +9,7 @@ from hpccoll.algorithms import ALGORITHMS
 from hpccoll.errors import ArgumentError
 from hpccoll.explain import as_list, as_markdown, collectives
 from hpccoll.explain.catalogue import CHOOSER, first_line
+from support.folded import folded
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = {name for table in ALGORITHMS.values() for name in table}
@@ -38,7 +39,7 @@ def test_the_list_of_an_unknown_collective_names_the_known_ones():
     assert as_list("Iscan") == as_list("scan")
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@folded("entry", ENTRIES)
 def test_a_first_line_is_a_sentence(entry):
     line = first_line(entry)
     assert line[0].isupper() and line.endswith(".") and len(line) < 100

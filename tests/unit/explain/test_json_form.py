@@ -2,16 +2,15 @@
 
 import json
 
-import pytest
-
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.explain import as_json
 from hpccoll.ir.schedule import Span, Step
+from support.folded import folded
 
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
 
 
-@pytest.mark.parametrize("collective, algorithm", FLAT)
+@folded("collective, algorithm", FLAT)
 def test_json_reads_back_unchanged_and_complete(collective, algorithm):
     made = schedule(collective, algorithm, 5, root=3)
     data = as_json(made)

@@ -12,6 +12,7 @@ from hpccoll.ir.collectives import COLLECTIVES, IN, OUT
 from hpccoll.ir.schedule import Program, at, copy, recv, send
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove
+from support.folded import folded
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FLAT = [(c, a) for c, table in ALGORITHMS.items() for a, e in table.items() if not e.hierarchical]
@@ -52,7 +53,7 @@ def test_every_collective_is_put_in_words():
     assert set(WANTS) == set(COLLECTIVES)
 
 
-@pytest.mark.parametrize("collective, algorithm", FLAT)
+@folded("collective, algorithm", FLAT)
 def test_every_algorithm_is_explained(collective, algorithm):
     for size in (1, 2, 7, 17):
         text = as_text(schedule(collective, algorithm, size), nbytes=1000)

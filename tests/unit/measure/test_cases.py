@@ -10,12 +10,13 @@ from hpccoll.calls.call import METHODS
 from hpccoll.errors import ArgumentError, ArgumentTypeError
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import UNEVEN, arguments, data_type, make
+from support.folded import folded
 
 FLOAT = numpy.dtype("f4")
 
 
-@pytest.mark.parametrize("collective", METHODS)
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@folded("collective", METHODS)
+@folded("size", [1, 2, 3, 5])
 def test_size_of_a_case(collective, size):
     case = make(collective, size, 4096 * size, FLOAT)
     assert case.nbytes == (0 if collective == "barrier" else 4096 * size)
@@ -35,9 +36,9 @@ def test_osu_means_the_message(collective, expected):
     assert case.nbytes == 64 * (4 if collective in ("alltoall", "allgather", "gather") else 1)
 
 
-@pytest.mark.parametrize("collective", METHODS)
-@pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("uneven", [False, True])
+@folded("collective", METHODS)
+@folded("in_place", [False, True])
+@folded("uneven", [False, True])
 def test_blocks_fit_together(collective, in_place, uneven):
     """What all ranks give of a block is what all ranks want of it."""
     case = make(collective, 3, 600, FLOAT, root=1, in_place=in_place, uneven=uneven)

@@ -6,6 +6,7 @@ import pytest
 from hpccoll.arrays.kernels import UFUNCS
 from hpccoll.ir.operators import OPERATORS
 from hpccoll.measure import inputs
+from support.folded import folded
 
 FLOAT = numpy.dtype("f4")
 
@@ -16,8 +17,8 @@ DTYPES = [numpy.dtype(code) for code in "efdgFDGbIq?"]
 DEFINED = [(o.name, d) for o in OPERATORS.values() for d in DTYPES if o.defined_on(d.kind)]
 
 
-@pytest.mark.parametrize("op, dtype", DEFINED)
-@pytest.mark.parametrize("size", [1, 3, 16])
+@folded("op, dtype", DEFINED)
+@folded("size", [1, 3, 16])
 def test_any_order_gives_the_result(op, dtype, size):
     kernel = getattr(numpy, UFUNCS[op])
     parts = [inputs.contribution(op, dtype, r, size, 0, 5, 100) for r in range(size)]

@@ -6,6 +6,7 @@ import pytest
 
 from hpccoll.algorithms import ALGORITHMS
 from hpccoll.tune.rules import FORMS, INTEL, MPICH, OPEN_MPI, RULES, Place
+from support.folded import folded
 
 #: A library that no rule names.
 LIBRARIES = (MPICH, OPEN_MPI, INTEL, "another")
@@ -47,7 +48,7 @@ def test_a_rule_behind_one_that_says_more_is_found(number):
     assert never_first([*RULES[:number + 1], hidden, *RULES[number + 1:]]) == [hidden]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@folded("rule", RULES)
 def test_rules_name_algorithms_of_the_table(rule):
     assert rule.algorithm in ALGORITHMS[rule.collective]
     assert not rule.nbytes[1] or rule.nbytes[0] < rule.nbytes[1]

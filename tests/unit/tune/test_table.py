@@ -22,6 +22,7 @@ from hpccoll.tune.table import (
     sealed,
     write,
 )
+from support.folded import folded
 
 NATIVE, RING, PAT, LINEAR = map(Candidate, ("native", "ring", "pat", "linear"))
 KNOMIAL = Candidate("knomial", (("k", 8),), 65536)
@@ -126,7 +127,7 @@ def test_tuning_replaces_what_a_probe_found():
     assert merged({HERE: bcast}, PROBE, CURVES) == {HERE: bcast, PROBE: CURVES}
 
 
-@pytest.mark.parametrize("length", range(len(TEXT)))
+@folded("length", range(len(TEXT)))
 def test_cut_off_at_every_byte(length):
     refused(TEXT[:length], "is empty" if not length else "is damaged or cut off")
 

@@ -10,6 +10,7 @@ from hpccoll.ir.lowering import lower
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases
 from hpccoll.proof.verifier import prove, verify
+from support.folded import folded
 
 #: The algorithms of these families whose rounds grow with log p.
 LOGARITHMIC = [
@@ -45,8 +46,8 @@ def length(span):
     return span.stop - span.start
 
 
-@pytest.mark.parametrize(("collective", "name"), LOGARITHMIC + LINEAR)
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 8])
+@folded("collective, name", LOGARITHMIC + LINEAR)
+@folded("size", [1, 2, 3, 7, 8])
 def test_proof_with_the_order_that_the_table_claims(collective, name, size):
     entry = ALGORITHMS[collective][name]
     proof = verify(schedule(collective, name, size, root=size // 2),
@@ -57,7 +58,7 @@ def test_proof_with_the_order_that_the_table_claims(collective, name, size):
         assert proof.replicas_identical != entry.exact_only
 
 
-@pytest.mark.parametrize(("collective", "name", "size"), [
+@folded("collective, name, size", [
     (*case, size) for case in LOGARITHMIC for size in (33, 65, 100)
     if size < 100 or case[0] in ("allreduce", "scan", "exscan", "barrier")])
 def test_proof_beside_powers_of_two(collective, name, size):

@@ -8,6 +8,7 @@ from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.schedule import SEND
 from hpccoll.ir.topology import Topology
 from hpccoll.proof.verifier import verify
+from support.folded import folded
 
 SHAPES = ["1", "5", "1x4", "4x1", "2x2", "2x3", "3x2", "2x4", "4x2x2", "2x2x2x2", "3,5,4", "1,4,2",
           "(2,3),(4)", "5,1,1", "2x(1,3)", "((1,2),3),(2,1)"]
@@ -42,16 +43,16 @@ def test_every_collective_that_gains_has_hierarchical_algorithms():
         "alltoall": {"leader", "two_phase"}}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("collective", "name"), HIERARCHICAL)
+@folded("shape", SHAPES)
+@folded("collective, name", HIERARCHICAL)
 def test_proof_with_the_order_that_the_table_claims(collective, name, shape):
     made, entry = schedule(collective, name, topology=shape), ALGORITHMS[collective][name]
     proof = verify(made, commutative=not entry.rank_order)
     assert proof.replicas_identical or collective != "allreduce" or entry.exact_only
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("collective", "name"), ROOTED)
+@folded("shape", SHAPES)
+@folded("collective, name", ROOTED)
 def test_proof_for_another_root(collective, name, shape):
     root = Topology.parse(shape).size // 2
     verify(schedule(collective, name, topology=shape, root=root),

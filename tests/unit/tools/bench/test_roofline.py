@@ -8,6 +8,7 @@ from unit.bench_results import result
 from hpccoll.calls.call import METHODS
 from hpccoll.measure.cases import make
 from hpccoll.tools.bench import roofline
+from support.folded import folded
 from support.gpu.device import installed
 
 FLOAT = numpy.dtype("f4")
@@ -25,10 +26,10 @@ def demanded(case):
     return (sum(case.extent(block) for _, block in read) + written) * case.dtype.itemsize
 
 
-@pytest.mark.parametrize("collective", METHODS)
-@pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("uneven", [False, True])
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@folded("collective", METHODS)
+@folded("in_place", [False, True])
+@folded("uneven", [False, True])
+@folded("size", [1, 2, 3, 5])
 def test_bytes_that_must_move(collective, in_place, uneven, size):
     case = make(collective, size, 600 * size, FLOAT, root=size - 1, in_place=in_place,
                 uneven=uneven)

@@ -12,6 +12,7 @@ from hpccoll.training.compress.quantise import (
     quantise,
     unpack,
 )
+from support.folded import folded
 
 COUNTS = [0, 1, 2, 3, 7, 8, 255, 256, 257, 1021]
 FORMATS = [(bits, block, full) for bits in (4, 8) for block in (2, 16, 256)
@@ -22,8 +23,8 @@ def there_and_back(values, bits, block, full=False):
     return dequantise(*quantise(values, bits, block, full), values.size, bits, block)
 
 
-@pytest.mark.parametrize("bits, block, full", FORMATS)
-@pytest.mark.parametrize("count", COUNTS)
+@folded("bits, block, full", FORMATS)
+@folded("count", COUNTS)
 def test_values_on_the_grid_stay(bits, block, full, count):
     top = 2 ** (bits - 1)
     integers = numpy.random.default_rng(count).integers(1 - top, top, count)
