@@ -1,6 +1,7 @@
 """Many cases in one test."""
 
 import pytest
+
 from support.folded import folded
 
 
