@@ -1,5 +1,7 @@
 """What each rank is doing, from made-up logs and processes."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 
@@ -77,7 +79,7 @@ def test_a_rank_that_has_not_looked_for_a_while_does_not_wait_any_more(ranks):
 def test_a_rank_that_does_not_answer_may_hold_the_interpreter_lock(ranks, monkeypatch):
     board, logs, _ = ranks
     now = 10 ** 12
-    monkeypatch.setattr(module.time, "monotonic_ns", lambda: now)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: now))
     logs[1].words[ASKED] = now - 10 ** 9 // 2
     assert "rank 1 is in the program; " in str(board.doing(1))
     logs[1].words[ASKED] = now - 4 * 10 ** 9
@@ -117,7 +119,7 @@ def test_a_process_that_does_not_run(ranks, state, found, words):
 def test_a_killed_rank_may_have_done_its_part(ranks, monkeypatch):
     board, logs, states = ranks
     clock = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     states[3], states[2], logs[2].words[NUMBER] = DEAD, DEAD, 6
     assert board.lost(7, 0.5) == (2,)  # it will never come to call 7
     clock[0] += 0.6
@@ -136,7 +138,7 @@ def test_a_rank_that_left_after_an_error_was_not_killed(ranks):
 def test_a_rank_that_left_in_good_order_has_done_its_part(ranks, monkeypatch, how, state):
     board, logs, states = ranks
     clock = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     logs[3].words[LEFT], states[3] = how, DEAD
     assert board.doing(3).state == state
     assert board.lost(7, 0) == () and board.lost(8, 0) == (3,)
@@ -149,7 +151,7 @@ def test_a_rank_that_left_in_good_order_has_done_its_part(ranks, monkeypatch, ho
 def test_processes_are_looked_at_now_and_then(ranks, monkeypatch):
     board, _, states = ranks
     clock = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     assert board.lost(8, 0) == ()
     states[1] = DEAD
     assert board.lost(8, 0) == ()

@@ -1,6 +1,7 @@
 """Recorded spans: gathered in one time, written for Perfetto, read back."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_clock_that_runs_ahead_is_set_back(monkeypatch):
 def test_clocks_that_drift_are_corrected_in_proportion(monkeypatch):
     recorder, ahead = Recorder(0), iter([0.0, 10.0])
     times = iter([0.0, 100.0])
-    monkeypatch.setattr(trace.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(trace, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     monkeypatch.setattr(trace, "seconds_ahead", lambda comm: next(ahead))
     recorder.add("a", READY, 0.0, 0.0)
     recorder.add("b", READY, 50.0, 50.0)
