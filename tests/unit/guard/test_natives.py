@@ -213,8 +213,9 @@ def test_a_long_wait_for_one_or_several_asks_the_others(made, monkeypatch, title
     """And tells, by then, where they are; short ones with pauses between ask nothing."""
     guard, logs = made
     now = [100.0]
-    # Of this module alone: other threads of the process go by the clock, too.
-    monkeypatch.setattr(guards, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: int(now[0] * 1e9))
+    for module in "guard.guard", "guard.natives", "guard.board", "runtime.events.log":
+        monkeypatch.setattr(f"hpccoll.{module}.time", clock)  # other threads keep the process's
     guard.said, guard.asked = ("", 0, 0), 0.0
     for number in range(5):
         now[0] += 0.75
