@@ -66,7 +66,7 @@ ALL = ("tests/mpi", "tests/contract")
 FIRST = {
     # The least that training can do: examples/train_*.py run on one rank, too.
     1: (*ALL, *without(*files("bench_step", "jax_training", "keras", "leaks", "many",
-                              "torch_accuracy", "torch_zero_cut"))),
+                              "torch_accuracy", "torch_tools", "torch_zero_cut"))),
     2: ALL,
     3: (*MORE, "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused", *files(
         "averaging", "begun", "bfloat16", "broken", "compress", "exchange_errors", "jax",
@@ -81,7 +81,7 @@ FIRST = {
 SIZES = tuple(FIRST)
 #: Decided by arithmetic, a framework or our own code, and not by the MPI library.
 ONCE = files("averaging", "bench_step", "compress", "exchange_errors", "jax", "jax_training",
-             "keras", "probe", "survey", "torch_accuracy", "torch_zero_cut")
+             "keras", "probe", "survey", "torch_accuracy", "torch_tools", "torch_zero_cut")
 LATER = {1: MORE, 2: (*ALL, *without(*ONCE)), 3: BY_SIZE, 4: MORE, 5: MANY, 8: MANY}
 #: Of the documentation, what starts ranks; the rest is the same with every MPI library.
 STARTING = tuple(f"tests/doc/test_{name}.py" for name in (

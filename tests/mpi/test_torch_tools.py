@@ -39,7 +39,6 @@ def test_profiles_name_the_calls():
     assert counts["hpccoll:all_reduce"] == 2 and counts["hpccoll:barrier"] == 1
 
 
-@pytest.mark.once  # PyTorch decides it
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("program", ["wait", "messages", "backward"])
 def test_compiled_programs(program):
