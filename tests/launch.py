@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as xml
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -249,16 +251,23 @@ def attempt(stage: Stage) -> tuple[int, str]:
     return status, why
 
 
-def main(environments: list[Path], results: Path | None = None) -> int:
+def quick(stages: list[Stage]) -> list[Stage]:
+    """Choose what a contributor runs before a push: no launcher, and two ranks of one MPI."""
+    return [stage for stage in stages if re.fullmatch(r"no launcher|.*, 2 ranks", stage.title)][:2]
+
+
+def main(environments: list[Path], results: Path | None = None,
+         choose: Callable[[list[Stage]], list[Stage]] = list) -> int:
     """Run all stages; return 0 if every one of them passed, at the second time at the latest.
 
     Args:
         environments: to run them in.
         results: a folder for how each test ended, as files of pytest's.
+        choose: from all stages, those that are run.
     """
     failed, unsteady, taken, count, start = [], [], [], 0, time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        for stage in stages(environments, Path(scratch)):
+        for stage in choose(stages(environments, Path(scratch))):
             print(f"=== {stage.title}", flush=True)
             begun = time.monotonic()
             status, why = attempt(stage)
@@ -286,5 +295,6 @@ if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     words.add_argument("--results", type=Path, help="a folder for how each test ended")
     words.add_argument("environments", type=lambda name: Path(name).resolve(), nargs="+")
+    words.add_argument("--quick", action="store_true", help="no launcher, and two ranks of one MPI")
     options = words.parse_args()
-    sys.exit(main(options.environments, options.results))
+    sys.exit(main(options.environments, options.results, quick if options.quick else list))
