@@ -11,8 +11,6 @@
     moves parameters        the same start on every rank
     gradients optimizer     DistributedOptimizer
     hooks scaler            compressors in DDP; a loss scale for all ranks
-    absent flat cut_modules parameters without weights; weights in buffers, and cut with modules
-    whole_state zero        state of all ranks put together; ZeroOptimizer
     batchnorm horovod       SyncBatchNorm; all of Horovod's names
 
 ``import hpccoll.torch as hvd`` has Horovod's names too.
@@ -43,12 +41,10 @@ if TYPE_CHECKING:
     from hpccoll.torch.hooks import compress_hook as compress_hook
     from hpccoll.torch.horovod import *  # noqa: F403
     from hpccoll.torch.scaler import AgreedGradScaler as AgreedGradScaler
-    from hpccoll.torch.zero import ZeroOptimizer as ZeroOptimizer
-    from hpccoll.torch.zero import clip_grad_norm_ as clip_grad_norm_
 
 #: Public names, and the modules that have them; each is loaded on first use.
 PLACES = {"Group": "group", "AgreedGradScaler": "scaler", "CompressState": "hooks",
-          "ZeroOptimizer": "zero", "clip_grad_norm_": "zero", "compress_hook": "hooks"}
+          "compress_hook": "hooks"}
 #: Names of Horovod, all in one module.
 HOROVOD = (
     "Adasum add_process_set allgather allgather_async allgather_object allreduce allreduce_ "
@@ -61,8 +57,8 @@ HOROVOD = (
     "local_rank local_size Max Min mpi_threads_supported poll ProcessSet Product rank "
     "reducescatter reducescatter_async remove_process_set shutdown size sparse_allreduce_async "
     "Sum SyncBatchNorm synchronize").split()
-__all__ = ["AgreedGradScaler", "CompressState", "Group", "ZeroOptimizer", "clip_grad_norm_",
-           "compress_hook", "init_process_group"]
+__all__ = ["AgreedGradScaler", "CompressState", "Group", "compress_hook",
+           "init_process_group"]
 
 
 def __getattr__(name: str) -> Any:
