@@ -14,11 +14,11 @@ import torch
 
 from hpccoll.errors import ArgumentError
 from hpccoll.torch import operations
-from hpccoll.torch.begin import ADASUM, AVERAGE, SUM
-from hpccoll.torch.compression import Compression, Compressor
-from hpccoll.torch.functions import allreduce
-from hpccoll.torch.gradients import GradientExchange, Wishes
-from hpccoll.torch.processes import ProcessSet, global_process_set
+from hpccoll.torch.horovod.begin import ADASUM, AVERAGE, SUM
+from hpccoll.torch.horovod.compression import Compression, Compressor
+from hpccoll.torch.horovod.functions import allreduce
+from hpccoll.torch.horovod.gradients import GradientExchange, Wishes
+from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 from hpccoll.torch.tensors import values
 from hpccoll.training.compress import parse
 from hpccoll.training.exchange import Exchange
