@@ -2,9 +2,9 @@
 
     mpiexec -n 4 python examples/train_characters.py
 
-The text is that of docstrings of the standard library. The optimizer's state is cut over the ranks
-(ZeRO, stage 2), gradients are clipped by their norm over all of them. Needs pip install
--e '.[torch]'.
+The text is that of docstrings of the standard library. FSDP2 (fully_shard) cuts weights, gradients
+and the optimizer's state over the ranks; gradients are clipped by their norm over all of them.
+Needs PyTorch 2.6 or newer: pip install -e '.[torch]'.
 """
 import argparse
 import ast
@@ -13,9 +13,11 @@ import sys
 import tokenize
 
 import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-import hpccoll.torch.horovod as hvd
-from hpccoll.torch.zero import ZeroOptimizer, clip_grad_norm_
+import hpccoll.torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=60)
@@ -43,13 +45,18 @@ class Model(torch.nn.Module):
         return self.layers(self.table(before).flatten(1))
 
 
-hvd.init()
+hpccoll.torch.init_process_group()
+rank, size = distributed.get_rank(), distributed.get_world_size()
 text = docstrings()
 letters = sorted(set(text))
 codes = torch.tensor([letters.index(each) for each in text])
-torch.manual_seed(hvd.rank())  # other pieces of text on every rank; weights begin as rank 0's
-model = Model(len(letters))
-optimizer = ZeroOptimizer(model.parameters(), torch.optim.AdamW, stage=2, lr=0.003)
+torch.manual_seed(0)
+model = Model(len(letters))  # the same on every rank, until it is cut
+mesh = init_device_mesh("cpu", (size,))
+for module in (model.table, model.layers, model):
+    fully_shard(module, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+torch.manual_seed(rank)  # other pieces of text on every rank
 losses = []
 for _ in range(options.steps):
     starts = torch.randint(len(codes) - 16, (64,))
@@ -57,14 +64,16 @@ for _ in range(options.steps):
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(model(pieces[:, :16]), pieces[:, 16])
     loss.backward()
-    clip_grad_norm_(optimizer, max_norm=1.0)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
     optimizer.step()
-    losses.append(hvd.allreduce(loss.detach()).item())
+    mean = loss.detach()
+    distributed.all_reduce(mean, distributed.ReduceOp.AVG)
+    losses.append(mean.item())
 
-if hvd.rank() == 0:
-    print(f"{hvd.size()} rank{'s' * (hvd.size() > 1)}: "
+if rank == 0:
+    print(f"{size} rank{'s' * (size > 1)}: "
           f"loss {losses[0]:.2f} at first, {losses[-1]:.2f} "
           f"after {options.steps} steps on {len(text)} characters")
-hvd.shutdown()
+distributed.destroy_process_group()
 if not losses[-1] < 0.8 * losses[0]:
     sys.exit("the model has not learned")

@@ -68,22 +68,20 @@ ALL = ("tests/mpi", "tests/contract")
 FIRST = {
     # The least that training can do: examples/train_*.py run on one rank, too.
     1: (*ALL, *without(*files("bench_step", "jax_training", "keras", "leaks", "many",
-                              "torch_accuracy", "torch_tools", "torch_zero_cut"))),
+                              "torch_accuracy", "torch_tools"))),
     2: ALL,
     3: (*MORE, "tests/mpi/test_nccl.py::test_unlike_nodes_are_refused", *files(
         "averaging", "begun", "bfloat16", "broken", "compress", "exchange_errors", "jax",
         "mpi4py_names", "objects", "objects_errors", "profile", "survey",
-        "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers", "torch_zero",
-        "torch_zero_cut", "torch_zero_errors", "tune", "uneven"),
-        # This one on two ranks, and its closed form in tests/unit/training/shard on up to eight.
-        "--deselect=tests/mpi/test_torch_zero_cut.py::test_memory_is_the_closed_form"),
+        "torch_hooks", "torch_horovod", "torch_optimizer", "torch_peers", "torch_scaler", "tune",
+        "uneven")),
     4: (*BY_SIZE, *files("exchange", "groups"),
         "tests/mpi/test_nccl.py::test_nccl_inside_nodes_and_ours_across"),
     5: MANY, 8: MANY}
 SIZES = tuple(FIRST)
 #: Decided by arithmetic, a framework or our own code, and not by the MPI library.
 ONCE = files("averaging", "bench_step", "compress", "exchange_errors", "jax", "jax_training",
-             "keras", "probe", "survey", "torch_accuracy", "torch_tools", "torch_zero_cut")
+             "keras", "probe", "survey", "torch_accuracy", "torch_tools")
 LATER = {1: MORE, 2: (*ALL, *without(*ONCE)), 3: BY_SIZE, 4: MORE, 5: MANY, 8: MANY}
 #: Of the documentation, what starts ranks; the rest is the same with every MPI library.
 STARTING = tuple(f"tests/doc/test_{name}.py" for name in (

@@ -1,19 +1,14 @@
 """PyTorch on hpccoll: ``torch.distributed.init_process_group("hpccoll")`` on every MPI.
 
-    operators tensors       what torch's operators and tensors are to MPI
-    work lane               what a call hands out, and the thread beside autograd
-    peers collectives       messages between two ranks, and the operations of ``torch.distributed``
-    registered group        memory that other ranks read in place; the process group
-    backend rendezvous      how torch gets a group, and how ranks find each other
-    line operations begin   operations in the order of their calls; what ranks agree on before one
-    processes compression   who takes part; what travels in place of a tensor
-    derivatives functions   reductions and moves by Horovod's names, with derivatives
-    moves parameters        the same start on every rank
-    gradients optimizer     DistributedOptimizer
-    hooks scaler            compressors in DDP; a loss scale for all ranks
-    absent flat cut_modules parameters without weights; weights in buffers, and cut with modules
-    whole_state zero        state of all ranks put together; ZeroOptimizer
-    batchnorm horovod       SyncBatchNorm; all of Horovod's names
+    backend             the entry point, by which torch gets a process group
+    process_group/      the process group
+    tensors pages       tensors as MPI's buffers; their memory on the host
+    streams             the CUDA streams of callers
+    line operations     operations in the order of their calls; what ranks agree on before one
+    horovod/            all of Horovod's names
+    hooks scaler        compressors in DDP; a loss scale for all ranks
+
+The process group imports neither ``horovod``, ``hooks`` and ``scaler`` nor what only they import.
 
 ``import hpccoll.torch as hvd`` has Horovod's names too.
 
@@ -35,20 +30,18 @@ except ModuleNotFoundError as missing:
     if missing.name != "torch":
         raise
     raise FrameworkError("torch", "is not installed") from None
-from hpccoll.torch.rendezvous import init_process_group, register_handler
+from hpccoll.torch.process_group.rendezvous import init_process_group, register_handler
 
 if TYPE_CHECKING:
-    from hpccoll.torch.group import Group as Group
     from hpccoll.torch.hooks import CompressState as CompressState
     from hpccoll.torch.hooks import compress_hook as compress_hook
     from hpccoll.torch.horovod import *  # noqa: F403
+    from hpccoll.torch.process_group.group import Group as Group
     from hpccoll.torch.scaler import AgreedGradScaler as AgreedGradScaler
-    from hpccoll.torch.zero import ZeroOptimizer as ZeroOptimizer
-    from hpccoll.torch.zero import clip_grad_norm_ as clip_grad_norm_
 
 #: Public names, and the modules that have them; each is loaded on first use.
-PLACES = {"Group": "group", "AgreedGradScaler": "scaler", "CompressState": "hooks",
-          "ZeroOptimizer": "zero", "clip_grad_norm_": "zero", "compress_hook": "hooks"}
+PLACES = {"Group": "process_group.group", "AgreedGradScaler": "scaler", "CompressState": "hooks",
+          "compress_hook": "hooks"}
 #: Names of Horovod, all in one module.
 HOROVOD = (
     "Adasum add_process_set allgather allgather_async allgather_object allreduce allreduce_ "
@@ -61,8 +54,7 @@ HOROVOD = (
     "local_rank local_size Max Min mpi_threads_supported poll ProcessSet Product rank "
     "reducescatter reducescatter_async remove_process_set shutdown size sparse_allreduce_async "
     "Sum SyncBatchNorm synchronize").split()
-__all__ = ["AgreedGradScaler", "CompressState", "Group", "ZeroOptimizer", "clip_grad_norm_",
-           "compress_hook", "init_process_group"]
+__all__ = ["AgreedGradScaler", "CompressState", "Group", "compress_hook", "init_process_group"]
 
 
 def __getattr__(name: str) -> Any:

@@ -51,7 +51,7 @@ def create(opts: Any, options: Any = None) -> Any:
         ProcessGroupError: the processes were not started by MPI, or MPI was started without
             threads.
     """
-    from hpccoll.torch.group import Group
+    from hpccoll.torch.process_group.group import Group
     comm = communicator(opts.store, opts.group_rank, opts.group_size, opts.group_id,
                         opts.timeout.total_seconds())
     return Group(comm, opts.store, opts.group_id or "default", opts.timeout)

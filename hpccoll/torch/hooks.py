@@ -21,8 +21,8 @@ from hpccoll import Comm
 from hpccoll.errors import ArgumentError
 from hpccoll.torch import operations
 from hpccoll.torch.line import Operation, OperationLine
+from hpccoll.torch.process_group.work import promise
 from hpccoll.torch.tensors import dense, values
-from hpccoll.torch.work import promise
 from hpccoll.training.adasum import Adasum
 from hpccoll.training.compress import parse, states
 from hpccoll.training.compress.scheme import Reduction, Scheme

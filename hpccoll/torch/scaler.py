@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from hpccoll.torch.begin import MAX
-from hpccoll.torch.functions import allreduce_
-from hpccoll.torch.processes import ProcessSet, global_process_set
+from hpccoll.torch.horovod.begin import MAX
+from hpccoll.torch.horovod.functions import allreduce_
+from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
 
 class AgreedGradScaler(torch.amp.GradScaler):

@@ -65,13 +65,6 @@ def values(tensor: torch.Tensor) -> Any:
                             "convert it, as in tensor.to(torch.float32)")
 
 
-def tensor_of(array: numpy.ndarray) -> torch.Tensor:
-    """A tensor of the CPU that has an array's memory; the other way round than :func:`values`."""
-    if array.dtype.name == "bfloat16":  # torch knows no types of the package ml_dtypes
-        return torch.from_numpy(array.view("i2")).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
 def memory(tensor: torch.Tensor) -> Any:
     """The memory of a dense tensor as a flat array, to be moved: any type of elements will do."""
     if tensor.is_cpu and tensor.dtype in PLAIN:

@@ -8,7 +8,6 @@ from mpi4py import MPI
 from hpccoll.errors import ArgumentError, ExchangeError, RankFailed
 
 torch = pytest.importorskip("torch")
-scaling = pytest.importorskip("hpccoll.torch.scaler")
 hvd = pytest.importorskip("hpccoll.torch.horovod")
 pytestmark = pytest.mark.mpi
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -280,22 +279,6 @@ def test_adasum_combines_steps():
     # Steps at right angles add up; parallel ones are averaged.
     assert torch.allclose(model.all[0], -(2.0 + torch.arange(SIZE)))
     assert torch.allclose(model.all[1], -torch.tensor([3.0, 4.0]))
-
-
-@pytest.mark.parametrize("overflowing", [0, SIZE - 1])
-def test_a_loss_scale_that_all_agree_on(overflowing):
-    for make in (wrapped, lambda model: torch.optim.SGD(model.parameters(), lr=1.0)):
-        model = Slopes((2,))
-        optimizer = make(model)
-        scaler = scaling.AgreedGradScaler("cpu", init_scale=8.0, growth_interval=1)
-        for scale, bad in ((16.0, False), (8.0, True), (16.0, False)):
-            optimizer.zero_grad()
-            slope = float("inf") if bad and overflowing == RANK else 1.0
-            scaler.scale(model(torch.tensor([slope, 1.0]))).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            assert scaler.get_scale() == scale
-        assert torch.equal(model.all[0], torch.tensor([-2.0, -2.0]))
 
 
 # -- the same start ---------------------------------------------------------------------------

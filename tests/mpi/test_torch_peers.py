@@ -44,7 +44,7 @@ class DeviceTensor(torch.Tensor):
 def test_device_memory_travels_through_the_host(monkeypatch, count):
     """Where the MPI library cannot move it; what MPI gets is never the tensor itself."""
     monkeypatch.setattr("hpccoll.Comm.moves_device_memory", False)
-    monkeypatch.setattr("hpccoll.torch.peers.check_capture", lambda: None)
+    monkeypatch.setattr("hpccoll.torch.process_group.peers.check_capture", lambda: None)
     rank, size = place()
     mine = torch.full((count,), float(rank)).as_subclass(DeviceTensor)
     got = torch.zeros(count, 2)[:, 0].as_subclass(DeviceTensor)

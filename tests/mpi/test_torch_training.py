@@ -158,6 +158,60 @@ def test_fully_sharded(group, gloo, registered):
     same(make, group, gloo)
 
 
+def sharded_and_alone(group):
+    """A model cut by FSDP2, the same one whole, and the same mean gradients in both."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    rank, size = place()
+    model, alone = network(), network()
+    fsdp.fully_shard(model, mesh=mesh_of(group))
+    mse = torch.nn.functional.mse_loss
+    x, y = batch(0, rank)
+    mse(model(x), y).backward()
+    x, y = (torch.cat(each) for each in zip(*(batch(0, other) for other in range(size))))
+    mse(alone(x), y).backward()
+    return model, alone
+
+
+@pytest.mark.parametrize("order", [2.0, 1.0, float("inf")])
+@pytest.mark.parametrize("limit", [0.05, 1e9])
+def test_clipping_of_sharded_gradients(group, order, limit):
+    models = sharded_and_alone(group)
+    # PyTorch has no infinity norm of an empty part, as all ranks but one have of the last bias.
+    norm, wanted = (torch.nn.utils.clip_grad_norm_(
+        each[:3].parameters() if order == float("inf") else each.parameters(), limit, order)
+        for each in models)
+    norm = norm.full_tensor()
+    assert torch.isclose(norm, wanted, rtol=1e-5)
+    for each in models:
+        torch.optim.SGD(each.parameters(), 1.0).step()
+    assert all(torch.allclose(mine.full_tensor(), whole, rtol=1e-5, atol=1e-6)
+               for mine, whole in zip(*(each.parameters() for each in models)))
+
+
+def test_sharded_state_is_put_together_and_cut_anew(group):
+    """Whole state on every rank is that of one process, and another model goes on from it."""
+    states = pytest.importorskip("torch.distributed.checkpoint.state_dict")
+    options = states.StateDictOptions(full_state_dict=True)
+    models = model, alone = sharded_and_alone(group)
+    optimizers = [torch.optim.Adam(each.parameters(), 0.05) for each in models]
+    for optimizer in optimizers:
+        optimizer.step()
+    ours, theirs = (states.get_state_dict(*each, options=options)
+                    for each in zip(models, optimizers))
+    for name, value in theirs[0].items():
+        assert torch.allclose(ours[0][name], value, rtol=1e-4, atol=1e-6)
+    for name, entry in theirs[1]["state"].items():
+        assert all(torch.allclose(ours[1]["state"][name][key], value, rtol=1e-4, atol=1e-6)
+                   for key, value in entry.items())
+    again, _ = sharded_and_alone(group)
+    again.zero_grad()  # an optimizer beside gradients is not given state
+    resumed = torch.optim.Adam(again.parameters(), 0.05)
+    weights, state = copy.deepcopy(ours)  # the numbers of steps are those of the optimizer itself
+    states.set_state_dict(again, resumed, model_state_dict=weights, optim_state_dict=state,
+                          options=options)
+    assert torch.equal(losses(model, optimizers[0]), losses(again, resumed))
+
+
 def test_tensor_parallel(group, gloo):
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,

@@ -228,6 +228,21 @@ def test_transports_know_bytes_and_peers_only():
             assert rooms <= {"errors", "transport"}, module
 
 
+def test_the_process_group_of_torch_needs_nothing_of_horovod():
+    """Nor of ``training``: it imports its own folder, the entry point and modules of tensors."""
+    torch = "hpccoll.torch"
+    folder, shared = f"{torch}.process_group", {f"{torch}.{name}" for name in (
+        "backend", "tensors", "pages", "streams")}
+    waiting = [module for module in MODULES if f"{module}.".startswith(f"{folder}.")]
+    assert len(waiting) > 10
+    waiting += shared
+    for module in waiting:
+        for name in imports(MODULES[module]):
+            if room_of(name) == "torch" and name.startswith("hpccoll"):
+                assert name.startswith(f"{folder}.") or name in shared, f"{module}: {name}"
+            assert not name.startswith("hpccoll.training"), f"{module}: {name}"
+
+
 def test_the_communicator_has_a_type_for_editors(tmp_path):
     """The class is loaded on first use; type checkers must know it all the same."""
     pytest.importorskip("mypy")

@@ -11,7 +11,7 @@ from support.gpu.tensors import TorchStream, torch_cuda
 
 pytest.importorskip("torch")
 streams = pytest.importorskip("hpccoll.torch.streams")
-work = pytest.importorskip("hpccoll.torch.work")
+work = pytest.importorskip("hpccoll.torch.process_group.work")
 TENSOR = SimpleNamespace(is_cuda=True, device="cuda:0")
 
 

@@ -18,10 +18,10 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import PeerLost, ProcessGroupError
-from hpccoll.torch.eager import run_eagerly
+from hpccoll.torch.process_group.eager import run_eagerly
+from hpccoll.torch.process_group.work import GroupWork
 from hpccoll.torch.streams import behind, check_capture
 from hpccoll.torch.tensors import dense, memory
-from hpccoll.torch.work import GroupWork
 
 #: Seconds between two looks at messages: first, and when nothing moves.
 SHORTEST_PAUSE, LONGEST_PAUSE = 20e-6, 1e-3

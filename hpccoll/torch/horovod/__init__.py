@@ -2,6 +2,13 @@
 
 Every name of ``horovod.torch`` that is here does what it does there; docs/training/horovod.md has
 the table, and what is missing.
+
+    processes compression   who takes part; what travels in place of a tensor
+    begin                   how a call of each kind is started
+    derivatives functions   reductions, with derivatives
+    moves parameters        moves, with derivatives; the same start on every rank
+    gradients optimizer     DistributedOptimizer
+    batchnorm               SyncBatchNorm
 """
 
 from __future__ import annotations
@@ -9,10 +16,10 @@ from __future__ import annotations
 from typing import Final
 
 from hpccoll.errors import HpccollError as HorovodInternalError
-from hpccoll.torch import begin
-from hpccoll.torch.batchnorm import SyncBatchNorm
-from hpccoll.torch.compression import Compression
-from hpccoll.torch.functions import (
+from hpccoll.torch.horovod import begin
+from hpccoll.torch.horovod.batchnorm import SyncBatchNorm
+from hpccoll.torch.horovod.compression import Compression
+from hpccoll.torch.horovod.functions import (
     allreduce,
     allreduce_,
     allreduce_async,
@@ -30,7 +37,7 @@ from hpccoll.torch.functions import (
     sparse_allreduce_async,
     synchronize,
 )
-from hpccoll.torch.moves import (
+from hpccoll.torch.horovod.moves import (
     allgather,
     allgather_async,
     alltoall,
@@ -43,14 +50,14 @@ from hpccoll.torch.moves import (
     grouped_allgather,
     grouped_allgather_async,
 )
-from hpccoll.torch.optimizer import DistributedOptimizer
-from hpccoll.torch.parameters import (
+from hpccoll.torch.horovod.optimizer import DistributedOptimizer
+from hpccoll.torch.horovod.parameters import (
     allgather_object,
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from hpccoll.torch.processes import (
+from hpccoll.torch.horovod.processes import (
     ProcessSet,
     add_process_set,
     cross_rank,

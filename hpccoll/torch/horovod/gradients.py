@@ -23,8 +23,8 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError, ExchangeError
 from hpccoll.torch import operations
-from hpccoll.torch.functions import sparse_allreduce_async
-from hpccoll.torch.processes import ProcessSet
+from hpccoll.torch.horovod.functions import sparse_allreduce_async
+from hpccoll.torch.horovod.processes import ProcessSet
 from hpccoll.torch.tensors import dense, values
 from hpccoll.training.buckets import FIRST_BUCKET_BYTES
 from hpccoll.training.exchange import Exchange
@@ -35,7 +35,7 @@ UNUSED, DENSE, SPARSE = range(3)
 
 
 class Wishes(NamedTuple):
-    """What a user asks for; see :func:`~hpccoll.torch.optimizer.DistributedOptimizer`."""
+    """What a user asks for; see :func:`~hpccoll.torch.horovod.optimizer.DistributedOptimizer`."""
 
     compress: Any = "none"
     passes: int = 1

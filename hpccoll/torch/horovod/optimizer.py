@@ -14,11 +14,11 @@ import torch
 
 from hpccoll.errors import ArgumentError
 from hpccoll.torch import operations
-from hpccoll.torch.begin import ADASUM, AVERAGE, SUM
-from hpccoll.torch.compression import Compression, Compressor
-from hpccoll.torch.functions import allreduce
-from hpccoll.torch.gradients import GradientExchange, Wishes
-from hpccoll.torch.processes import ProcessSet, global_process_set
+from hpccoll.torch.horovod.begin import ADASUM, AVERAGE, SUM
+from hpccoll.torch.horovod.compression import Compression, Compressor
+from hpccoll.torch.horovod.functions import allreduce
+from hpccoll.torch.horovod.gradients import GradientExchange, Wishes
+from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 from hpccoll.torch.tensors import values
 from hpccoll.training.compress import parse
 from hpccoll.training.exchange import Exchange
@@ -190,12 +190,8 @@ class _Averaging:
         super().zero_grad(set_to_none)  # type: ignore[misc]
 
 
-class _Alone:
-    """A rank outside of the process set: its steps are its own."""
-
-    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
-               process_set: ProcessSet) -> None:
-        """There is nothing to begin."""
+class _OwnGradients:
+    """Gradients stay this rank's own: nothing is reduced before a step."""
 
     def synchronize(self) -> None:
         """Do nothing: gradients stay this rank's own."""
@@ -204,6 +200,14 @@ class _Alone:
         """Do nothing: there is nothing to wait for before a step."""
         return nullcontext()
 
+
+class _Alone(_OwnGradients):
+    """A rank outside of the process set: its steps are its own."""
+
+    def _begin(self, names: dict[torch.Tensor, str], wishes: Wishes,
+               process_set: ProcessSet) -> None:
+        """There is nothing to begin."""
+
     def fail(self, error: BaseException) -> None:
         """Do nothing: nobody waits for this rank."""
 
@@ -211,7 +215,7 @@ class _Alone:
         """Do nothing: gradients are added up until ``zero_grad``."""
 
 
-class _Combining:
+class _Combining(_OwnGradients):
     """Every rank makes its own step; then the changes of all are combined by Adasum."""
 
     _exchange: Exchange | None = None
@@ -226,13 +230,6 @@ class _Combining:
         if self._exchange is not None:
             self._exchange.close()
         self._exchange = None
-
-    def synchronize(self) -> None:
-        """Do nothing: gradients stay this rank's own."""
-
-    def skip_synchronize(self) -> AbstractContextManager[None]:
-        """Do nothing: there is nothing to wait for before a step."""
-        return nullcontext()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Make a step and combine it with those of the other ranks; every rank calls it."""

@@ -1,8 +1,8 @@
 """What travels in place of a tensor: a type of half the size, or a scheme of ours.
 
 ``Compression.fp16`` is Horovod's: cast, reduce, cast back. :class:`DistributedOptimizer
-<hpccoll.torch.optimizer.DistributedOptimizer>` and the hooks of DDP take the text of any scheme of
-:mod:`hpccoll.training.compress` in its place, such as ``"topk:density=0.01"``.
+<hpccoll.torch.horovod.optimizer.DistributedOptimizer>` and the hooks of DDP take the text of any
+scheme of :mod:`hpccoll.training.compress` in its place, such as ``"topk:density=0.01"``.
 """
 
 from __future__ import annotations

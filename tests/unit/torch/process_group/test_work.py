@@ -8,7 +8,7 @@ import pytest
 from hpccoll.errors import GroupTimeout
 
 torch = pytest.importorskip("torch")
-work = pytest.importorskip("hpccoll.torch.work")
+work = pytest.importorskip("hpccoll.torch.process_group.work")
 
 
 def pending(run=lambda: None, tensors=(), seconds=5.0):

@@ -6,7 +6,7 @@ from mpi4py import MPI
 from hpccoll.errors import ArgumentTypeError
 
 torch = pytest.importorskip("torch")
-operators = pytest.importorskip("hpccoll.torch.operators")
+operators = pytest.importorskip("hpccoll.torch.process_group.operators")
 ReduceOp = torch.distributed.ReduceOp
 
 

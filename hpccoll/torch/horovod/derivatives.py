@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from hpccoll.torch import begin
-from hpccoll.torch.begin import AVERAGE, SUM, How, names
+from hpccoll.torch.horovod import begin
+from hpccoll.torch.horovod.begin import AVERAGE, SUM, How, names
+from hpccoll.torch.horovod.processes import ProcessSet
 from hpccoll.torch.line import together
-from hpccoll.torch.processes import ProcessSet
 
 Tensors = tuple[torch.Tensor, ...]
 

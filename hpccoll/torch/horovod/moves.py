@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import torch
 
-from hpccoll.torch import begin, operations
-from hpccoll.torch.begin import names
-from hpccoll.torch.derivatives import AllgatherFunction, AlltoallFunction, BroadcastFunction
+from hpccoll.torch import operations
+from hpccoll.torch.horovod import begin
+from hpccoll.torch.horovod.begin import names
+from hpccoll.torch.horovod.derivatives import AllgatherFunction, AlltoallFunction, BroadcastFunction
+from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 from hpccoll.torch.line import AsyncResult, then, together
-from hpccoll.torch.processes import ProcessSet, global_process_set
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None,

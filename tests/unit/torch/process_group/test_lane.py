@@ -5,8 +5,8 @@ import threading
 import pytest
 
 torch = pytest.importorskip("torch")
-lane = pytest.importorskip("hpccoll.torch.lane")
-work = pytest.importorskip("hpccoll.torch.work")
+lane = pytest.importorskip("hpccoll.torch.process_group.lane")
+work = pytest.importorskip("hpccoll.torch.process_group.work")
 
 
 class Alone:

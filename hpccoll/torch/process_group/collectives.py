@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import ArgumentError
-from hpccoll.torch.operators import TorchOperator
+from hpccoll.torch.process_group.operators import TorchOperator
 from hpccoll.torch.tensors import dense, joined, memory, overlap, split_back, values
 
 Tensors = Sequence[torch.Tensor]

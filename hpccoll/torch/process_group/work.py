@@ -11,7 +11,7 @@ import torch
 from torch.distributed import Work
 
 from hpccoll.errors import GroupTimeout
-from hpccoll.torch.eager import run_eagerly
+from hpccoll.torch.process_group.eager import run_eagerly
 from hpccoll.torch.streams import behind, caller_stream
 
 #: What ``wait()`` without an argument passes on, here or from C++.

@@ -13,8 +13,8 @@ from hpccoll.errors import CommunicatorError, HpccollError
 
 pytest.importorskip("torch")
 hvd = pytest.importorskip("hpccoll.torch.horovod")
-processes = pytest.importorskip("hpccoll.torch.processes")
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "training" / "horovod.md"
+processes = pytest.importorskip("hpccoll.torch.horovod.processes")
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "training" / "horovod.md"
 
 
 def rows():

@@ -14,8 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from hpccoll.torch.arrivals import Arrivals
-from hpccoll.torch.work import GroupWork, nothing
+from hpccoll.torch.process_group.arrivals import Arrivals
+from hpccoll.torch.process_group.work import GroupWork, nothing
 
 #: Seconds to wait for a thread that is to end.
 LONGEST = 5.0

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from hpccoll.errors import ArgumentError
-from hpccoll.torch.begin import SUM
-from hpccoll.torch.functions import allreduce
-from hpccoll.torch.processes import ProcessSet, global_process_set
+from hpccoll.torch.horovod.begin import SUM
+from hpccoll.torch.horovod.functions import allreduce
+from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):

@@ -5,7 +5,7 @@ import pytest
 from hpccoll.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
-begin = pytest.importorskip("hpccoll.torch.begin")
+begin = pytest.importorskip("hpccoll.torch.horovod.begin")
 How = begin.How
 
 

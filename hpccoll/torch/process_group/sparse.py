@@ -8,8 +8,8 @@ from mpi4py import MPI
 
 from hpccoll import Comm
 from hpccoll.errors import ArgumentTypeError
-from hpccoll.torch.collectives import all_gather
-from hpccoll.torch.operators import TorchOperator
+from hpccoll.torch.process_group.collectives import all_gather
+from hpccoll.torch.process_group.operators import TorchOperator
 
 
 def check_sparse(tensor: torch.Tensor, operator: TorchOperator) -> None:

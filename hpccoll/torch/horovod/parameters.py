@@ -13,8 +13,8 @@ import torch
 
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.torch import operations
-from hpccoll.torch.moves import broadcast_async_
-from hpccoll.torch.processes import ProcessSet, global_process_set
+from hpccoll.torch.horovod.moves import broadcast_async_
+from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 
 #: Elements of a flat buffer.
 MOST = 1 << 23

@@ -8,7 +8,7 @@ import pytest
 from hpccoll.errors import ProcessGroupError
 
 torch = pytest.importorskip("torch")
-rendezvous = pytest.importorskip("hpccoll.torch.rendezvous")
+rendezvous = pytest.importorskip("hpccoll.torch.process_group.rendezvous")
 backend = pytest.importorskip("hpccoll.torch.backend")
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from hpccoll.errors import ArgumentError
-from hpccoll.torch import begin
-from hpccoll.torch.begin import AVERAGE, SUM, How, names
-from hpccoll.torch.compression import Compression, Compressor
-from hpccoll.torch.derivatives import AllreduceFunction, ReduceScatterFunction
+from hpccoll.torch.horovod import begin
+from hpccoll.torch.horovod.begin import AVERAGE, SUM, How, names
+from hpccoll.torch.horovod.compression import Compression, Compressor
+from hpccoll.torch.horovod.derivatives import AllreduceFunction, ReduceScatterFunction
+from hpccoll.torch.horovod.moves import allgather_async
+from hpccoll.torch.horovod.processes import ProcessSet, global_process_set
 from hpccoll.torch.line import AsyncResult, then, together
-from hpccoll.torch.moves import allgather_async
-from hpccoll.torch.processes import ProcessSet, global_process_set
 
 
 def poll(handle: AsyncResult) -> bool:

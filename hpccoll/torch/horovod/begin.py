@@ -12,8 +12,8 @@ import torch
 
 from hpccoll.errors import ArgumentError, ExchangeError
 from hpccoll.torch import operations
+from hpccoll.torch.horovod.processes import ProcessSet
 from hpccoll.torch.line import AsyncResult, then
-from hpccoll.torch.processes import ProcessSet
 from hpccoll.torch.tensors import dense, values
 
 #: What ``op`` may be.
