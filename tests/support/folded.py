@@ -31,7 +31,7 @@ def folded(names: str, cases: Iterable[Any]) -> Callable[[Test], Test]:
             for case in listed:
                 values, name = case if len(given) > 1 else (case,), str(case)
                 if isinstance(case, type(pytest.param())):
-                    values, name = case.values, case.id or name
+                    values, name = case.values, str(case.id or name)
                 try:
                     test(**dict(zip(given, values, strict=True)), **fixtures)
                 except pytest.skip.Exception as reason:
