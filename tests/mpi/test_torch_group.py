@@ -237,7 +237,7 @@ def test_futures():
     (lambda: gather_single(torch.ones(3), torch.ones(2)), "has 3 elements"),
     (lambda: scatter_single(torch.ones(3), torch.ones(2)), "has 2 elements"),
     (lambda: dist.all_to_all_single(torch.ones(5), torch.ones(5), [5], [5]), "parts of"),
-    (lambda: dist.all_reduce(torch.ones(2).to_sparse(), async_op=True).wait(), "layout"),
+    (lambda: dist.broadcast(torch.ones(2).to_sparse(), 0, async_op=True).wait(), "layout"),
     (lambda: dist.all_reduce(torch.ones(2, device="meta")), "device meta"),
     (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), "cannot be combined"),
 ])
