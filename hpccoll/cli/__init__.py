@@ -6,8 +6,8 @@ one line, too, and status 130; a command that knows something by then shows it f
 
 A new sub-command is a module here with a ``command``, and a line in ``COMMANDS``. One for many
 ranks is a ``Ranked`` command: it calls ``require_mpi`` before it imports what needs MPI, ``agree``
-for what may go wrong on one rank, and ``abort`` where a rank fails alone. ``options`` reads values
-and checks which options go together. What a command does is in ``tools``.
+for what may go wrong on one rank, and ``abort`` where a rank fails alone. ``options`` reads values.
+What a command does is in ``tools``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you
 #: words goes before the one of its first word.
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
+    "bench compare": ("hpccoll.cli.bench_compare", "Compare two records of bench --json."),
+    "bench matrix": ("hpccoll.cli.bench_matrix", "Measure under several MPI libraries."),
+    "bench overlap": ("hpccoll.cli.bench_overlap", "Measure what work hides of collectives."),
     "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
@@ -47,11 +50,11 @@ class Commands(click.Group):
     def resolve_command(self, context: click.Context, args: list[str]
                         ) -> tuple[str | None, click.Command | None, list[str]]:
         pair = " ".join(args[:2])
-        pairs = [name for name in COMMANDS if name.startswith(f"{args[0]} ")] if args[1:] else []
+        seconds = [name.split()[1] for name in COMMANDS if name.startswith(f"{args[0]} ")]
         if pair in COMMANDS:
             args = [pair, *args[2:]]
-        elif did_you_mean(args[1] if pairs else "", [name.split()[1] for name in pairs]):
-            raise ArgumentError("command", f"{pair!r} is unknown", did_you_mean(pair, pairs))
+        elif args[1:] and (near := did_you_mean(args[1], seconds)):
+            raise ArgumentError("command", f"{pair!r} is unknown", near)
         elif (args and args[0] not in COMMANDS and not args[0].startswith("-")
               and not context.resilient_parsing):  # a shell that completes words asks, too
             raise ArgumentError.unknown("command", args[0], COMMANDS)

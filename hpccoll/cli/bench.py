@@ -2,21 +2,18 @@
 
 Every rank runs this command with the same options, so every rank finds the same mistake in
 them; rank 0 alone says so. Exit status: 0, 1 when a result was wrong, 2 for bad options, 130
-when interrupted. ``--compare`` reads two records and starts no MPI; its status is 1 where
-something became slower, 3 where native itself moved so far that nothing can be compared.
-``--matrix`` starts the launchers of several environments; its status is 1 where one of them failed.
+when interrupted. ``bench overlap`` and ``bench matrix`` share options and the run with it.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
-from pathlib import Path
+from functools import partial, reduce
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 
 from hpccoll.algorithms.outside import is_reference, split
@@ -24,16 +21,13 @@ from hpccoll.cli.options import (
     PERCENT,
     SECONDS,
     OneOf,
-    Together,
     addressed,
     buffer_sizes,
     check_outputs,
-    check_together,
     opened,
     stated,
 )
 from hpccoll.cli.ranks import (
-    BAD_OPTIONS,
     INTERRUPTED,
     WRONG,
     Progress,
@@ -45,128 +39,106 @@ from hpccoll.cli.ranks import (
     silent,
     stoppable,
 )
-from hpccoll.errors import ArgumentError, HpccollError, TuningError
+from hpccoll.errors import ArgumentError, TuningError
 from hpccoll.ir.collectives import COLLECTIVES, method_named
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.launcher import require_mpi
 from hpccoll.units import size
 
-#: Exit status of a comparison that says nothing.
-NOT_COMPARABLE = 3
-#: Which options go together. Two programs beside the usual one start no MPI: --compare, --matrix.
-TOGETHER = (
-    Together("--overlap", ("--format", "--plot", "--peers", "--sweeps", "--rotate", "--calls",
-                           "--keep"),
-             remedy="it has a table and a record, no other form, no peers, one sweep and one set "
-                    "of buffers, and nonblocking calls"),
-    Together("--device", ("--overlap", "--peers", "--calls"),
-             remedy="blocking calls on arrays of CuPy's are measured with it"),
-    Together("--tests", needs="--overlap"),
-    Together("--work", needs="--overlap"),
-    Together("--compare", ("--overlap", "--matrix", "--plot", "--json"),
-             remedy="it measures nothing"),
-    Together("--matrix", ("--overlap", "--tolerance", "--format", "--json", "--plot"),
-             remedy="it writes records, pictures and a table of its own"),
-    Together("--ranks", needs="--matrix"),
-    Together("--output", needs="--matrix"),
-)
-
-
-#: Groups of options in the help.
+#: Groups of options in the help pages.
 SECTIONS = {
     "What is called": ("sizes", "step", "dtype", "op", "root", "in_place", "uneven", "calls",
-                       "registered", "device", "topology"),
-    "Who is compared": ("algorithm", "params", "segment_bytes", "peers"),
+                       "registered", "device", "topology", "works", "tests"),
+    "What is compared": ("algorithm", "params", "segment_bytes", "peers", "environments", "ranks"),
     "How long": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
-    "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "tolerance",
-                                  "validate", "tail"),
-    "Other measurements": ("overlap", "work", "tests", "records", "environments", "ranks",
-                           "output"),
+    "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "output",
+                                  "tolerance", "validate", "tail"),
 }
 
 
-@click.command("bench", cls=Ranked, sections=SECTIONS,
-               context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("collectives", nargs=-1, metavar="COLLECTIVE...")
-@click.option("--algorithm", default="", metavar="NAMES",
-              help="Candidates: native, auto, algorithms such as ring or knomial:k=8, plausible "
-                   "(what tune would measure), all, or forwarded (native as hpccoll.Comm calls "
-                   "it). Default: native, auto and one or two of hpccoll's for the size.")
-@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
-              help="A parameter of FILE.py:NAME, such as k=4; repeatable.")
-@click.option("-m", "--sizes", default="8:16M", show_default=True, metavar="[MIN:]MAX",
-              help="Bytes of a rank's larger buffer; with --format osu, of a block.")
-@click.option("--step", type=click.IntRange(min=2), metavar="N",
-              help="Factor between sizes. Default: 4, or 2 with --format osu.")
-@click.option("-T", "--dtype", default="float32", show_default=True, help="NumPy type.")
-@click.option("--op", default="sum", show_default=True, help="Reduction operator.")
-@click.option("--root", type=int, default=0, show_default=True, help="Root of rooted collectives.")
-@click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE.")
-@click.option("--uneven", is_flag=True, help="Blocks of 1:2:3 where the collective takes them.")
-@click.option("--calls", type=OneOf(["blocking", "nonblocking", "persistent", "lower-case"]),
-              default="blocking", show_default=True,
-              help="Form of the calls: blocking, nonblocking (Iallreduce; the call and its wait "
-                   "are timed), persistent (Allreduce_init; start and wait are), or mpi4py's "
-                   "lower-case methods (allreduce), on arrays and, where there is one float, a "
-                   "number.")
-@click.option("--registered", is_flag=True,
-              help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates; with "
-                   "--device, of the GPU.")
-@click.option("--device", type=OneOf(["cuda"]), metavar="KIND",
-              help="Buffers on GPUs, for all candidates: cuda. Then nccl, nccl+rails and "
-                   "nccl+leader may be candidates.")
-@click.option("--peers", is_flag=True,
-              help="PyTorch's process groups in the same processes as candidates: its own "
-                   "(gloo), and hpccoll's (torch).")
-@click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
-              help="Iterations not measured. Default: 5 for each set of buffers.")
-@click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
-              help="Iterations measured. Default: 10 to 5000 in each sweep, by --seconds.")
-@click.option("--seconds", type=SECONDS, default=0.25,
-              show_default=True, help="Time for each candidate and size.")
-@click.option("--sweeps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Measure all sizes so often, and spread times and iterations over that: a "
-                   "machine that is slow for some seconds is so for a part of them only.")
-@click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Sets of buffers that iterations use in turn.")
-@click.option("--segment-bytes", metavar="BYTES",
-              help="Bytes of a block that travel as one message, for named algorithms.")
-@click.option("--topology", metavar="LAYOUT", help="Layout to pretend, such as 2x4.")
+def _named(context: click.Context, argument: click.Parameter, words: tuple[str, ...]) -> Any:
+    if not words:
+        raise click.UsageError("COLLECTIVE is missing: name one, such as allreduce", context)
+    return words
+
+
+#: Options of every measurement.
+MEASUREMENT = (
+    click.argument("collectives", nargs=-1, metavar="COLLECTIVE...", callback=_named),
+    click.option("--algorithm", default="", metavar="NAMES",
+                 help="Candidates: native, auto, algorithms such as ring or knomial:k=8, "
+                      "plausible (what tune would measure), all, or forwarded (native as "
+                      "hpccoll.Comm calls it). Default: native, auto and one or two of hpccoll's "
+                      "for the size."),
+    click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE",
+                 help="A parameter of FILE.py:NAME, such as k=4; repeatable."),
+    click.option("-m", "--sizes", default="8:16M", show_default=True, metavar="[MIN:]MAX",
+                 help="Bytes of a rank's larger buffer."),
+    click.option("--step", type=click.IntRange(min=2), metavar="N",
+                 help="Factor between sizes. Default: 4."),
+    click.option("-T", "--dtype", default="float32", show_default=True, help="NumPy type."),
+    click.option("--op", default="sum", show_default=True, help="Reduction operator."),
+    click.option("--root", default=0, show_default=True, help="Root of rooted collectives."),
+    click.option("-l", "--in-place", is_flag=True, help="Pass MPI.IN_PLACE."),
+    click.option("--uneven", is_flag=True, help="Blocks of 1:2:3, if the collective takes them."),
+    click.option("--registered", is_flag=True,
+                 help="Buffers in registered memory (hpccoll.Comm.empty), for all candidates."),
+    click.option("-x", "--warmup", type=click.IntRange(min=0), metavar="N",
+                 help="Iterations not measured. Default: 5 for each set of buffers."),
+    click.option("-i", "--iterations", type=click.IntRange(min=1), metavar="N",
+                 help="Iterations measured. Default: as many as --seconds allows."),
+    click.option("--seconds", type=SECONDS, default=0.25, show_default=True,
+                 help="Time for each candidate and size."),
+    click.option("--segment-bytes", metavar="BYTES",
+                 help="Bytes of a block that travel as one message, for named algorithms."),
+    click.option("--topology", metavar="LAYOUT", help="Layout to pretend, such as 2x4."),
+)
+#: Options of a measurement of candidates beside each other, under one MPI library or several.
+COMPARISON = (
+    click.option("--calls", type=OneOf(["blocking", "nonblocking", "persistent", "lower-case"]),
+                 default="blocking", show_default=True,
+                 help="Form of the calls: blocking, nonblocking (Iallreduce; the call and its wait "
+                      "are timed), persistent (Allreduce_init; start and wait are), or mpi4py's "
+                      "lower-case methods (allreduce), on arrays and, where there is one float, a "
+                      "number."),
+    click.option("--device", type=OneOf(["cuda"]), metavar="KIND",
+                 help="Buffers on GPUs, for all candidates: cuda; with --registered, registered "
+                      "ones. Then nccl, nccl+rails and nccl+leader may be candidates."),
+    click.option("--peers", is_flag=True,
+                 help="PyTorch's process groups in the same processes as candidates: its own "
+                      "(gloo), and hpccoll's (torch)."),
+    click.option("--sweeps", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+                 help="Measure all sizes so often, and spread times and iterations over that: a "
+                      "machine that is slow for some seconds is so for a part of them only."),
+    click.option("--rotate", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+                 help="Sets of buffers that iterations use in turn."),
+    click.option("-f", "--full", is_flag=True, help="A line a candidate, and all columns."),
+    click.option("--keep", type=click.IntRange(min=1), metavar="N",
+                 help="Times of each candidate that a record keeps, evenly taken; what is computed "
+                      "from them still is of all."),
+)
+JSON = click.option("--json", "json_path", metavar="FILE",
+                    help="Write a record with every single time; - is standard output.")
+
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Decorate a command with several options."""
+    return lambda command: reduce(lambda done, option: option(done), options[::-1], command)
+
+
+@click.command("bench", cls=Ranked, sections=SECTIONS)
+@with_options(*MEASUREMENT, *COMPARISON, JSON)
 @click.option("--format", "form", type=OneOf(["table", "osu", "csv", "json"]),
-              default="table", show_default=True, help="Form of the output.")
-@click.option("-f", "--full", is_flag=True, help="A line a candidate, and all columns.")
+              default="table", show_default=True,
+              help="Form of the output. With osu, sizes are those of a block, and --step is 2.")
 @click.option("-c", "--validate", is_flag=True,
               help="With --format osu, show the verdict; all results are checked anyway.")
 @click.option("-z", "--tail", is_flag=True, help="With --format osu, show percentiles.")
-@click.option("--json", "json_path", metavar="FILE",
-              help="Write a record with every single time; - is standard output.")
-@click.option("--keep", type=click.IntRange(min=1), metavar="N",
-              help="With --json, write so many of each candidate's times, evenly taken; what is "
-                   "computed from them still is of all.")
 @click.option("--plot", "plot_path", metavar="FILE", help="Draw ratio and bandwidth over size.")
-@click.option("--overlap", is_flag=True,
-              help="Nonblocking collectives: how much of them hides behind computation.")
-@click.option("--work", default="numpy,python", show_default=True, metavar="KIND,...",
-              help="With --overlap, what hides them: numpy, which lets other threads of Python "
-                   "run; python, which does not; asleep, which leaves a processor free.")
-@click.option("--tests", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
-              help="With --overlap, calls of Test during the computation.")
-@click.option("--compare", "records", nargs=2, metavar="OLD NEW",
-              help="Measure nothing: compare two records of --json, exit 1 on a regression.")
-@click.option("--matrix", "environments", multiple=True, metavar="ENVDIR",
-              help="Measure with the mpiexec of this virtual environment, too; one ratio table.")
-@click.option("--ranks", default="2,4", show_default=True, metavar="N,...",
-              help="With --matrix, numbers of ranks.")
-@click.option("-o", "--output", default="hpccoll-matrix", show_default=True, metavar="FOLDER",
-              help="With --matrix, where records, pictures and ratios.md go.")
-@click.option("--tolerance", type=PERCENT, default=10.0, show_default=True,
-              metavar="PERCENT", help="How much slower than the best candidate auto may be; with "
-                                      "--compare, how much slower is no regression.")
-@click.pass_context
-def command(context: click.Context, collectives: tuple[str, ...], form: str, json_path: str | None,
-            keep: int | None, plot_path: str | None, full: bool, validate: bool, tail: bool,
-            overlap: bool, work: str, tests: int, records: tuple[str, str] | None, tolerance: float,
-            environments: tuple[str, ...], ranks: str, output: str, **given: Any) -> None:
+@click.option("--tolerance", type=PERCENT, default=10.0, show_default=True, metavar="PERCENT",
+              help="How much slower than the best candidate auto may be.")
+def command(form: str, json_path: str | None, keep: int | None, plot_path: str | None, full: bool,
+            validate: bool, tail: bool, tolerance: float, **given: Any) -> None:
     """Measure COLLECTIVE (allreduce, alltoallv, ..., or all) and check every result.
 
     FILE.py:NAME among the collectives measures an algorithm of your own beside the usual
@@ -177,150 +149,71 @@ def command(context: click.Context, collectives: tuple[str, ...], form: str, jso
     mpiexec -n 8 hpccoll bench my.py:torus -p x=2 -p y=2 -p z=2
     mpiexec -n 4 hpccoll bench bcast -m 1K:64M --algorithm native,chain,knomial
     mpiexec -n 4 hpccoll bench all --json record.json --plot picture.png
-    mpiexec -n 2 hpccoll bench allreduce --overlap --algorithm native,ring
-    hpccoll bench --compare before.json after.json
-    hpccoll bench allreduce --matrix env/mpich --matrix env/openmpi --ranks 2,4
+
+    \b
+    hpccoll bench compare --help    two records
+    hpccoll bench matrix --help     several MPI libraries
+    hpccoll bench overlap --help    what computation hides of nonblocking calls
     """
-    try:
-        check_together(context, TOGETHER)
-    except ArgumentError as error:
-        if records is not None or environments:  # which start no MPI
-            click.echo(f"hpccoll: bench: {error}", err=True)
-        else:
-            complain("bench", str(error))
-        sys.exit(BAD_OPTIONS)
-    if records is not None:
-        sys.exit(_compare(records, tolerance / 100, collectives, full))
-    if not collectives:
-        complain("bench", "Missing argument 'COLLECTIVE...'.")
-        sys.exit(BAD_OPTIONS)
-    if environments:
-        sys.exit(_matrix(context, environments, ranks, output))
+    def run(comm: Any, options: Any, console: Console | None, *course: Any) -> Any:
+        from hpccoll.tools.bench import plot, session
+
+        reports = [] if console is None else _reports(
+            form, full, validate, tail, console, options, json_path, tolerance / 100, keep or 0)
+        times = session.run(comm, options, reports, *course)
+        if plot_path is not None and times.environment is not None and times.groups:
+            plot.draw(times.groups, times.environment, plot_path)
+            click.echo(f"{'# picture: ' if form == 'table' else 'wrote '}{plot_path}",
+                       err=form != "table")
+        return times
+
+    measure("bench", given, run, json_path, plot_path, form)
+
+
+def measure(command: str, given: dict[str, Any], run: Callable[..., Any],
+            json_path: str | None, plot_path: str | None = None, form: str = "table") -> None:
+    """Check the options on all ranks, measure, and exit.
+
+    Args:
+        command: its words, for messages.
+        given: values of the options of :data:`MEASUREMENT` and :data:`COMPARISON`.
+        run: measures, with a communicator, the options, on rank 0 a console, whether to stop, and
+            progress; returns the outcome.
+        json_path, plot_path, form: files to write, and the form of the output.
+    """
     with ExitStack() as stack:
         # Before MPI starts: from then on no rank may end without the others.
         stopped = stack.enter_context(stoppable())
         MPI = require_mpi(steps=True)
         from hpccoll.cli import terminal
-        from hpccoll.tools.bench import overlap as overlapping
-        from hpccoll.tools.bench import overlap_report, plot, session, torch_groups
+        from hpccoll.tools.bench import session
 
         comm = MPI.COMM_WORLD
-        try:
-            options = _options(collectives, osu=form == "osu", **given)
-            agree(comm, lambda: session.check(options, comm.Get_size()))
-            works = agree(comm, lambda: overlapping.kinds(work))
-            if options.peers:
-                agree(comm, torch_groups.available)
-            agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
-        except HpccollError as error:
-            complain("bench", str(error))
-            sys.exit(BAD_OPTIONS)
+        options = _read(osu=form == "osu", **given)
+        agree(comm, lambda: session.check(options, comm.Get_size()))
+        agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
         try:
             progress: Progress = silent
             console: Console | None = None
             if comm.Get_rank() == 0:
                 console, bar = terminal.screen(form == "table")
                 progress = terminal.shown(stack.enter_context(bar))
-            if overlap:
-                table = None if console is None else overlap_report.OverlapTable(console)
-                hidden = overlapping.run(comm, options, tests, table, works, stopped,
-                                         progress)
-                if json_path is not None and console is not None:
-                    with opened(json_path) as file:
-                        overlap_report.write_record(file, options, hidden)
-                failures, interrupted = hidden.failures, hidden.interrupted
-            else:
-                reports = [] if console is None else _reports(
-                    form, full, validate, tail, console, options, json_path, tolerance / 100,
-                    keep or 0)
-                times = session.run(comm, options, reports, stopped, progress)
-                if plot_path is not None and times.environment is not None and times.groups:
-                    plot.draw(times.groups, times.environment, plot_path)
-                    click.echo(f"{'# picture: ' if form == 'table' else 'wrote '}{plot_path}",
-                               err=form != "table")
-                failures, interrupted = times.failures, times.interrupted
-        except TuningError as error:
-            complain("bench", str(error))
-            sys.exit(BAD_OPTIONS)
+            outcome = run(comm, options, console, stopped, progress)
+        except TuningError:  # which every rank raises
+            raise
         except Exception as error:
             abort(comm, error)
-    if interrupted and form != "table":  # which says so itself
-        complain("bench", "interrupted: not everything was measured")
-    sys.exit(WRONG if failures else INTERRUPTED if interrupted else 0)
+    if outcome.interrupted and form != "table":  # which says so itself
+        complain(command, "interrupted: not everything was measured")
+    sys.exit(WRONG if outcome.failures else INTERRUPTED if outcome.interrupted else 0)
 
 
-def _compare(paths: tuple[str, str], tolerance: float, collectives: tuple[str, ...],
-             full: bool) -> int:
-    """Print how two records differ; return the exit status. Starts no MPI."""
-    from hpccoll.cli.terminal import line_console
-    from hpccoll.tools.bench import compare, records
-
-    try:
-        old, new = map(records.read, paths)
-        compared = [pair for pair in compare.pairs(old, new)
-                 if not collectives or pair.key.collective in collectives]
-        if not compared:
-            raise HpccollError(f"the records have no {' or '.join(collectives)} in common")
-    except HpccollError as error:
-        click.echo(f"hpccoll: bench: {error}", err=True)
-        return BAD_OPTIONS
-    console = line_console()
-    for line in compare.lines(old, new, compared, tolerance, console.width, full):
-        console.print(line, soft_wrap=True)
-    judged = compare.comparable(old, new, compared, tolerance)
-    if not judged:
-        return NOT_COMPARABLE
-    return WRONG if any(pair.regressed(tolerance) for pair in judged) else 0
-
-
-def _matrix(context: click.Context, environments: tuple[str, ...], ranks: str,
-            output: str) -> int:
-    """Run the benchmark in every environment; return the exit status. Starts no MPI."""
-    from hpccoll.tools.bench import libraries
-
-    folder = Path(output)
-    try:
-        counts = ranks.split(",")
-        if not all(count.isdecimal() and int(count) for count in counts):
-            raise ArgumentError("--ranks", f"cannot read {ranks!r}", "write it like 2,4")
-        runs = libraries.plan(environments, [int(count) for count in counts], folder)
-        words = _words(context)
-        folder.mkdir(parents=True, exist_ok=True)
-        measured, problems = libraries.measure(runs, words, lambda line: click.echo(f"# {line}"))
-        if measured:
-            text = "\n".join(libraries.markdown(measured, words)) + "\n"
-            (folder / "ratios.md").write_text(text, encoding="utf-8")
-            libraries.draw(measured, folder / "ratios.png")
-            click.echo(text, nl=False)
-    except HpccollError as error:
-        click.echo(f"hpccoll: bench: {error}", err=True)
-        return BAD_OPTIONS
-    except OSError as error:
-        click.echo(f"hpccoll: bench: cannot write {error.filename!r}: {error.strerror}", err=True)
-        return BAD_OPTIONS
-    for problem in problems:
-        click.echo(f"hpccoll: bench: {problem}", err=True)
-    return WRONG if problems else 0
-
-
-def _words(context: click.Context) -> list[str]:
-    """The words of a command line, less those of ``--matrix`` itself."""
-    words = list(context.params["collectives"])
-    for option in context.command.params:
-        source = context.get_parameter_source(str(option.name))
-        if (not isinstance(option, click.Option) or source != ParameterSource.COMMANDLINE
-                or option.name in ("environments", "ranks", "output")):
-            continue
-        value = context.params[str(option.name)]
-        words += [option.opts[-1]] if option.is_flag else [option.opts[-1], str(value)]
-    return words
-
-
-def _options(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
-             step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
-             calls: str, registered: bool, device: str | None, peers: bool, warmup: int | None,
-             iterations: int | None, seconds: float, sweeps: int, rotate: int,
-             segment_bytes: str | None, topology: str | None, params: tuple[str, ...]) -> Any:
+def _read(collectives: tuple[str, ...], osu: bool, algorithm: str, sizes: str,
+          step: int | None, dtype: str, op: str, root: int, in_place: bool, uneven: bool,
+          registered: bool, warmup: int | None, iterations: int | None, seconds: float,
+          segment_bytes: str | None, topology: str | None, params: tuple[str, ...],
+          calls: str = "blocking", device: str | None = None, peers: bool = False,
+          sweeps: int = 1, rotate: int = 1) -> Any:
     """The options as values.
 
     Raises:

@@ -206,42 +206,6 @@ def addressed(collective: str | None, algorithm: Asked | None,
     return collective, algorithm
 
 
-class Together(NamedTuple):
-    """What one option says of others.
-
-    Attributes:
-        option: its long spelling; the rule is for calls that have it.
-        excludes: options that it does not go with.
-        needs: an option without which it means nothing.
-        remedy: why, or what to do.
-    """
-
-    option: str
-    excludes: tuple[str, ...] = ()
-    needs: str = ""
-    remedy: str = ""
-
-
-def check_together(context: click.Context, rules: Iterable[Together]) -> None:
-    """Demand that the options of a call go together; one with its default's value is not there.
-
-    Raises:
-        ArgumentError: names the first option whose rule is broken, and the others.
-    """
-    present = {option.opts[-1] for option in context.command.params
-               if isinstance(option, click.Option) and option.name is not None
-               and context.params[option.name] not in (option.get_default(context), (), None)}
-    for rule in rules:
-        if rule.option in present:
-            clashes = [other for other in rule.excludes if other in present]
-            if clashes:
-                raise ArgumentError(rule.option, f"does not go with {', '.join(clashes)}",
-                                    rule.remedy)
-            if rule.needs and rule.needs not in present:
-                raise ArgumentError(rule.option, f"means nothing without {rule.needs}",
-                                    rule.remedy)
-
-
 def check_outputs(json_path: str | None, plot_path: str | None) -> None:
     """Find out before the work whether its results can be written.
 

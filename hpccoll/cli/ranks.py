@@ -25,14 +25,24 @@ INSIST = 1.0
 
 
 class Ranked(Sectioned):
-    """A command of many ranks: rank 0 alone complains, in one line."""
+    """A command of many ranks: rank 0 alone complains, in one line, of what all ranks raise."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            complain(str(self.name), error.format_message())
+            message = error.format_message().removesuffix(".")
+            complain(str(self.name), f"{message}; hpccoll {self.name} --help shows what there is")
             raise click.exceptions.Exit(BAD_OPTIONS) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MpiLibraryError:
+            raise
+        except HpccollError as error:
+            complain(str(self.name), str(error))
+            ctx.exit(BAD_OPTIONS)
 
 
 def complain(command: str, message: str) -> None:

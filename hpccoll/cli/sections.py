@@ -25,8 +25,10 @@ class Sectioned(click.Command):
         records = {str(each.name): record for each in self.get_params(ctx)
                    if (record := each.get_help_record(ctx)) is not None}
         for title, names in self.sections.items():
-            with formatter.section(title):
-                formatter.write_dl([records.pop(name) for name in names])
+            rows = [records.pop(name) for name in names if name in records]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
         if records:
             with formatter.section("Other options" if self.sections else "Options"):
                 formatter.write_dl(list(records.values()))

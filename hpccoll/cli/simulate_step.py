@@ -16,15 +16,7 @@ from typing import Any
 import click
 
 from hpccoll.atomic_file import writable
-from hpccoll.cli.options import (
-    Finite,
-    Together,
-    check_outputs,
-    check_together,
-    layouts_of,
-    write_text,
-    written,
-)
+from hpccoll.cli.options import Finite, check_outputs, layouts_of, write_text, written
 from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
 from hpccoll.errors import ArgumentError
@@ -48,10 +40,6 @@ COLUMNS = (
     Header("share", spare=1),
     Header("link busy", meaning="time with messages under way", spare=2),
     Header("sent", meaning="bytes that a rank sends in a step", spare=3))
-RULES = [
-    Together("--topology", ("--nodes", "--ppn")),
-    Together("--break-even", needs="--compress", remedy="there is nothing that could pay"),
-    Together("--compress-rate", needs="--compress")]
 
 
 @click.command("simulate step")
@@ -114,7 +102,12 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
             click.echo(f"{name:12} {known.about}; {each.count:,} parameters, "
                        f"{each.samples} samples a rank")
         return
-    check_together(context, RULES)
+    for option, other in (("--nodes", nodes != "2"), ("--ppn", ppn != "1")):
+        if topology is not None and other:
+            raise ArgumentError("--topology", f"does not go with {option}")
+    for option, given in (("--break-even", break_even), ("--compress-rate", compress_rate)):
+        if given and not schemes:
+            raise ArgumentError(option, "means nothing without --compress")
     check_outputs(json_path, plot_path)
     if trace_path is not None and not writable(trace_path):
         raise ArgumentError("--trace", f"cannot write {trace_path!r}")

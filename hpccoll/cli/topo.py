@@ -15,7 +15,6 @@ import click
 
 from hpccoll.cli.options import check_outputs, write_text
 from hpccoll.cli.ranks import (
-    BAD_OPTIONS,
     INTERRUPTED,
     Ranked,
     abort,
@@ -24,7 +23,6 @@ from hpccoll.cli.ranks import (
     silent,
     stoppable,
 )
-from hpccoll.errors import HpccollError
 from hpccoll.machine.launcher import require_mpi
 
 SCHEMA = "hpccoll-topo-1"
@@ -54,12 +52,8 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
         from hpccoll.tools import topo
 
         comm = MPI.COMM_WORLD
-        try:
-            agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
-            machine = topo.survey(comm, network)
-        except HpccollError as error:
-            complain("topo", str(error))
-            sys.exit(BAD_OPTIONS)
+        agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
+        machine = topo.survey(comm, network)
         try:
             links, missing = None, 0
             if measured and comm.Get_size() > 1:

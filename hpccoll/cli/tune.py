@@ -31,7 +31,6 @@ from hpccoll.cli.options import (
     stated,
 )
 from hpccoll.cli.ranks import (
-    BAD_OPTIONS,
     INTERRUPTED,
     WRONG,
     Progress,
@@ -44,7 +43,7 @@ from hpccoll.cli.ranks import (
     stoppable,
 )
 from hpccoll.config import NATIVE, OFF, ONLINE, PROBE
-from hpccoll.errors import ArgumentError, HpccollError, TuningError
+from hpccoll.errors import ArgumentError, TuningError
 from hpccoll.ir.collectives import collective_named
 from hpccoll.machine.launcher import require_mpi
 
@@ -97,18 +96,14 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
         from hpccoll.measure import load, survey
 
         comm = MPI.COMM_WORLD
-        try:
-            plan = agree(comm, lambda: _with(
-                _plan(quick, probe, collectives, sizes, seconds), brought, parameters(params),
-                comm.Get_size(), bool(collectives)))
-            path = agree(comm, lambda: _path(output))
-            if comm.Get_size() == 1:
-                raise ArgumentError("world", "there is nothing to choose on one rank",
-                                    "start it with mpiexec")
-            agree_on_rank_0(comm, lambda: _check(path))
-        except HpccollError as error:
-            complain("tune", str(error))
-            sys.exit(BAD_OPTIONS)
+        plan = agree(comm, lambda: _with(
+            _plan(quick, probe, collectives, sizes, seconds), brought, parameters(params),
+            comm.Get_size(), bool(collectives)))
+        path = agree(comm, lambda: _path(output))
+        if comm.Get_size() == 1:
+            raise ArgumentError("world", "there is nothing to choose on one rank",
+                                "start it with mpiexec")
+        agree_on_rank_0(comm, lambda: _check(path))
         try:
             console: Console | None = None
             progress: Progress = silent
@@ -125,12 +120,8 @@ def command(brought: tuple[Asked, ...], params: tuple[str, ...], quick: bool, pr
             stack.close()
             complain("tune", "interrupted: nothing is written")
             sys.exit(INTERRUPTED)
-        try:
-            noted = agree(comm, lambda: comm.Get_rank() or _add(
-                "" if busy and not force else path, machine, outcome, replaced))
-        except HpccollError as error:
-            complain("tune", str(error))
-            sys.exit(BAD_OPTIONS)
+        noted = agree(comm, lambda: comm.Get_rank() or _add(
+            "" if busy and not force else path, machine, outcome, replaced))
         stack.close()
         if console is not None:
             curves, stayed = noted

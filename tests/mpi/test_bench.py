@@ -312,6 +312,8 @@ def test_rank_0_alone_writes(tmp_path):
 
 @pytest.mark.parametrize("words", [["nonsense"], ["allreduce", "-i", "x"],
                                    ["bcast", "--root", str(WORLD.size)],
+                                   ["overlap"], ["overlap", "bcast", "--sweeps", "2"],
+                                   ["overlap", "bcast", "--root", str(WORLD.size)],
                                    ["bcast", "--json", "/nonexistent/x"]])
 def test_rank_0_alone_complains(words):
     ran = bench(*words)

@@ -49,17 +49,18 @@ class ComparedCase(NamedTuple):
         return self.new.wrong > 0 or self.new.seconds > self.old.seconds * (1 + tolerance)
 
 
-def pairs(old: Record, new: Record) -> list[ComparedCase]:
-    """What both records have, in the order of the new one.
+def pairs(old: Record, new: Record, collectives: Sequence[str] = ()) -> list[ComparedCase]:
+    """What both records have, of some collectives or of all, in the order of the new one.
 
     Raises:
         HpccollError: they have nothing in common.
     """
     compared = [ComparedCase(key, old.entries[key], entry) for key, entry in new.entries.items()
-             if key in old.entries]
+             if key in old.entries and (not collectives or key.collective in collectives)]
     if not compared:
-        raise HpccollError(f"{old.path!r} and {new.path!r} have no collective, size and candidate "
-                           "in common")
+        raise HpccollError(f"{old.path!r} and {new.path!r} have no "
+                           f"{' or '.join(collectives) or 'collective'}, size and candidate in "
+                           "common")
     return compared
 
 

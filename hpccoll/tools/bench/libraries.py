@@ -60,14 +60,14 @@ def plan(environments: Sequence[str], ranks: Sequence[int], folder: Path) -> lis
         environment = Path(name).absolute()
         for program in ("python", "mpiexec"):
             if not os.access(environment / "bin" / program, os.X_OK):
-                raise ArgumentError("--matrix", f"{name} has no bin/{program}",
+                raise ArgumentError("--environment", f"{name} has no bin/{program}",
                                     "give virtual environments with an MPI library in each")
         for count in ranks:
             stem = f"{environment.name}-{count}"
             runs.append(LibraryRun(environment, count, folder / f"{stem}.json",
                                     folder / f"{stem}.png"))
     if len({run.record for run in runs}) < len(runs):
-        raise ArgumentError("--matrix", "two environments have one name, or ranks are given twice")
+        raise ArgumentError("--environment", "two environments have one name")
     return runs
 
 

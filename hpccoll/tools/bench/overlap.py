@@ -28,7 +28,6 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.comm import Comm
-from hpccoll.errors import ArgumentError
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.call_forms import NonblockingForm
 from hpccoll.measure.cases import Case
@@ -45,19 +44,6 @@ WORKED = 2048
 WORK = NUMPY, PYTHON, ASLEEP = "numpy", "python", "asleep"
 #: Repetitions that the iterations are spread over.
 REPETITIONS = 5
-
-
-def kinds(names: str) -> tuple[str, ...]:
-    """The kinds of work that a list names.
-
-    Raises:
-        ArgumentError: there is no such kind.
-    """
-    chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
-    for name in chosen:
-        if name not in WORK:
-            raise ArgumentError("--work", f"there is no {name!r}", f"choose of {', '.join(WORK)}")
-    return chosen
 
 
 class Overlap(NamedTuple):

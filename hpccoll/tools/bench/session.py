@@ -24,7 +24,7 @@ from hpccoll.measure.timing import Settings, World, measure
 from hpccoll.tools.bench.provenance import record
 from hpccoll.tools.bench.report import BenchReport, Group
 from hpccoll.tools.bench.roofline import SHOWN, copy_rate, shortest
-from hpccoll.tools.bench.torch_groups import BACKENDS, objection, open_groups
+from hpccoll.tools.bench.torch_groups import BACKENDS, available, objection, open_groups
 
 
 class Options(NamedTuple):
@@ -85,19 +85,25 @@ def check(options: Options, size: int) -> None:
 
     Raises:
         ArgumentError: names the option, or the environment variable.
+        HpccollError: PyTorch is not installed.
     """
     load()
     if not 0 <= options.root < size:
         raise ArgumentError("--root", f"{options.root} is not a rank of 0..{size - 1}")
     if options.settings.topology is not None:
         Topology.parse(options.settings.topology, size)
+    form = options.settings.form
+    if options.on_device and (options.peers or form is not call_forms.BlockingForm):
+        raise ArgumentError("--device", "does not go with --peers or other --calls",
+                            "measure blocking calls of MPI's and hpccoll's")
+    if options.peers:
+        available()
     if options.on_device:
         near = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
         problem = use_device(near.Get_rank())
         near.Free()
         if problem:
             raise ArgumentError("--device", problem, "measure without it")
-    form = options.settings.form
     call_forms.check(form, options.collectives, options.in_place, options.peers)
     choosing.check(options.wanted, options.collectives, size)
     refused: dict[str, str] = {}

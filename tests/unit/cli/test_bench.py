@@ -84,7 +84,7 @@ def test_a_record_on_standard_output():
 
 
 def test_native_through_us_overlaps_without_an_algorithm(tmp_path):
-    ran = bench("gatherv", "-m", "8:8", "-i", "2", "--overlap", "--topology", "1", "--algorithm",
+    ran = bench("overlap", "gatherv", "-m", "8:8", "-i", "2", "--topology", "1", "--algorithm",
                 "native,forwarded", "--json", str(tmp_path / "record.json"))
     assert ran.exit_code == 0, ran.output
     record = json.loads((tmp_path / "record.json").read_text())
@@ -109,13 +109,15 @@ def test_wrong_results_are_found(monkeypatch):
     ["bcast", "--topology", "4096x2"], ["bcast", "--segment-bytes", "0"],
     ["bcast", "--json", "/nonexistent/x"], ["bcast", "--plot", "/nonexistent/x.png"],
     ["bcast", "--plot", "x.nonsense"], ["bcast", "--rotate", "0"], ["bcast", "--format", "x"],
-    ["bcast", "--overlap", "--format", "csv"], ["bcast", "--overlap", "--plot", "x.png"],
-    ["bcast", "--overlap", "--peers"], ["bcast", "--overlap", "--sweeps", "2"],
-    ["bcast", "--overlap", "--rotate", "2"], ["bcast", "--sweeps", "0"],
-    ["bcast", "--overlap", "--keep", "9"], ["bcast", "--keep", "0"],
-    ["bcast", "--overlap", "--calls", "persistent"], ["bcast", "--calls", "x"],
+    ["overlap", "bcast", "--format", "csv"], ["overlap", "bcast", "--plot", "x.png"],
+    ["overlap", "bcast", "--peers"], ["overlap", "bcast", "--sweeps", "2"],
+    ["overlap", "bcast", "--rotate", "2"], ["bcast", "--sweeps", "0"],
+    ["overlap", "bcast", "--keep", "9"], ["bcast", "--keep", "0"],
+    ["overlap", "bcast", "--calls", "persistent"], ["bcast", "--calls", "x"],
     ["bcast", "--tests", "2"], ["bcast", "--work", "numpy"],
-    ["bcast", "--overlap", "--work", "music"], ["bcast", "--ranks", "2"], ["bcast", "-o", "x"],
+    ["overlap", "bcast", "--work", "music"], ["overlap", "bcast", "--device", "cuda"],
+    ["overlap"], ["overlap", "bcast", "--root", "9999"], ["--algorithm", "ring"],
+    ["bcast", "--ranks", "2"], ["bcast", "-o", "x"],
     ["allreduce", "alltoall", "--calls", "lower-case"],
     ["allreduce", "--calls", "lower-case", "--in-place"],
     ["allreduce", "--calls", "lower-case", "--algorithm", "ring"],
@@ -125,10 +127,10 @@ def test_wrong_results_are_found(monkeypatch):
 def test_bad_options_are_one_line(words):
     if "--plot" in words:
         pytest.importorskip("matplotlib")
-    ran = bench(*words)
+    ran, command = bench(*words), "bench overlap" if "overlap" in words else "bench"
     assert ran.exit_code == 2
     assert ran.stdout == ""
-    assert ran.stderr.startswith("hpccoll: bench: ") and ran.stderr.count("\n") == 1
+    assert ran.stderr.startswith(f"hpccoll: {command}: ") and ran.stderr.count("\n") == 1
 
 
 def test_bad_environment_is_one_line(monkeypatch):
@@ -170,7 +172,9 @@ def test_command_on_a_gpu(tmp_path):
 @pytest.mark.parametrize("words, said", [
     (("--device", "cuda"), "--device: CuPy is not installed"),
     (("--algorithm", "nccl"), "nccl cannot serve: it serves arrays of GPUs: --device cuda"),
-    (("--device", "cuda", "--overlap"), "--device"), (("--device", "tpu"), "cuda")])
+    (("--device", "cuda", "--peers"), "--device: does not go with --peers"),
+    (("--device", "cuda", "--calls", "persistent"), "--device: does not go with --peers or other"),
+    (("--device", "tpu"), "cuda")])
 def test_what_a_gpu_is_needed_for(words, said):
     ran = bench("allreduce", "-m", "8:8", *words)
     assert ran.exit_code == 2 and said in " ".join(ran.output.split()), ran.output

@@ -7,8 +7,7 @@ pytest.importorskip("rich")
 
 import click
 
-from hpccoll.cli import bench
-from hpccoll.cli.options import OneOf, Together, buffer_sizes, check_together, names, parameters
+from hpccoll.cli.options import OneOf, buffer_sizes, names, parameters
 from hpccoll.errors import ArgumentError
 
 
@@ -32,39 +31,6 @@ def test_lists_and_ranges():
     for texts in (["k"], ["k="], ["=3"], ["k=-1"], ["k=x"], ["k=1", "k=2"], ["size=2"]):
         with pytest.raises(ArgumentError):
             parameters(texts)
-
-
-RULES = (Together("--one", ("--two", "--three"), remedy="choose one of them"),
-         Together("--three", needs="--two"))
-
-
-@pytest.mark.parametrize("words, problem", [
-    ("", ""), ("--one", ""), ("--two 1", ""), ("--two 1 --three", ""), ("--one --two 0", ""),
-    ("--one -t 1", "--one: does not go with --two; choose one of them"),
-    ("--one --two 1 --three", "--one: does not go with --two, --three; choose one of them"),
-    ("--three", "--three: means nothing without --two")])
-def test_options_that_do_not_go_together(words, problem):
-    """An option that has its default's value is as good as not there."""
-    @click.command()
-    @click.option("--one", is_flag=True)
-    @click.option("-t", "--two", type=int, default=0)
-    @click.option("--three", is_flag=True)
-    def command(**given):
-        pass
-
-    context = command.make_context("command", words.split())
-    if problem:
-        with pytest.raises(ArgumentError) as caught:
-            check_together(context, RULES)
-        assert str(caught.value) == problem
-    else:
-        check_together(context, RULES)
-
-
-def test_rules_speak_of_options_that_there_are():
-    known = {spelling for option in bench.command.params for spelling in option.opts}
-    for rule in bench.TOGETHER:
-        assert {rule.option, *rule.excludes, *([rule.needs] if rule.needs else [])} <= known
 
 
 def test_a_word_that_is_nearly_right_is_named():

@@ -9,18 +9,23 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from hpccoll.algorithms import ALGORITHMS
+from hpccoll.calls.call import METHODS
 from hpccoll.cli import COMMANDS, main
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
+from hpccoll.cli.bench_matrix import command as matrix
+from hpccoll.cli.bench_overlap import command as overlap
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
 from hpccoll.cli.simulate import command as simulate
 from hpccoll.errors import did_you_mean
 
 
-@pytest.mark.parametrize("command, sections", [(bench, BENCH), (simulate, SIMULATE)])
-def test_every_option_stands_in_one_group(command, sections):
+@pytest.mark.parametrize("commands, sections", [
+    ((bench, matrix, overlap), BENCH), ((simulate,), SIMULATE)])
+def test_every_option_stands_in_one_group(commands, sections):
     """Also where an option is added: what no group names is seen here."""
-    options = [each.name for each in command.params if isinstance(each, click.Option)]
+    options = {each.name for command in commands for each in command.params
+               if isinstance(each, click.Option)}
     named = [name for names in sections.values() for name in names]
     assert sorted(named) == sorted(options)
 
@@ -32,11 +37,14 @@ def test_a_command_that_is_none_names_the_likely_one(word, meant):
     assert f"command: '{word}' is unknown; did you mean {meant}" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["simulate", "stp", "--model", "x"], ["simulate", "Step"]])
-def test_a_second_word_that_is_none_names_the_likely_one(words):
+@pytest.mark.parametrize("words, meant", [
+    (["simulate", "stp", "--model", "x"], "step"), (["simulate", "Step"], "step"),
+    (["bench", "comapre", "a", "b"], "compare"), (["bench", "--matrix", "x"], "matrix"),
+    (["bench", "overlp", "bcast"], "overlap")])
+def test_a_second_word_that_is_none_names_the_likely_one(words, meant):
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
-    assert f"'simulate {words[1]}' is unknown; did you mean 'simulate step'?" in done.stderr
+    assert f"'{words[0]} {words[1]}' is unknown; did you mean '{meant}'?" in done.stderr
 
 
 def test_a_folder_of_traces_that_is_a_misspelt_command():
@@ -46,7 +54,10 @@ def test_a_folder_of_traces_that_is_a_misspelt_command():
 
 
 def test_no_collective_is_taken_for_a_second_word():
-    assert not [name for name in ALGORITHMS if did_you_mean(name, ["step"])]
+    for command in ("simulate", "bench"):
+        seconds = [name.split()[1] for name in COMMANDS if name.startswith(f"{command} ")]
+        assert seconds
+        assert not [name for name in (*ALGORITHMS, *METHODS, "all") if did_you_mean(name, seconds)]
 
 
 def every_command():
@@ -70,7 +81,9 @@ def test_help_fits_eighty_columns():
 @pytest.mark.parametrize("words, begun, found", [
     ([], "sim", {"simulate", "simulate step"}), (["simulate"], "--no", {"--nodes", "--no-fold"}),
     (["simulate", "step"], "--br", {"--break-even"}), (["trace"], "di", {"diagnose"}),
-    (["bench", "--format"], "o", {"osu"}), (["bnech"], "--", {"--help"})])
+    (["bench", "--format"], "o", {"osu"}),
+    (["bench", "overlap", "--work"], "as", {"asleep"}), ([], "bench", {"bench", "bench compare"}),
+    (["bnech"], "--", {"--help"})])
 def test_a_shell_completes_words(words, begun, found):
     """A mistake before the word is no error yet."""
     made = ShellComplete(main, {}, "hpccoll", "_HPCCOLL_COMPLETE").get_completions(words, begun)

@@ -26,14 +26,18 @@ BROKEN = {
     "no library": "raise RuntimeError('cannot load MPI library\\nlibmpi.so.12: cannot open')",
     "another ABI": "raise ImportError('libmpi.so.40: cannot open shared object file')"}
 #: Commands of ranks, with arguments that get as far as MPI.
-RANKED = [("doctor",), ("bench", "allreduce"), ("tune", "--quick"), ("topo",),
+RANKED = [("doctor",), ("bench", "allreduce"), ("bench", "overlap", "bcast"),
+          ("tune", "--quick"), ("topo",),
           ("simulate", "--calibrate", "x.json"), ("run", "-c", "from mpi4py import MPI")]
 #: Their mistakes, which are said without MPI, too.
-MISTAKEN = {("bench",): "hpccoll: bench: Missing argument 'COLLECTIVE...'.\n",
+MISTAKEN = {("bench",): "hpccoll: bench: COLLECTIVE is missing: name one, such as allreduce; "
+                        "hpccoll bench --help shows what there is\n",
             ("tune", "--seconds", "0"): "hpccoll: tune: Invalid value for '--seconds': 0.0 is not "
-                                        "in the range x>0.\n"}
+                                        "in the range x>0; hpccoll tune --help shows what "
+                                        "there is\n"}
 #: Commands that need no MPI.
-FREE = [("--help",), ("bench", "--help"), ("tune", "--help"), ("run", "--help"),
+FREE = [("--help",), ("bench", "--help"), ("bench", "overlap", "--help"), ("tune", "--help"),
+        ("run", "--help"), ("bench", "matrix", "--help"), ("bench", "compare", "--help"),
         ("explain", "allreduce", "ring", "--size", "2"), ("run", "-c", "print(1)"),
         ("verify", "--ranks", "2", "--collective", "barrier"), ("job", "--site", "generic"),
         ("simulate", "allreduce", "--nodes", "2"), ("doctor", "--log", "/dev/null")]

@@ -1,4 +1,4 @@
-"""``hpccoll bench --matrix``: several MPI libraries."""
+"""``hpccoll bench matrix``: several MPI libraries."""
 
 import pytest
 from unit.bench_records import OLD, bench, without_mpi, written
@@ -23,7 +23,7 @@ def test_matrix(tmp_path):
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
     two = environment(tmp_path, "two", {**OLD, ("allreduce", 8, "ring"): 2}, "Open MPI 5")
     out = tmp_path / "new" / "folder"
-    ran = bench("allreduce", "bcast", "-m", "1K", "-l", "--matrix", one, "--matrix", two,
+    ran = bench("matrix", "allreduce", "bcast", "-m", "1K", "-l", "-e", one, "-e", two,
                 "--ranks", "2", "-o", str(out))
     assert ran.exit_code == 0, ran.output
     text = (out / "ratios.md").read_text()
@@ -42,7 +42,7 @@ def test_a_matrix_of_one_library_twice(tmp_path):
     one = environment(tmp_path, "mpich", OLD, "MPICH 5.0.2")
     two = environment(tmp_path, "mpich-5.0", {**OLD, ("allreduce", 8, "ring"): 2}, "MPICH 5.0.2")
     three = environment(tmp_path, "open", OLD, "Open MPI 5")
-    ran = bench("allreduce", "--matrix", one, "--matrix", two, "--matrix", three,
+    ran = bench("matrix", "allreduce", "-e", one, "-e", two, "-e", three,
                 "--ranks", "2,3", "-o", str(tmp_path / "out"))
     assert ran.exit_code == 0, ran.output
     assert ("| bytes | MPICH 5.0.2 (mpich): ring | MPICH 5.0.2 (mpich-5.0): ring "
@@ -55,7 +55,7 @@ def test_matrix_says_what_failed(tmp_path):
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
     two = environment(tmp_path, "two", OLD, "Open MPI 5", status=1)
     (tmp_path / "two.json").write_text("{")
-    ran = bench("allreduce", "--matrix", one, "--matrix", two, "--ranks", "2",
+    ran = bench("matrix", "allreduce", "-e", one, "-e", two, "--ranks", "2",
                 "-o", str(tmp_path / "out"))
     assert ran.exit_code == 1
     assert "two, 2 ranks: exit status 1" in ran.stderr and "is no record" in ran.stderr
@@ -63,19 +63,36 @@ def test_matrix_says_what_failed(tmp_path):
 
 
 @pytest.mark.parametrize("words, problem", [
-    (["--ranks", "x"], "--ranks"), (["--ranks", "0"], "--ranks"), (["--ranks", "2,2"], "twice"),
-    (["--matrix", "/nonexistent"], "/nonexistent has no bin/python"),
+    (["--ranks", "x"], "--ranks"), (["--ranks", "0"], "--ranks"),
+    (["-e", "/nonexistent"], "/nonexistent has no bin/python"),
     (["--json", "x.json"], "--json"), (["--overlap"], "--overlap"),
     (["-o", "/dev/null/x"], "cannot write")])
 def test_matrix_refuses(tmp_path, words, problem):
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    ran = bench("allreduce", "--matrix", one, "-o", str(tmp_path / "out"), *words)
+    ran = bench("matrix", "allreduce", "-e", one, "-o", str(tmp_path / "out"), *words)
     assert ran.exit_code == 2 and ran.stdout == ""
     assert problem in ran.stderr and ran.stderr.count("\n") == 1
+
+
+def test_matrix_refuses_two_environments_of_one_name(tmp_path):
+    one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
+    ran = bench("matrix", "allreduce", "-e", one, "-e", one, "-o", str(tmp_path / "out"))
+    assert ran.exit_code == 2 and ran.stdout == "" and "one name" in ran.stderr
+
+
+def test_matrix_passes_repeated_options_on_and_measures_each_number_of_ranks_once(tmp_path):
+    pytest.importorskip("matplotlib")
+    one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
+    ran = bench("matrix", "my.py:torus", "-p", "x=2", "-p", "y=1", "-e", one, "--ranks", "2,2",
+                "-o", str(tmp_path / "out"))
+    assert ran.exit_code == 0, ran.output
+    said, = (tmp_path / "one" / "bin" / "mpiexec.log").read_text().splitlines()
+    assert "bench my.py:torus --param x=2 --param y=1 --json" in said
 
 
 def test_the_matrix_starts_no_mpi_itself(tmp_path):
     pytest.importorskip("matplotlib")
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    done = without_mpi("allreduce", "--matrix", one, "--ranks", "2", "-o", str(tmp_path / "out"))
+    done = without_mpi("matrix", "allreduce", "-e", one, "--ranks", "2", "-o",
+                       str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from mpi4py import MPI
 
 from hpccoll.cli import main
-from hpccoll.errors import ArgumentError
+from hpccoll.cli.bench_overlap import command
 from hpccoll.tools.bench import overlap
 
 
@@ -37,10 +37,18 @@ def test_work_lasts_as_long_as_asked(kind):
     assert work.units(0) == 1 and work.units(100 * work.unit) == 100
 
 
-def test_kinds_of_work():
-    assert overlap.kinds("python, asleep,python") == ("python", "asleep")
-    with pytest.raises(ArgumentError, match="no 'music'.*numpy, python, asleep"):
-        overlap.kinds("music")
+def test_kinds_of_work(tmp_path):
+    path = tmp_path / "record.json"
+    ran = bench("overlap", "barrier", "-i", "1", "--algorithm", "native", "--json", str(path),
+                *(word for kind in ("python", "asleep", "python") for word in ("--work", kind)))
+    assert ran.exit_code == 0, ran.output
+    works = [result["work"] for result in json.loads(path.read_text())["overlap"]]
+    assert works == ["python", "asleep"]
+    ran = bench("overlap", "barrier", "--work", "music")
+    assert ran.exit_code == 2
+    assert "'music' is unknown; choose from numpy, python, asleep" in ran.stderr
+    offered, = [each.type.choices for each in command.params if each.name == "works"]
+    assert tuple(offered) == overlap.WORK
 
 
 def test_processor_time_is_that_of_the_collective(monkeypatch):
@@ -64,7 +72,7 @@ def test_processor_time_is_that_of_the_collective(monkeypatch):
 
 def test_overlap_command(tmp_path):
     path = tmp_path / "record.json"
-    ran = bench("allreduce", "barrier", "-m", "8:64", "-i", "4", "--overlap", "--tests", "2",
+    ran = bench("overlap", "allreduce", "barrier", "-m", "8:64", "-i", "4", "--tests", "2",
                 "--json", str(path))
     assert ran.exit_code == 0, ran.output
     rows = [line for line in ran.output.splitlines() if not line.startswith("#")]

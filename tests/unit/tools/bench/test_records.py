@@ -17,7 +17,7 @@ from hpccoll.tools.bench import records
                                   pytest.param("1" * 5000, id="digits")])
 def test_no_record(tmp_path, text):
     (tmp_path / "b.json").write_text(text)
-    ran = bench("--compare", written(tmp_path / "a.json", OLD), str(tmp_path / "b.json"))
+    ran = bench("compare", written(tmp_path / "a.json", OLD), str(tmp_path / "b.json"))
     assert ran.exit_code == 2 and ran.stdout == ""
     assert "b.json" in ran.stderr and ran.stderr.count("\n") == 1
 
@@ -42,6 +42,6 @@ def test_results_written_by_hand(tmp_path, change):
     data = json.loads(path.read_text())
     data["results"][0] |= change
     path.write_text(json.dumps(data))
-    ran = bench("--compare", written(tmp_path / "a.json", OLD), str(path))
+    ran = bench("compare", written(tmp_path / "a.json", OLD), str(path))
     assert ran.exit_code == 2 and ran.stdout == ""
     assert "b.json" in ran.stderr and ran.stderr.count("\n") == 1

@@ -1,0 +1,42 @@
+"""``hpccoll bench compare``: two records of ``hpccoll bench --json``.
+
+Starts no MPI. Exit status: 0, 1 where something became slower, 2 for bad options, 3 where native
+itself moved so far that nothing can be compared.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hpccoll.cli.options import PERCENT
+from hpccoll.cli.ranks import WRONG
+from hpccoll.cli.terminal import line_console
+from hpccoll.tools.bench import compare, records
+
+#: Exit status of a comparison that says nothing.
+NOT_COMPARABLE = 3
+
+
+@click.command("bench compare")
+@click.argument("old")
+@click.argument("new")
+@click.argument("collectives", nargs=-1, metavar="[COLLECTIVE]...")
+@click.option("--tolerance", type=PERCENT, default=10.0, show_default=True, metavar="PERCENT",
+              help="How much slower is no regression.")
+@click.option("-f", "--full", is_flag=True, help="All columns.")
+def command(old: str, new: str, collectives: tuple[str, ...], tolerance: float, full: bool) -> None:
+    """Compare two records of hpccoll bench --json; exit 1 on a regression.
+
+    \b
+    hpccoll bench compare before.json after.json
+    hpccoll bench compare before.json after.json bcast --tolerance 3
+    """
+    before, after, part = records.read(old), records.read(new), tolerance / 100
+    compared, console = compare.pairs(before, after, collectives), line_console()
+    for line in compare.lines(before, after, compared, part, console.width, full):
+        console.print(line, soft_wrap=True)
+    judged = compare.comparable(before, after, compared, part)
+    sys.exit(NOT_COMPARABLE if not judged else
+             WRONG if any(pair.regressed(part) for pair in judged) else 0)

@@ -1,0 +1,43 @@
+"""``hpccoll bench overlap``: what computation hides of nonblocking collectives.
+
+Exit status: as of ``hpccoll bench``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from hpccoll.cli.bench import JSON, MEASUREMENT, SECTIONS, measure, with_options
+from hpccoll.cli.options import OneOf, opened
+from hpccoll.cli.ranks import Ranked
+
+
+@click.command("bench overlap", cls=Ranked, sections=SECTIONS)
+@with_options(*MEASUREMENT, JSON)
+@click.option("--work", "works", multiple=True, type=OneOf(["numpy", "python", "asleep"]),
+              default=("numpy", "python"), show_default=True, metavar="KIND",
+              help="What hides them: numpy, which lets other threads of Python run; python, which "
+                   "does not; or asleep, which leaves a processor free. Repeatable.")
+@click.option("--tests", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
+              help="Calls of Test during the computation.")
+def command(works: tuple[str, ...], tests: int, json_path: str | None, **given: Any) -> None:
+    """Measure how much of nonblocking COLLECTIVE (allreduce, ..., or all) hides behind work.
+
+    \b
+    mpiexec -n 2 hpccoll bench overlap allreduce
+    mpiexec -n 2 hpccoll bench overlap bcast --algorithm chain --work asleep
+    """
+    def run(comm: Any, options: Any, console: Console | None, *course: Any) -> Any:
+        from hpccoll.tools.bench import overlap, overlap_report
+
+        table = None if console is None else overlap_report.OverlapTable(console)
+        hidden = overlap.run(comm, options, tests, table, tuple(dict.fromkeys(works)), *course)
+        if json_path is not None and console is not None:
+            with opened(json_path) as file:
+                overlap_report.write_record(file, options, hidden)
+        return hidden
+
+    measure("bench overlap", given, run, json_path)
