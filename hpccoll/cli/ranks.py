@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from hpccoll.cli.sections import Sectioned
-from hpccoll.errors import HpccollError, MpiLibraryError
+from hpccoll.errors import CollectiveTimeout, CommunicatorError, HpccollError, MpiLibraryError
 from hpccoll.machine.launcher import launched, require_mpi
 
 #: Exit statuses.
@@ -38,8 +38,8 @@ class Ranked(Sectioned):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except MpiLibraryError:
-            raise
+        except (CollectiveTimeout, CommunicatorError, MpiLibraryError):
+            raise  # a rank may be alone with it, or rank 0 gone: each prints its own
         except HpccollError as error:
             complain(str(self.name), str(error))
             ctx.exit(BAD_OPTIONS)
