@@ -42,4 +42,5 @@ def told(package: str, there: str) -> str:
 
 
 def _compiled(package: Path) -> bool:
-    return any((package / "runtime" / f"_tape{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+    return any((package / "runtime" / "execution" / f"_tape{suffix}").exists()
+               for suffix in EXTENSION_SUFFIXES)

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNTIME, KERNELS = ROOT / "hpccoll/runtime", ROOT / "hpccoll/arrays"
+RUNTIME, KERNELS = ROOT / "hpccoll/runtime/execution", ROOT / "hpccoll/arrays"
 SANITIZERS = ("address", "thread")
 #: What the sanitized extensions run in the copy, and what of the tree that takes.
 TESTS = ("tests/unit/runtime/execution/test_compiled.py",

@@ -12,7 +12,7 @@ from hpccoll.tools.hidden import hidden
 
 
 def package(folder, built):
-    runtime = folder / "hpccoll" / "runtime"
+    runtime = folder / "hpccoll" / "runtime" / "execution"
     runtime.mkdir(parents=True)
     if built:
         (runtime / f"_tape{EXTENSION_SUFFIXES[0]}").touch()
