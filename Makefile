@@ -184,7 +184,7 @@ clean:
 	    HOROVOD_WITH_PYTORCH=1 $(@D)/bin/pip install --quiet --no-build-isolation build/horovod
 	@touch $@
 
-%/installed: setup.cfg pyproject.toml setup.py $(wildcard hpccoll/*/_*.[ch])
+%/installed: setup.cfg pyproject.toml setup.py $(wildcard hpccoll/*/_*.[ch] hpccoll/*/*/_*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
 	    "hpccoll needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
 	@test -x $*/bin/pip || $(PYTHON) -m venv $*

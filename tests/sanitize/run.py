@@ -97,7 +97,7 @@ def extensions(sanitizer: str, scratch: Path) -> int:
     built = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=copy, check=False,
         env={**os.environ, "CFLAGS": f"{flag} -g", "LDFLAGS": flag})
-    if built.returncode or len(list(copy.glob("hpccoll/*/*.so"))) < 3:
+    if built.returncode or len(list(copy.glob("hpccoll/**/*.so"))) < 3:
         return built.returncode or 1
     library = subprocess.run([*compiler(), f"-print-file-name=lib{sanitizer[0]}san.so"],
                              capture_output=True, text=True, check=True).stdout.strip()
