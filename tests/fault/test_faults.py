@@ -41,7 +41,8 @@ def check(found, odd, kinds, words, soonest=0.0, latest=2.0):
         assert first.startswith(f"hpccoll: rank {odd} {words}"), (rank, one)
         assert soonest <= one.seconds < latest, (rank, one)
         if one.kind == "PeerLost":
-            assert one.ranks == (odd,)
+            # A launcher ends the others, too: whoever has told an outcome was not lost.
+            assert odd in one.ranks and not set(one.ranks) & set(found) - {odd}, (rank, one)
 
 
 @pytest.mark.parametrize("size, odd, when", [(2, 0, "before"), (4, 3, "during")])

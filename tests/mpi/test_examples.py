@@ -1,6 +1,7 @@
 """Every example gives the right answer at this number of ranks, on hpccoll's collectives."""
 
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,4 +18,5 @@ EXAMPLES = sorted(path for path in (Path(__file__).parents[2] / "examples").glob
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path, monkeypatch):
     monkeypatch.setattr(MPI, "COMM_WORLD", hpccoll.Comm(MPI.COMM_WORLD))
+    monkeypatch.setattr(sys, "argv", [str(path)])
     runpy.run_path(str(path), run_name="__main__")  # a wrong answer leaves by SystemExit
