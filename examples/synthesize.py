@@ -180,5 +180,5 @@ def main(words, ranks=1):
 if __name__ == "__main__":
     from mpi4py import MPI
 
-    if MPI.COMM_WORLD.rank == 0:
-        sys.exit(main(sys.argv[1:], MPI.COMM_WORLD.size))
+    if MPI.COMM_WORLD.rank == 0 and main(sys.argv[1:], MPI.COMM_WORLD.size):
+        sys.exit(1)
