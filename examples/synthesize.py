@@ -5,9 +5,9 @@
     python examples/synthesize.py allreduce 2x4 --machine hdr --rounds 3 -o two-nodes.json
     python examples/synthesize.py allreduce dgx1 --rounds 2 --budget 3 --chunks 2
 
-The question is a spread: chunks that start at their owners are everywhere after so many rounds. In
-a round messages travel at once; a link carries so many chunks for each unit of the budget, which
-all rounds share. A reduce-scatter is a spread backwards, an allreduce both. Source: Cai et al.,
+The question is a spread: chunks start at their owners and are everywhere after R rounds. In a
+round messages travel at once. All rounds share a budget of U units; in a unit a link carries its
+number of chunks. A reduce-scatter is a spread backwards, an allreduce both. Source: Cai et al.,
 "Synthesizing Optimal Collective Algorithms", PPoPP 2021 (SCCL), here with Booleans only.
 """
 import argparse
@@ -24,7 +24,7 @@ from hpccoll.lang import COLLECTIVES, IN, LEFT, OUT, TMP, Program, Schedule, at,
 from hpccoll.simulator.catalog import find
 
 FOUND = "allgather", "allreduce", "bcast", "reduce_scatter"
-#: NVLinks of a DGX-1: how many, and the pairs of GPUs that have so many (SCCL, figure 1).
+#: NVLinks of a DGX-1: their number, and the pairs of GPUs that have it (SCCL, figure 1).
 DGX1 = {1: "01 02 13 26 37 45 46 57", 2: "03 04 12 15 23 47 56 67"}
 
 

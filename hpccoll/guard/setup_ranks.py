@@ -108,7 +108,7 @@ class SetupRanks:
                      if rank != self.rank and not self._has_come(rank))
 
     def meet(self, numbers: Sequence[int]) -> None:
-        """Take the number that each rank's log has for the call: all have come."""
+        """Record the number that each rank's log has for the call: all ranks have entered it."""
         self.met = numbers
         JOB.met.update(zip(self.world, numbers, strict=True))
 
@@ -126,7 +126,7 @@ class SetupRanks:
         return log.words[INSIDE] == number and log.stamp(number) == _described(self.title)[1]
 
     def _before(self, rank: int, number: int) -> bool:
-        """Tell whether a rank's call is one that this rank has met it in, so not this one."""
+        """Return whether a rank's call is an earlier one, in which this rank has met it."""
         return number <= JOB.met.get(self.world[rank], 0)
 
     def fail(self, error: BaseException) -> None:

@@ -80,7 +80,7 @@ class Group(ProcessGroup):
 
     # -- issuing -----------------------------------------------------------------------------
     def _issue(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
-        """Run a call, or queue it; PyTorch's profiler records it by its public name."""
+        """Issue a call; PyTorch's profiler records it by its public name while it runs."""
         if not torch.autograd._profiler_enabled():
             return self._start(name, run, options, tensors)
         with torch.profiler.record_function(f"{NAME}:{EVENTS.get(name, name)}") as event:
@@ -90,6 +90,7 @@ class Group(ProcessGroup):
         return work
 
     def _start(self, name: str, run: Callable[[], Any], options: Any, tensors: Tensors) -> Any:
+        """Run a call to its end, or put it into the lane; see :meth:`_issue`."""
         self.issued += 1
         if self.error is not None:
             raise self.error
