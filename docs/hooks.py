@@ -1,12 +1,12 @@
 """What the site needs beyond mkdocs: pages for folders, for files of the repository, for commands.
 
-The pages link as a git browser wants it: ``../hpccoll/config.py``, ``../jobs``, ``decisions/``.
+The pages link as a git browser wants it: ``../hpccoll/config.py``, ``../jobs``, ``internal/``.
 mkdocs knows only what lies in ``docs``. So here
 
 * a file of the repository that a page links to becomes a page of the site, ``source/...``, and a
   folder becomes a list of its files;
-* a folder in ``nav`` stands for all its pages, and gets a page that lists them if it has none;
-* decisions and files of the repository are left out of the search, which finds users' pages;
+* a folder without an index gets a page that lists its pages;
+* pages for builders and files of the repository are left out of the search;
 * ``<!-- commands -->`` becomes the help of every sub-command, made from the program;
 * doctests in docstrings become blocks of code.
 """
@@ -31,7 +31,7 @@ DOCS = ROOT / "docs"
 #: Where pages made of the repository's files go.
 SOURCE = "source"
 #: Folders whose pages the search leaves out.
-UNSEARCHED = ("decisions/", SOURCE + "/")
+UNSEARCHED = ("internal/", SOURCE + "/")
 #: Where the sub-commands go.
 COMMANDS = "<!-- commands -->"
 LINK = re.compile(r"(\]\()([^()\s#]+)(#[^()\s]*)?(\))")
@@ -61,21 +61,9 @@ def index(folder: str) -> Path | None:
     return next((page for name in INDEXES if (page := DOCS / folder / name).exists()), None)
 
 
-# -- folders in nav ----------------------------------------------------------------------------
+# -- pages that are made -----------------------------------------------------------------------
 def on_config(config: Any) -> Any:
-    """Replace every folder in ``nav`` by its pages."""
-    def expanded(item: Any) -> Any:
-        if isinstance(item, dict):
-            return {name: expanded(value) for name, value in item.items()}
-        if isinstance(item, list):
-            return [expanded(value) for value in item]
-        if isinstance(item, str) and item.endswith("/"):
-            first = index(item)
-            return [f"{item}{first.name if first else 'index.md'}",
-                    *({title(page): f"{item}{page.name}"} for page in pages(item))]
-        return item
-
-    config.nav = expanded(config.nav)
+    """Show doctests as code."""
     config.markdown_extensions.append(Doctests())
     return config
 

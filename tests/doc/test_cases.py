@@ -1,4 +1,4 @@
-"""Every case of docs/cases.md is held by tests that are there, or says why not."""
+"""Every case of docs/internal/cases.md is held by tests that are there, or says why not."""
 
 import re
 
@@ -6,7 +6,7 @@ from launch import ROOT
 
 from support.folded import folded
 
-PAGE = ROOT / "docs" / "cases.md"
+PAGE = ROOT / "docs" / "internal" / "cases.md"
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")]
         for line in PAGE.read_text(encoding="utf-8").splitlines()
         if re.match(r"\| [A-Z]\d", line)]

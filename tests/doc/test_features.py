@@ -5,7 +5,7 @@ import re
 import pytest
 from launch import ROOT
 
-PAGE = ROOT / "docs" / "training" / "features.md"
+PAGE = ROOT / "docs" / "internal" / "features.md"
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")]
         for line in PAGE.read_text(encoding="utf-8").splitlines()
         if line.startswith("| ") and not line.startswith("| feature")]

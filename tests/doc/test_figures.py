@@ -104,7 +104,7 @@ def test_pages_stay_short():
 
 
 def test_the_notebook_lists_its_entries():
-    folder = ROOT / "docs" / "notebook"
+    folder = ROOT / "docs" / "internal" / "notebook"
     listed = re.findall(r"^\| (\S+) \| \[\S+\]\((\S+)\)", (folder / "README.md").read_text(),
                         re.MULTILINE)
     assert sorted(name for _, name in listed) == sorted(

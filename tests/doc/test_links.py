@@ -68,7 +68,7 @@ def test_paths_and_names_are_there(page):
 
 def test_what_is_lost_is_found():
     text = ("`tests/unit/test_none.py`, tests/mpi, `tune/choose.py`, `tune/none.py`, "
-            "jobs/*.sbatch. docs/decisions/NNNN-title.md, $HOME/hpccoll/x")
+            "jobs/*.sbatch. docs/internal/decisions/NNNN-title.md, $HOME/hpccoll/x")
     assert list(lost_paths(text)) == ["tests/unit/test_none.py", "tune/none.py"]
     assert list(lost_names("`hpccoll.Comm`, hpccoll.algorithms(), hpccoll.tune.choose.choose, "
                            "`hpccoll.engine`, hpccoll.errors.None_.")) == [

@@ -2,7 +2,7 @@
 
 Arrays of one type and shape that two ranks exchange have memory and messages of their own.
 
-The algorithms here are no schedules; docs/decisions/0030 says why.
+The algorithms here are no schedules; docs/internal/decisions/0030 says why.
 """
 
 from __future__ import annotations
