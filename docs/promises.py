@@ -1,4 +1,4 @@
-"""Fill the columns of docs/reliability.md that a run of the tests gives: results, and times.
+"""Fill the columns of docs/internal/promises.md that a run of the tests gives: results, and times.
 
     python docs/promises.py             write the page from docs/data/faults
     python docs/promises.py --check     exit status 1 if it is not current
@@ -22,7 +22,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, DATA = ROOT / "docs" / "reliability.md", ROOT / "docs" / "data" / "faults"
+PAGE, DATA = ROOT / "docs" / "internal" / "promises.md", ROOT / "docs" / "data" / "faults"
 RESULTS, MISMATCHES = DATA / "tests.json", DATA.parent / "mismatches"
 BLOCK = re.compile(r"(<!-- (promises|detection|mismatches) -->\n)(.*?)(<!-- filled -->)", re.DOTALL)
 #: How a test may have ended, as pytest's files say it.

@@ -1,6 +1,6 @@
 """How the calls of all ranks are compared: every collective method is a row of ``CONTRACT``.
 
-docs/reliability.md is generated from this table, and every row has a test on real ranks.
+docs/api/contract.md is generated from this table, and every row has a test on real ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The columns of docs/reliability.md that a run of the tests gives are those of the data."""
+"""The columns of docs/internal/promises.md that a run of the tests gives are those of the data."""
 
 import importlib.util
 import json

@@ -4,7 +4,7 @@
 
 runs every place of the fault - first, middle, last rank; before, during and after calls; ours and
 the MPI library's - for each number of ranks, and prints one table. With ``-o`` it writes what each
-rank said and when; ``docs/promises.py`` makes the table of docs/reliability.md of such files.
+rank said and when; ``docs/promises.py`` makes the table of docs/internal/promises.md of such files.
 """
 
 from __future__ import annotations

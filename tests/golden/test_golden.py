@@ -3,7 +3,7 @@
     pytest tests/golden --update-golden
 
 writes the files anew. Each file here holds one collective, all algorithms for 3, 4 and 5 ranks;
-docs/algorithms.md is made from the table of algorithms, and the table of docs/reliability.md that
+docs/algorithms.md is made from the table of algorithms, and the table of docs/api/contract.md that
 says how calls are compared from that of methods. public-names.txt is the API: what stands in no
 ``__all__`` may change.
 """
@@ -102,8 +102,8 @@ def compared():
         yield f"| {', '.join(names)} | {words} | {how.ours or '–'} | {how.native or '–'} |"
 
 
-def test_the_page_of_reliability_has_the_table_of_comparisons(request):
-    path = TOP / "docs" / "reliability.md"
+def test_the_page_of_the_contract_has_its_table(request):
+    path = TOP / "docs" / "api" / "contract.md"
     table = "".join(f"{line}\n" for line in compared())
     now = re.sub(r"(<!-- compared -->\n).*?(<!-- filled -->)", rf"\1\n{table}\n\2",
                  path.read_text(encoding="utf-8"), count=1, flags=re.DOTALL)
