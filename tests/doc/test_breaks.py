@@ -1,12 +1,40 @@
-"""What ``make broken`` breaks is there: a break whose text has changed would break nothing."""
+"""What ``make broken`` breaks is there: a break that edits nothing would prove nothing."""
 
-import broken
+import ast
+import builtins
+import symtable
 
+import breaks
+import launch
+import pytest
+
+from support.edits import read
 from support.folded import folded
 
 
-@folded("entry", broken.BREAKS)
-def test_the_text_that_is_broken_stands_once(entry):
-    for file, text, instead in entry.edits:
-        assert (broken.launch.ROOT / file).read_text(encoding="utf-8").count(text) == 1
-        assert text != instead
+@pytest.fixture(scope="module")
+def sources():
+    return read(launch.ROOT)
+
+
+def unknown(text):
+    """The names that a module uses and nobody defines."""
+    def global_names(table):
+        yield from (one.get_name() for one in table.get_symbols() if one.is_global())
+        for child in table.get_children():
+            yield from global_names(child)
+    table = symtable.symtable(text, "", "exec")
+    defined = {one.get_name() for one in table.get_symbols() if one.is_assigned()
+               or one.is_imported() or one.is_namespace()}
+    return set(global_names(table)) - defined - set(dir(builtins)) - {"__file__"}
+
+
+@folded("entry", breaks.BREAKS)
+def test_the_node_that_is_broken_is_found_once(sources, entry):
+    """In Python the broken file is another program, without a name that nothing defines."""
+    for edit in filter(None, (entry.edit, entry.also)):
+        path, text = edit.made(sources)
+        assert text != sources[path]
+        if path.suffix == ".py":
+            assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(sources[path]))
+            assert not unknown(text) - unknown(sources[path])

@@ -7,6 +7,7 @@
     mutate_schedules.py, mutations/  mutants of whole schedules, and whether the proof agrees
     beyond.py                    schedules with lanes, and with operations of the network
     decoding.py                  tapes, back into programs
+    edits.py                     edits of the sources by a qualified name and a node of the syntax
     shards.py                    optimizers and models for sharded training
 
 No tool may know how the part works that it tests. Tests import it as ``support``; programs of it
