@@ -33,7 +33,6 @@ COMMANDS = {
     "job": ("hpccoll.cli.job", "Write a job script for Slurm or PBS, every line explained."),
     "run": ("hpccoll.cli.run", "Run an unchanged mpi4py script on hpccoll's collectives."),
     "simulate": ("hpccoll.cli.simulate", "Time algorithms on a machine that is not there."),
-    "simulate step": ("hpccoll.cli.simulate_step", "Time a training step on such a machine."),
     "topo": ("hpccoll.cli.topo", "Show the machine: levels, ranks, what links cost."),
     "trace": ("hpccoll.cli.trace", "Show what all ranks did, and find out why a job hangs."),
     "tune": ("hpccoll.cli.tune", "Measure what is fastest here, and write it down for auto."),

@@ -201,7 +201,7 @@ def test_the_table_fits_and_says_what_its_columns_mean(width, monkeypatch):
     (("simulate", "allreduce", "--size", "3,5"), "write a layout as --topology 3,5"),
     (("explain", "allreduce", "ring", "--size", "some"), "'some' is no number of ranks; hpccoll"),
     (("explain", "allreduce", "ring", "--size", "0"), "'--size': 0 is not in the range x>=1"),
-    (("simulate", "step", "--nodez", "3"), "simulate step: No such option '--nodez'"),
+    (("bench", "compare", "--nodez", "3"), "bench compare: No such option '--nodez'"),
     (("trace", "nowhere"), "trace: there is no folder 'nowhere'; HPCCOLL_TRACE=FOLDER in a run"),
     (("trace", "diagnose", __file__), "test_verify.py' is no folder; HPCCOLL_TRACE=FOLDER"),
     (("trace", "calls", "--plt"), "hpccoll trace calls --help shows what there is")])

@@ -1,4 +1,8 @@
-"""``hpccoll simulate step``: how long a training step takes on a machine that is not there.
+"""How long a training step takes on a machine that is not there.
+
+    python benchmarks/simulate_step.py --model bert-large --ppn 4 --machine perlmutter-gpu
+    python benchmarks/simulate_step.py --model resnet50 --machine dgx-h100 --ppn 8 --plot b.png
+    python benchmarks/simulate_step.py --model mine.json --compress bf16 --break-even
 
 Exit status: 0, 2 for bad options, a bad model or machine file, or a scheme that does not fit, 130
 when interrupted, with the steps that are simulated by then.
@@ -14,23 +18,25 @@ from textwrap import wrap
 from typing import Any
 
 import click
+from step_simulator import sweep
+from step_simulator.catalog import FLOPS, MODELS, find
+from step_simulator.collective_times import CollectiveTimes
+from step_simulator.plot import draw
+from step_simulator.simulation import STAGES, StepForecast, StepPlan
 
 from hpccoll.atomic_file import writable
+from hpccoll.cli.interrupts import interrupted
 from hpccoll.cli.options import Finite, check_outputs, layouts_of, write_text, written
-from hpccoll.cli.ranks import INTERRUPTED
+from hpccoll.cli.ranks import INTERRUPTED, said
 from hpccoll.cli.terminal import line_console
-from hpccoll.errors import ArgumentError
+from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.table import rates_of
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, fitting_bucket_bytes
-from hpccoll.training.steps import sweep
-from hpccoll.training.steps.catalog import FLOPS, MODELS, find
-from hpccoll.training.steps.collective_times import CollectiveTimes
-from hpccoll.training.steps.plot import draw
-from hpccoll.training.steps.simulation import STAGES, StepForecast, StepPlan
 from hpccoll.units import short_size_text, size, size_text, sizes, time_text
 
+NAME = "simulate_step"
 #: The columns of many steps; those of higher numbers give way in a narrow terminal.
 COLUMNS = (
     Header("layout", right=False), Header("bucket"), Header("compress", right=False),
@@ -42,7 +48,27 @@ COLUMNS = (
     Header("sent", meaning="bytes that a rank sends in a step", spare=3))
 
 
-@click.command("simulate step")
+class Alone(click.Command):
+    """A command of one process: an error is one line and status 2, Ctrl-C one line and 130."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            message = error.format_message().removesuffix(".")
+            raise click.exceptions.Exit(said(HpccollError(
+                f"{NAME}: {message}; --help shows what there is"))) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HpccollError as error:
+            ctx.exit(said(error))
+        except KeyboardInterrupt:
+            ctx.exit(interrupted(NAME))
+
+
+@click.command(NAME, cls=Alone, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model", metavar="NAME|FILE",
               help="A model that comes along (see --models), or a file with what "
                    "exchange.profile() returned.")
@@ -89,13 +115,7 @@ COLUMNS = (
 def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_bucket_bytes,
             schemes, compress_rate, stages, algorithm, segment_bytes, lanes, no_overlap, samples,
             tflops, break_even, json_path, plot_path, trace_path, listed):
-    """Time a step of data-parallel training: what of the exchange is hidden, and what is not.
-
-    \b
-    hpccoll simulate step --model bert-large --ppn 4 --machine perlmutter-gpu
-    hpccoll simulate step --model resnet50 --machine dgx-h100 --ppn 8 --plot b.png
-    hpccoll simulate step --model mine.json --compress bf16 --break-even
-    """
+    """Time a step of data-parallel training: what of the exchange is hidden, and what is not."""
     if listed:
         for name, known in MODELS.items():
             each = find(name)
@@ -128,7 +148,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     single = len(grids) * len(plans) * len(buckets) == 1
     compared = [*buckets, *sweep.BUCKETS] if single and json_path is None else buckets
     found, pays = [], []
-    interrupted = False
+    stopped = False
     try:
         for times, plan in product(grids, plans):
             found += sweep.over_buckets(trained, plan, times, compared)
@@ -139,7 +159,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     except KeyboardInterrupt:
         if not found:
             raise
-        interrupted = True
+        stopped = True
     best, found = sweep.fastest(found), found[:1] if single else found
     if json_path is not None:
         write_text(json_path, json.dumps({
@@ -161,9 +181,9 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
         with written("--trace", trace_path):
             found[-1].timeline.save(trace_path)
         click.echo(f"wrote {trace_path}", err=True)
-    if interrupted:
+    if stopped:
         asked = len(grids) * len(plans) * len(buckets)
-        click.echo(f"hpccoll: simulate step: interrupted: {len(found)} of {asked} steps are "
+        click.echo(f"hpccoll: {NAME}: interrupted: {len(found)} of {asked} steps are "
                    "simulated" + f", {len(pays)} break-even rates found" * break_even, err=True)
         context.exit(INTERRUPTED)
 
@@ -242,3 +262,7 @@ def _paying(point: sweep.BreakEven) -> str:
 def _finite(fields: dict[str, Any]) -> dict[str, Any]:
     """Infinite numbers, which JSON lacks, as ``null``."""
     return {name: value if math.isfinite(value) else None for name, value in fields.items()}
+
+
+if __name__ == "__main__":
+    command()
