@@ -8,7 +8,6 @@
     powersgd                          matrices as products of thin ones
     adaptive                          whatever pays, by trial
     states                            states for other buckets, or other ranks
-    pays                              below which link rate a scheme pays, by measurement
 
 :func:`parse` reads a scheme from text, such as ``"bf16"``, ``"topk:density=0.01"`` or
 ``"powersgd:rank=4,dense_steps=100"``. Every module gives its wire format, its law and its source. A
