@@ -24,8 +24,8 @@ from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.training.compress import SCHEMES, Scheme, parse
 from hpccoll.training.compress.scheme import Shapes
 
-#: Each scheme once it has settled; adaptive is one of the others.
-FORMS = [*(name for name in SCHEMES if name not in ("adaptive", "powersgd")),
+#: Each scheme once it has settled.
+FORMS = [*(name for name in SCHEMES if name != "powersgd"),
          "topk:method=sampled", "powersgd:dense_steps=0"]
 #: Columns of the matrices in the bucket, and the most rows.
 COLUMNS, ROWS = 1024, 1024

@@ -214,9 +214,6 @@ def checked(plan: StepPlan) -> Scheme | None:
     if plan.shard and scheme is not None and not scheme.dense:
         raise ArgumentError("compress", f"{plan.compress} does not go with ZeRO",
                             "choose a scheme that sends every element, such as bf16")
-    if scheme is not None and scheme.name == "adaptive":
-        raise ArgumentError("compress", "adaptive takes whatever is fastest in the run",
-                            "simulate the schemes that it would try")
     return scheme
 
 
