@@ -18,6 +18,7 @@ from textwrap import wrap
 from typing import Any
 
 import click
+from one_process import OneProcess
 from step_simulator import sweep
 from step_simulator.catalog import FLOPS, MODELS, find
 from step_simulator.collective_times import CollectiveTimes
@@ -25,11 +26,10 @@ from step_simulator.plot import draw
 from step_simulator.simulation import STAGES, StepForecast, StepPlan
 
 from hpccoll.atomic_file import writable
-from hpccoll.cli.interrupts import interrupted
 from hpccoll.cli.options import Finite, check_outputs, layouts_of, write_text, written
-from hpccoll.cli.ranks import INTERRUPTED, said
+from hpccoll.cli.ranks import INTERRUPTED
 from hpccoll.cli.terminal import line_console
-from hpccoll.errors import ArgumentError, HpccollError
+from hpccoll.errors import ArgumentError
 from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.table import rates_of
@@ -48,27 +48,7 @@ COLUMNS = (
     Header("sent", meaning="bytes that a rank sends in a step", spare=3))
 
 
-class Alone(click.Command):
-    """A command of one process: an error is one line and status 2, Ctrl-C one line and 130."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **kwargs)
-        except click.UsageError as error:
-            message = error.format_message().removesuffix(".")
-            raise click.exceptions.Exit(said(HpccollError(
-                f"{NAME}: {message}; --help shows what there is"))) from error
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except HpccollError as error:
-            ctx.exit(said(error))
-        except KeyboardInterrupt:
-            ctx.exit(interrupted(NAME))
-
-
-@click.command(NAME, cls=Alone, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(NAME, cls=OneProcess, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model", metavar="NAME|FILE",
               help="A model that comes along (see --models), or a file with what "
                    "exchange.profile() returned.")

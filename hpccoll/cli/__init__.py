@@ -26,7 +26,6 @@ from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you
 COMMANDS = {
     "bench": ("hpccoll.cli.bench", "Measure collectives, side by side with the host MPI's."),
     "bench compare": ("hpccoll.cli.bench_compare", "Compare two records of bench --json."),
-    "bench matrix": ("hpccoll.cli.bench_matrix", "Measure under several MPI libraries."),
     "bench overlap": ("hpccoll.cli.bench_overlap", "Measure what work hides of collectives."),
     "doctor": ("hpccoll.cli.doctor", "Examine a job: what is wrong, and what to do about it."),
     "explain": ("hpccoll.cli.explain", "Show an algorithm in words, as JSON or as a picture."),

@@ -13,7 +13,6 @@ from hpccoll.calls.call import METHODS
 from hpccoll.cli import COMMANDS, main
 from hpccoll.cli.bench import SECTIONS as BENCH
 from hpccoll.cli.bench import command as bench
-from hpccoll.cli.bench_matrix import command as matrix
 from hpccoll.cli.bench_overlap import command as overlap
 from hpccoll.cli.simulate import SECTIONS as SIMULATE
 from hpccoll.cli.simulate import command as simulate
@@ -21,7 +20,7 @@ from hpccoll.errors import did_you_mean
 
 
 @pytest.mark.parametrize("commands, sections", [
-    ((bench, matrix, overlap), BENCH), ((simulate,), SIMULATE)])
+    ((bench, overlap), BENCH), ((simulate,), SIMULATE)])
 def test_every_option_stands_in_one_group(commands, sections):
     """Also where an option is added: what no group names is seen here."""
     options = {each.name for command in commands for each in command.params
@@ -39,7 +38,7 @@ def test_a_command_that_is_none_names_the_likely_one(word, meant):
 
 @pytest.mark.parametrize("words, meant", [
     (["bench", "comapre", "a", "b"], "compare"), (["bench", "Compare"], "compare"),
-    (["bench", "--matrix", "x"], "matrix"), (["bench", "overlp", "bcast"], "overlap")])
+    (["bench", "--overlap", "x"], "overlap"), (["bench", "overlp", "bcast"], "overlap")])
 def test_a_second_word_that_is_none_names_the_likely_one(words, meant):
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
