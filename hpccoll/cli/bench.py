@@ -2,7 +2,7 @@
 
 Every rank runs this command with the same options, so every rank finds the same mistake in
 them; rank 0 alone says so. Exit status: 0, 1 when a result was wrong, 2 for bad options, 130
-when interrupted. ``bench overlap`` and ``bench matrix`` share options and the run with it.
+when interrupted. ``bench overlap`` shares options and the run with it.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from hpccoll.units import size
 SECTIONS = {
     "What is called": ("sizes", "step", "dtype", "op", "root", "in_place", "uneven", "calls",
                        "registered", "device", "topology", "works", "tests"),
-    "What is compared": ("algorithm", "params", "segment_bytes", "peers", "environments", "ranks"),
+    "What is compared": ("algorithm", "params", "segment_bytes", "peers"),
     "How long": ("seconds", "iterations", "warmup", "sweeps", "rotate"),
-    "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "output",
-                                  "tolerance", "validate", "tail"),
+    "What is shown and written": ("full", "form", "json_path", "keep", "plot_path", "tolerance",
+                                  "validate", "tail"),
 }
 
 
@@ -152,7 +152,6 @@ def command(form: str, json_path: str | None, keep: int | None, plot_path: str |
 
     \b
     hpccoll bench compare --help    two records
-    hpccoll bench matrix --help     several MPI libraries
     hpccoll bench overlap --help    what computation hides of nonblocking calls
     """
     def run(comm: Any, options: Any, console: Console | None, *course: Any) -> Any:

@@ -14,7 +14,6 @@ from hpccoll.errors import ArgumentError
 from hpccoll.explain import (
     as_json,
     as_list,
-    as_markdown,
     as_msccl,
     as_text,
     collectives,
@@ -31,7 +30,6 @@ from hpccoll.units import byte_count
 @click.argument("algorithm", required=False, type=ALGORITHM)
 @click.option("--list", "listed", is_flag=True,
               help="List the algorithms, of COLLECTIVE or of all, with what each does.")
-@click.option("--markdown", is_flag=True, help="With --list: as the page docs/algorithms.md.")
 @click.option("--size", type=RankCount(1), help="Ranks. Default: 8, or what --topology says.")
 @click.option("--topology", help="Layout for hierarchical algorithms, such as 2x4 or 3,5,4.")
 @click.option("--root", type=int, default=0, show_default=True, help="Root of a rooted collective.")
@@ -53,7 +51,7 @@ from hpccoll.units import byte_count
 @click.option("--draw", "picture_path", metavar="FILE",
               help="Draw instead of text; the suffix names the format: png, svg, pdf.")
 @click.pass_context
-def command(context, collective, algorithm, listed, markdown, size, topology, root, params,
+def command(context, collective, algorithm, listed, size, topology, root, params,
             wanted_bytes, brief, rank, json_path, msccl_path, tape_rank, others, picture_path):
     """Show what ALGORITHM does for COLLECTIVE: who sends what to whom in which round.
 
@@ -69,12 +67,12 @@ def command(context, collective, algorithm, listed, markdown, size, topology, ro
     hpccoll explain allreduce recursive_doubling --size 2 --nbytes 8 --tape 0
     hpccoll explain my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
-    if listed and algorithm is None and not (markdown and collective):
-        click.echo(as_markdown() if markdown else as_list(collective, _width()), nl=False)
+    if listed:
+        if algorithm is not None:
+            raise ArgumentError("--list", "lists all algorithms, or those of one collective",
+                                "write --list or --list COLLECTIVE")
+        click.echo(as_list(collective, _width()), nl=False)
         return
-    if listed or markdown:
-        raise ArgumentError("--list", "lists all algorithms, or those of one collective",
-                            "write --list, --list COLLECTIVE or --list --markdown")
     collective, algorithm = addressed(collective, algorithm, params)
     if algorithm is None:
         click.echo(as_list(collective, _width()) if collective else collectives(_width()))

@@ -178,7 +178,6 @@ def command(context, collective, nodes, ppn, topology, sizes, step, machine, sha
     hpccoll simulate alltoall --topology 4x8 --nbytes 1K:16M --algorithm bruck:k=4
     mpiexec -n 4 python -m hpccoll simulate --calibrate here.json
     hpccoll simulate my.py:torus --nodes 16 --ppn 4 -p x=4 -p y=4 -p z=4
-    hpccoll simulate step --help
     """
     if calibrate is not None:
         _calibrate(calibrate, force)

@@ -6,10 +6,10 @@ here judges a schedule: what is proved is asked of :mod:`hpccoll.proof`. A new w
 schedule is a module that reads ``replay``.
 """
 
-from hpccoll.explain.catalogue import as_list, as_markdown, collectives
+from hpccoll.explain.catalogue import as_list, collectives
 from hpccoll.explain.json_form import as_json
 from hpccoll.explain.msccl_form import as_msccl
 from hpccoll.explain.space_time import draw
 from hpccoll.explain.text import as_text
 
-__all__ = ["as_json", "as_list", "as_markdown", "as_msccl", "as_text", "collectives", "draw"]
+__all__ = ["as_json", "as_list", "as_msccl", "as_text", "collectives", "draw"]

@@ -9,13 +9,12 @@
     autotune exchange/              better settings while it runs; Exchange, for a training loop
     shard/ averaging                state cut into shards (ZeRO 1-3); averages instead of exchange
     groups/                         mesh(dp=, tp=, ...), and what such groups exchange
-    steps/                          a training step simulated before it is bought
 
 It stands on the public names of :mod:`hpccoll` alone and knows no framework: :mod:`hpccoll.torch`,
 :mod:`hpccoll.jax` and :mod:`hpccoll.keras` stand on it. A new compressor is a module in
 ``compress`` and a row in its table.
 
-A name is loaded on first use: what simulates a step needs neither NumPy nor MPI.
+A name is loaded on first use: importing the package needs neither NumPy nor MPI.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ if TYPE_CHECKING:
     from hpccoll.training.shard import Sharded as Sharded
     from hpccoll.training.shard import clip_shards as clip_shards
     from hpccoll.training.shard import global_norm as global_norm
-    from hpccoll.training.steps.simulation import simulate_step as simulate_step
 
 #: Public names and the modules that they are in.
 PLACES = {"Exchange": "exchange", "LateExchange": "averaging", "ModelAverager": "averaging",
-          "Sharded": "shard", "clip_shards": "shard", "global_norm": "shard", "mesh": "groups",
-          "simulate_step": "steps.simulation"}
+          "Sharded": "shard", "clip_shards": "shard", "global_norm": "shard", "mesh": "groups"}
 __all__ = ["Exchange", "LateExchange", "ModelAverager", "Sharded", "clip_shards", "global_norm",
-           "mesh", "simulate_step"]
+           "mesh"]
 
 
 def __getattr__(name: str) -> Any:

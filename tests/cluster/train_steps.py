@@ -12,6 +12,7 @@ import json
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import numpy
 from mpi4py import MPI
@@ -19,10 +20,12 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.tools.calibrate import calibrate
 from hpccoll.training.exchange import Exchange
-from hpccoll.training.steps.collective_times import CollectiveTimes
-from hpccoll.training.steps.measure import compress_rate
-from hpccoll.training.steps.model import from_profile
-from hpccoll.training.steps.simulation import StepPlan, forecast
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from step_simulator.collective_times import CollectiveTimes
+from step_simulator.measure import compress_rate
+from step_simulator.model import from_profile
+from step_simulator.simulation import StepPlan, forecast
 
 #: Arrays of a model whose gradients become ready one by one, the last one first.
 ARRAYS, SHAPE, BACKWARD = 32, (256, 512), 0.2

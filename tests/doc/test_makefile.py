@@ -21,10 +21,10 @@ def measurements():
     text = subprocess.run(["make", "--no-print-directory", "-n", "figures"], cwd=ROOT,
                           capture_output=True, text=True, check=True).stdout
     found = [shlex.split(line) for line in text.replace("\\\n", " ").splitlines()
-             if "-m hpccoll bench matrix" in line]
+             if "benchmarks/bench_matrix.py" in line]
     return [[word for before, word in zip(words[start:], words[start + 1:])
              if "-e" not in (before, word)]
-            for words in found for start in [words.index("matrix")]]
+            for words in found for start in [words.index("benchmarks/bench_matrix.py")]]
 
 
 def test_there_are_measurements():
@@ -39,7 +39,7 @@ def test_a_measurement_runs(capture, tmp_path, words):
         pytest.skip("PyTorch is not installed")
     if not (BIN / "mpiexec").exists():
         pytest.skip("there is no mpiexec in this environment")
-    status, output = capture(sys.executable, "-m", "hpccoll", "bench", "matrix", *words, *SHORT,
+    status, output = capture(sys.executable, ROOT / "benchmarks/bench_matrix.py", *words, *SHORT,
                              "-e", BIN.parent, "-o", tmp_path / "figures")
     assert status == 0, output
     ratios = (tmp_path / "figures" / "ratios.md").read_text(encoding="utf-8")

@@ -82,8 +82,9 @@ def test_page(capture, job, tmp_path, page):
     for path in re.findall(r"\bexamples/\w+\.py\b", "".join(block.code for block in to_run(page))):
         need_frameworks((ROOT / path).read_text(encoding="utf-8"))
     need_frameworks("".join(block.code for block in to_run(page)))
-    # The commands run where they may write, beside the examples.
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    # The commands run where they may write, beside the examples and benchmarks.
+    for folder in "examples", "benchmarks":
+        (tmp_path / folder).symlink_to(ROOT / folder)
     for block in to_run(page):
         where = f"{name_of(page)}:{block.line}"
         if block.language == "python":

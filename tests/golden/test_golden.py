@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.algorithms_page import as_markdown
 from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.comm.contract import CONTRACT
-from hpccoll.explain import as_markdown
 from hpccoll.ir.collectives import COLLECTIVES
 
 HERE = Path(__file__).parent

@@ -17,7 +17,7 @@ SECONDS, MEBIBYTES = 60, 2048
 CHILD = """
 import json, sys, time
 from scale.measure import peak_mebibytes
-from hpccoll.training.steps.simulation import simulate_step
+from step_simulator.simulation import simulate_step
 model, compress, shard = sys.argv[1:]
 start = time.process_time()
 found = simulate_step(model, nodes=4096, ppn=8, compress=compress, shard=int(shard))
@@ -32,7 +32,8 @@ print(json.dumps([time.process_time() - start,
 def test_limits(model, compress, shard):
     done = subprocess.run([sys.executable, "-c", CHILD, model, compress, str(shard)], check=True,
                           text=True, stdout=subprocess.PIPE,
-                          env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"})
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(
+                              map(str, (ROOT, ROOT / "tests", ROOT / "benchmarks")))})
     took, memory, simulated, efficiency = json.loads(done.stdout)
     print(f"{model}, {compress}, ZeRO {shard}: {took:.1f} s, {memory:.0f} MiB; {simulated:.6g} s, "
           f"scaling {efficiency:.1%}")

@@ -2,7 +2,7 @@
 
     session (options -> times), overlap (nonblocking)    run on all ranks
     report, formats, overlap_report, plot                what people and programs read, on rank 0
-    records -> compare, libraries, regret                what records say, without MPI
+    records -> compare, regret                           what records say, without MPI
     roofline, provenance, torch_groups                   memory's limit, the machine, peers
 
 Timing itself is :mod:`hpccoll.measure`. A new form of output is a ``BenchReport`` (see ``report``)

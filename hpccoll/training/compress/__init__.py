@@ -2,13 +2,11 @@
 
     scheme                            what a scheme and a reduction are
     quantise select                   numbers as small integers; the largest of many
-    none cast fp16 bf16               everything, as it is or in 16 bits
+    none cast                         everything, as it is or in 16 bits (fp16, bf16)
     two_phase int8 onebit dithering   every element in a few bits
     sparse topk randomk csc           few elements, the others later
     powersgd                          matrices as products of thin ones
-    adaptive                          whatever pays, by trial
     states                            states for other buckets, or other ranks
-    pays                              below which link rate a scheme pays, by measurement
 
 :func:`parse` reads a scheme from text, such as ``"bf16"``, ``"topk:density=0.01"`` or
 ``"powersgd:rank=4,dense_steps=100"``. Every module gives its wire format, its law and its source. A
@@ -23,11 +21,9 @@ from dataclasses import fields
 from typing import Any
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.training.compress.adaptive import Adaptive
-from hpccoll.training.compress.bf16 import Bf16
+from hpccoll.training.compress.cast import Bf16, Fp16
 from hpccoll.training.compress.csc import Csc
 from hpccoll.training.compress.dithering import Dithering
-from hpccoll.training.compress.fp16 import Fp16
 from hpccoll.training.compress.int8 import Int8
 from hpccoll.training.compress.none import NoCompression
 from hpccoll.training.compress.onebit import OneBit
@@ -50,7 +46,6 @@ SCHEMES: dict[str, type[Scheme]] = {
     "randomk": RandomK,
     "csc": Csc,
     "powersgd": PowerSgd,
-    "adaptive": Adaptive,
 }
 
 
@@ -88,8 +83,6 @@ def parse(wish: str | Scheme) -> Scheme:
         read, kind = _READERS[types[field]]
         try:
             chosen[field] = read(value)
-        except ArgumentError:
-            raise
         except (KeyError, ValueError):
             raise ArgumentError(f"{name}: {field}", f"got {value!r}", f"it is {kind}") from None
     return SCHEMES[name](**chosen)
@@ -101,15 +94,10 @@ def _unknown(argument: str, word: str, valid: Iterable[str]) -> ArgumentError:
     return ArgumentError(argument, f"{word!r} is unknown", "it has no parameters")
 
 
-def _schemes(text: str) -> tuple[Scheme, ...]:
-    return tuple(parse(name) for name in text.split("+"))
-
-
 #: How fields of a type are read, and what is said where they cannot be.
 _READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "int": (int, "a whole number"),
     "float": (float, "a number"),
     "str": (str, "a word"),
     "bool": ({"yes": True, "no": False, "true": True, "false": False}.__getitem__, "yes or no"),
-    "tuple[Scheme, ...]": (_schemes, "names of schemes, such as 'bf16+onebit'"),
 }

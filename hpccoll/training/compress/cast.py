@@ -1,4 +1,4 @@
-"""What fp16 and bf16 share: the bucket is allreduced in a type of 16 bits.
+"""fp16 and bf16: the bucket is allreduced in a type of 16 bits.
 
     wire   16-bit floats, allreduced: 4n(P-1)/P bytes
     law    out = mean x, but for one rounding of every term, one of every partial sum that travels
@@ -17,6 +17,7 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
+from hpccoll.errors import ArgumentError
 from hpccoll.training.compress.quantise import namespace
 from hpccoll.training.compress.scheme import (
     Reduction,
@@ -47,6 +48,44 @@ class Cast(Scheme):
 
     def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
         return allreduce_bytes(2 * elements(shapes), size)
+
+
+@dataclass(frozen=True)
+class Fp16(Cast):
+    """Travels in float16: eleven bits of precision, but nothing above 65,504.
+
+    So that sums of many ranks stay below, terms are divided by a power of two near the root of P
+    beforehand, and sums by the rest (PyTorch FSDP's division in two steps). What is below 6e-8
+    after the first division is lost: scale the loss.
+    """
+
+    name = "fp16"
+
+    def dtype(self) -> numpy.dtype:
+        return numpy.dtype("f2")
+
+    def divisor(self, size: int) -> float:
+        """The least power of two whose square is at least ``size``.
+
+        >>> [Fp16().divisor(size) for size in (1, 2, 4, 5, 64)]
+        [1.0, 2.0, 2.0, 4.0, 8.0]
+        """
+        return 2.0 ** (((size - 1).bit_length() + 1) // 2)
+
+
+@dataclass(frozen=True)
+class Bf16(Cast):
+    """Travels in bfloat16: the range of float32 with eight bits of precision, no loss scale."""
+
+    name = "bf16"
+
+    def dtype(self) -> numpy.dtype:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ArgumentError("compress", "'bf16' needs the package ml_dtypes, which is not "
+                                "installed", "install it, or choose 'fp16'") from None
+        return numpy.dtype(ml_dtypes.bfloat16)
 
 
 class _CastReduction(Reduction):

@@ -157,15 +157,6 @@ class Reduction(ABC):
         error = self.vectors.get("error")
         return None if error is None else error.copy()
 
-    def release(self) -> Any:
-        """Return :meth:`held`, and forget all but the number of steps.
-
-        So the law goes on when another scheme takes over.
-        """
-        held = self.held()
-        self.vectors.clear()
-        return held
-
     def wire_bytes(self) -> float:
         """Bytes that a rank sends in the next step, in the mean over ranks; see the scheme's."""
         return self.scheme.wire_bytes(self.shapes, self.size, self.steps)
@@ -215,4 +206,4 @@ def finish(steps: Steps) -> None:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "+".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+    return str(value)

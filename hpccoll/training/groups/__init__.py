@@ -1,7 +1,6 @@
-"""Parallel groups: who works with whom, what that costs, and the exchanges that groups need.
+"""Parallel groups: who works with whom, and the exchanges that groups need.
 
     placement.py   which ranks share a group: near ones for the inner axes
-    costs.py       what the groups of a training step send, and how long that takes
     meshes.py      mesh(comm, dp=, tp=, pp=, sp=, ep=): a communicator for every axis
     neighbours.py  messages between neighbours, whose waits are bounded
     sequence.py    Ulysses: all heads of a part of the sequence <-> some heads of all of it
@@ -11,10 +10,9 @@
 
 The exchanges take any communicator and know no mesh; and host arrays: NumPy's, or others whose
 memory ``numpy.asarray`` sees (CPU tensors of PyTorch, JAX arrays). Results are NumPy's. A new axis
-is a name in ``placement.AXES`` and a row in ``costs``; a new exchange is a module.
+is a name in ``placement.AXES``; a new exchange is a module.
 """
 
-from hpccoll.training.groups.costs import GroupTraffic, Transformer, traffic
 from hpccoll.training.groups.experts import Dispatch, Experts
 from hpccoll.training.groups.meshes import Mesh, mesh
 from hpccoll.training.groups.pipeline import Pipeline, one_forward_one_backward
@@ -22,6 +20,5 @@ from hpccoll.training.groups.placement import AXES, Placement, place
 from hpccoll.training.groups.ring import ring_blocks, ring_sums
 from hpccoll.training.groups.sequence import Ulysses
 
-__all__ = ["AXES", "Dispatch", "Experts", "GroupTraffic", "Mesh", "Pipeline", "Placement",
-           "Transformer", "Ulysses", "mesh", "one_forward_one_backward", "place", "ring_blocks",
-           "ring_sums", "traffic"]
+__all__ = ["AXES", "Dispatch", "Experts", "Mesh", "Pipeline", "Placement", "Ulysses", "mesh",
+           "one_forward_one_backward", "place", "ring_blocks", "ring_sums"]

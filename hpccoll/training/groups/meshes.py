@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hpccoll.training.groups.costs import Transformer, traffic
 from hpccoll.training.groups.placement import AXES, Placement, place
 
 
@@ -76,21 +75,8 @@ class Mesh:
             self._made[names] = made
         return self._made[names]
 
-    def explain(self, model: Transformer | None = None, machine: Any = "hdr") -> str:
-        """Tell where each group lies and, of a model, what it sends in a step; no communication.
-
-        Args:
-            model: sizes of the model and of a step.
-            machine: as of :func:`hpccoll.simulate`.
-        """
-        lines = list(self.placement.lines())
-        if model is not None:
-            rows = traffic(self.placement, model, machine)
-            lines += [f"one step on {machine}, without overlap:", *(f"  {row}" for row in rows)]
-        return "\n".join(lines)
-
     def __str__(self) -> str:
-        return self.explain()
+        return str(self.placement)
 
     def Free(self) -> None:
         """Free the communicators; collective."""

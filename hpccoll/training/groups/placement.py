@@ -155,17 +155,6 @@ def place(layout: str | int | Topology, order: Sequence[str] = tuple(AXES),
                      tuple(layout.ranks[position] for position in parts[0].positions))
 
 
-def part_of(layout: Topology, group: Sequence[int]) -> Topology:
-    """The layout of a group's ranks, numbered by their places in the group; nodes stay nodes.
-
-    >>> print(part_of(Topology.parse("2x4"), [1, 2, 5]), part_of(Topology.parse(4), [0, 3]))
-    2,1 1x2
-    """
-    paths = paths_of(layout)
-    order = sorted(range(len(group)), key=lambda number: paths[group[number]])
-    return Topology(_tree([paths[group[number]] for number in order]), tuple(order))
-
-
 def _sizes(size: int, asked: Mapping[str, int | None]) -> dict[str, int]:
     """The size of every axis; see :func:`place`."""
     for axis, number in asked.items():
@@ -223,16 +212,6 @@ def paths_of(layout: Topology) -> list[tuple[int, ...]]:
 
     at = list(walk(layout.tree, ()))
     return [at[position] for position in layout.positions]
-
-
-def _tree(paths: Sequence[tuple[int, ...]]) -> Any:
-    """The groups of ranks that stand in the order of their paths."""
-    if not paths[0]:
-        return len(paths)
-    near: dict[int, list[tuple[int, ...]]] = {}
-    for path in paths:
-        near.setdefault(path[0], []).append(path[1:])
-    return tuple(map(_tree, near.values()))
 
 
 def _members(group: Sequence[int]) -> str:

@@ -10,12 +10,12 @@ pytest.importorskip("click")
 pytest.importorskip("rich")
 
 from click.testing import CliRunner
+from step_simulator.simulation import simulate_step
 
 from hpccoll.cli import main
 from hpccoll.measure.observed.files import save
 from hpccoll.measure.observed.record import CallKind, CallRecord, RankRecord
 from hpccoll.training.report import report
-from hpccoll.training.steps.simulation import simulate_step
 from hpccoll.training.trace import StepTimeline
 
 

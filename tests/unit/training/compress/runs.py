@@ -20,7 +20,6 @@ FORMS = [
     "csc:density=0.2,chunk=5,momentum=0.5,masking=no,warmup=5",
     "powersgd:dense_steps=0", "powersgd:rank=1,dense_steps=3",
     "powersgd:warm_start=no,rate=1.2,dense_steps=2",
-    "adaptive:trials=1,margin=0",
 ]
 #: Those that keep what they do not send.
 FEEDBACK = [one for one in FORMS if one.startswith(("onebit", "topk", "randomk", "csc", "power"))]

@@ -15,7 +15,7 @@ STEPS, RATE = 300, 0.5
 SCHEMES = ["fp16", "bf16", "int8", "onebit", "onebit:scale=l1", "dithering",
            "dithering:kind=natural", "topk", "topk:momentum=0.9,warmup=30,method=sampled",
            "randomk", "csc:chunk=64", "csc:chunk=16,density=0.2,momentum=0.9,warmup=30",
-           "powersgd", "adaptive"]
+           "powersgd"]
 
 
 @cache

@@ -98,7 +98,7 @@ def test_join_fills_what_is_missing():
     assert states.join([], []) == {}
 
 
-@pytest.mark.parametrize("form", ["onebit", "topk", "powersgd", "adaptive"])
+@pytest.mark.parametrize("form", ["onebit", "topk", "powersgd"])
 def test_states_of_other_lengths_are_refused(form):
     def work(comm):
         with pytest.raises(ArgumentError, match="error has 4 elements, the bucket 5"):

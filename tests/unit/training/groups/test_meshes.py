@@ -3,7 +3,7 @@
 import pytest
 
 from hpccoll.errors import ArgumentError, CommunicatorError
-from hpccoll.training.groups import AXES, Transformer, mesh
+from hpccoll.training.groups import AXES, mesh
 from support.threads import run_ranks
 
 
@@ -46,20 +46,13 @@ def test_gradients_are_added_over_replicas_only():
         (101, 11), (1010, 11), (101, 1100), (1010, 1100)]
 
 
-def test_explanations_need_no_communication():
+def test_text_needs_no_communication():
     def function(comm):
         made = mesh(comm, tp=2)
-        if comm.rank == 0:
-            text = made.explain(Transformer(1000, 2, 8, 16), "hdr")
-            assert str(made) == made.explain()
-            return text
-        return None
+        return str(made) if comm.rank == 0 else None
 
     lines = run_ranks(4, function, layout="2x2")[0].splitlines()
     assert lines[0] == "mesh of 4 ranks on 2x2: dp=2 tp=2"
-    assert lines[3] == "one step on hdr, without overlap:"
-    assert lines[4].startswith("  dp: 1 allreduce of 1.953 KiB, 1.953 KiB sent per rank, 7.812 KiB")
-    assert lines[5].startswith("  tp: 8 allreduce of 256 B")
 
 
 def test_sizes_that_do_not_fit_are_an_error_on_all_ranks():

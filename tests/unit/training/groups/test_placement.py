@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from hpccoll import Topology
 from hpccoll.errors import ArgumentError
-from hpccoll.training.groups.placement import AXES, part_of, place
+from hpccoll.training.groups.placement import AXES, place
 
 MESHES = [
     ("1", {}), ("2", {"tp": 2}), ("3", {"sp": 3}), ("5", {}), ("7", {"pp": 7}), ("8", {"tp": 2}),
@@ -92,13 +91,6 @@ def test_unknown_axes_are_named():
         place("2", ("dp", "tp"))
     with pytest.raises(ArgumentError, match="there is no axis np, xp"):
         place("2").groups("xp", "dp", "np")
-
-
-@pytest.mark.parametrize("layout, group, expected", [
-    ("2x4", [1, 2, 5], "2,1"), ("2x4", [5, 1, 2], "2,1@1,2,0"), ("4", [0, 3], "1x2"),
-    ("2x2x2", [0, 1, 5], "(1x2),(1x1)"), ("2x2@0,2,1,3", [0, 1, 2, 3], "2x2@0,2,1,3")])
-def test_the_layout_of_a_group(layout, group, expected):
-    assert str(part_of(Topology.parse(layout), group)) == expected
 
 
 def test_text_names_every_axis_that_divides_and_where_it_lies():

@@ -1,11 +1,11 @@
 """Where compression pays: the closed form, and what is printed."""
 
+import compress_pays as pays
 import numpy
 import pytest
+from compress_pays import Price
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.compress import pays
-from hpccoll.training.compress.pays import Price
 
 
 @pytest.mark.parametrize("nbytes", [4, 4096, 8192, 1 << 22, (25 << 20) + 44])

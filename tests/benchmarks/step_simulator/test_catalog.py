@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from step_simulator.architectures import linear
+from step_simulator.catalog import FLOPS, MODELS, find, from_layers
+from step_simulator.model import StepModel
 
 from hpccoll.errors import ArgumentError
-from hpccoll.training.steps.architectures import linear
-from hpccoll.training.steps.catalog import FLOPS, MODELS, find, from_layers
-from hpccoll.training.steps.model import StepModel
 
 
 @pytest.mark.parametrize("name, parameters, arrays, gigaflops", [

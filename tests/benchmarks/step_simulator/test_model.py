@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from step_simulator.model import StepModel, from_profile, read
 
 from hpccoll.errors import ArgumentError
 from hpccoll.training.buckets import ArraySpec
-from hpccoll.training.steps.model import StepModel, from_profile, read
 
 ARRAYS = [{"name": "a", "shape": [2, 3], "dtype": "float32", "itemsize": 4},
           {"name": "b", "shape": [], "dtype": "bfloat16", "itemsize": 2}]

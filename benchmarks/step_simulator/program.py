@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hpccoll.training.steps.traffic import TrafficPart
 from hpccoll.training.trace import BLOCKED, DONE, FLIGHT, PROGRAM, READY, STEP, WAIT, Traced
+from step_simulator.traffic import TrafficPart
 
 
 class BucketJob(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpccoll.training.steps.architectures import Layer, linear, normalisation
+from step_simulator.architectures import Layer, linear, normalisation
 
 
 def bert_large(tokens: int = 512) -> Iterator[Layer]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from hpccoll.training.picture import FAINT, INK, dress, new_figure, step_panel
 from hpccoll.training.report import steps_of
-from hpccoll.training.steps.simulation import StepForecast
 from hpccoll.units import size_text, time_text
+from step_simulator.simulation import StepForecast
 
 #: Inches of a panel; colours of lines, distinct to the colour-blind.
 WIDTH, HEIGHT = 4.6, 3.8

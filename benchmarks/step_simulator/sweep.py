@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hpccoll.training.steps import simulation
-from hpccoll.training.steps.collective_times import CollectiveTimes
-from hpccoll.training.steps.model import StepModel
-from hpccoll.training.steps.simulation import StepForecast, StepPlan
+from step_simulator import simulation
+from step_simulator.collective_times import CollectiveTimes
+from step_simulator.model import StepModel
+from step_simulator.simulation import StepForecast, StepPlan
 
 #: Bucket sizes that are compared where none are given.
 BUCKETS = tuple(1 << shift for shift in range(20, 29))

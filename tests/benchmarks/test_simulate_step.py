@@ -1,4 +1,4 @@
-"""The command ``hpccoll simulate step``: what it prints, writes and refuses."""
+"""The program ``benchmarks/simulate_step.py``: what it prints, writes and refuses."""
 
 import json
 
@@ -8,16 +8,16 @@ pytest.importorskip("click")
 pytest.importorskip("rich")
 
 from click.testing import CliRunner
+from simulate_step import command
+from step_simulator import sweep
+from step_simulator.catalog import MODELS, find
+from step_simulator.simulation import simulate_step
 
-from hpccoll.cli import main
-from hpccoll.training.steps import sweep
-from hpccoll.training.steps.catalog import MODELS, find
-from hpccoll.training.steps.simulation import simulate_step
 from hpccoll.training.trace import read
 
 
 def call(*words):
-    return CliRunner().invoke(main, ["simulate", "step", *words])
+    return CliRunner().invoke(command, words)
 
 
 def test_one_step_is_a_report_with_the_best_buckets_for_it():
@@ -71,7 +71,7 @@ def test_ctrl_c_shows_the_steps_that_are_known(monkeypatch, more, asked, said):
     assert ("1x1" in done.stdout) if asked > 1 else ("on 2 ranks" in done.stdout)
     done = call("--model", "resnet50", "--nodes", nodes)  # at once
     assert done.exit_code == 130 and done.stdout == ""
-    assert done.stderr == "hpccoll: simulate step: interrupted\n"
+    assert done.stderr == "hpccoll: simulate_step: interrupted\n"
 
 
 def test_the_assumed_rate_is_named_where_the_machine_has_no_gpus():
@@ -158,8 +158,8 @@ def test_what_is_refused(words, problem):
     assert done.exit_code == 2 and problem in done.stderr
 
 
-def test_collectives_are_simulated_as_before():
-    done = CliRunner().invoke(main, ["simulate", "allreduce", "--nodes", "2"])
-    assert done.exit_code == 0 and "rails" in done.output
-    helped = CliRunner().invoke(main, ["simulate", "step", "--help"])
-    assert "Usage: hpccoll simulate step [OPTIONS]" in helped.output.replace("main", "hpccoll")
+def test_a_users_mistake_is_one_line():
+    done = call("--nodez", "3")
+    assert done.exit_code == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("hpccoll: simulate_step: No such option '--nodez'")
+    assert "Usage: simulate_step [OPTIONS]" in call("--help").output

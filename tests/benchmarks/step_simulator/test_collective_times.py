@@ -1,12 +1,12 @@
 """Times of collectives: closed forms, what is remembered, lines between sizes, what is compared."""
 
 import pytest
+from step_simulator import collective_times
+from step_simulator.collective_times import CollectiveTimes
 
 import hpccoll
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.training.steps import collective_times
-from hpccoll.training.steps.collective_times import CollectiveTimes
 
 #: A second for a message, 1/4 for a byte on its way, 1/8 for one reduced.
 PLAIN = Machine("plain", (Level("network", 1.0, 0.25),), 0.125)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpccoll.training.buckets import ArraySpec, Bucket
-from hpccoll.training.steps.collective_times import CollectiveTimes
 from hpccoll.training.trace import COMPRESS, FLIGHT
+from step_simulator.collective_times import CollectiveTimes
 
 if TYPE_CHECKING:
     from hpccoll.training.compress.scheme import Scheme

@@ -16,13 +16,13 @@ from hpccoll.training.buckets import (
     fitting_bucket_bytes,
     plan_buckets,
 )
-from hpccoll.training.steps import program, traffic
-from hpccoll.training.steps.catalog import find
-from hpccoll.training.steps.collective_times import CollectiveTimes
-from hpccoll.training.steps.model import StepModel
-from hpccoll.training.steps.traffic import Traffic
 from hpccoll.training.trace import COMPRESS, FLIGHT, StepTimeline
 from hpccoll.units import size_text, time_text
+from step_simulator import program, traffic
+from step_simulator.catalog import find
+from step_simulator.collective_times import CollectiveTimes
+from step_simulator.model import StepModel
+from step_simulator.traffic import Traffic
 
 if TYPE_CHECKING:
     from hpccoll.training.compress.scheme import Scheme
@@ -43,7 +43,7 @@ class StepPlan(NamedTuple):
         lanes: buckets under way at once; 0 as in a real exchange: 2 across nodes, 1 on one.
         overlap: with the backward pass.
         compress_rate: bytes per second of compressing and restoring together; 0 for what
-            :data:`~hpccoll.training.steps.traffic.PASSES` through memory take.
+            :data:`~step_simulator.traffic.PASSES` through memory take.
     """
 
     bucket_bytes: int = BUCKET_BYTES
@@ -142,7 +142,7 @@ def simulate_step(model: str | os.PathLike[str] | Mapping[str, Any] | StepModel,
     """Simulate a step of data-parallel training.
 
     Args:
-        model: a name of :data:`~hpccoll.training.steps.catalog.MODELS`, a file, or what
+        model: a name of :data:`~step_simulator.catalog.MODELS`, a file, or what
             ``exchange.profile()`` returned.
         nodes, ppn: nodes, and ranks of each; ``"2x4"`` for two groups of four.
         machine: name, file or description, as :func:`hpccoll.simulate` takes it.
@@ -152,7 +152,7 @@ def simulate_step(model: str | os.PathLike[str] | Mapping[str, Any] | StepModel,
         algorithm: choice per collective, written as for ``HPCCOLL_ALGORITHM``; for all others the
             one that is fastest in simulation counts.
         segment_bytes: bytes of a block that travel as one message; 0 as in a real run.
-        samples, flops: of :func:`~hpccoll.training.steps.catalog.find`.
+        samples, flops: of :func:`~step_simulator.catalog.find`.
 
     Raises:
         ArgumentError: an unknown model, machine, scheme or algorithm; values that cannot be used.
@@ -214,9 +214,6 @@ def checked(plan: StepPlan) -> Scheme | None:
     if plan.shard and scheme is not None and not scheme.dense:
         raise ArgumentError("compress", f"{plan.compress} does not go with ZeRO",
                             "choose a scheme that sends every element, such as bf16")
-    if scheme is not None and scheme.name == "adaptive":
-        raise ArgumentError("compress", "adaptive takes whatever is fastest in the run",
-                            "simulate the schemes that it would try")
     return scheme
 
 

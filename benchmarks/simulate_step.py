@@ -1,4 +1,8 @@
-"""``hpccoll simulate step``: how long a training step takes on a machine that is not there.
+"""How long a training step takes on a machine that is not there.
+
+    python benchmarks/simulate_step.py --model bert-large --ppn 4 --machine perlmutter-gpu
+    python benchmarks/simulate_step.py --model resnet50 --machine dgx-h100 --ppn 8 --plot b.png
+    python benchmarks/simulate_step.py --model mine.json --compress bf16 --break-even
 
 Exit status: 0, 2 for bad options, a bad model or machine file, or a scheme that does not fit, 130
 when interrupted, with the steps that are simulated by then.
@@ -14,6 +18,12 @@ from textwrap import wrap
 from typing import Any
 
 import click
+from one_process import OneProcess
+from step_simulator import sweep
+from step_simulator.catalog import FLOPS, MODELS, find
+from step_simulator.collective_times import CollectiveTimes
+from step_simulator.plot import draw
+from step_simulator.simulation import STAGES, StepForecast, StepPlan
 
 from hpccoll.atomic_file import writable
 from hpccoll.cli.options import Finite, check_outputs, layouts_of, write_text, written
@@ -24,13 +34,9 @@ from hpccoll.explain.columns import FittedTable, Header
 from hpccoll.simulator.machine_model import Machine
 from hpccoll.simulator.table import rates_of
 from hpccoll.training.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, fitting_bucket_bytes
-from hpccoll.training.steps import sweep
-from hpccoll.training.steps.catalog import FLOPS, MODELS, find
-from hpccoll.training.steps.collective_times import CollectiveTimes
-from hpccoll.training.steps.plot import draw
-from hpccoll.training.steps.simulation import STAGES, StepForecast, StepPlan
 from hpccoll.units import short_size_text, size, size_text, sizes, time_text
 
+NAME = "simulate_step"
 #: The columns of many steps; those of higher numbers give way in a narrow terminal.
 COLUMNS = (
     Header("layout", right=False), Header("bucket"), Header("compress", right=False),
@@ -42,7 +48,7 @@ COLUMNS = (
     Header("sent", meaning="bytes that a rank sends in a step", spare=3))
 
 
-@click.command("simulate step")
+@click.command(NAME, cls=OneProcess, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model", metavar="NAME|FILE",
               help="A model that comes along (see --models), or a file with what "
                    "exchange.profile() returned.")
@@ -89,13 +95,7 @@ COLUMNS = (
 def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_bucket_bytes,
             schemes, compress_rate, stages, algorithm, segment_bytes, lanes, no_overlap, samples,
             tflops, break_even, json_path, plot_path, trace_path, listed):
-    """Time a step of data-parallel training: what of the exchange is hidden, and what is not.
-
-    \b
-    hpccoll simulate step --model bert-large --ppn 4 --machine perlmutter-gpu
-    hpccoll simulate step --model resnet50 --machine dgx-h100 --ppn 8 --plot b.png
-    hpccoll simulate step --model mine.json --compress bf16 --break-even
-    """
+    """Time a step of data-parallel training: what of the exchange is hidden, and what is not."""
     if listed:
         for name, known in MODELS.items():
             each = find(name)
@@ -128,7 +128,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     single = len(grids) * len(plans) * len(buckets) == 1
     compared = [*buckets, *sweep.BUCKETS] if single and json_path is None else buckets
     found, pays = [], []
-    interrupted = False
+    stopped = False
     try:
         for times, plan in product(grids, plans):
             found += sweep.over_buckets(trained, plan, times, compared)
@@ -139,7 +139,7 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
     except KeyboardInterrupt:
         if not found:
             raise
-        interrupted = True
+        stopped = True
     best, found = sweep.fastest(found), found[:1] if single else found
     if json_path is not None:
         write_text(json_path, json.dumps({
@@ -161,9 +161,9 @@ def command(context, model, nodes, ppn, topology, machine, bucket_sizes, first_b
         with written("--trace", trace_path):
             found[-1].timeline.save(trace_path)
         click.echo(f"wrote {trace_path}", err=True)
-    if interrupted:
+    if stopped:
         asked = len(grids) * len(plans) * len(buckets)
-        click.echo(f"hpccoll: simulate step: interrupted: {len(found)} of {asked} steps are "
+        click.echo(f"hpccoll: {NAME}: interrupted: {len(found)} of {asked} steps are "
                    "simulated" + f", {len(pays)} break-even rates found" * break_even, err=True)
         context.exit(INTERRUPTED)
 
@@ -242,3 +242,7 @@ def _paying(point: sweep.BreakEven) -> str:
 def _finite(fields: dict[str, Any]) -> dict[str, Any]:
     """Infinite numbers, which JSON lacks, as ``null``."""
     return {name: value if math.isfinite(value) else None for name, value in fields.items()}
+
+
+if __name__ == "__main__":
+    command()

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from hpccoll.errors import ArgumentError, did_you_mean
 from hpccoll.training.buckets import ArraySpec
-from hpccoll.training.steps.architectures import Layer, resnet50, vgg16
-from hpccoll.training.steps.model import StepModel, from_profile, read
-from hpccoll.training.steps.transformers import bert_large, gpt2_xl
+from step_simulator.architectures import Layer, resnet50, vgg16
+from step_simulator.model import StepModel, from_profile, read
+from step_simulator.transformers import bert_large, gpt2_xl
 
 #: Floating-point operations per second that a rank sustains, where nothing else is said: a third
 #: of what an NVIDIA A100 can do in bfloat16 (data sheet: 312e12), an assumption for all models.

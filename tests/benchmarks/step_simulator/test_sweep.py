@@ -3,14 +3,14 @@
 import math
 
 import pytest
+from step_simulator import simulation, sweep
+from step_simulator.catalog import find
+from step_simulator.collective_times import CollectiveTimes
+from step_simulator.model import from_profile
+from step_simulator.simulation import StepPlan
+from step_simulator.sweep import BreakEven
 
 from hpccoll.simulator.machine_model import Level, Machine
-from hpccoll.training.steps import simulation, sweep
-from hpccoll.training.steps.catalog import find
-from hpccoll.training.steps.collective_times import CollectiveTimes
-from hpccoll.training.steps.model import from_profile
-from hpccoll.training.steps.simulation import StepPlan
-from hpccoll.training.steps.sweep import BreakEven
 
 #: A second for a byte, and nothing else.
 BYTES = Machine("bytes", (Level("network", 0.0, 1.0),), 0.0)

@@ -1,9 +1,9 @@
 """One rank's step: what waits for what."""
 
 import pytest
+from step_simulator.program import BucketJob, Compute, SimulatedRank, replicated, sharded
+from step_simulator.traffic import TrafficPart
 
-from hpccoll.training.steps.program import BucketJob, Compute, SimulatedRank, replicated, sharded
-from hpccoll.training.steps.traffic import TrafficPart
 from hpccoll.training.trace import (
     BLOCKED,
     COMPRESS,

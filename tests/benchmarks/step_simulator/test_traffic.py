@@ -1,10 +1,10 @@
 """What a bucket sends: bytes on the wire are those of the scheme, dealt out to its collectives."""
 
 import pytest
+from step_simulator import traffic
+from step_simulator.traffic import Traffic, TrafficPart
 
 from hpccoll.training.buckets import ArraySpec, plan_buckets
-from hpccoll.training.steps import traffic
-from hpccoll.training.steps.traffic import Traffic, TrafficPart
 from hpccoll.training.trace import COMPRESS, FLIGHT
 
 SPECS = [ArraySpec("a", (60, 50)), ArraySpec("b", (1000,))]

@@ -1,17 +1,18 @@
 """Simulated steps: closed forms by hand, laws over ranks and networks, what is refused."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
+from step_simulator.catalog import find
+from step_simulator.simulation import StepPlan, simulate_step
 
 from hpccoll.errors import ArgumentError
 from hpccoll.simulator.machine_model import Level, Machine
 from hpccoll.training.buckets import fitting_bucket_bytes
 from hpccoll.training.report import report
-from hpccoll.training.steps.catalog import find
-from hpccoll.training.steps.simulation import StepPlan, simulate_step
 
 #: Nothing but bytes cost anything: 1/1024 s each.
 BYTES = Machine("bytes", (Level("network", 0.0, 2.0 ** -10),), 0.0)
@@ -133,6 +134,7 @@ def test_plans_are_those_of_a_real_exchange_by_default():
 def test_simulating_needs_no_mpi():
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.modules.update(mpi4py=None, torch=None)\n"
-         "from hpccoll.training.steps.simulation import simulate_step\n"
-         "print(simulate_step('resnet50', nodes=4))"], capture_output=True, text=True, check=False)
+         "from step_simulator.simulation import simulate_step\n"
+         "print(simulate_step('resnet50', nodes=4))"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == 0, done.stderr

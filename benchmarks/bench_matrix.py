@@ -1,4 +1,6 @@
-"""``hpccoll bench matrix``: the benchmark under several MPI libraries, and one table of ratios.
+"""``hpccoll bench`` under several MPI libraries, and one table of ratios.
+
+    python benchmarks/bench_matrix.py allreduce -e env/mpich -e env/openmpi --ranks 2,4
 
 Starts no MPI, but the launchers of the environments. Exit status: 0, 1 where one of them failed, 2
 for bad options.
@@ -11,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import libraries
 from click.core import ParameterSource
+from one_process import OneProcess
 
 from hpccoll.cli.bench import COMPARISON, MEASUREMENT, SECTIONS, with_options
 from hpccoll.cli.options import written
 from hpccoll.cli.ranks import WRONG
-from hpccoll.cli.sections import Sectioned
-from hpccoll.tools.bench import libraries
 from hpccoll.units import numbers
 
+NAME = "bench_matrix"
 
-@click.command("bench matrix", cls=Sectioned, sections=SECTIONS)
+
+@click.command(NAME, cls=OneProcess, sections={
+    **SECTIONS, "Where, and into what": ("environments", "ranks", "output")})
 @with_options(*MEASUREMENT, *COMPARISON)
 @click.option("-e", "--environment", "environments", multiple=True, required=True,
               metavar="ENVDIR",
@@ -33,11 +38,7 @@ from hpccoll.units import numbers
 @click.pass_context
 def command(context: click.Context, environments: tuple[str, ...], ranks: str, output: str,
             **given: Any) -> None:
-    """Measure COLLECTIVE under several MPI libraries: hpccoll bench in each environment.
-
-    \b
-    hpccoll bench matrix allreduce -e env/mpich -e env/openmpi --ranks 2,4
-    """
+    """Measure COLLECTIVE under several MPI libraries: hpccoll bench in each environment."""
     folder, words = Path(output), _words(context, given)
     runs = libraries.plan(environments, numbers("--ranks", ranks), folder)
     with written("--output", output):
@@ -50,7 +51,7 @@ def command(context: click.Context, environments: tuple[str, ...], ranks: str, o
             libraries.draw(measured, folder / "ratios.png")
         click.echo(text, nl=False)
     for problem in problems:
-        click.echo(f"hpccoll: bench matrix: {problem}", err=True)
+        click.echo(f"hpccoll: {NAME}: {problem}", err=True)
     sys.exit(WRONG if problems else 0)
 
 
@@ -65,3 +66,7 @@ def _words(context: click.Context, given: dict[str, Any]) -> list[str]:
                       [word for each in (value if option.multiple else [value])
                        for word in (spelling, str(each))])
     return words
+
+
+if __name__ == "__main__":
+    command()

@@ -3,7 +3,7 @@
     time of a bucket = work + wire bytes / link rate, where nothing is overlapped
     pays below         (wire of none - wire) / (work - work of none)
 
-Run ``python -m hpccoll.training.compress.pays`` on the machine in question. Work is measured on one
+Run ``python benchmarks/compress_pays.py`` on the machine in question. Work is measured on one
 rank, which does a little more of it than each of several.
 """
 
@@ -24,8 +24,8 @@ from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.training.compress import SCHEMES, Scheme, parse
 from hpccoll.training.compress.scheme import Shapes
 
-#: Each scheme once it has settled; adaptive is one of the others.
-FORMS = [*(name for name in SCHEMES if name not in ("adaptive", "powersgd")),
+#: Each scheme once it has settled.
+FORMS = [*(name for name in SCHEMES if name != "powersgd"),
          "topk:method=sampled", "powersgd:dense_steps=0"]
 #: Columns of the matrices in the bucket, and the most rows.
 COLUMNS, ROWS = 1024, 1024
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         HpccollError: something that cannot be measured, or a picture that cannot be drawn.
     """
-    parser = argparse.ArgumentParser(prog="python -m hpccoll.training.compress.pays",
+    parser = argparse.ArgumentParser(prog="compress_pays.py",
                                      description="Below which link rate compression pays.")
     parser.add_argument("--nbytes", default="25M", help="bytes of the bucket (default 25M)")
     parser.add_argument("--ranks", type=int, default=8, help="ranks (default 8)")

@@ -1,7 +1,17 @@
-"""``hpccoll bench matrix``: several MPI libraries."""
+"""The program ``benchmarks/bench_matrix.py``: several MPI libraries."""
+
+import os
+import subprocess
+import sys
 
 import pytest
-from unit.bench_records import OLD, bench, without_mpi, written
+from bench_matrix import command
+from click.testing import CliRunner
+from unit.bench_records import OLD, written
+
+
+def matrix(*words):
+    return CliRunner().invoke(command, words)
 
 
 def environment(folder, name, medians, library, status=0):
@@ -23,7 +33,7 @@ def test_matrix(tmp_path):
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
     two = environment(tmp_path, "two", {**OLD, ("allreduce", 8, "ring"): 2}, "Open MPI 5")
     out = tmp_path / "new" / "folder"
-    ran = bench("matrix", "allreduce", "bcast", "-m", "1K", "-l", "-e", one, "-e", two,
+    ran = matrix("allreduce", "bcast", "-m", "1K", "-l", "-e", one, "-e", two,
                 "--ranks", "2", "-o", str(out))
     assert ran.exit_code == 0, ran.output
     text = (out / "ratios.md").read_text()
@@ -42,7 +52,7 @@ def test_a_matrix_of_one_library_twice(tmp_path):
     one = environment(tmp_path, "mpich", OLD, "MPICH 5.0.2")
     two = environment(tmp_path, "mpich-5.0", {**OLD, ("allreduce", 8, "ring"): 2}, "MPICH 5.0.2")
     three = environment(tmp_path, "open", OLD, "Open MPI 5")
-    ran = bench("matrix", "allreduce", "-e", one, "-e", two, "-e", three,
+    ran = matrix("allreduce", "-e", one, "-e", two, "-e", three,
                 "--ranks", "2,3", "-o", str(tmp_path / "out"))
     assert ran.exit_code == 0, ran.output
     assert ("| bytes | MPICH 5.0.2 (mpich): ring | MPICH 5.0.2 (mpich-5.0): ring "
@@ -55,7 +65,7 @@ def test_matrix_says_what_failed(tmp_path):
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
     two = environment(tmp_path, "two", OLD, "Open MPI 5", status=1)
     (tmp_path / "two.json").write_text("{")
-    ran = bench("matrix", "allreduce", "-e", one, "-e", two, "--ranks", "2",
+    ran = matrix("allreduce", "-e", one, "-e", two, "--ranks", "2",
                 "-o", str(tmp_path / "out"))
     assert ran.exit_code == 1
     assert "two, 2 ranks: exit status 1" in ran.stderr and "is no record" in ran.stderr
@@ -69,21 +79,21 @@ def test_matrix_says_what_failed(tmp_path):
     (["-o", "/dev/null/x"], "cannot write")])
 def test_matrix_refuses(tmp_path, words, problem):
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    ran = bench("matrix", "allreduce", "-e", one, "-o", str(tmp_path / "out"), *words)
+    ran = matrix("allreduce", "-e", one, "-o", str(tmp_path / "out"), *words)
     assert ran.exit_code == 2 and ran.stdout == ""
     assert problem in ran.stderr and ran.stderr.count("\n") == 1
 
 
 def test_matrix_refuses_two_environments_of_one_name(tmp_path):
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    ran = bench("matrix", "allreduce", "-e", one, "-e", one, "-o", str(tmp_path / "out"))
+    ran = matrix("allreduce", "-e", one, "-e", one, "-o", str(tmp_path / "out"))
     assert ran.exit_code == 2 and ran.stdout == "" and "one name" in ran.stderr
 
 
 def test_matrix_passes_repeated_options_on_and_measures_each_number_of_ranks_once(tmp_path):
     pytest.importorskip("matplotlib")
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    ran = bench("matrix", "my.py:torus", "-p", "x=2", "-p", "y=1", "-e", one, "--ranks", "2,2",
+    ran = matrix("my.py:torus", "-p", "x=2", "-p", "y=1", "-e", one, "--ranks", "2,2",
                 "-o", str(tmp_path / "out"))
     assert ran.exit_code == 0, ran.output
     said, = (tmp_path / "one" / "bin" / "mpiexec.log").read_text().splitlines()
@@ -93,6 +103,9 @@ def test_matrix_passes_repeated_options_on_and_measures_each_number_of_ranks_onc
 def test_the_matrix_starts_no_mpi_itself(tmp_path):
     pytest.importorskip("matplotlib")
     one = environment(tmp_path, "one", OLD, "MPICH 5.0.2")
-    done = without_mpi("matrix", "allreduce", "-e", one, "--ranks", "2", "-o",
-                       str(tmp_path / "out"))
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.modules['mpi4py'] = None\n"
+         "from bench_matrix import command; command(sys.argv[1:])", "allreduce", "-e", one,
+         "--ranks", "2", "-o", str(tmp_path / "out")], capture_output=True, text=True, timeout=60,
+        check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == 0, done.stderr

@@ -1,9 +1,8 @@
 """Pictures of simulated steps."""
 
 import pytest
-
-from hpccoll.training.steps import plot
-from hpccoll.training.steps.simulation import simulate_step
+from step_simulator import plot
+from step_simulator.simulation import simulate_step
 
 pytest.importorskip("matplotlib")
 

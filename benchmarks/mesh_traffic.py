@@ -1,4 +1,4 @@
-"""What the groups of a training step send, and how long that takes on a machine.
+"""What the groups of a mesh send in a training step, and how long that takes on a machine.
 
 The exchanges of a Transformer's step, axis by axis (activations have batch x sequence / sp x hidden
 elements; sources beside them):
@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hpccoll import schedule, simulate
+from hpccoll import Topology, schedule, simulate
 from hpccoll.errors import ArgumentError
-from hpccoll.training.groups.placement import Placement, part_of
+from hpccoll.training.groups.placement import Placement, paths_of
 from hpccoll.units import size_text, time_text
 
 #: Axes over which gradients of dense parameters are averaged.
@@ -179,3 +179,24 @@ def _together(one: Any, groups: Sequence[Sequence[int]]) -> Any:
                   for step in steps) for steps in program.rounds))
 
     return dataclasses.replace(one, size=len(seats), build=build, rounds=None, sent=None)
+
+
+def part_of(layout: Topology, group: Sequence[int]) -> Topology:
+    """The layout of a group's ranks, numbered by their places in the group; nodes stay nodes.
+
+    >>> print(part_of(Topology.parse("2x4"), [1, 2, 5]), part_of(Topology.parse(4), [0, 3]))
+    2,1 1x2
+    """
+    paths = paths_of(layout)
+    order = sorted(range(len(group)), key=lambda number: paths[group[number]])
+    return Topology(_tree([paths[group[number]] for number in order]), tuple(order))
+
+
+def _tree(paths: Sequence[tuple[int, ...]]) -> Any:
+    """The groups of ranks that stand in the order of their paths."""
+    if not paths[0]:
+        return len(paths)
+    near: dict[int, list[tuple[int, ...]]] = {}
+    for path in paths:
+        near.setdefault(path[0], []).append(path[1:])
+    return tuple(map(_tree, near.values()))
