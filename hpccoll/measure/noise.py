@@ -3,9 +3,9 @@
 Candidates take turns, so the same part of each one's series was measured at the same time. Where
 the parts of a run tell different ratios, the machine did something else meanwhile, and the ratio is
 no result. The middle parts count, so that one bad moment condemns nothing. The bounds come from our
-own records (docs/data, docs/internal/notebook): on a quiet machine the middle parts differ by 1.2 at the
-median point, no true ratio was above 23, and of 10,340 pairs of a time and that of at least 8 times
-the bytes, 11 had a first one that was more than 3 times as long.
+own records (docs/data, docs/internal/notebook): on a quiet machine the middle parts differ by 1.2
+at the median point, no true ratio was above 23, and of 10,340 pairs of a time and that of at least
+8 times the bytes, 11 had a first one that was more than 3 times as long.
 """
 
 from __future__ import annotations

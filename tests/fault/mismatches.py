@@ -8,8 +8,9 @@ of the same shape; and, at the level ``always``, what is chosen by default. At t
 what is chosen by default is tried where that is an algorithm of ours: processes in calls of the
 library's are ended (``tests/fault/test_faults.py``). Every rank must get a ``ContractError`` that
 names the odd rank, the field and both values. Prints a line for each mode; with ``-o`` it writes
-what ``docs/promises.py`` makes the table of docs/internal/promises.md of, beside what the file has of
-other modes. A row says, too, how long the slowest rank's process waited for a processor meanwhile.
+what ``docs/promises.py`` makes the table of docs/internal/promises.md of, beside what the file has
+of other modes. A row says, too, how long the slowest rank's process waited for a processor
+meanwhile.
 """
 
 from __future__ import annotations
