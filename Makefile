@@ -8,7 +8,7 @@
 # make sanitize the compiled executor, and stress of its channels, under AddressSanitizer and
 #              ThreadSanitizer: a minute
 # make cuda    every kernel compiled for three GPUs, every use of CuPy compared with it; needs no GPU.
-#              Writes what came of it into docs/gpu.md
+#              Writes what came of it into docs/internal/gpu-checks.md
 # make broken  breaks the build in many places, and says which breaks no test notices; half an hour
 # make docs    the documentation site, in build/site; warnings are errors
 # make man     manual pages of the commands, in build/man

@@ -1,4 +1,4 @@
-"""What must hold of arrays on GPUs, tried without one; the table of docs/gpu.md is what came out.
+"""What must hold of arrays on GPUs, tried without one; the table of docs/internal/gpu-checks.md is what came out.
 
     python tests/without_gpu.py            try all of it, and print the table
     python tests/without_gpu.py --write    write docs/data/gpu/without.json and the page, too
@@ -33,7 +33,7 @@ from support.gpu import device_world, nccl_world
 from support.gpu.kernel_types import types_of
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, DATA = ROOT / "docs" / "gpu.md", ROOT / "docs" / "data" / "gpu" / "without.json"
+PAGE, DATA = ROOT / "docs" / "internal" / "gpu-checks.md", ROOT / "docs" / "data" / "gpu" / "without.json"
 BLOCK = re.compile(r"(<!-- without a gpu -->\n)(.*?)(<!-- filled -->)", re.DOTALL)
 SIZES = range(1, 9)
 #: Packages that decide what is tried.

@@ -1,4 +1,4 @@
-"""The table of docs/gpu.md is that of the record; its command tries every check."""
+"""The table of docs/internal/gpu-checks.md is that of the record; its command tries every check."""
 
 import json
 
