@@ -14,12 +14,12 @@ LINEAR = {
     "alltoall": {"linear", "pairwise", "scattered", "leader", "two_phase"},
     "bcast": {"scatter_ring"},
 }
-PAGE = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internal" / "simulation-cost.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("collective", list(ALGORITHMS))
 def test_messages_of_a_rank(collective):
-    """A new algorithm of either kind gets a row of docs/simulate.md."""
+    """A new algorithm of either kind gets a row of docs/internal/simulation-cost.md."""
     found = {name for name in ALGORITHMS[collective] if linear(collective, name)}
     assert found == LINEAR.get(collective, set())
     said, of = set(), None
