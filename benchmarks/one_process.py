@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from hpccoll.cli.interrupts import interrupted
-from hpccoll.cli.ranks import said
+from hpccoll.cli.ranks import interrupted, said
 from hpccoll.cli.sections import Sectioned
 from hpccoll.errors import HpccollError
 

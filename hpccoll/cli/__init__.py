@@ -17,8 +17,7 @@ from importlib import import_module
 import click
 
 from hpccoll import __version__
-from hpccoll.cli.interrupts import interrupted
-from hpccoll.cli.ranks import said, without_mpi
+from hpccoll.cli.ranks import interrupted, said, without_mpi
 from hpccoll.errors import ArgumentError, HpccollError, MpiLibraryError, did_you_mean
 
 #: Sub-command -> the module whose ``command`` it is, and its line in ``hpccoll --help``. One of two

@@ -31,13 +31,13 @@ def command(works: tuple[str, ...], tests: int, json_path: str | None, **given: 
     mpiexec -n 2 hpccoll bench overlap bcast --algorithm chain --work asleep
     """
     def run(comm: Any, options: Any, console: Console | None, *course: Any) -> Any:
-        from hpccoll.tools.bench import overlap, overlap_report
+        from hpccoll.tools.bench import overlap
 
-        table = None if console is None else overlap_report.OverlapTable(console)
+        table = None if console is None else overlap.OverlapTable(console)
         hidden = overlap.run(comm, options, tests, table, tuple(dict.fromkeys(works)), *course)
         if json_path is not None and console is not None:
             with opened(json_path) as file:
-                overlap_report.write_record(file, options, hidden)
+                overlap.write_record(file, options, hidden)
         return hidden
 
     measure("bench overlap", given, run, json_path)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NoReturn
 
 import click
@@ -22,6 +23,8 @@ BAD_OPTIONS, WRONG, INTERRUPTED = 2, 1, 130
 Progress = Callable[[str, float], None]
 #: Seconds after the first Ctrl-C from when on another one means it.
 INSIST = 1.0
+#: Seconds that the first rank has to say that it was interrupted before another one aborts all.
+MOMENT = 0.5
 
 
 class Ranked(Sectioned):
@@ -127,3 +130,20 @@ def stoppable() -> Iterator[Callable[[], bool]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def interrupted(command: str) -> int:
+    """Say that Ctrl-C ended a command that knows nothing by then; return the exit status.
+
+    Ranks that it found elsewhere may wait for this one, and it for them where MPI ends: on several
+    ranks the job is aborted.
+    """
+    if launched()[0] <= 0:
+        click.echo(f"hpccoll: {command}: interrupted", err=True)
+    else:
+        sleep(MOMENT)
+    MPI = sys.modules.get("mpi4py.MPI")
+    if (MPI is not None and MPI.Is_initialized() and not MPI.Is_finalized()
+            and MPI.COMM_WORLD.Get_size() > 1):
+        MPI.COMM_WORLD.Abort(INTERRUPTED)
+    return INTERRUPTED

@@ -1,4 +1,4 @@
-"""``hpccoll topo``: where the ranks are, as a tree, a picture or JSON, and what links cost.
+"""``hpccoll topo``: where the ranks are, as a tree or JSON, and what links cost.
 
 Exit status: 0, 2 for bad options and unusable files, 130 when interrupted, with the pairs that
 were measured by then.
@@ -37,22 +37,19 @@ SCHEMA = "hpccoll-topo-1"
 @click.option("--most", type=click.IntRange(min=2), default=32, show_default=True, metavar="N",
               help="Ranks to measure; with more there are, some near and some far.")
 @click.option("--json", "json_path", metavar="FILE", help="Write JSON; - is standard output.")
-@click.option("--plot", "plot_path", metavar="FILE",
-              help="Draw levels and links; the suffix names the format: png, svg, pdf.")
-def command(network: str, measured: bool, most: int, json_path: str | None,
-            plot_path: str | None) -> None:
+def command(network: str, measured: bool, most: int, json_path: str | None) -> None:
     """Show the machine under this job: switches, nodes, sockets, NUMA groups, caches, ranks.
 
     \b
     mpiexec -n 4 python -m hpccoll topo
-    srun --mpi=pmi2 python -m hpccoll topo --plot machine.png --json machine.json
+    srun --mpi=pmi2 python -m hpccoll topo --json machine.json
     """
     with stoppable() as stopped:
         MPI = require_mpi(steps=True)
         from hpccoll.tools import topo
 
         comm = MPI.COMM_WORLD
-        agree_on_rank_0(comm, lambda: check_outputs(json_path, plot_path))
+        agree_on_rank_0(comm, lambda: check_outputs(json_path, None))
         machine = topo.survey(comm, network)
         try:
             links, missing = None, 0
@@ -61,7 +58,7 @@ def command(network: str, measured: bool, most: int, json_path: str | None,
                                   stopped)
                 missing = comm.bcast(links and links.missing)
             if comm.Get_rank() == 0:
-                _show(machine, links, json_path, plot_path)
+                _show(machine, links, json_path)
         except Exception as error:
             # A rank that fails alone must not leave the others waiting for it.
             abort(comm, error)
@@ -81,9 +78,8 @@ def _measured(comm: Any, ranks: tuple[int, ...], quiet: bool, stopped: Callable[
         return measure(comm, ranks, terminal.shown(bar), stopped)
 
 
-def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None) -> None:
+def _show(machine: Any, links: Any, json_path: str | None) -> None:
     from hpccoll.cli.terminal import screen
-    from hpccoll.machine.identity import library_name, processor
     from hpccoll.tools import topo
 
     if json_path != "-":
@@ -104,7 +100,3 @@ def _show(machine: Any, links: Any, json_path: str | None, plot_path: str | None
                        "bytes_per_second": links.bandwidth[pair]}
                       for pair, seconds in (links.latency.items() if links else ())]}
         write_text(json_path, json.dumps(record, indent=1) + "\n")
-    if plot_path:
-        hosts = len({each.host for each in machine.positions})
-        topo.draw(machine, links, f"{library_name()}, {hosts} node{'s' * (hosts != 1)}, "
-                  f"{processor()}", plot_path)

@@ -2,8 +2,7 @@
 
     framework            is Keras here, and in which version
     communicator         the communicator that is used unless told otherwise
-    means                the mean of gradients over ranks, on each backend
-    optimizer            DistributedOptimizer
+    optimizer            DistributedOptimizer: the mean of gradients over ranks, on each backend
     callbacks            start values from one rank, means of metrics, a warm-up of the rate
 
 A module here imports those before it in this list only.

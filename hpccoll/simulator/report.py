@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -132,17 +131,6 @@ class Report:
     def as_text(self) -> str:
         """All that was found, in words: some twenty lines."""
         return "\n".join(lines(self)) + "\n"
-
-    def _repr_html_(self) -> str:
-        """A table for notebooks: where the time of the critical path went."""
-        rows = "".join(
-            f'<tr><td style="text-align:left">{escape(name)}</td><td>{time_text(seconds)}</td>'
-            f"<td>{100 * seconds / self.seconds:.0f} %</td></tr>"
-            for name, seconds in parts(self).items()) if self.seconds else ""
-        first, *more = (escape(line.strip()) for line in summary(self))
-        return (f"<b>{first}</b><br>{'<br>'.join(more[:-1])}<table><tr>"
-                f'<th style="text-align:left">critical path</th><th>time</th><th>share</th></tr>'
-                f"{rows}</table>")
 
     def as_json(self) -> dict[str, Any]:
         """Plain data: what :mod:`json` writes, it reads back unchanged."""

@@ -215,14 +215,13 @@ def test_allreduce_is_right_with_a_ragged_layout(cluster):
 def test_switches_that_slurm_knows_are_a_level(tmp_path):
     with Slurm(4, 1, switches=True) as cluster:
         done = srun(cluster, "-N4", "-n4", "--mpi=pmi2", sys.executable, "-m", "hpccoll", "topo",
-                    "--json", tmp_path / "topo.json", "--plot", tmp_path / "topo.png")
+                    "--json", tmp_path / "topo.json")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "4 ranks, layout 2x2x1 (switch / node / rank)" in done.stdout
         assert "switch s1  ranks 2-3" in done.stdout and "node n3  rank 3" in done.stdout
         record = json.loads((tmp_path / "topo.json").read_text())
         assert record["used"] == "2x2x1"
         assert {link["level"] for link in record["links"]} == {"switch", "network"}
-        assert (tmp_path / "topo.png").stat().st_size > 5000
         done = srun(cluster, "-N4", "-n4", "--mpi=pmi2", sys.executable,
                     ROOT / "tests" / "cluster" / "program.py")
         assert "4 ranks, layout 2x2x1, right" in done.stdout, done.stdout + done.stderr

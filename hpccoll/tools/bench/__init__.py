@@ -1,7 +1,7 @@
 """Measuring collectives on real ranks, side by side with the host MPI's, every result checked.
 
     session (options -> times), overlap (nonblocking)    run on all ranks
-    report, formats, overlap_report, plot                what people and programs read, on rank 0
+    report, formats, plot                                what people and programs read, on rank 0
     records -> compare, regret                           what records say, without MPI
     roofline, provenance, torch_groups                   memory's limit, the machine, peers
 

@@ -2,7 +2,7 @@
 
     scheme                            what a scheme and a reduction are
     quantise select                   numbers as small integers; the largest of many
-    none cast                         everything, as it is or in 16 bits (fp16, bf16)
+    dense                             everything, as it is (none) or in 16 bits (fp16, bf16)
     two_phase int8 onebit dithering   every element in a few bits
     sparse topk randomk csc           few elements, the others later
     powersgd                          matrices as products of thin ones
@@ -21,11 +21,10 @@ from dataclasses import fields
 from typing import Any
 
 from hpccoll.errors import ArgumentError, ArgumentTypeError
-from hpccoll.training.compress.cast import Bf16, Fp16
 from hpccoll.training.compress.csc import Csc
+from hpccoll.training.compress.dense import Bf16, Fp16, NoCompression
 from hpccoll.training.compress.dithering import Dithering
 from hpccoll.training.compress.int8 import Int8
-from hpccoll.training.compress.none import NoCompression
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.powersgd import PowerSgd
 from hpccoll.training.compress.randomk import RandomK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,12 +12,39 @@ from hpccoll.training.buckets import FIRST_BUCKET_BYTES, fitting_bucket_bytes
 from hpccoll.training.exchange.brought import Parcel
 from hpccoll.training.exchange.core import AT_ONCE, ExchangeCore
 from hpccoll.training.exchange.fixed import FixedOrder
-from hpccoll.training.exchange.handle import Handle
 from hpccoll.training.exchange.ledger import StepReport
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
 from hpccoll.training.exchange.settings import FIXED, ExchangeSettings, Recipe, scheme_of
 from hpccoll.training.given import communicator, listed, named, number
 from hpccoll.training.sparse import check
+
+
+class Handle:
+    """Arrays under way, which :meth:`Exchange.submit` returns.
+
+    Args:
+        parcel: they.
+        wait: waits for it.
+        grouped: the results are a list.
+    """
+
+    def __init__(self, parcel: Parcel, wait: Callable[[Parcel], list[Any]], grouped: bool):
+        self._parcel, self._wait, self._grouped = parcel, wait, grouped
+        self._results: list[Any] | None = None
+
+    def done(self) -> bool:
+        """Tell whether the result is there; never waits."""
+        return self._parcel.done
+
+    def wait(self) -> Any:
+        """The result, or the results of a group; the name may be submitted again.
+
+        Raises:
+            ExchangeError: a rank has left, or ranks disagree on the array.
+        """
+        if self._results is None:
+            self._results = self._wait(self._parcel)
+        return self._results if self._grouped else self._results[0]
 
 
 class Exchange(ExchangeCore):

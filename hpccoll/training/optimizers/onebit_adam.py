@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpccoll.training.compress import parse
-from hpccoll.training.compress.none import NoCompression
+from hpccoll.training.compress.dense import NoCompression
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.quantise import namespace
 from hpccoll.training.compress.scheme import Reduction, Scheme, Steps

@@ -37,7 +37,7 @@ from typing import Any
 import numpy
 
 from hpccoll.training.compress import parse
-from hpccoll.training.compress.none import NoCompression
+from hpccoll.training.compress.dense import NoCompression
 from hpccoll.training.compress.onebit import OneBit
 from hpccoll.training.compress.quantise import namespace
 from hpccoll.training.compress.scheme import Scheme, Steps

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from hpccoll.cli import main
-from hpccoll.tools.topo import JobMap, Links, chosen, draw, table, tree
+from hpccoll.tools.topo import JobMap, Links, chosen, table, tree
 
 
 def machine(nodes=4, per_node=4, racks=2):
@@ -60,15 +60,12 @@ def dealt():
                    tuple((n // 4,) for n in range(16)))
 
 
-def test_ranks_dealt_out_over_nodes(tmp_path):
+def test_ranks_dealt_out_over_nodes():
     here = dealt()
     assert [here.meet(0, other) for other in (4, 1, 2)] == ["node", "switch", "network"]
     text = shown(tree(here))
     assert "layout 2x2x4@0-12/4,1-13/4,2-14/4,3-15/4 (switch / node / rank)" in text
     assert "node n1  ranks 1,5,9,13" in text and "switch s1  ranks 2-3,6-7,10-11,14-15" in text
-    pytest.importorskip("matplotlib")
-    draw(here, links(16), "a title", str(tmp_path / "x.png"))
-    assert (tmp_path / "x.png").stat().st_size > 3000
 
 
 def test_tree_in_words():
@@ -108,16 +105,6 @@ def test_ranks_to_measure():
         assert len(found) <= 32 and found[:16] == tuple(range(16)) and found[-1] == size - 1
 
 
-@pytest.mark.parametrize("with_links", [False, True])
-@pytest.mark.parametrize("shape", [(4, 4, 2), (1, 2, 1), (64, 8, 8)], ids=str)
-def test_picture(tmp_path, shape, with_links):
-    pytest.importorskip("matplotlib")
-    here = machine(*shape)
-    draw(here, links(min(len(here.nodes), 32)) if with_links else None, "a title",
-         str(tmp_path / "x.png"))
-    assert (tmp_path / "x.png").stat().st_size > 3000
-
-
 def topo(*words):
     return CliRunner().invoke(main, ["topo", *words])
 
@@ -133,7 +120,7 @@ def test_command_alone(tmp_path):
 
 
 @pytest.mark.parametrize("words", [
-    ["--json", "/nonexistent/x"], ["--plot", "x.nonsense"], ["--network", "/nonexistent"],
+    ["--json", "/nonexistent/x"], ["--network", "/nonexistent"],
     ["--most", "1"], ["--nonsense"]])
 def test_bad_options_are_one_line(words):
     ran = topo(*words)

@@ -1,9 +1,9 @@
-"""A schedule as MSCCL's XML, for libraries that run it on GPUs.
+"""A schedule for other programs: as plain data, and as MSCCL's XML, which libraries run on GPUs.
 
-Every rank gets a threadblock for local steps, one for each peer that it sends to, and one for each
-that it receives from. The first collects the ends of a round, a ``nop`` for each, and all messages
-of the next round wait for it. Chunks travel one by one. What is sent and received into in one
-round, which threadblocks would do in any order, is sent from a copy.
+In MSCCL's form every rank gets a threadblock for local steps, one for each peer that it sends to,
+and one for each that it receives from. The first collects the ends of a round, a ``nop`` for each,
+and all messages of the next round wait for it. Chunks travel one by one. What is sent and received
+into in one round, which threadblocks would do in any order, is sent from a copy.
 The format: :mod:`hpccoll.algorithms.msccl`.
 """
 
@@ -14,6 +14,8 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from hpccoll.errors import ScheduleError
+from hpccoll.explain.replay import facts, ranks_of, timeline
+from hpccoll.explain.text import WANTS
 from hpccoll.ir.collectives import IN, OUT, TMP, slot_keys
 from hpccoll.ir.in_network import InNetwork
 from hpccoll.ir.schedule import COPY, RECV, SEND, Schedule, Span, Step
@@ -22,6 +24,53 @@ from hpccoll.proof.verifier import verify
 #: What MSCCL calls the buffers, and which collectives it has.
 BUFFERS = {IN: "i", OUT: "o", TMP: "s"}
 NAMES = ("allreduce", "allgather", "reduce_scatter", "alltoall")
+
+
+def as_json(schedule: Schedule) -> dict:
+    """Explain a schedule as plain data: what :mod:`json` writes, it reads back unchanged.
+
+    Programs are complete, so a reader can rebuild every step.
+    """
+    line = timeline(schedule)
+    costs = facts(schedule, line)
+    programs = zip(schedule.programs(), line.finish)
+    return {
+        "format": 1,
+        "title": schedule.title,
+        "collective": schedule.collective.name,
+        "algorithm": schedule.algorithm,
+        "size": schedule.size,
+        "root": schedule.root if schedule.collective.rooted else None,
+        "nblocks": schedule.nblocks,
+        "uniform": schedule.uniform,
+        "params": dict(schedule.params),
+        "topology": str(schedule.topology) if schedule.topology else None,
+        "digest": schedule.digest,
+        "wanted": WANTS[schedule.collective.name].format(root=schedule.root),
+        "facts": {**costs._asdict(), "proof": costs.proof and {
+            **costs.proof._asdict(), "network": list(costs.proof.network)}},
+        "messages": [{"round": m.round, "from": m.sender, "to": m.receiver, "reduce": m.side,
+                      "blocks": [v and v.block for v in m.values],
+                      "contributions": [v and ranks_of(v.ranks) for v in m.values]}
+                     for m in line.messages],
+        **({"operations": [{"round": o.round, "sources": list(o.network.senders),
+                            "sinks": list(o.network.receivers),
+                            "blocks": [v and v.block for v in o.values],
+                            "contributions": [v and ranks_of(v.ranks) for v in o.values]}
+                           for o in line.operations]} if line.operations else {}),
+        "programs": [{"rank": rank, "scratch": list(program.scratch),
+                      "rounds": [[_step(s) for s in steps] for steps in program.rounds],
+                      "finish": finish,
+                      **({"after": list(map(list, program.after))} if program.after else {})}
+                     for rank, (program, finish) in enumerate(programs)],
+    }
+
+
+def _step(step: Step) -> dict:
+    peer = step.peer if not isinstance(step.peer, InNetwork) else {
+        "sources": list(step.peer.senders), "sinks": list(step.peer.receivers)}
+    return {"kind": step.kind, "peer": peer, "side": step.side,
+            "spans": [list(s) for s in step.spans], "source": [list(s) for s in step.source]}
 
 
 def as_msccl(schedule: Schedule) -> str:

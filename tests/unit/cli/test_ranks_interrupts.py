@@ -11,7 +11,7 @@ pytest.importorskip("rich")
 import click
 from click.testing import CliRunner
 
-from hpccoll.cli import COMMANDS, Commands, interrupts, main
+from hpccoll.cli import COMMANDS, Commands, main, ranks
 
 
 @pytest.mark.parametrize("size, ended", [(1, []), (2, [130])])
@@ -22,19 +22,19 @@ def test_ctrl_c_in_a_command_that_knows_nothing_yet(monkeypatch, capsys, size, e
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(
         COMM_WORLD=world, Is_initialized=lambda: True, Is_finalized=lambda: False))
     waited = []
-    monkeypatch.setattr(interrupts, "sleep", waited.append)
+    monkeypatch.setattr(ranks, "sleep", waited.append)
     for rank in (-1, 0, 1):
-        monkeypatch.setattr(interrupts, "launched", lambda rank=rank: (rank, 2))
-        assert interrupts.interrupted("doctor") == 130
+        monkeypatch.setattr(ranks, "launched", lambda rank=rank: (rank, 2))
+        assert ranks.interrupted("doctor") == 130
     assert capsys.readouterr().err == "hpccoll: doctor: interrupted\n" * 2 and found == 3 * ended
-    assert waited == [interrupts.MOMENT]  # for the first one's line
+    assert waited == [ranks.MOMENT]  # for the first one's line
 
 
 def test_ctrl_c_is_one_line_of_every_command(monkeypatch):
     def stopped():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(interrupts, "launched", lambda: (-1, -1))
+    monkeypatch.setattr(ranks, "launched", lambda: (-1, -1))
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     monkeypatch.setattr(Commands, "get_command",
                         lambda self, context, name: click.Command(name, callback=stopped))

@@ -1,11 +1,11 @@
-"""fp16 and bf16: the bucket is allreduced in a type of 16 bits.
+"""none, fp16 and bf16: every element travels, as it is or in a type of 16 bits.
 
-    wire   16-bit floats, allreduced: 4n(P-1)/P bytes
-    law    out = mean x, but for one rounding of every term, one of every partial sum that travels
-           and one of the result, each by at most half of the type's epsilon
+    wire   none: float32, allreduced: 2nb(P-1)/P bytes; fp16, bf16: 16-bit floats, 4n(P-1)/P bytes
+    law    out = mean x; with 16 bits, but for one rounding of every term, one of every partial sum
+           that travels and one of the result, each by at most half of the type's epsilon
 
-The library adds 16-bit floats in float32 and rounds what travels. There is no error feedback:
-what rounding loses is lost, as in the hooks of Horovod and PyTorch DDP.
+NaN and infinity come through. The library adds 16-bit floats in float32 and rounds what travels.
+There is no error feedback: what rounding loses is lost, as in the hooks of Horovod and PyTorch DDP.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from mpi4py import MPI
 from hpccoll.errors import ArgumentError
 from hpccoll.training.compress.quantise import namespace
 from hpccoll.training.compress.scheme import (
+    ITEMSIZE,
     Reduction,
     Scheme,
     Shapes,
@@ -27,6 +28,28 @@ from hpccoll.training.compress.scheme import (
     allreduce_bytes,
     elements,
 )
+
+
+@dataclass(frozen=True)
+class NoCompression(Scheme):
+    """Travels as it is."""
+
+    name = "none"
+    dense = carries_nan = True
+
+    def start(self, comm: Any, shapes: Shapes) -> Reduction:
+        return Dense(self, comm, shapes)
+
+    def wire_bytes(self, shapes: Shapes, size: int, step: int | None = None) -> float:
+        return allreduce_bytes(elements(shapes) * ITEMSIZE, size)
+
+
+class Dense(Reduction):
+    """One allreduce."""
+
+    def _reduce(self, values: Any) -> Steps:
+        yield self.comm.Iallreduce(MPI.IN_PLACE, values)
+        values /= self.size
 
 
 @dataclass(frozen=True)
