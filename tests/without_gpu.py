@@ -137,13 +137,13 @@ def machine_code() -> str:
 
 def on_the_processor() -> str:
     """Kernels on the processor."""
-    return f"{_tests('tests/unit/arrays/test_cuda.py')} tests pass"
+    return f"{_tests('tests/unit/cuda/test_kernels.py')} tests pass"
 
 
 def rules() -> str:
     """Broken variants, and the double's rules."""
-    variants = _tests("tests/unit/arrays/test_device_order.py",
-                      "tests/unit/runtime/execution/test_nccl.py")
+    variants = _tests("tests/unit/cuda/test_device_order.py",
+                      "tests/unit/cuda/test_nccl_group.py")
     return f"{variants} tests pass; {_tests('tests/gpu/test_rules.py')} of the rules"
 
 
