@@ -1,5 +1,7 @@
 """Arrays of GPUs. Experimental: docs/gpu.md lists what has been checked on a GPU, and what has not.
 
+The contract suite of transports runs on the room's own one, on a double of the device.
+
 Other rooms import from here alone, never from a module of this room. A name loads its module on
 first use, and no module imports CuPy before a call has a device array.
 
