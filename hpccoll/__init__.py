@@ -3,12 +3,12 @@
 Layout from the ground up. A room imports only rooms that stand before it in this list; a test
 reads it.
 
-    errors units atomic_file                         what every room may use
-    ir lang algorithms proof explain simulator       the idea: standard library only
-    transport machine arrays config calls runtime    the machine: NumPy and mpi4py
-    testing guard tune measure                       deciding what runs, and whether it may
-    comm training torch jax keras                    using it: hpccoll.Comm, and what stands on it
-    tools cli                                        programs
+    errors units atomic_file                            what every room may use
+    ir lang algorithms proof explain simulator          the idea: standard library only
+    transport machine config arrays cuda calls runtime  the machine: NumPy and mpi4py
+    testing guard tune measure                          deciding what runs, and whether it may
+    comm training torch jax keras                       using it: hpccoll.Comm and what stands on it
+    tools cli                                           programs
 
 A new transport goes into ``transport``, an algorithm into ``algorithms``, a check that may stop a
 call into ``guard``, a compressor into ``training.compress``, a sub-command into ``cli``.

@@ -94,7 +94,7 @@ UNCOMPILED = ROOT / "tests" / "uncompiled"
 ABSENT_ALONE = (*(f"tests/unit/{part}" for part in (
     "arrays", "comm", "guard", "runtime", "simulator/test_simulator.py")),
     # No part of which is compiled, or only what it is compared with.
-    *without(*(f"tests/unit/arrays/test_{name}.py" for name in ("cuda", "device_order"))))
+    *without(*(f"tests/unit/cuda/test_{name}.py" for name in ("kernels", "device_order"))))
 ABSENT_ONCE = ("tests/mpi/test_half.py", "tests/mpi/test_requests.py")
 ABSENT = ("tests/uncompiled", "tests/mpi/test_upper_case.py")
 #: Stands for the folder of a stage in its command.

@@ -1,4 +1,4 @@
-"""What must hold of arrays on GPUs, tried without one; the table of docs/internal/gpu-checks.md is what came out.
+"""What must hold of arrays on GPUs, tried without one. Writes docs/internal/gpu-checks.md.
 
     python tests/without_gpu.py            try all of it, and print the table
     python tests/without_gpu.py --write    write docs/data/gpu/without.json and the page, too
@@ -33,7 +33,8 @@ from support.gpu import device_world, nccl_world
 from support.gpu.kernel_types import types_of
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, DATA = ROOT / "docs" / "internal" / "gpu-checks.md", ROOT / "docs" / "data" / "gpu" / "without.json"
+PAGE = ROOT / "docs" / "internal" / "gpu-checks.md"
+DATA = ROOT / "docs" / "data" / "gpu" / "without.json"
 BLOCK = re.compile(r"(<!-- without a gpu -->\n)(.*?)(<!-- filled -->)", re.DOTALL)
 SIZES = range(1, 9)
 #: Packages that decide what is tried.
@@ -137,13 +138,13 @@ def machine_code() -> str:
 
 def on_the_processor() -> str:
     """Kernels on the processor."""
-    return f"{_tests('tests/unit/arrays/test_cuda.py')} tests pass"
+    return f"{_tests('tests/unit/cuda/test_kernels.py')} tests pass"
 
 
 def rules() -> str:
     """Broken variants, and the double's rules."""
-    variants = _tests("tests/unit/arrays/test_device_order.py",
-                      "tests/unit/runtime/execution/test_nccl.py")
+    variants = _tests("tests/unit/cuda/test_device_order.py",
+                      "tests/unit/cuda/test_nccl_group.py")
     return f"{variants} tests pass; {_tests('tests/gpu/test_rules.py')} of the rules"
 
 

@@ -3,8 +3,7 @@
 Predefined operators on ordinary numbers use NumPy's ufuncs, in place and three-operand; 16-bit
 floats are computed in float32 (:mod:`hpccoll.arrays.half`). Everything else - pair types (MAXLOC),
 operators made with ``Op.Create`` - goes through MPI's ``Reduce_local``, which knows the type.
-Device memory has kernels of our own (:mod:`hpccoll.arrays.cuda`), and those that an operator brings
-along (:mod:`hpccoll.arrays.user_operators`).
+Kernels of device memory are in :mod:`hpccoll.cuda`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays import cuda, half
-from hpccoll.arrays.user_operators import device_kernel, has_device_kernel
+from hpccoll.arrays import half
 from hpccoll.errors import ArgumentTypeError
 from hpccoll.errors.mpi import OperatorError
 from hpccoll.ir.operators import OPERATORS, Operator
@@ -86,24 +84,9 @@ def is_exact(op: MPI.Op, dtype: numpy.dtype) -> bool:
     return operator is not None and dtype.names is None and operator.is_exact(dtype.kind)
 
 
-def has_kernel(op: MPI.Op, dtype: numpy.dtype, namespace: Any) -> bool:
-    """Tell whether an operator can be applied to arrays of a namespace.
-
-    Operators of users that say nothing of devices need memory that the processor can reach, and so
-    do a few types.
-    """
-    if namespace is numpy or operator_of(op) is None:
-        return namespace is numpy or has_device_kernel(op, dtype)
-    return cuda.element(dtype) is not None
-
-
-def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype, namespace: Any) -> Kernel:
-    """The kernel of an operator on a dtype, for arrays of one namespace (NumPy, CuPy)."""
+def kernel(op: MPI.Op, dtype: numpy.dtype, datatype: MPI.Datatype) -> Kernel:
+    """The kernel of an operator on a dtype, for arrays of NumPy."""
     operator = operator_of(op)
-    if namespace is not numpy and operator is not None:
-        return cuda.DeviceKernel(namespace, operator.name, dtype)
-    if namespace is not numpy and (own := device_kernel(op, dtype, namespace)) is not None:
-        return own
     if operator is not None and not operator.pairs:
         ufunc = getattr(numpy, UFUNCS[operator.name])
         if half.is_half(dtype):

@@ -9,9 +9,6 @@ from hpccoll.ir.collectives import IN, OUT, block_counts
 from hpccoll.ir.extents import Extent, SlotLayout, alias, packed
 from hpccoll.ir.schedule import Schedule
 
-#: Bytes of a cache line: what is copied best begins with one.
-LINE = 64
-
 
 def vector_layout(schedule: Schedule, rank: int, count: int, in_place: bool,
                   offsets: tuple[int, int] = (0, 0), unit: int = 1) -> tuple[SlotLayout, int]:

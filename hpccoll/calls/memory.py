@@ -8,11 +8,17 @@ from typing import Any
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays import device
-from hpccoll.arrays.resident import Resident
-from hpccoll.arrays.staging import Staged
 from hpccoll.arrays.user_operators import Op
 from hpccoll.calls.native import NativeOnly
+from hpccoll.cuda import (
+    Resident,
+    Staged,
+    as_cupy,
+    borrow,
+    is_device,
+    is_served,
+    mpi_moves_device_memory,
+)
 from hpccoll.errors import ArgumentTypeError, BufferArgumentError
 
 #: A flat array, the namespace that works on its data, and what brings that to the host and back
@@ -79,23 +85,23 @@ def _is_device(obj: Any, argument: str) -> bool:
         ArgumentTypeError: it raised an error, such as PyTorch's for tensors that need gradients.
     """
     try:
-        return device.is_device(obj)
+        return is_device(obj)
     except Exception as error:
         raise ArgumentTypeError(argument, f"cannot be used: {error}") from error
 
 
 def _device_memory(obj: Any, argument: str) -> Memory:
     """What :func:`memory_of` returns, for device memory."""
-    if not device.is_served():
+    if not is_served():
         raise NativeOnly("device memory without CuPy")
     try:
-        array = device.seen(obj)
+        array = as_cupy(obj)
     except Exception as error:
-        if device.mpi_moves_device_memory():
+        if mpi_moves_device_memory():
             raise NativeOnly("elements that CuPy has no type for") from error
         raise ArgumentTypeError(argument, f"CuPy cannot use it: {error}",
                                 "pass it as integers of the same size") from error
-    return device.borrow(obj, array, argument)
+    return borrow(obj, array, argument)
 
 
 def any_staged(args: Sequence[Any]) -> bool:
@@ -108,14 +114,14 @@ def is_staged(spec: Any) -> bool:
     if type(spec) is numpy.ndarray:
         return False
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
-    return (type(obj) is not numpy.ndarray and device.is_device(obj) and device.is_served()
-            and not device.mpi_moves_device_memory())
+    return (type(obj) is not numpy.ndarray and is_device(obj) and is_served()
+            and not mpi_moves_device_memory())
 
 
 def staged(spec: Any, argument: str) -> tuple[Any, Callable[[], None]]:
     """The same specification on a copy in host memory, and how to bring the result back."""
     obj, rest = (spec[0], spec[1:]) if isinstance(spec, (list, tuple)) else (spec, None)
-    flat, _, through = device.borrow(obj, device.seen(obj), argument)
+    flat, _, through = borrow(obj, as_cupy(obj), argument)
     if through is None:
         raise TypeError("the MPI library moves device memory: there is nothing to copy")
     host, load, store = through.mirror(flat)

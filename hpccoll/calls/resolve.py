@@ -14,8 +14,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from hpccoll.arrays.device import beside, performer
-from hpccoll.arrays.kernels import check_op, has_kernel, not_an_operator, operator_of
+from hpccoll.arrays.kernels import check_op, not_an_operator, operator_of
 from hpccoll.calls import layouts
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
@@ -28,8 +27,10 @@ from hpccoll.calls.specification import (
     overlap,
     typed_blocks,
 )
+from hpccoll.cuda import beside, has_kernel, performer
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 from hpccoll.errors.mpi import RootError
+from hpccoll.machine.limits import LINE
 
 
 def check_root(root: Any, size: int) -> int:
@@ -264,7 +265,7 @@ def _vector(name: str, source: Buffer | None, sink: Buffer | None, op: Any = Non
             in_place: bool = False) -> Call:
     one = _either(source, sink)
     offsets = ((source or one).displs[0], (sink or one).displs[0])
-    unit = layouts.LINE if op is None else 1
+    unit = LINE if op is None else 1
     return Call(name, name, source, sink, one.datatype, op, root, in_place,
                 one.count * _itemsize(one), True, (one.count, offsets),
                 lambda s, rank: layouts.vector_layout(s, rank, one.count, in_place, offsets,

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.staging import Staged
 from hpccoll.calls.datatypes import datatype_of, element_type, is_packed
 from hpccoll.calls.memory import memory_of
 from hpccoll.calls.native import (
@@ -34,6 +33,7 @@ from hpccoll.calls.native import (
     check_understood,
 )
 from hpccoll.calls.packed import Block, Packed
+from hpccoll.cuda import Staged
 from hpccoll.errors import ArgumentError, ArgumentTypeError, BufferArgumentError
 
 

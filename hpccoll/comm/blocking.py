@@ -18,7 +18,7 @@ from hpccoll.calls.facts import facts_of
 from hpccoll.calls.memory import any_staged, is_staged, staged
 from hpccoll.comm.base import Base, native_arguments
 from hpccoll.comm.cache import Location, Signature
-from hpccoll.comm.devices import on_registered_memory, run_registered
+from hpccoll.comm.devices import on_registered_memory, run_by_nccl, run_registered
 from hpccoll.comm.methods import (
     ALLGATHER,
     ALLGATHERV,
@@ -156,8 +156,7 @@ class Blocking(Base):
         tuned = self._measurements()
         barred, (wish, gives_way) = "", self._wish(method)
         if wish is not None and wish.is_queued:
-            from hpccoll.comm.nccl import serve  # nobody else needs it
-            barred = serve(self, method, args, wish, gives_way)
+            barred = run_by_nccl(self, method, args, wish, gives_way)
             if not barred:
                 return
         found, always = on_registered_memory(self, method, args), self._always

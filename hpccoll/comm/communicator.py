@@ -26,8 +26,7 @@ from hpccoll import config
 from hpccoll.comm.blocking import Blocking
 from hpccoll.comm.cache import CallCache
 from hpccoll.comm.creation import Creation
-from hpccoll.comm.device_messages import DeviceMessages
-from hpccoll.comm.devices import DeviceWays, registered_array
+from hpccoll.comm.devices import DeviceMessages, DeviceWays, nccl_problem, registered_array
 from hpccoll.comm.lifetime import Lifetime
 from hpccoll.comm.nonblocking import Nonblocking
 from hpccoll.comm.numbers import Numbers
@@ -166,8 +165,7 @@ class Comm(Blocking, Nonblocking, Persistent, Objects, Numbers, Creation, Recove
         conditions = Conditions(self.Get_size(), wish, environment, self.tuned,
                                 self._config.determinism)
         if wish is not None and wish.is_queued and context is not None:
-            from hpccoll.comm.nccl import reason_of  # nobody else needs it
-            conditions = conditions._replace(barred=reason_of(self, wish.name))
+            conditions = conditions._replace(barred=nccl_problem(self, wish.name))
         return describe(collective, nbytes, conditions,
                         context.topology if context else self._layout,
                         context.place if context else None, detail) + self._known_ways()

@@ -1,51 +1,55 @@
-"""What a communicator knows of its ranks' devices: ways for data of arrays, registered memory."""
+"""Device arrays of a communicator: the methods that reach the room ``cuda``.
+
+    DeviceWays       ways for device data, registered memory
+    DeviceMessages   messages between two ranks of memory that the MPI library cannot move
+    run_by_nccl      a blocking call that the program gave to NCCL
+
+The MPI library would crash on such messages. So what is sent is copied to the host first, and what
+is received is copied to the device after.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy
+from mpi4py import MPI
 
-from hpccoll.arrays.device import mpi_moves_device_memory
-from hpccoll.arrays.evidence import agreed
-from hpccoll.arrays.resident import Resident, queue_of, resident
-from hpccoll.arrays.ways import Told, lines
 from hpccoll.calls.call import Call
+from hpccoll.calls.facts import CallFacts, facts_of
+from hpccoll.calls.memory import any_staged, is_staged, staged
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
-from hpccoll.config import ANY_P
-from hpccoll.errors import ArgumentError, HpccollError
-from hpccoll.runtime.context import Context, existing
+from hpccoll.config import ANY_P, AUTO
+from hpccoll.cuda import (
+    DeviceMemory,
+    RegisteredCall,
+    Resident,
+    Ways,
+    as_resident,
+    describe_ways,
+    mpi_moves_device_memory,
+    queue_of,
+)
+from hpccoll.errors import ArgumentError, BufferArgumentError, HpccollError
+from hpccoll.runtime.context import MOST_KEPT, Context, existing
 from hpccoll.runtime.execution.executor import drive
-from hpccoll.runtime.execution.registered import DeviceMemory, RegisteredCall
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.runtime.planning.description import describe_native
 from hpccoll.runtime.planning.plan import Plan
+from hpccoll.runtime.planning.planner import prepare_registered
+from hpccoll.tune.choose import Conditions, choose, instead_of_native, obstacle
 from hpccoll.units import ranks_text
 
-
-class Ways:
-    """What all ranks of a communicator told of the ways of device data.
-
-    Attributes:
-        told: by rank; ``None`` where nobody has asked yet.
-    """
-
-    def __init__(self, context: Context):
-        self.context = context
-        self.told: list[Told] | None = None
-
-    def look(self) -> list[Told]:
-        """What all ranks tell; the first time is collective."""
-        if self.told is None:
-            guard = self.context.guard
-            ask = guard.attended(agreed) if guard is not None else agreed
-            self.told = ask(self.context.comm)
-        return self.told
-
-    def free(self) -> None:
-        """Nothing: it holds no resources."""
+#: Methods of mpi4py that send.
+SENDING = "Send", "Ssend", "Bsend", "Rsend", "Isend", "Issend", "Ibsend", "Irsend"
+#: Methods after which nobody would copy what has come, or before which nobody would what is sent.
+REFUSED = ("Irecv", "Isendrecv", "Isendrecv_replace", "Recv_init", "Send_init", "Ssend_init",
+           "Bsend_init", "Rsend_init", "Psend_init", "Precv_init")
 
 
 class DeviceWays(Base):
@@ -59,7 +63,8 @@ class DeviceWays(Base):
         ``explain`` says it, too.
         """
         with self._check_alive().entrance:
-            return "\n".join(lines(self._private().service(Ways).look())) + "\n"
+            told = self._private().service(Ways).look()
+            return "".join(f"{line}\n" for line in describe_ways(told))
 
     @property
     def moves_device_memory(self) -> bool:
@@ -72,7 +77,8 @@ class DeviceWays(Base):
         if context is None or context.freed:
             return ""
         told, memory = context.service(Ways).told, context.registered
-        shown = lines(told) if told is not None and any(each.device for each in told) else []
+        devices = told is not None and any(each.device for each in told)
+        shown = describe_ways(told or ()) if devices else []
         if memory is not None:
             shown.append("arrays of comm.empty(xp=cupy): " + (
                 f"not registered, {memory.problem}" if memory.problem else
@@ -124,9 +130,8 @@ def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
     memory = context.registered if context is not None else None
     if memory is None or memory.scratch is None or comm._config.determinism == ANY_P:
         return None
-    specs = [resident(arg) for arg in args]
-    if not any(isinstance(part, Resident) for spec in specs
-               for part in (spec if isinstance(spec, list) else [spec])):
+    specs = [as_resident(arg) for arg in args]
+    if not _any_resident(specs):
         return None
     try:
         call = method.resolve(comm.Get_size(), comm.Get_rank(), *specs)
@@ -140,7 +145,7 @@ def on_registered_memory(comm: Base, method: Method, args: tuple[Any, ...]
 
 def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Plan) -> bool:
     """Run a call on registered memory; tell whether it was: it may need too much scratch."""
-    execution = made.execution(call, plan)
+    execution = prepare_registered(context, call, plan, made)
     if execution is None:
         return False
     try:
@@ -153,3 +158,142 @@ def run_registered(context: Context, made: RegisteredCall, call: Call, plan: Pla
             made.settle()  # when all have been told, so that nobody begins to read any more
         raise
     return True
+
+
+def run_by_nccl(comm: Base, method: Method, args: tuple[Any, ...], wish: Choice, gives_way: bool
+                ) -> str:
+    """Run a blocking call by NCCL; it ``gives_way`` where the environment asked for NCCL.
+
+    Returns:
+        Why NCCL cannot run it; empty where it did.
+
+    Raises:
+        ArgumentError: ``comm.using`` asked for it, and it cannot serve the call.
+    """
+    from hpccoll.cuda import AcrossNodes, Nccl  # nobody else needs them
+
+    specs, elsewhere = [as_resident(arg) for arg in args], (
+        f"rank {comm.Get_rank()} passes no memory of a GPU that CuPy knows")
+    if not _any_resident(specs):
+        return elsewhere
+    try:
+        call = method.resolve(comm.Get_size(), comm.Get_rank(), *specs)
+    except NativeOnly as error:
+        if gives_way:
+            return str(error)
+        raise ArgumentError("algorithm", f"{wish.name} cannot serve this {method.title} on rank "
+                                         f"{comm.Get_rank()}: {error}", "choose another one"
+                            ) from error
+    where, facts = queue_of(specs), facts_of(call)
+    if where is None:
+        return elsewhere
+    conditions = comm._conditions(method)
+    choice = choose(facts, conditions, comm._known_place())
+    if choice is None or not choice.is_queued:
+        return obstacle(wish, facts, conditions)  # the environment asked for it: it gives way
+    ranks = comm._private().service(Nccl).ranks(
+        wish.name, where.device, AcrossNodes(comm._for_part, _algorithm_across))
+    if isinstance(ranks, str):
+        return ranks
+    if where.device.id != ranks.group.device.id:
+        raise ArgumentError("sendbuf", f"is on GPU {where.device.id}, and NCCL serves this "
+                                       f"communicator on GPU {ranks.group.device.id}",
+                            "use one GPU for all calls of a communicator")
+    comm._tell(method, call, wish)
+    if comm._always:
+        comm._compare(describe_native(call, method.name)._replace(algorithm=wish.name))
+    ranks.run(call, where, describe_native(call, call.name)._replace(algorithm=wish.name))
+    return ""
+
+
+def nccl_problem(comm: MPI.Intracomm, name: str) -> str:
+    """Why these ranks cannot use NCCL, as far as they tried; empty where they can, or did not."""
+    from hpccoll.cuda import Nccl
+
+    context = existing(comm)
+    return context.service(Nccl).reasons.get(name, "") if context is not None else ""
+
+
+def _any_resident(specs: Sequence[Any]) -> bool:
+    return any(isinstance(part, Resident) for spec in specs
+               for part in (spec if isinstance(spec, list) else [spec]))
+
+
+def _algorithm_across(call: Call, size: int, nbytes: int) -> str:
+    return across(facts_of(call), size, nbytes)
+
+
+@lru_cache(MOST_KEPT)
+def across(facts: CallFacts, size: int, nbytes: int) -> str:
+    """The algorithm for a part of an allreduce, across so many nodes."""
+    choice = instead_of_native(facts._replace(nbytes=nbytes), Conditions(size),
+                               "it goes between nodes")
+    return choice.name if choice is not None else AUTO
+
+
+def host(spec: Any) -> tuple[Any, Callable[[], None]]:
+    """A buffer on the host with the values of this one, and what brings them back."""
+    return staged(spec, "buf") if is_staged(spec) else (spec, lambda: None)
+
+
+def sending(name: str) -> Callable[..., Any]:
+    """A method of mpi4py's that sends."""
+    native = getattr(MPI.Comm, name)
+
+    def send(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
+        return native(self, host(buf)[0], dest, tag)
+    return send
+
+
+def receive(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG,
+            status: MPI.Status | None = None) -> None:
+    """``Recv``."""
+    memory, store = host(buf)
+    MPI.Comm.Recv(self, memory, source, tag, status)
+    store()
+
+
+def exchange(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None,
+             source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG,
+             status: MPI.Status | None = None) -> None:
+    """``Sendrecv``."""
+    memory, store = host(recvbuf)
+    MPI.Comm.Sendrecv(self, host(sendbuf)[0], dest, sendtag, memory, source, recvtag, status)
+    store()
+
+
+def replace(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0, source: int = MPI.ANY_SOURCE,
+            recvtag: int = MPI.ANY_TAG, status: MPI.Status | None = None) -> None:
+    """``Sendrecv_replace``."""
+    memory, store = host(buf)
+    MPI.Comm.Sendrecv_replace(self, memory, dest, sendtag, source, recvtag, status)
+    store()
+
+
+def refusing(name: str) -> Callable[..., Any]:
+    """A method of mpi4py's that would have to copy later."""
+    native = getattr(MPI.Comm, name)
+
+    def refuse(self: MPI.Comm, *args: Any, **named: Any) -> Any:
+        if any_staged((*args, *named.values())):
+            raise BufferArgumentError(
+                "buf", f"is device memory, and this MPI library cannot move it in {name}",
+                "use Send, Isend, Recv or Sendrecv, or a NumPy array of your own: "
+                "cupy.asnumpy(...), and array.set(...) after the wait")
+        return native(self, *args, **named)
+    return refuse
+
+
+def methods() -> dict[str, Callable[..., Any]]:
+    """The methods, by their names; those that this mpi4py has."""
+    found = {name: sending(name) for name in SENDING}
+    found |= {name: refusing(name) for name in REFUSED if hasattr(MPI.Comm, name)}
+    return {**found, "Recv": receive, "Sendrecv": exchange, "Sendrecv_replace": replace}
+
+
+class DeviceMessages(Base):
+    """Messages of device memory."""
+
+
+for each, method in methods().items():
+    setattr(DeviceMessages, each, method)

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi4py import MPI
 
@@ -53,6 +53,9 @@ from hpccoll.transport.mpi import FIRST_TAG, PersistentBatch, SingleBatch
 from hpccoll.transport.shm.channels import CHANNELS
 from hpccoll.transport.shm.endpoint import BothBatch
 from hpccoll.transport.stamps import split
+
+if TYPE_CHECKING:
+    from hpccoll.guard.queued import Queued
 
 #: Looks at which the first message of a rank that is waited for must be of another call.
 CERTAIN = 3
@@ -111,6 +114,12 @@ class Guard:
         if self.stamps and context.size > 1:
             WATCHER.add(self.natives)
             RECORDER.add(self)
+
+    def queued(self, check: Callable[[], None], abort: Callable[[], None], device: Any,
+               happened: Callable[[Any], bool]) -> Queued:
+        """What watches calls that a library queues on a device; see :class:`Queued`."""
+        from hpccoll.guard.queued import Queued  # nobody else needs it
+        return Queued(self, check, abort, device, happened)
 
     # -- before and while a call runs ---------------------------------------------------------
     @property

@@ -139,7 +139,7 @@ class Queued:
         return not self.pending
 
     @contextmanager
-    def failing(self, title: str, description: Description) -> Iterator[None]:
+    def failing(self, description: Description) -> Iterator[None]:
         """What fails in here ends all that is queued, and the communicator.
 
         The others are told of the first call that cannot end. One in which nothing was sent is no
@@ -148,7 +148,7 @@ class Queued:
         Raises:
             BrokenCommunicatorError: it has failed.
         """
-        words = self.guard.logs.mine.words
+        title, words = called(description), self.guard.logs.mine.words
         begun = words[NUMBER] + self.guard.stamps  # else calls have no numbers
         try:
             yield

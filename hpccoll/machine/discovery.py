@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from glob import glob
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.gpus import doubt, look
 from hpccoll.machine.levels import GPU, NODE, SWITCH, layout, position
 from hpccoll.machine.slurm import parse_network
 
@@ -60,7 +58,8 @@ FABRICS = ("/sys/class/infiniband/*", "/sys/class/cxi/*")
 
 
 def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (SWITCH, NODE),
-             network: str = "", compiled: bool = False) -> Surroundings:
+             network: str = "", compiled: bool = False,
+             gpu_island: Callable[[MPI.Intracomm], int] = lambda node: -1) -> Surroundings:
     """Ask every rank once for its position; collective over ``comm``.
 
     Where ranks are not numbered node by node, the topology has an order of its own.
@@ -71,6 +70,8 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
         levels: names of the levels of :mod:`hpccoll.machine.levels` that the topology may have.
         network: path of a file about switches; ``""`` for Slurm's variables.
         compiled: this rank has the compiled executor.
+        gpu_island: finds the number of this rank's linked GPUs, collective over ``node``; called
+            for the level of GPUs only.
 
     Raises:
         ArgumentError: the file cannot be read or lacks a node; on every rank.
@@ -80,17 +81,14 @@ def discover(comm: MPI.Intracomm, node: MPI.Intracomm, levels: Sequence[str] = (
     processors = set().union(*(mask for _, mask in members))
     # Levels inside a node take a look into /sys for every processor: only where they are wanted.
     below, text, problem = not {SWITCH, NODE, GPU}.issuperset(levels), None, ""
-    # A second of nvidia-smi's, once a node.
-    gpus = node.bcast(look() if leads else None) if GPU in levels else None
-    if gpus is not None and leads and (unsure := doubt(gpus)):
-        warnings.warn(f"hpccoll: HPCCOLL_LEVELS: {unsure}", RuntimeWarning, stacklevel=2)
+    gpu = gpu_island(node) if GPU in levels else -1
     if network:
         text, problem = node.bcast(read_network(network) if leads else None)
     here = None
     if not problem:
         try:
             here = position(mine if below else (),
-                            network=None if text is None else parse_network(text), gpus=gpus)
+                            network=None if text is None else parse_network(text), gpu=gpu)
         except ArgumentError as error:
             problem = str(error)
     answers = comm.allgather((members[0][0], len(members) > len(processors), here, problem,

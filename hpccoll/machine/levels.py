@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Group, Topology
-from hpccoll.machine.gpus import GpuLinks, chosen
 from hpccoll.machine.slurm import slurm_switches
 
 #: Levels by name, from the outside in. There may be several levels of switches.
@@ -60,14 +59,14 @@ class Grouping(NamedTuple):
 
 def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
              network: Mapping[str, tuple[str, ...]] | None = None,
-             gpus: GpuLinks | None = None) -> Position:
+             gpu: int = -1) -> Position:
     """The position of this rank.
 
     Args:
         processors: numbers of those it may run on.
-        environ: variables of Slurm, used where there is no ``network``, and of CUDA.
+        environ: variables of Slurm, used where there is no ``network``.
         network: the switches above every host, outermost first, from a file.
-        gpus: those of its node.
+        gpu: number on the node of its linked GPUs; -1 if unknown.
 
     Raises:
         ArgumentError: the network lacks this host.
@@ -80,8 +79,7 @@ def position(processors: Iterable[int], environ: Mapping[str, str] = os.environ,
     else:
         raise ArgumentError("HPCCOLL_NETWORK", f"has no node {host!r}",
                             "name every node of the job, as in Slurm's topology.conf")
-    island = -1 if gpus is None else gpus.islands().get(chosen(gpus, environ), -1)
-    return Position(host, switches, *inside(tuple(processors)), island)
+    return Position(host, switches, *inside(tuple(processors)), gpu)
 
 
 @lru_cache(maxsize=16)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 #: Failed tests before a rank yields its processor, where every rank has one.
 SPINS = 5
+#: Bytes of a cache line: what is copied best begins with one.
+LINE = 64
 
 
 class Limits(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from hpccoll.arrays import mirror
+from hpccoll.cuda import copy_to_device, copy_to_host, device_namespace, synchronize
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case, arguments
 
@@ -28,7 +28,7 @@ class DeviceBuffers(CaseBuffers):
     def __init__(self, case: Case, rank: int,
                  empty: Callable[[int, numpy.dtype], Any] | None = None):
         super().__init__(case, rank)
-        namespace = mirror.device_namespace()
+        namespace = device_namespace()
         make = empty or namespace.empty
         hosts = [one for one in (self.send, self.recv) if isinstance(one, numpy.ndarray)]
         self.pairs = [(one, make(one.size, one.dtype)) for one in hosts]
@@ -62,16 +62,16 @@ class DeviceBuffers(CaseBuffers):
         """A method, and what a caller on the host waits for until its result is there."""
         def call(*args: Any) -> Any:
             returned = method(*args)
-            mirror.wait()
+            synchronize()
             return returned
 
         return call
 
     def _push(self) -> None:
         for host, there in self.pairs:
-            mirror.push(host, there)
-        mirror.wait()
+            copy_to_device(host, there)
+        synchronize()
 
     def _fetch(self) -> None:
         for host, there in self.pairs:
-            mirror.fetch(there, host)
+            copy_to_host(there, host)

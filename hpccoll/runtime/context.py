@@ -23,6 +23,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import COMPILED, Config
+from hpccoll.cuda import gpu_island
 from hpccoll.errors import ArgumentError, cause_of
 from hpccoll.errors.mpi import RequestError
 from hpccoll.errors.waits import RankStates
@@ -39,7 +40,7 @@ from hpccoll.runtime.planning.agreement import exchange_processes
 from hpccoll.runtime.planning.binding import Action
 from hpccoll.runtime.planning.description import Description
 from hpccoll.runtime.planning.plan import Plan
-from hpccoll.runtime.progress.waiting import Meeting
+from hpccoll.runtime.progress.waiting import Meeting, Watch
 from hpccoll.transport import Endpoint
 from hpccoll.transport.checked import CheckedEndpoint
 from hpccoll.transport.mpi import FIRST_TAG, MpiEndpoint
@@ -200,7 +201,8 @@ class Context:
             raise
         near = MPI.Intracomm(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
         self.compiled = executor(config) == COMPILED
-        around = discover(self.comm, near, config.levels, config.network, self.compiled)
+        around = discover(self.comm, near, config.levels, config.network, self.compiled,
+                          gpu_island)
         self.config, self.topology = config, topology or around.topology
         self.bounds = Bounds(config.timeout, config.report)
         self.limits = OVERSUBSCRIBED if around.oversubscribed else DEDICATED
@@ -260,6 +262,10 @@ class Context:
         if service is None:
             service = self._services[kind] = kind(self)
         return service
+
+    def watch(self, title: str) -> Watch:
+        """The clock of a wait for all ranks, with a title for messages to people."""
+        return Watch(Meeting(self.comm, title), *self.bounds, self.limits.spins)
 
     def scratch(self, nbytes: int) -> numpy.ndarray:
         """Memory for one blocking call; the next blocking call gets the same memory."""

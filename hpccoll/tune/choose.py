@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.arrays.nccl import lacks
 from hpccoll.calls.facts import CallFacts
 from hpccoll.config import AUTO, NATIVE, NONE, QUEUED
+from hpccoll.cuda import nccl_lacks
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.discovery import Place
@@ -326,7 +326,7 @@ def objection(choice: Choice, facts: CallFacts, size: int) -> str:
             return "it takes no parameters, nor segments"
         if facts.collective not in QUEUED[choice.name]:
             return f"it has no {facts.collective}"
-        return lacks(facts.method, facts.operator, facts.dtype)
+        return nccl_lacks(facts.method, facts.operator, facts.dtype)
     if isinstance(choice.algorithm, Schedule):
         return _mismatch(choice.algorithm, facts, size)
     entry = choice.entry(facts.collective)

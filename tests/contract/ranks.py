@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
@@ -26,6 +28,9 @@ from hpccoll.transport.loopback import Loopback
 from hpccoll.transport.mpi import MpiEndpoint
 from hpccoll.transport.shm.channels import SharedNode
 from hpccoll.transport.shm.endpoint import SharedEndpoint
+from support.gpu.device import installed
+from support.gpu.mirrored import MirroredEndpoint
+from support.gpu.streams import Devices
 
 #: Seconds until a rule has failed.
 PATIENCE = 40.0
@@ -42,10 +47,11 @@ LOOPBACK, EAGER = "loopback", "loopback, read at the post"
 DIRECT = "loopback, used in place"
 SINGLE, PERSISTENT = "MPI", "MPI, persistent"
 SHARED, NO_READV, TWO_NODES = "shared", "shared, without readv", "shared, two nodes"
+DEVICE = "device memory, on the double"
 CHECKED, CHECKED_MPI, CHECKED_SHARED = (f"{name}, with checksums" for name in (
     LOOPBACK, PERSISTENT, SHARED))
 WITH_CHECKSUMS = (CHECKED, CHECKED_MPI, CHECKED_SHARED)
-ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES, CHECKED_MPI, CHECKED_SHARED)
+ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES, DEVICE, CHECKED_MPI, CHECKED_SHARED)
 FLAVOURS = [LOOPBACK, EAGER, DIRECT, CHECKED,
             *(pytest.param(name, marks=pytest.mark.mpi(min_size=2)) for name in ON_MPI)]
 
@@ -149,6 +155,13 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
             ends = [CheckedEndpoint(end) for end in ends]
         yield Ranks(flavour, loopback.size, [Rank(end, False, None) for end in ends])
         return
+    with on_mpi(flavour, session) if flavour != DEVICE else on_devices(session) as ranks:
+        yield ranks
+
+
+@contextmanager
+def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
+    """Make the ranks of a transport of this process and others."""
     comm = MPI.COMM_WORLD.Dup()
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT, CHECKED_MPI):
@@ -170,3 +183,18 @@ def world(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
         if node is not None:
             node.free()
         comm.Free()
+
+
+@contextmanager
+def on_devices(session: pytest.Session) -> Iterator[Ranks]:
+    """Make ranks whose messages lie in memory of a double's device; they share it in a folder."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(MPI.COMM_WORLD.bcast(name))
+        with installed(False, Devices(), folder) as cupy, on_mpi(SHARED, session) as ranks:
+            me, = ranks.here
+            endpoint = MirroredEndpoint(me.endpoint, cupy)
+            yield Ranks(DEVICE, ranks.size, [Rank(endpoint, False, me.region)])
+            if not session.testsfailed:
+                endpoint.free()
+        if not session.testsfailed:
+            MPI.COMM_WORLD.Barrier()

@@ -5,8 +5,8 @@ import re
 import numpy
 import pytest
 
-from hpccoll.arrays import cuda
-from hpccoll.arrays.user_operators import define
+from hpccoll.cuda import kernels
+from hpccoll.cuda.kernels import define
 from hpccoll.ir.operators import OPERATORS
 from support.gpu.kernel_types import types_of
 
@@ -24,7 +24,7 @@ def compiled(options, architecture, before=""):
     """
     if architecture == "sm_70" and nvrtc.getVersion() >= (13, 0):
         pytest.skip("CUDA 13 has no V100")
-    program = nvrtc.createProgram(before + cuda.source(), "reduce.cu", (), ())
+    program = nvrtc.createProgram(before + kernels.source(), "reduce.cu", (), ())
     try:
         nvrtc.compileProgram(program, (*options, "--device-as-default-execution-space", "-ftz=true",
                                        f"-arch={architecture}"))
@@ -40,16 +40,16 @@ def compiled(options, architecture, before=""):
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_machine_code(operator, architecture):
     for dtype in types_of(operator):
-        code = compiled(cuda.options(operator, dtype, False), architecture)
+        code = compiled(kernels.options(operator, dtype, False), architecture)
         assert code[:4] == b"\x7fELF", dtype
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_sixteen_bytes_at_once_and_no_fused_products(operator):
     for dtype in types_of(operator):
-        text = compiled(cuda.options(operator, dtype, False), "compute_80")
+        text = compiled(kernels.options(operator, dtype, False), "compute_80")
         # A read for each operand, at the least, and a write.
-        for access, least in (("ld", cuda.MOST), ("st", 1)):
+        for access, least in (("ld", kernels.MOST), ("st", 1)):
             assert len(re.findall(rf"{access}\.global\.(?:v4\.\w32|v2\.\w64)", text)) >= least
         assert "fma" not in text and ".local" not in text, dtype
         # CuPy asks for it; the host keeps small numbers.
@@ -63,14 +63,14 @@ def test_expressions_of_ones_own(architecture):
     for dtype in every:
         text = ("a.real > b.real ? a : b" if dtype.kind == "c" else
                 "a.value > b.value ? a : b" if dtype.names else "sqrt((double)a * a + b * b)")
-        code = compiled(cuda.options("user", dtype, False), architecture, define(text, dtype))
+        code = compiled(kernels.options("user", dtype, False), architecture, define(text, dtype))
         assert code[:4] == b"\x7fELF", dtype
 
 
 def test_an_expression_that_is_none_is_refused():
     dtype = numpy.dtype("f4")
     with pytest.raises(nvrtc.NVRTCError):
-        compiled(cuda.options("user", dtype, False), "sm_80", define("a +* ", dtype))
+        compiled(kernels.options("user", dtype, False), "sm_80", define("a +* ", dtype))
 
 
 def test_what_is_wrong_is_refused():
@@ -79,5 +79,5 @@ def test_what_is_wrong_is_refused():
 
 
 def test_products_would_be_fused_with_sums_without_the_option():
-    options = cuda.options("prod", numpy.dtype("c16"), False)
+    options = kernels.options("prod", numpy.dtype("c16"), False)
     assert options[0] == "--fmad=false" and "fma" in compiled(options[1:], "compute_80")

@@ -7,8 +7,8 @@ rules are right. A test that waits on a device waits for a kernel that takes a w
 import numpy
 import pytest
 
-from hpccoll.arrays.cuda import DeviceKernel
-from hpccoll.arrays.nccl import library
+from hpccoll.cuda.kernels import DeviceKernel
+from hpccoll.cuda.nccl import nccl_library
 from support.gpu.device import installed
 from support.gpu.real_device import delay, device_reason
 
@@ -164,7 +164,7 @@ def test_a_stream_that_is_waited_for_ends_its_capture(place):
 def test_nccl_comes_after_what_is_on_its_stream(place):
     cupy, many = place
     try:
-        nccl = library()
+        nccl = nccl_library()
     except ImportError as error:
         pytest.skip(str(error))
     ranks = nccl.NcclCommunicator(1, nccl.get_unique_id(), 0)

@@ -11,15 +11,14 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.arrays.ipc import PeerMemory
-from hpccoll.arrays.ipc_queue import IpcQueue
+from hpccoll.cuda import registered
+from hpccoll.cuda.ipc import IpcQueue, PeerMemory
+from hpccoll.cuda.transport import READ, READY, DeviceBatch, DeviceReceive
 from hpccoll.errors import ArgumentError, HpccollError
 from hpccoll.errors.mpi import OperatorError
 from hpccoll.measure.timing import Settings
-from hpccoll.runtime.execution import registered
 from hpccoll.testing import exact
 from hpccoll.tools.bench import session
-from hpccoll.transport.shm.devices import READ, READY, DeviceBatch, DeviceReceive
 from hpccoll.tune.table import Candidate
 from support.gpu import ipc as double
 from support.gpu.device import installed, queue

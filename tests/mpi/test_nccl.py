@@ -9,12 +9,12 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm.nccl import Ranks
+from hpccoll.cuda.nccl_group import NcclGroup
+from hpccoll.cuda.nccl_runner import NcclRunner
 from hpccoll.errors import ArgumentError, CollectiveTimeout, HpccollError
 from hpccoll.errors.contract import ContractError
 from hpccoll.guard.guard import Guard
 from hpccoll.runtime.events.log import INSIDE, NUMBER
-from hpccoll.runtime.execution.nccl import NcclGroup
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -179,7 +179,7 @@ def test_who_waits_across_is_told_of_a_failure(cupy, machine, name, function):
 def test_who_is_in_the_call_before_can_end_it(cupy, machine, monkeypatch):
     """Rank 0 fails in the next call, while rank 1 has still to gather in this one."""
     comm, x = community(contract="tags", layout=f"{SIZE}x1"), cupy.asarray(numpy.ones(4))
-    guard, combine = comm._private().service(Guard), Ranks._combine_across
+    guard, combine = comm._private().service(Guard), NcclRunner._combine_across
 
     def slowly(ranks, *args):
         combine(ranks, *args)
@@ -190,7 +190,7 @@ def test_who_is_in_the_call_before_can_end_it(cupy, machine, monkeypatch):
         assert RANK != 1 or guard.alarmed
 
     with comm.using(allreduce="nccl+rails"), monkeypatch.context() as patch:
-        patch.setattr(Ranks, "_combine_across", slowly)
+        patch.setattr(NcclRunner, "_combine_across", slowly)
         comm.Allreduce(MPI.IN_PLACE, x)
         cupy.cuda.get_current_stream().synchronize()
         assert list(cupy.asnumpy(x)) == [SIZE] * 4

@@ -5,11 +5,10 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.arrays import evidence
-from hpccoll.arrays.ways import STAGED, Answer
-from hpccoll.comm import device_messages
+from hpccoll.comm import devices
+from hpccoll.cuda import evidence, windows
+from hpccoll.cuda.ways import STAGED, Answer
 from hpccoll.errors import BufferArgumentError
-from hpccoll.runtime.execution import windows
 from support.gpu.device import installed
 from support.gpu.streams import Devices
 
@@ -137,7 +136,7 @@ def test_calls_that_are_only_begun_take_an_algorithm_of_ours(world, device, name
 @pytest.fixture
 def messages(world, monkeypatch):
     """A communicator as it is where CuPy is installed."""
-    for name, method in device_messages.methods().items():
+    for name, method in devices.methods().items():
         monkeypatch.setattr(hpccoll.Comm, name, method, raising=False)
     return world
 
@@ -184,7 +183,7 @@ def test_checks_see_what_is_on_the_device(world, device, monkeypatch):
 
 
 def test_all_ranks_agree_on_the_ways(world, monkeypatch):
-    monkeypatch.setattr(evidence, "devices", lambda: (f"0000:0{world.rank}:00.0",))
+    monkeypatch.setattr(evidence, "visible_devices", lambda: (f"0000:0{world.rank}:00.0",))
     monkeypatch.setattr(evidence, "LOOKS", {name: lambda name=name: Answer(
         name == STAGED.name, f"{name} as rank 0 saw it") for name in evidence.LOOKS})
     comm = hpccoll.Comm(MPI.Intracomm(world).Dup())

@@ -1,6 +1,6 @@
 """What simulating very many ranks costs: ``PYTHONPATH=.:tests python -m scale.simulations``
 
-prints the table that docs/internal/simulation-cost.md quotes: every algorithm of the table, those that send
+prints the table of docs/internal/simulation-cost.md: every algorithm of the table, those that send
 O(log p) messages a rank on 12,500 nodes of 8, the others on 1,250, with the messages a rank sends
 on average, processor seconds, and the most memory of a process. ``--layout 64x8`` takes other
 nodes, ``"allreduce ring" "scan linear"`` these alone.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import hpccoll
+import hpccoll.cuda
 from support.folded import folded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,12 +40,12 @@ MORE = {"hpccoll.errors.mpi": {"mpi4py"}}
 #: ... or rooms that are a framework's face: whoever imports them has it.
 FRAMEWORK = {"torch": {"torch"}, "jax": {"jax", "optax"}, "keras": {"keras"}}
 #: ... and what may be imported inside functions, where somebody asks for it.
-ON_DEMAND = {"cupy": {"arrays", "training"},
+ON_DEMAND = {"cupy": {"cuda", "training"},
              "ml_dtypes": {"arrays", "measure", "training", "torch", "jax"},
              "matplotlib": {"explain", "simulator", "tools", "training"}, "torch": {"tools"},
              "tensorflow": {"keras"}}
 #: Longest module, most names at the top of the package.
-CEILING, MOST_NAMES = 450, 26
+CEILING, MOST_NAMES = 450, 27
 #: Longest file of tests.
 TEST_CEILING = 400
 
@@ -226,6 +227,33 @@ def test_transports_know_bytes_and_peers_only():
         if room_of(module) == "transport":
             rooms = {room_of(name) for name in imports(path) if name.split(".")[0] == "hpccoll"}
             assert rooms <= {"errors", "transport"}, module
+
+
+def test_the_room_of_gpus_has_one_door():
+    """Other rooms import the names of ``hpccoll.cuda``; all of them exist, and are used."""
+    checkers, used = set(), set()
+    for module, path in MODULES.items():
+        for node in ast.walk(TREES[path]):
+            if isinstance(node, ast.Import) and room_of(module) != "cuda":
+                assert not {"hpccoll.cuda"} & {alias.name[:12] for alias in node.names}, module
+            elif isinstance(node, ast.ImportFrom) and node.module.startswith("hpccoll.cuda"):
+                names = {alias.name for alias in node.names}
+                if module == "hpccoll.cuda":
+                    checkers |= names
+                elif room_of(module) != "cuda":
+                    assert node.module == "hpccoll.cuda", f"{module}: {node.module}"
+                    used |= names
+            elif isinstance(node, ast.ImportFrom) and node.module == "hpccoll":
+                assert "cuda" not in {alias.name for alias in node.names}, module
+    assert used == checkers == set(hpccoll.cuda._MODULES)
+    assert all(hasattr(hpccoll.cuda, name) for name in used)
+    assert not used & {module.removeprefix("hpccoll.cuda.") for module in MODULES}
+
+
+def test_no_module_for_gpus_needs_cupy_before_a_call():
+    modules = ", ".join(module for module in MODULES if room_of(module) == "cuda")
+    done = run(f"import sys; sys.modules['cupy'] = None\nimport {modules}")
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_process_group_of_torch_needs_nothing_of_horovod():

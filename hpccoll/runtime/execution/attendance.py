@@ -169,7 +169,7 @@ class Attendance:
         arrays = {name: numpy.frombuffer(
             cast(Any, MPI.memory.fromaddress(start, self.nbytes[name])), self.dtype)
             for name, start in ((IN, run.input), (OUT, run.output)) if name in self.nbytes}
-        reducer = (kernel(self.op, self.dtype, self.datatype, numpy)
+        reducer = (kernel(self.op, self.dtype, self.datatype)
                    if self.op is not None and self.datatype is not None else None)
         noted = _Postings(self.endpoint)
         # A chain may begin in machine code and go on here: it is held in the same memory.

@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from hpccoll.arrays.cuda import fused
 from hpccoll.arrays.kernels import Kernel
+from hpccoll.cuda import Windows, fused
 from hpccoll.ir.collectives import TMP
 from hpccoll.ir.dataflow import Link, consumers, links
 from hpccoll.ir.extents import Extent, Local, Phase, Segment, shifted, within
 from hpccoll.ir.in_network import InNetwork, Peer
 from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.runtime.events.moments import Activity, Noting, activity_of
-from hpccoll.runtime.execution.windows import Windows
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import Batch, Endpoint, NetworkOperation, Posting, copying

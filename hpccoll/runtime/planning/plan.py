@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hpccoll.calls.layouts import LINE
 from hpccoll.ir.extents import Segment, SlotLayout
 from hpccoll.ir.lowering import segments
 from hpccoll.ir.schedule import Schedule
+from hpccoll.machine.limits import LINE
 from hpccoll.runtime.planning.description import Description
 
 #: Segments in flight at once: one travels while another is reduced.

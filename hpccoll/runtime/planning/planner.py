@@ -13,12 +13,12 @@ import numpy
 from mpi4py import MPI
 
 from hpccoll.algorithms import schedule as make_schedule
-from hpccoll.arrays.device import beside, performer
-from hpccoll.arrays.kernels import accumulator_factory, kernel
+from hpccoll.arrays.kernels import accumulator_factory
 from hpccoll.calls.call import Call
 from hpccoll.calls.datatypes import element_type
 from hpccoll.calls.facts import facts_of, needs_whole_vector
 from hpccoll.calls.specification import Buffer
+from hpccoll.cuda import RegisteredCall, beside, kernel_for, performer, windows_of
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.collectives import IN, OUT
 from hpccoll.ir.extents import SlotLayout
@@ -29,10 +29,10 @@ from hpccoll.proof.verdict import Proof
 from hpccoll.proof.verifier import verify
 from hpccoll.runtime.context import Context
 from hpccoll.runtime.events.logger import LOGGER
+from hpccoll.runtime.events.moments import Noting
 from hpccoll.runtime.execution.executor import Execution
-from hpccoll.runtime.execution.windows import windows
 from hpccoll.runtime.planning import plan as plans
-from hpccoll.runtime.planning.binding import Memory
+from hpccoll.runtime.planning.binding import Action, Memory
 from hpccoll.runtime.planning.capabilities import check
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.runtime.planning.description import describe, element_of
@@ -136,16 +136,10 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
         repeated: keep messages prepared, and the user's arrays by address only.
         own_scratch: take scratch that no other call uses.
     """
-    spins = context.limits.spins
-    guard = context.guard
-    watch = (guard.opening(plan.stamp, tag), guard.closing(plan.stamp, tag)) if (
-        guard is not None) else (None, None)
-    noting = context.moments.of(plan) if context.moments is not None and not tag else None
-    one = call.sink or call.source
+    one, rest = call.sink or call.source, _watched(context, plan, tag)
     if one is None:
         empty = Memory({}, numpy.empty(plan.depth * plan.scratch, "u1"), None, numpy)
-        return Execution(plan, context.endpoint, empty, stamped(tag, plan.stamp), repeated, spins,
-                         *watch, noting)
+        return Execution(plan, context.endpoint, empty, stamped(tag, plan.stamp), repeated, *rest)
     dtype, namespace = call.dtype, one.namespace
     nbytes = plan.depth * plan.scratch * dtype.itemsize
     if namespace is numpy and not own_scratch:
@@ -160,14 +154,44 @@ def prepare(context: Context, call: Call, plan: plans.Plan, tag: int = 0,
               if buffer is not None and buffer.staged is None}
     reducer = accumulator = None
     if call.op is not None and call.datatype is not None:
-        reducer = kernel(call.op, dtype, call.datatype, namespace)
+        reducer = kernel_for(call.op, dtype, call.datatype, namespace)
         accumulator = accumulator_factory(call.op, dtype, namespace)
         if accumulator is not None:
             accumulator = beside(one.array, namespace, accumulator)
     memory = Memory(arrays, scratch.view(dtype), reducer, namespace,
-                    performer(one.array, namespace), accumulator, windows(call, plan))
-    return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, spins,
-                     *watch, noting)
+                    performer(one.array, namespace), accumulator, windows_of(call, plan))
+    return Execution(plan, context.endpoint, memory, stamped(tag, plan.stamp), repeated, *rest)
+
+
+def prepare_registered(context: Context, call: Call, plan: plans.Plan, registered: RegisteredCall
+                       ) -> Execution | None:
+    """Put a plan onto registered device memory; ``None`` where it needs more scratch."""
+    dtype, queue = call.dtype, registered.queue
+    scratch = registered.scratch(plan.depth * plan.scratch * dtype.itemsize)
+    if scratch is None:
+        return None
+    reducer = accumulator = None
+    if call.op is not None and call.datatype is not None:
+        reducer = kernel_for(call.op, dtype, call.datatype, queue.cupy)
+        made = accumulator_factory(call.op, dtype, queue.cupy)
+        accumulator = partial(queue.allocate, make=made) if made is not None else None
+    arrays = {name: buffer.array for name, buffer in ((IN, call.source), (OUT, call.sink))
+              if buffer is not None}
+    memory = Memory(arrays, scratch.view(dtype), reducer, queue.cupy, queue.run, accumulator,
+                    queued=True)
+    return Execution(plan, registered.endpoint(), memory, stamped(0, plan.stamp), False,
+                     *_watched(context, plan, 0))
+
+
+def _watched(context: Context, plan: plans.Plan, tag: int
+             ) -> tuple[int, Action | None, Action | None, Noting | None]:
+    """How long an execution spins, and what is called when it starts, when it ends, at moments."""
+    guard, noting = context.guard, None
+    if context.moments is not None and not tag:
+        noting = context.moments.of(plan)
+    opening, closing = (guard.opening(plan.stamp, tag), guard.closing(plan.stamp, tag)) if (
+        guard is not None) else (None, None)
+    return context.limits.spins, opening, closing, noting
 
 
 def _unowned(buffer: Buffer) -> Any:

@@ -24,7 +24,7 @@ from time import perf_counter
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays import mirror
+from hpccoll.cuda import device_namespace, synchronize
 from hpccoll.measure.cases import Case
 
 #: Bytes of a rank's larger buffer from which on the limit says something.
@@ -65,7 +65,7 @@ def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
     Ranks that share a GPU share its rate.
     """
     nbytes = ON_GPUS if on_device else COPIED
-    namespace = mirror.device_namespace() if on_device else numpy
+    namespace = device_namespace() if on_device else numpy
     source, target = namespace.empty(nbytes, "u1"), namespace.empty(nbytes, "u1")
     source[...], target[...] = 1, 0  # memory that nobody has touched is copied faster
     seconds = []
@@ -74,7 +74,7 @@ def copy_rate(comm: MPI.Intracomm, on_device: bool = False) -> float:
         start = perf_counter()
         namespace.copyto(target, source)
         if on_device:
-            mirror.wait()
+            synchronize()
         seconds.append(comm.allreduce(perf_counter() - start, MPI.MAX))
     return comm.bcast(2 * nbytes * comm.Get_size() / float(numpy.median(seconds)))
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.mirror import device_namespace, use_device
 from hpccoll.comm import Comm
 from hpccoll.config import NATIVE, load
+from hpccoll.cuda import device_namespace, use_device
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
 from hpccoll.measure import call_forms

@@ -21,10 +21,17 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll import config
-from hpccoll.arrays.evidence import agreed, devices
-from hpccoll.arrays.ways import Told
+from hpccoll.cuda import (
+    Told,
+    agree_on_ways,
+    gpu_direct,
+    gpu_links,
+    gpu_numa,
+    numa_distance,
+    pci_address,
+    visible_devices,
+)
 from hpccoll.errors import HpccollError
-from hpccoll.machine import gpus
 from hpccoll.machine.discovery import has_fabric
 from hpccoll.machine.failures import ulfm_missing
 from hpccoll.machine.identity import library_name, library_version, thread_level
@@ -126,8 +133,8 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
         "MPI library": library_version(), "hpccoll": f"{hpccoll.__version__} (build {build()})",
         "mpi4py": mpi4py.__version__, "NumPy": numpy.__version__, "executor": runs,
         "Python": platform.python_version(), "interpreter": sys.executable}
-    seen, processors = devices(), tuple(sorted(os.sched_getaffinity(0)))
-    group = gpus.numa_of(gpus.address_of(seen[0])) if seen else -1
+    seen, processors = visible_devices(), tuple(sorted(os.sched_getaffinity(0)))
+    group = gpu_numa(pci_address(seen[0])) if seen else -1
     return RankFacts(
         world.Get_rank(), world.Get_size(), launched(environ), launcher(environ),
         environ.get("SLURMD_NODENAME") or platform.node(), library_name(),
@@ -136,8 +143,8 @@ def own(environ: Mapping[str, str] = os.environ) -> RankFacts:
          if name.startswith(("HPCCOLL_", *LIBRARIES)) and not name.startswith(LAUNCHER)
          or name in VARIABLES},
         problem, _free(SHARED_MEMORY), _number(PTRACE_SCOPE), seen,
-        gpu_numa=group, gpu_distance=gpus.numa_distance(processors, group),
-        gpu_direct=tuple(gpus.direct()), fabric=has_fabric(),
+        gpu_numa=group, gpu_distance=numa_distance(processors, group),
+        gpu_direct=tuple(gpu_direct()), fabric=has_fabric(),
         slurm={name: value for name, value in sorted(environ.items())
                if name.startswith(("SLURM_", "SRUN_"))},
         no_recovery=ulfm_missing(environ),
@@ -156,15 +163,15 @@ def gather(mine: RankFacts) -> list[RankFacts] | None:
             mine = replace(mine, left=(sum(each.nbytes for each in found), len(found),
                                        sum(each.sure for each in found)),
                            gpu_links=tuple((*pair, link)
-                                           for pair, link in gpus.look().links.items()))
+                                           for pair, link in gpu_links().links.items()))
         if mine.devices:
-            from hpccoll.arrays.nccl import version
-            number, problem = version()
+            from hpccoll.cuda import nccl_version
+            number, problem = nccl_version()
             mine = replace(mine, nccl=number, no_nccl=problem)
     finally:
         near.Free()
     if world.allreduce(bool(mine.devices), MPI.LOR):
-        mine = replace(mine, told=agreed(world)[mine.rank])
+        mine = replace(mine, told=agree_on_ways(world)[mine.rank])
     # Unequal settings would lead the ranks apart; they are a finding, not to be tried.
     settings = _settings(mine)
     if len(set(world.allgather((settings, bool(mine.problem))))) == 1 and not mine.problem:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from hpccoll.arrays.nccl import SHARING
-from hpccoll.arrays.ways import AWARE, lines
-from hpccoll.machine.gpus import NEAR, address_of
+from hpccoll.cuda import AWARE, NEAR, SHARED_GPU_NEEDS, describe_ways, pci_address
 from hpccoll.machine.launcher import alone
 from hpccoll.measure.load import load_text
 from hpccoll.tools.doctor.facts import LIBRARIES, RankFacts
@@ -304,13 +302,13 @@ def devices(facts: Sequence[RankFacts]) -> Iterator[Finding]:
                    for rank in those]
     if double:
         yield Finding(NOTE, "devices", "ranks of a node begin on the same device; "
-                      f"{SHARING}", "pick it by "
+                      f"{SHARED_GPU_NEEDS}", "pick it by "
                       "local rank before the first CUDA call, in the program or by "
                       "CUDA_VISIBLE_DEVICES (hpccoll job --site gpu)", tuple(sorted(double)))
     told = [each.told for each in facts if each.told is not None]
     if told:
         yield Finding(OK, "devices", "ways of device data: " + "; ".join(
-            " ".join(line.split()) for line in lines(told)))
+            " ".join(line.split()) for line in describe_ways(told)))
     aware = {each.found[AWARE.name].can for each in told if each.device}
     yield (Finding(OK, "devices", "the MPI library moves device memory") if aware == {True} else
            Finding(NOTE, "devices", "the MPI library does not move device memory: hpccoll copies "
@@ -362,11 +360,11 @@ def surroundings(facts: Sequence[RankFacts]) -> Iterator[Finding]:
 
 def _links(facts: Sequence[RankFacts]) -> Iterator[Finding]:
     """What links the devices that ranks of a node begin on."""
-    known = {each.node: {frozenset(map(address_of, pair)): link for *pair, link in each.gpu_links}
+    known = {each.node: {frozenset(map(pci_address, pair)): link for *pair, link in each.gpu_links}
              for each in facts if each.gpu_links}
     kinds: dict[str, int] = {}
     for node, ranks in _parts(facts, lambda each: each.node).items():
-        mine = {address_of(facts[rank].devices[0]) for rank in ranks if facts[rank].devices}
+        mine = {pci_address(facts[rank].devices[0]) for rank in ranks if facts[rank].devices}
         for pair, link in known.get(node, {}).items():
             if pair <= mine:
                 kinds[link] = kinds.get(link, 0) + 1

@@ -1,6 +1,7 @@
 """Stand-ins for GPUs, and random calls on them.
 
     device.py           a stand-in for CuPy
+    mirrored.py         the transport of device memory, for rules that look at host arrays
     cuda_on_host.py     its kernels: CUDA C, compiled for the processor
     streams.py, tasks.py, pinned.py  its streams, events and pinned memory: as late as they may be
     ipc.py, ipc_events.py  device memory and events that processes share

@@ -24,8 +24,9 @@ from unittest.mock import patch
 
 import numpy
 
-from hpccoll.arrays import device, ipc_probe
-from hpccoll.arrays.ways import Answer
+from hpccoll.cuda import device
+from hpccoll.cuda import ipc as cuda_ipc
+from hpccoll.cuda.ways import Answer
 from hpccoll.transport import NOTHING
 from support.gpu import ipc, nccl
 from support.gpu.cuda_on_host import compile_kernel
@@ -322,8 +323,8 @@ def installed(cuda_aware: bool, machine: Devices | None = None, folder: Path | N
     device.is_served.cache_clear()
     try:
         said = "so says the double"
-        with (patch.object(device, "probed", lambda: Answer(cuda_aware, said)),
-              patch.object(ipc_probe, "probed", lambda: Answer(folder is not None, said))):
+        with (patch.object(device, "probe_mpi", lambda: Answer(cuda_aware, said)),
+              patch.object(cuda_ipc, "probe_ipc", lambda: Answer(folder is not None, said))):
             yield cupy
     finally:
         for name, known in before.items():

@@ -18,11 +18,11 @@ from mpi4py import MPI
 
 from hpccoll.calls import resolve
 from hpccoll.config import Config
+from hpccoll.cuda import windows
 from hpccoll.ir.collectives import COLLECTIVES
 from hpccoll.ir.topology import Topology
 from hpccoll.machine.limits import DEDICATED
 from hpccoll.runtime.bounded import BoundedDict
-from hpccoll.runtime.execution import windows
 from hpccoll.runtime.planning import planner
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.testing.exact import wrong

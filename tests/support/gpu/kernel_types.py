@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 
-from hpccoll.arrays import cuda
+from hpccoll.cuda import kernels
 from hpccoll.ir.operators import OPERATORS
 
 
@@ -12,8 +12,9 @@ def types_of(operator: str) -> list[numpy.dtype]:
     """The dtypes; bfloat16 where its package is installed."""
     known = OPERATORS[operator]
     if known.pairs:
-        return [numpy.dtype([("value", value), ("index", "i4")]) for value in cuda.PAIRS]
-    found = [numpy.dtype(f"{kind}{size}") for kind, size in cuda.ELEMENTS if known.defined_on(kind)]
+        return [numpy.dtype([("value", value), ("index", "i4")]) for value in kernels.PAIRS]
+    found = [numpy.dtype(f"{kind}{size}") for kind, size in kernels.ELEMENTS
+             if known.defined_on(kind)]
     try:
         import ml_dtypes
     except ImportError:

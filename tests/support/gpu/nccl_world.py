@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy
 from mpi4py import MPI
 
-from hpccoll.arrays.nccl import library
-from hpccoll.arrays.resident import queue_of, resident
 from hpccoll.calls import resolve
+from hpccoll.cuda.nccl import nccl_library
+from hpccoll.cuda.nccl_group import NcclGroup
+from hpccoll.cuda.resident import as_resident, queue_of
 from hpccoll.ir.collectives import COLLECTIVES
-from hpccoll.runtime.execution.nccl import NcclGroup
 from hpccoll.testing.exact import wrong
 from hpccoll.testing.world import Problem
 from support.gpu.device import installed
@@ -39,7 +39,7 @@ class NcclRanks:
     """Ranks of one NCCL communicator on a machine's devices."""
 
     def __init__(self, cupy, size):
-        self.cupy, self.size, nccl = cupy, size, library()
+        self.cupy, self.size, nccl = cupy, size, nccl_library()
         number, self.groups = nccl.get_unique_id(), []
         for rank in range(size):
             with cupy.cuda.Device(rank) as device:
@@ -105,7 +105,7 @@ class NcclRank:
                 source = self.buffers(method)
                 self.stream.wait_event(self.other.record())
             sink = MPI.IN_PLACE if method == "scatter" and source is self.sink else self.sink
-            specs = [resident(one) for one in ((source, sink) if method != "bcast" else (sink,))]
+            specs = [as_resident(one) for one in ((source, sink) if method != "bcast" else (sink,))]
             extra = ([OPS[op]] if method in REDUCING else []) + (
                 [root] if method in ("reduce", "bcast", "gather", "scatter") else [])
             with self.stream:

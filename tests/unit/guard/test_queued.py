@@ -243,7 +243,7 @@ def test_a_thread_that_may_not_speak_ends_it_all_the_same(clock, capsys):
 def test_what_fails_in_the_call_ends_it():
     guard = Guarding()
     one, _, ended = made(guard)
-    with pytest.raises(BrokenCommunicatorError, match="RuntimeError: no"), one.failing("it", CALL):
+    with pytest.raises(BrokenCommunicatorError, match="RuntimeError: no"), one.failing(CALL):
         raise RuntimeError("no")
     assert ended and guard.failed == [(BrokenCommunicatorError, 5, False)] and guard.own
 
@@ -252,10 +252,10 @@ def test_what_is_told_of_a_failure_is_the_call_that_cannot_end():
     guard, later = Guarding(), CALL._replace(collective="bcast")
     one, _, _ = made(guard)
     guard.logs.mine.words[NUMBER] = 7
-    with pytest.raises(BrokenCommunicatorError, match="it: RuntimeError"), one.failing("it", later):
+    with pytest.raises(BrokenCommunicatorError, match="bcast, .*: Runtime"), one.failing(later):
         raise RuntimeError("no")
     assert guard.failed[0][1] == 5 and guard.named == ("allreduce, count 4, f4, sum, nccl", CALL)
     one.ended, guard.failed, guard.failure = False, [], None  # now nothing is queued
-    with pytest.raises(BrokenCommunicatorError), one.failing("it", later):
+    with pytest.raises(BrokenCommunicatorError), one.failing(later):
         raise RuntimeError("no")
-    assert guard.failed[0][1] == 8 and guard.named == ("it", later)
+    assert guard.failed[0][1] == 8 and guard.named == ("bcast, count 4, f4, sum, nccl", later)

@@ -1,31 +1,16 @@
 """What a node knows about its network; that all ranks agree is in tests/mpi/test_discover.py."""
 
-import warnings
-
 import pytest
 from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.machine import discovery
-from hpccoll.machine.gpus import GpuLinks
 
 
 def test_one_rank_is_a_topology_of_one(monkeypatch):
     monkeypatch.setattr(discovery, "FABRICS", ())
     where = discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF)
     assert (where.topology.size, where.oversubscribed, where.fabric) == (1, False, False)
-
-
-def test_it_warns_where_numbers_of_gpus_are_doubtful(monkeypatch):
-    links = GpuLinks(("a", "b"), (), {("a", "b"): "SYS"}, ("slow", "fast"))
-    monkeypatch.setattr(discovery, "look", lambda: links)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    with pytest.warns(RuntimeWarning, match="HPCCOLL_LEVELS: .*set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-        discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF, ("node", "gpu"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF)
 
 
 def test_a_fabric_is_an_entry_of_the_system(monkeypatch, tmp_path):

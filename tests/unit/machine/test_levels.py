@@ -2,9 +2,9 @@
 
 import pytest
 
+from hpccoll.cuda.gpus import GpuLinks, chosen
 from hpccoll.errors import ArgumentError
 from hpccoll.ir.topology import Topology
-from hpccoll.machine.gpus import GpuLinks
 from hpccoll.machine.levels import Grouping, Position, inside, layout, position
 
 
@@ -47,10 +47,14 @@ def test_the_switches_above_a_node():
 
 def test_islands_of_gpus_are_a_level():
     links = GpuLinks(tuple("abcd"), (), {("a", "b"): "NV4", ("c", "d"): "NV4", ("b", "c"): "SYS"})
-    places = [position((), {"CUDA_VISIBLE_DEVICES": str(n)}, gpus=links) for n in range(4)]
+
+    def placed(environ):
+        return position((), environ, gpu=links.islands().get(chosen(links, environ), -1))
+
+    places = [placed({"CUDA_VISIBLE_DEVICES": str(n)}) for n in range(4)]
     assert layout([0] * 4, places, ("node", "gpu")) == Grouping(Topology.parse("2x2"), ("gpu",))
     assert layout([0] * 4, places, ("node",)).names == ()
-    unknown = position((), {}, gpus=links)
+    unknown = placed({})
     assert unknown.gpu == -1
     assert layout([0] * 4, [*places[:3], unknown], ("node", "gpu")).names == ()
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hpccoll.arrays.device import is_served
+from hpccoll.cuda import is_served
 from hpccoll.tools.doctor.facts import own
 
 CUPY = """

@@ -1,0 +1,87 @@
+"""Arrays of GPUs. Experimental: docs/gpu.md lists what has been checked on a GPU, and what has not.
+
+The contract suite of transports runs on the room's own one, on a double of the device.
+
+Other rooms import from here alone, never from a module of this room. A name loads its module on
+first use, and no module imports CuPy before a call has a device array.
+
+    device.py      recognise device memory, reach it, copy it
+    kernels.py     reduction kernels, from the source reduce.cu
+    ways.py        ways for device data between two ranks; evidence.py: what each rank found out
+    staging.py     copies through pinned host memory; transfers.py, windows.py: segment by segment
+    resident.py    device memory that stays where it is, for work on the caller's stream
+    registered.py  memory that the ranks of a node share; ipc.py: CUDA IPC; transport.py: messages
+    nccl.py        what NCCL has, and who can use it; nccl_group.py, nccl_runner.py: calls by NCCL
+    gpus.py        GPUs and their links, as the driver describes them
+
+A new way is a line of ``ways.WAYS`` and of ``evidence.LOOKS``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpccoll.cuda.device import as_cupy as as_cupy
+    from hpccoll.cuda.device import beside as beside
+    from hpccoll.cuda.device import borrow as borrow
+    from hpccoll.cuda.device import copy_to_device as copy_to_device
+    from hpccoll.cuda.device import copy_to_host as copy_to_host
+    from hpccoll.cuda.device import device_namespace as device_namespace
+    from hpccoll.cuda.device import is_device as is_device
+    from hpccoll.cuda.device import is_served as is_served
+    from hpccoll.cuda.device import mpi_moves_device_memory as mpi_moves_device_memory
+    from hpccoll.cuda.device import performer as performer
+    from hpccoll.cuda.device import synchronize as synchronize
+    from hpccoll.cuda.device import use_device as use_device
+    from hpccoll.cuda.evidence import Ways as Ways
+    from hpccoll.cuda.evidence import agree_on_ways as agree_on_ways
+    from hpccoll.cuda.evidence import visible_devices as visible_devices
+    from hpccoll.cuda.gpus import NEAR as NEAR
+    from hpccoll.cuda.gpus import gpu_direct as gpu_direct
+    from hpccoll.cuda.gpus import gpu_island as gpu_island
+    from hpccoll.cuda.gpus import gpu_links as gpu_links
+    from hpccoll.cuda.gpus import gpu_numa as gpu_numa
+    from hpccoll.cuda.gpus import numa_distance as numa_distance
+    from hpccoll.cuda.gpus import pci_address as pci_address
+    from hpccoll.cuda.kernels import fused as fused
+    from hpccoll.cuda.kernels import has_kernel as has_kernel
+    from hpccoll.cuda.kernels import kernel_for as kernel_for
+    from hpccoll.cuda.nccl import SHARED_GPU_NEEDS as SHARED_GPU_NEEDS
+    from hpccoll.cuda.nccl import nccl_lacks as nccl_lacks
+    from hpccoll.cuda.nccl import nccl_version as nccl_version
+    from hpccoll.cuda.nccl_runner import AcrossNodes as AcrossNodes
+    from hpccoll.cuda.nccl_runner import Nccl as Nccl
+    from hpccoll.cuda.registered import DeviceMemory as DeviceMemory
+    from hpccoll.cuda.registered import RegisteredCall as RegisteredCall
+    from hpccoll.cuda.resident import Resident as Resident
+    from hpccoll.cuda.resident import as_resident as as_resident
+    from hpccoll.cuda.resident import queue_of as queue_of
+    from hpccoll.cuda.staging import Staged as Staged
+    from hpccoll.cuda.ways import AWARE as AWARE
+    from hpccoll.cuda.ways import Told as Told
+    from hpccoll.cuda.ways import describe_ways as describe_ways
+    from hpccoll.cuda.windows import Windows as Windows
+    from hpccoll.cuda.windows import windows_of as windows_of
+else:
+    #: Where each name is defined.
+    _MODULES = {name: module for module, names in {
+        "device": "as_cupy beside borrow copy_to_device copy_to_host device_namespace is_device "
+                  "is_served mpi_moves_device_memory performer synchronize use_device",
+        "evidence": "Ways agree_on_ways visible_devices",
+        "gpus": "NEAR gpu_direct gpu_island gpu_links gpu_numa numa_distance pci_address",
+        "kernels": "fused has_kernel kernel_for",
+        "nccl": "SHARED_GPU_NEEDS nccl_lacks nccl_version",
+        "nccl_runner": "AcrossNodes Nccl",
+        "registered": "DeviceMemory RegisteredCall",
+        "resident": "Resident as_resident queue_of",
+        "staging": "Staged",
+        "ways": "AWARE Told describe_ways",
+        "windows": "Windows windows_of",
+    }.items() for name in names.split()}
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,208 @@
+"""Device arrays: how they are recognised, and how collectives reach their memory.
+
+CuPy is imported when the first device array is seen. Whether the MPI library can move device
+memory shows when it moves some. A child process tries it, because a library that cannot do it
+crashes instead of saying so.
+
+Work is ordered after the stream that is current where a collective is called - CuPy's, or PyTorch's
+for its tensors - and results are ordered before what the caller queues there afterwards. Threads
+have current streams of their own, so that stream is asked for once and passed on.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+
+from hpccoll.cuda.staging import Staged
+from hpccoll.cuda.ways import Answer
+from hpccoll.errors import BufferArgumentError
+
+#: DLPack device type of ordinary host memory.
+DLPACK_CPU = 1
+
+_PROBE = """
+import sys, cupy
+from mpi4py import MPI
+cupy.cuda.Device(int(sys.argv[1])).use()
+source, sink = cupy.arange(4096, dtype="f4"), cupy.zeros(4096, dtype="f4")
+cupy.cuda.get_current_stream().synchronize()
+MPI.COMM_SELF.Sendrecv(source, 0, 0, sink, 0, 0)
+sys.exit(0 if bool((source == sink).all()) else 1)
+"""
+
+
+def is_device(obj: Any) -> bool:
+    """Tell whether an object holds device memory."""
+    if hasattr(obj, "__cuda_array_interface__"):
+        return True
+    where = getattr(obj, "__dlpack_device__", None)
+    return where is not None and int(where()[0]) != DLPACK_CPU
+
+
+@functools.lru_cache(maxsize=1)
+def is_served() -> bool:
+    """Tell whether device memory can be served here; without CuPy mpi4py gets it unchanged."""
+    try:
+        importlib.import_module("cupy")
+    except ImportError:
+        return False
+    return True
+
+
+def as_cupy(obj: Any) -> Any:
+    """A device object as an array of CuPy, which raises where it has no type for the elements."""
+    cupy = importlib.import_module("cupy")
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is None:
+        return cupy.from_dlpack(obj)
+    if str(getattr(obj, "dtype", "")) == "torch.bfloat16":  # exported as two bytes, "<V2"
+        words = _Interface(obj, {**interface, "typestr": "<i2"})
+        return cupy.asarray(words).view(importlib.import_module("ml_dtypes").bfloat16)
+    return cupy.asarray(obj)
+
+
+class _Interface:
+    """The memory of another object, which it keeps, under a type that CuPy has."""
+
+    def __init__(self, owner: Any, interface: dict[str, Any]):
+        self.owner, self.__cuda_array_interface__ = owner, interface
+
+
+def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None]:
+    """Flat array over a device object's memory, and the namespace that works on it.
+
+    ``array`` is what :func:`as_cupy` returns. Kernels work on this memory if the MPI library moves
+    it. Otherwise NumPy works on copies on the host, and the third value copies them.
+
+    Raises:
+        BufferArgumentError: the array is not contiguous, or its stream is captured into a graph.
+    """
+    cupy = importlib.import_module("cupy")
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise BufferArgumentError(argument, "is not contiguous", "pass cupy.ascontiguousarray")
+    flat = (array if array.flags.c_contiguous else array.T).reshape(-1)
+    stream, shared = _stream_of(obj, flat, cupy)
+    if stream.is_capturing():
+        # To wait for such a stream is an error of CUDA's, which ends the capture as well.
+        raise BufferArgumentError(argument, "is used while its stream is captured into a CUDA "
+                                            "graph: messages of MPI cannot be part of one",
+                                  "end the capture before the call, and begin another one after it")
+    if mpi_moves_device_memory():
+        with flat.device:  # the null stream is that of the current device
+            stream.synchronize()  # the producer of the data may still be writing it
+        return flat, cupy, None
+    return flat, numpy, Staged(cupy, flat.device, stream, shared)
+
+
+def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:
+    """The stream on which the caller works on an object, and whether it reads the results there.
+
+    PyTorch's streams do not wait for the null stream, nor it for them. Whoever has not made a
+    stream of CuPy's current, or brings another library's array, may read results on any stream.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(obj, torch.Tensor):
+        return cupy.cuda.ExternalStream(torch.cuda.current_stream(obj.device).cuda_stream,
+                                        array.device.id), True
+    with array.device:
+        stream = cupy.cuda.get_current_stream()
+    return stream, isinstance(obj, cupy.ndarray) and bool(stream.ptr)
+
+
+def beside(array: Any, namespace: Any, allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+    """An allocator on the device of an array, whatever device is current when it is called."""
+    if not hasattr(namespace, "cuda"):
+        return allocate
+
+    def placed(count: int) -> Any:
+        with array.device:
+            return allocate(count)
+
+    return placed
+
+
+def performer(array: Any, namespace: Any) -> Callable[[Sequence[Any]], None] | None:
+    """What does local steps, ``(function, operands)``, on the device, and waits for them.
+
+    They run on the stream that is current now, in whatever thread; ``None`` for host memory.
+    """
+    if not hasattr(namespace, "cuda"):
+        return None
+    device = array.device
+    with device:
+        stream = namespace.cuda.get_current_stream()
+
+    def perform(actions: Sequence[Any]) -> None:
+        with device, stream:
+            for function, operands in actions:
+                function(*operands)
+            stream.synchronize()
+
+    return perform
+
+
+@functools.lru_cache(maxsize=1)
+def probe_mpi() -> Answer:
+    """Try, once per process, whether the MPI library is CUDA-aware, on the current device.
+
+    The child gets none of the job's variables, so that it starts as a job of one rank.
+    """
+    job = ("PMI", "PMIX", "OMPI", "PRTE", "SLURM", "MPIR", "HYDRA", "FLUX", "PALS")
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(job)}
+    try:
+        cupy: Any = importlib.import_module("cupy")
+        status = subprocess.run([sys.executable, "-c", _PROBE, str(cupy.cuda.Device().id)],
+                                env=environ, timeout=120, capture_output=True, check=False
+                                ).returncode
+    except Exception as error:  # whatever the driver says, too
+        return Answer(False, f"a child process could not try it: {error}")
+    if status:
+        return Answer(False, "not CUDA-aware: a child process that sent itself device memory " + (
+            f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"))
+    return Answer(True, "a child process sent device memory to itself, and got it")
+
+
+def mpi_moves_device_memory() -> bool:
+    """Tell whether the MPI library moves device memory; the first question takes seconds."""
+    return probe_mpi().can
+
+
+def use_device(number: int) -> str:
+    """Make one of the visible devices current, in turn by this number; why there is none, if so."""
+    if not is_served():
+        return "CuPy is not installed"
+    cupy = device_namespace()
+    try:
+        cupy.cuda.Device(number % cupy.cuda.runtime.getDeviceCount()).use()
+    except Exception as error:  # whatever the driver says, also that there are none
+        return f"no device: {type(error).__name__}: {error}"
+    return ""
+
+
+def device_namespace() -> Any:
+    """The module of device arrays."""
+    return importlib.import_module("cupy")
+
+
+def copy_to_device(host: numpy.ndarray, there: Any) -> None:
+    """Copy values to the device."""
+    there.set(host)
+
+
+def copy_to_host(there: Any, host: numpy.ndarray) -> None:
+    """Copy values from the device."""
+    there.get(out=host)
+
+
+def synchronize() -> None:
+    """Wait for the current stream."""
+    cupy = device_namespace()
+    cupy.cuda.get_current_stream().synchronize()

@@ -1,0 +1,140 @@
+"""NCCL as CuPy has it: its version, which of MPI's types and operators it has, who can use it.
+
+Nothing here communicates; :mod:`hpccoll.cuda.nccl_group` does. CuPy loads on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy
+
+from hpccoll.arrays.half import BFLOAT16, is_bfloat16
+from hpccoll.cuda.device import is_served
+from hpccoll.units import ranks_text
+
+#: NCCL's types by NumPy's kind of elements and bytes of one, as CuPy calls them.
+TYPES = {("i", 1): "NCCL_INT8", ("u", 1): "NCCL_UINT8", ("i", 4): "NCCL_INT32",
+         ("u", 4): "NCCL_UINT32", ("i", 8): "NCCL_INT64", ("u", 8): "NCCL_UINT64",
+         ("f", 2): "NCCL_FLOAT16", ("f", 4): "NCCL_FLOAT32", ("f", 8): "NCCL_FLOAT64",
+         BFLOAT16: "NCCL_BFLOAT16"}
+#: NCCL's operators by MPI's name; its average is none of MPI's.
+OPERATORS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "NCCL_MIN"}
+#: Methods that it serves: it has no scans, and knows one count for all blocks.
+METHODS = ("allreduce", "reduce", "bcast", "allgather", "reduce_scatter_block", "alltoall",
+           "gather", "scatter")
+#: What ranks that share a GPU need, as messages name it.
+SHARED_GPU_NEEDS = "NCCL allows that from version 2.30 on, with NCCL_MULTI_RANK_GPU_ENABLE=1"
+
+
+def type_name(dtype: numpy.dtype) -> str | None:
+    """What CuPy calls NCCL's type of elements; ``None`` where it has none."""
+    if is_bfloat16(dtype):
+        return TYPES[BFLOAT16]
+    return TYPES.get((dtype.kind, dtype.itemsize)) if dtype.isnative else None
+
+
+def nccl_lacks(method: str, operator: str, dtype: numpy.dtype | None) -> str:
+    """What NCCL lacks for a call; empty where it has all.
+
+    Args:
+        method: its name in lower case.
+        operator: MPI's name of the operator; empty where nothing is reduced.
+        dtype: of the elements, where something is reduced; of others it moves the bytes.
+    """
+    if method not in METHODS:
+        return f"NCCL has no {method}"
+    if operator and operator not in OPERATORS:
+        return f"NCCL has no operator '{operator}', only {', '.join(OPERATORS)}"
+    if operator and dtype is not None and type_name(dtype) is None:
+        return f"NCCL cannot combine elements of type {dtype}"
+    return ""
+
+
+def nccl_library() -> Any:
+    """CuPy's module of NCCL.
+
+    Raises:
+        ImportError: there is none; says what to install.
+    """
+    if not is_served():
+        raise ImportError("CuPy is not installed")
+    nccl: Any = importlib.import_module("cupy.cuda.nccl")
+    if not nccl.available:
+        raise ImportError("CuPy finds no NCCL: pip install nvidia-nccl-cu12, or the one of CUDA's "
+                          "version that CuPy is for")
+    return nccl
+
+
+def nccl_version() -> tuple[str, str]:
+    """NCCL's version, and why there is none; one of both is empty."""
+    try:
+        nccl = nccl_library()
+        number = nccl.get_version()
+    except Exception as error:  # a library that is there and cannot be loaded, too
+        return "", str(error)
+    major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
+    return f"{major}.{rest // 100}.{rest % 100}", ""
+
+
+def shares_gpus(number: str) -> bool:
+    """Return whether NCCL of a version accepts several ranks on one GPU in this process."""
+    return (os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+            and tuple(map(int, number.split(".")[:2])) >= (2, 30))
+
+
+class Member(NamedTuple):
+    """What a rank says of itself before ranks make an NCCL communicator.
+
+    Attributes:
+        host: its node.
+        device: PCI address of the GPU that it uses.
+        version: of NCCL; ranks with other ones do not understand each other.
+        shares: whether its NCCL accepts several ranks on one GPU.
+        problem: why it cannot take part; empty if it can.
+    """
+
+    host: str
+    device: str = ""
+    version: str = ""
+    shares: bool = False
+    problem: str = ""
+
+
+def introduce(device: Any) -> Member:
+    """What this rank says of itself and the GPU that its arrays are on."""
+    from mpi4py import MPI  # here: programs that only name NCCL's limits start no MPI
+    host = MPI.Get_processor_name()
+    number, problem = nccl_version()
+    if problem:
+        return Member(host, problem=problem)
+    try:
+        cupy: Any = importlib.import_module("cupy")
+        return Member(host, cupy.cuda.runtime.deviceGetPCIBusId(device.id), number,
+                      shares_gpus(number))
+    except Exception as error:  # whatever the driver says
+        return Member(host, problem=f"{type(error).__name__}: {error}")
+
+
+def obstacle(members: Sequence[Member]) -> str:
+    """Why ranks cannot make an NCCL communicator, by what all of them say; empty if they can."""
+    problems = [(rank, one.problem) for rank, one in enumerate(members) if one.problem]
+    if problems:
+        rank, problem = problems[0]
+        more = f" (and {len(problems) - 1} more)" * (len(problems) > 1)
+        return f"rank {rank}{more}: {problem}"
+    users: dict[tuple[str, str], list[int]] = {}
+    versions: dict[str, list[int]] = {}
+    for rank, one in enumerate(members):
+        users.setdefault((one.host, one.device), []).append(rank)
+        versions.setdefault(one.version, []).append(rank)
+    for (host, device), ranks in users.items():
+        if len(ranks) > 1 and not all(members[rank].shares for rank in ranks):
+            return f"{ranks_text(ranks)} share GPU {device} of {host}: {SHARED_GPU_NEEDS}"
+    if len(versions) > 1:
+        return "ranks have unlike versions of NCCL: " + "; ".join(
+            f"{number} on {ranks_text(ranks)}" for number, ranks in versions.items())
+    return ""

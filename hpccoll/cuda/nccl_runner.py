@@ -1,0 +1,219 @@
+"""Ranks that run calls on arrays of GPUs by NCCL, because the program asked for it.
+
+    comm.using(allreduce="nccl")          NCCL, between all ranks
+    comm.using(allreduce="nccl+rails")    reduce-scatter by NCCL inside each node, allreduce of each
+                                          rank's part across nodes by us, allgather by NCCL
+    comm.using(allreduce="nccl+leader")   reduce by NCCL to the first rank of each node, allreduce
+                                          across nodes by us, broadcast by NCCL
+
+The first such call makes NCCL's communicators, on all ranks or on none (:class:`Nccl`); all ranks
+get the same reason where there are none. A call is queued on the caller's stream. The host waits
+only for the part across nodes, as for every message of MPI. No other rank knows whether arrays are
+on a GPU, so no choice of hpccoll's own is ever NCCL.
+
+Guards, contexts and communicators are those of later rooms: they come as arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from hpccoll.config import NCCL, NCCL_LEADER, NCCL_RAILS
+from hpccoll.cuda.nccl_group import NcclGroup, join
+from hpccoll.cuda.resident import Queue
+from hpccoll.cuda.staging import happened
+from hpccoll.ir.topology import Topology
+
+#: Seconds for what is queued to happen, when a communicator is freed.
+LAST = 10.0
+
+
+class AcrossNodes(NamedTuple):
+    """How parts of an allreduce travel between nodes.
+
+    Attributes:
+        wrap: makes an ``hpccoll.Comm``.
+        algorithm: the algorithm for a call's part, of so many bytes, across so many nodes.
+    """
+
+    wrap: Callable[[MPI.Intracomm], Any]
+    algorithm: Callable[[Any, int, int], str]
+
+
+class NcclRunner:
+    """Ranks that run calls by NCCL, alone or with messages of ours across nodes.
+
+    Args:
+        guard: of the communicator.
+        name: of the algorithm: ``nccl``, ``nccl+rails``, ``nccl+leader``.
+        group: NCCL's side of this rank: of all ranks, or of those of its node.
+        cross: a communicator of the ranks that have this one's number on their nodes; ``None``
+            where NCCL does all.
+        algorithm: see :class:`AcrossNodes`.
+        owned: communicators to free with it.
+    """
+
+    def __init__(self, guard: Any, name: str, group: NcclGroup, cross: Any,
+                 algorithm: Callable[[Any, int, int], str], owned: Sequence[MPI.Intracomm]):
+        self.guard, self.name, self.group = guard, name, group
+        self.cross, self.owned, self.leader = cross, owned, name == NCCL_LEADER
+        self.algorithm = algorithm
+        self.queued = guard.queued(group.check, group.abort, group.device,
+                                   partial(happened, importlib.import_module("cupy")))
+
+    def run(self, call: Any, where: Queue, description: Any) -> None:
+        """Queue a call that this rank can make, as a guard describes it to others.
+
+        Raises:
+            BrokenCommunicatorError: it has failed, or one that was queued before has.
+        """
+        self.queued.refuse()
+        with self.queued.failing(description), self._telling():
+            part = self.guard.queueing(self._begin, description)(call, where, description)
+            if self.cross is not None:
+                self._combine_across(self.cross, call, where, part)
+                self.queued.refuse()
+                # A rank of this node that failed across never comes: the watcher has to see that.
+                self.guard.attended(self.group.gather_parts, call.name)(
+                    call, where.stream, self.leader)
+                self.queued.add(description, where.mark(), call)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What fails in here is told to the ranks that wait for this one's part across nodes."""
+        try:
+            yield
+        except BaseException as error:
+            known = self.cross._context if self.cross is not None else None
+            if known is not None:
+                # Of the next call there: others may be in the last one still, and can end it.
+                known.guard.fail(error, f"a part of {self.name}", None, 0,
+                                 number=known.guard.number + 1)
+            raise
+
+    def _begin(self, call: Any, where: Queue, description: Any) -> range:
+        """Queue a call, or its part before the messages; which elements those are to combine."""
+        part = range(0)
+        if self.cross is None:
+            self.group.queue(call, where.stream)
+        else:
+            part = self.group.scatter_sum(call, where.stream, self.leader)
+        self.queued.add(description, where.mark(), call)
+        return part
+
+    def _combine_across(self, cross: Any, call: Any, where: Queue, part: range) -> None:
+        """Allreduce this rank's part with the ranks of its number on the other nodes."""
+        if not part:
+            return
+        with where.device:  # the null stream is that of the current device
+            where.stream.synchronize()
+        self.queued.refuse()
+        if call.sink is None or call.op is None or cross.Get_size() == 1:
+            return
+        first = call.sink.displs[0]
+        piece = call.sink.array[first + part.start:first + part.stop]
+        name = self.algorithm(call, cross.Get_size(), piece.nbytes)
+        with where.device, where.stream, cross.using(allreduce=name):
+            cross.Allreduce(MPI.IN_PLACE, piece, call.op)
+
+    def free(self) -> None:
+        """Give everything back; collective."""
+        self.queued.close(LAST, self.group.free)
+        for comm in self.owned:
+            comm.Free()
+
+
+class Nccl:
+    """NCCL on one communicator; a service of its context.
+
+    Attributes:
+        reasons: why there are none, by what was asked for; the same on all ranks.
+    """
+
+    def __init__(self, context: Any):
+        self.context = context
+        self.made: dict[str, NcclRunner] = {}
+        self.reasons: dict[str, str] = {}
+
+    def ranks(self, name: str, device: Any, across: AcrossNodes) -> NcclRunner | str:
+        """The ranks that run an algorithm; the first call is collective.
+
+        Args:
+            name: of the algorithm.
+            device: the GPU of this rank.
+            across: makes the communicator whose collectives are ours, across nodes.
+
+        Returns:
+            Them; or why there are none, the same on all ranks.
+        """
+        if name not in self.made and name not in self.reasons:
+            made = self.context.guard.attended(self._make)(name, device, across)
+            if isinstance(made, str):
+                self.reasons[name] = made
+            else:
+                self.made[name] = made
+        return self.made.get(name) or self.reasons[name]
+
+    def _make(self, name: str, device: Any, across: AcrossNodes) -> NcclRunner | str:
+        context = self.context
+        if name == NCCL:
+            group = join(context.comm, context.comm, device, self._meet)
+            return group if isinstance(group, str) else NcclRunner(
+                context.guard, name, group, None, across.algorithm, ())
+        nodes = groups_of(context.topology)
+        if name == NCCL_RAILS and len(set(map(len, nodes))) > 1:
+            return (f"the nodes of the layout {context.topology} have unlike numbers of ranks, "
+                    f"which {NCCL_LEADER} allows")
+        number = next(n for n, node in enumerate(nodes) if context.rank in node)
+        local = nodes[number].index(context.rank)
+        node = MPI.Intracomm(context.comm.Split(number, local))
+        group = join(context.comm, node, device, self._meet)
+        if isinstance(group, str):
+            node.Free()
+            return group
+        cross = across.wrap(MPI.Intracomm(context.comm.Split(local, number)))
+        cross._private()  # now, so that a rank that fails can tell the others there
+        return NcclRunner(context.guard, name, group, cross, across.algorithm, (node, cross))
+
+    def _meet(self, failed: bool) -> None:
+        """Wait for all ranks to have connected, or to have failed.
+
+        Args:
+            failed: this rank has, so that no other one can connect any more.
+
+        Raises:
+            CollectiveTimeout: one has not for too long. It sits in NCCL, which waits for a rank
+                that has failed; the alarm that this raises there ends its process.
+        """
+        bounds = self.context.bounds
+        self.context.guard.natives.waited(
+            self.context.comm.Ibarrier(), "set-up of NCCL",
+            timeout=min(bounds.timeout, bounds.report) if failed else bounds.timeout)
+
+    def free(self) -> None:
+        """Give everything back; collective."""
+        for ranks in self.made.values():
+            ranks.free()
+        self.made.clear()
+
+
+def groups_of(topology: Topology) -> list[list[int]]:
+    """The ranks of each smallest group of a layout; all together where it is flat.
+
+    >>> groups_of(Topology.parse("2x2")), groups_of(Topology.parse("3"))
+    ([[0, 1], [2, 3]], [[0, 1, 2]])
+    """
+    def leaves(tree: Any) -> list[int]:
+        return [tree] if isinstance(tree, int) else [n for one in tree for n in leaves(one)]
+
+    found, ranks = [], list(topology.ranks)
+    for number in leaves(topology.tree):
+        found.append(ranks[:number])
+        ranks = ranks[number:]
+    return found

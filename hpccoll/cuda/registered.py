@@ -1,0 +1,182 @@
+"""Calls on registered device memory, which peers read in place.
+
+    DeviceMemory     what a communicator has registered, on this rank
+    RegisteredCall   where the work of one call is queued, and its scratch memory
+
+All that a message can lie in is registered: the caller's arrays, and scratch memory, of which a
+communicator has one piece. What needs more scratch is staged, as all other calls are. The planner
+puts the plan of a call onto this memory as onto any other.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from mpi4py import MPI
+
+from hpccoll.cuda.ipc import IpcQueue, PeerMemory
+from hpccoll.cuda.resident import Queue
+from hpccoll.cuda.staging import happened
+from hpccoll.cuda.transport import DeviceEndpoint
+from hpccoll.errors import HpccollError
+from hpccoll.transport.shm.endpoint import SharedEndpoint
+
+#: Bytes of registered scratch memory of a communicator.
+SCRATCH_BYTES = 32 << 20
+
+
+class DeviceMemory:
+    """Registered device memory of one communicator.
+
+    Args:
+        context: of the communicator, whose service this is.
+
+    Attributes:
+        scratch: registered bytes for one call after the other; ``None`` where nothing is
+            registered.
+        problem: why ranks cannot read their peers' memory; empty if they can, or nobody has tried.
+    """
+
+    def __init__(self, context: Any):
+        self.context = context
+        self.peers: PeerMemory | None = None
+        self.scratch: Any = None
+        self.last: Any = None
+        self.problem = ""
+
+    def allocate(self, nbytes: int) -> Any:
+        """Registered bytes; collective over the node.
+
+        Returns:
+            An array of bytes; or why there is none, the same on all ranks.
+        """
+        if not self.problem and self.peers is None:
+            self.problem = self._obstacle() or self._connect()
+        return self.problem or self._registered(nbytes)
+
+    def _obstacle(self) -> str:
+        context = self.context
+        if context.size == 1:
+            return "there is one rank"
+        if not context.place.one_node or context.node is None:
+            return "the ranks do not all share memory"
+        return "" if isinstance(context.endpoint, SharedEndpoint) else (
+            "messages carry checksums, which the host computes")
+
+    def _connect(self) -> str:
+        node = self.context.node
+        if node is None:
+            return "the ranks do not all share memory"
+        self.peers = peers = PeerMemory(node.comm)
+        problem = peers.connect()
+        scratch = problem or self._registered(SCRATCH_BYTES)
+        if isinstance(scratch, str):
+            return scratch
+        self.scratch = scratch
+        with peers.device:
+            self.last = peers.cupy.cuda.Event(disable_timing=True)
+        return ""
+
+    def _registered(self, nbytes: int) -> Any:
+        node, peers = self.context.node, self.peers
+        if node is None or peers is None:
+            return self.problem
+        memory = peers.register(nbytes)
+        if isinstance(memory, str):
+            return memory
+        return node.register(memory, peers.copy_out).mine
+
+    def holds(self, call: Any) -> bool:
+        """Tell whether all of a call's memory is registered here, and is used as it is."""
+        node, buffers = self.context.node, [one for one in (call.source, call.sink) if one]
+        return node is not None and bool(buffers) and all(
+            one.load is None and one.staged is None and hasattr(one.namespace, "cuda")
+            and node.locate(one.array) is not None for one in buffers)
+
+    def free(self) -> None:
+        """Close what peers own; collective, but for what MPI ends with or a failure leaves."""
+        peers = self.peers
+        if peers is not None:
+            guard, user = self.context.guard, self.context.user
+            agreed = (guard is None or guard.failure is None) and (
+                user not in (MPI.COMM_WORLD, MPI.COMM_SELF))
+            if agreed and self.last is not None:
+                try:  # queued kernels may still read peers' memory
+                    self.wait()
+                except Exception:  # what was queued has failed, or waits for a rank that is gone
+                    agreed = False
+            self.peers = self.scratch = self.last = None
+            watch = self.context.watch("Free of registered memory")
+            peers.free(agreed, partial(self._in_vain, watch))
+
+    def _in_vain(self, watch: Any) -> bool:
+        """Tell whether a wait cannot end any more."""
+        try:
+            watch.look()
+        except HpccollError:
+            return True
+        return False
+
+    def wait(self) -> None:
+        """Wait for the last call's work, as long as for any other call's.
+
+        Raises:
+            CollectiveTimeout: it waits for a rank that does not do its own.
+            CUDARuntimeError: it has failed.
+        """
+        watch, cupy = self.context.watch("work on registered memory"), _connected(self).cupy
+        while not happened(cupy, self.last):
+            watch.idle()
+
+
+class RegisteredCall:
+    """One call on registered memory.
+
+    Args:
+        memory: of its communicator.
+        queue: the caller's device and stream.
+    """
+
+    def __init__(self, memory: DeviceMemory, queue: Queue):
+        self.memory, self.shared = memory, queue.shared
+        self.queue = IpcQueue(_connected(memory), queue)
+
+    def scratch(self, nbytes: int) -> Any:
+        """Scratch memory of so many bytes; ``None`` where there is less.
+
+        Orders the call behind the one before, which used the same memory.
+        """
+        if nbytes > self.memory.scratch.nbytes:
+            return None
+        with self.queue.device:  # scratch may be in use on the stream of an earlier call
+            self.queue.stream.wait_event(self.memory.last)
+        return self.memory.scratch[:nbytes]
+
+    def endpoint(self) -> DeviceEndpoint:
+        """The transport of the call's messages."""
+        channels = self.memory.context.endpoint
+        if not isinstance(channels, SharedEndpoint):
+            raise TypeError("the ranks have no channels")
+        return DeviceEndpoint(channels, self.queue)
+
+    def finish(self) -> None:
+        """Order what comes next: the next call, and a caller that reads on any stream."""
+        with self.queue.device:
+            self.memory.last.record(self.queue.stream)
+        if not self.shared:
+            self.memory.wait()
+
+    def settle(self) -> None:
+        """Order what comes after a call that failed behind what peers read of this rank."""
+        with suppress(Exception):  # CUDA may be what has failed; the caller gets the first error
+            self.queue.settle()
+            with self.queue.device:
+                self.memory.last.record(self.queue.stream)
+
+
+def _connected(memory: DeviceMemory) -> PeerMemory:
+    if memory.peers is None:
+        raise TypeError("nothing is registered")
+    return memory.peers

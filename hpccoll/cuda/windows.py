@@ -1,0 +1,221 @@
+"""Windows: device memory brought through pinned host memory, segment by segment.
+
+    device --inward--> window --> phases of a segment --> same window --outward--> device
+                         ^        messages, reductions                |
+                         +------ when the results have left it -------+
+
+The plan's segments are the unit: while two are on their way between ranks, the input of the
+next ones is copied into their windows on one stream, and the results of those before go back on
+another. Inside a segment a phase starts when what it reads first is there, and a result goes back
+when it is written for the last time (:mod:`hpccoll.cuda.transfers`).
+
+Nothing here waits: streams wait for events, and a phase whose data is not there says ``False`` as
+a test for messages does. There are as many windows as segments that are under way, and as many
+again for what is loaded ahead, as long as they fit. What is small is copied on the caller's stream,
+into one window, and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from hpccoll.cuda.staging import Staged, happened, keep, pinned
+from hpccoll.cuda.transfers import Range, transfers
+from hpccoll.ir.collectives import IN, OUT
+from hpccoll.ir.extents import Extent
+
+#: Bytes of windows of one buffer, beyond which nothing is loaded ahead.
+AHEAD_BYTES = 64 << 20
+#: Bytes of copies of a segment from which on they are worth a start of their own.
+FAIR = 256 << 10
+
+
+class Windowed:
+    """One buffer of a call in device memory, and its windows.
+
+    Args:
+        plan: what runs, of :mod:`hpccoll.runtime.planning.plan`.
+        array: the buffer, as elements of the plan.
+        staged: says on which stream the caller works on it.
+        names: what the plan calls it: input, output, or both.
+        after: another buffer on the same memory, which has to be read before this one is written.
+    """
+
+    def __init__(self, plan: Any, array: Any, staged: Staged, names: tuple[str, ...],
+                 after: Windowed | None = None):
+        self.plan, self.staged, self.after = plan, staged, after
+        self.memory, self.dtype = array.view("u1"), array.dtype
+        # Most segments share a program.
+        programs = {id(segment.program): segment.program for segment in plan.segments}
+        found = {key: transfers(program, names, self.dtype.itemsize, FAIR)
+                 for key, program in programs.items()}
+        self.moves = [found[id(segment.program)] for segment in plan.segments]
+        nbytes = max(each.count for each in self.moves) * self.dtype.itemsize
+        number = len(plan.segments)
+        #: Segments that are loaded before those under way are over.
+        self.ahead = plan.depth if 2 * plan.depth * nbytes <= AHEAD_BYTES else 0
+        self.windows = [pinned(staged.cupy, nbytes)
+                        for _ in range(min(plan.depth + self.ahead, number) if nbytes else 0)]
+        self.inward = self.outward = staged.stream
+        if number > 1 or any(len(each.loads) > 1 or len(each.stores) > 1 for each in self.moves):
+            with staged.device:
+                stream = staged.cupy.cuda.Stream
+                self.inward, self.outward = stream(non_blocking=True), stream(non_blocking=True)
+                begun = staged.mark(staged.stream)
+                self.inward.wait_event(begun)
+                self.outward.wait_event(begun)
+        #: By segment: events of its loads, group by group; the copies that used its window before;
+        #: the phases that each group of its stores waits for.
+        self.arrived: dict[int, list[Any]] = {}
+        self.vacated: dict[int, Any] = {}
+        self.left: dict[int, list[int]] = {}
+        #: By window, the event of the last copy out of it.
+        self.stored: dict[int, Any] = {}
+
+    def begin(self, number: int) -> None:
+        """Queue the loads of a segment that is about to run, or those of a later one.
+
+        Segments of one track run one after the other, ``depth`` apart. So where this one begins,
+        the window of the one that is loaded belongs to a segment of the same track that is over.
+        """
+        for each in range(0 if not number else number + self.ahead, number + self.ahead + 1):
+            if each < len(self.plan.segments) and each not in self.arrived:
+                self._load(each)
+
+    def _load(self, number: int) -> None:
+        moves, index = self.moves[number], self._index(number)
+        for past in self.arrived, self.vacated, self.left:
+            past.pop(number - len(self.windows), None)
+        vacated = self.vacated[number] = self.stored.get(index)
+        self.left[number], self.arrived[number] = list(moves.shares), []
+        with self.staged.device:
+            if vacated is not None and moves.loads:
+                self.inward.wait_event(vacated)
+            for group in moves.loads:
+                for there, window in self._places(number, group):
+                    there.get(stream=self.inward, out=window, blocking=False)
+                self.arrived[number].append(self.staged.mark(self.inward))
+
+    def ready(self, number: int, phase: int) -> bool:
+        """Tell whether a phase of a segment can begin: what it reads first is there."""
+        moves, vacated, cupy = self.moves[number], self.vacated[number], self.staged.cupy
+        with self.staged.device:  # else a thread's first question makes a context on device 0
+            if vacated is not None and (not phase or moves.anywhere):
+                if not happened(cupy, vacated):
+                    return False
+                self.vacated[number] = None
+            return all(happened(cupy, self.arrived[number][group])
+                       for group in moves.needs[phase])
+
+    def passed(self, number: int, phase: int) -> None:
+        """Queue the stores of what a phase of a segment was the last to write."""
+        moves, left = self.moves[number], self.left[number]
+        group = moves.gives[phase]
+        if group < 0:
+            return
+        left[group] -= 1
+        if left[group]:
+            return
+        with self.staged.device:
+            if self.after is not None:
+                for event in self.after.arrived[number][-1:]:
+                    self.outward.wait_event(event)
+            for there, window in self._places(number, moves.stores[group]):
+                there.set(window, stream=self.outward)
+            event = self.staged.mark(self.outward)
+        index = self._index(number)
+        self.stored[index] = event
+        self.staged.underway[index] = event, self.windows[index]
+
+    def view(self, number: int, extent: Extent) -> numpy.ndarray:
+        """The place in its window of what a segment knows as an extent."""
+        size = self.dtype.itemsize
+        start = self.moves[number].place(extent.offset) * size if extent.count else 0
+        window: numpy.ndarray = self.windows[self._index(number)] if self.windows else (
+            numpy.empty(0, "u1"))
+        return window[start:start + extent.count * size].view(self.dtype)
+
+    def abandon(self) -> None:
+        """Hold the windows until nothing is loaded into them any more."""
+        with self.staged.device:
+            event = self.staged.mark(self.inward)
+        for window in self.windows:
+            keep(event, window)
+
+    def _index(self, number: int) -> int:
+        return number % max(len(self.windows), 1)
+
+    def _places(self, number: int, ranges: Sequence[Range]) -> list[tuple[Any, numpy.ndarray]]:
+        """Ranges of a segment in device memory, and in its window; as bytes."""
+        moves, size, shift = (self.moves[number], self.dtype.itemsize,
+                              self.plan.segments[number].shift)
+        window, found = self.windows[self._index(number)], []
+        for start, stop in ranges:
+            place = moves.place(start) * size
+            found.append((self.memory[(start + shift) * size:(stop + shift) * size],
+                          window[place:place + (stop - start) * size]))
+        return found
+
+
+class Windows:
+    """The buffers of a call that lie in device memory.
+
+    Args:
+        buffers: by the name that the plan has for them.
+    """
+
+    def __init__(self, buffers: Mapping[str, Windowed]):
+        self.buffers = buffers
+        self.several = list({id(each): each for each in buffers.values()}.values())
+
+    def begin(self, number: int) -> None:
+        """Queue what a segment needs before it can run; see :meth:`Windowed.begin`."""
+        for each in self.several:
+            each.begin(number)
+
+    def ready(self, number: int, phase: int) -> bool:
+        """Tell whether a phase of a segment can begin."""
+        return all([each.ready(number, phase) for each in self.several])
+
+    def passed(self, number: int, phase: int) -> None:
+        """Queue what is to be done when a phase of a segment is over."""
+        for each in self.several:
+            each.passed(number, phase)
+
+    def view(self, number: int, others: Callable[[Extent], Any]) -> Callable[[Extent], Any]:
+        """What finds the memory of a segment's extents, with ``others`` for what is on the host."""
+        def view(extent: Extent) -> Any:
+            buffer = self.buffers.get(extent.buffer)
+            return others(extent) if buffer is None else buffer.view(number, extent)
+        return view
+
+
+def windows_of(call: Any, plan: Any) -> Windows | None:
+    """Windows for the buffers of a call that need them, with the first loads queued.
+
+    ``None`` for a call on memory that the transport reaches.
+    """
+    source, sink = call.source, call.sink
+    entering = source.staged if source is not None else None
+    leaving = sink.staged if sink is not None else None
+    if entering is None and leaving is None:
+        return None
+    made: dict[str, Windowed] = {}
+    if source is not None and entering is not None:
+        names = (IN, OUT) if source is sink else (IN,)
+        made |= dict.fromkeys(names, Windowed(plan, source.array, entering, names))
+    if sink is not None and leaving is not None and OUT not in made:
+        # An alltoall in place has its input there, too.
+        made[OUT] = Windowed(plan, sink.array, leaving, (OUT,),
+                             made[IN] if entering is leaving else None)
+    found = Windows(made)
+    try:
+        found.begin(0)
+    except BaseException:
+        for each in found.several:
+            each.abandon()
+        raise
+    return found

@@ -1,0 +1,229 @@
+"""Operators of the program's own on device memory: in order, in one pass, as the host has them."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy
+import pytest
+from mpi4py import MPI
+
+import hpccoll
+from hpccoll.calls import resolve
+from hpccoll.calls.call import on_host
+from hpccoll.calls.datatypes import datatype_of
+from hpccoll.config import Config
+from hpccoll.cuda import kernels
+from hpccoll.cuda.kernels import ExpressionKernel, has_kernel, kernel_for
+from hpccoll.errors import ArgumentTypeError
+from hpccoll.errors.mpi import OperatorError
+from hpccoll.ir.collectives import COLLECTIVES
+from hpccoll.ir.operators import OPERATORS
+from hpccoll.ir.topology import Topology
+from hpccoll.runtime.bounded import BoundedDict
+from hpccoll.runtime.context import DEDICATED
+from hpccoll.runtime.planning import planner
+from hpccoll.runtime.planning.choice import Choice
+from hpccoll.testing import exact
+from hpccoll.testing.world import Problem, interleave
+from hpccoll.transport.loopback import Loopback
+from support.gpu import cuda_on_host
+from support.gpu.device import Wire, installed, queue
+from support.gpu.kernel_types import types_of
+
+pytestmark = pytest.mark.skipif(cuda_on_host.compiler() is None, reason="no compiler of C++")
+
+COUNT = 12
+AFFINE = f"""complex128{{fmod(a.real * b.real, {exact.PRIME}.0),
+                         fmod(a.real * b.imag + a.imag, {exact.PRIME}.0)}}"""
+#: A collective, and an algorithm that keeps the order of ranks.
+CALLS = {
+    "reduce": ("binomial", lambda p, r, s, x, op: resolve.reduce(p, r, s, x, op, p // 2)),
+    "allreduce": ("recursive_doubling",
+                  lambda p, r, s, x, op: resolve.allreduce(p, r, s, x, op)),
+    "scan": ("recursive_doubling", lambda p, r, s, x, op: resolve.scan(p, r, s, x, op)),
+    "exscan": ("census", lambda p, r, s, x, op: resolve.exscan(p, r, s, x, op)),
+    "reduce_scatter": ("butterfly", lambda p, r, s, x, op: resolve.reduce_scatter_block(
+        p, r, s, x, op)),
+}
+
+
+def compose(left, right, datatype):
+    """Affine maps one after the other, on the host."""
+    a, b = numpy.frombuffer(left, "c16"), numpy.frombuffer(right, "c16")
+    b[...] = exact.affine(a, b)
+
+
+def composed(a, b):
+    """The same on the device, as a function of its arrays."""
+    into = a.like(numpy.empty_like(a.raw))
+    queue(lambda: exact.affine(a.raw, b.raw, into.raw), a, b, into)
+    return into
+
+
+@pytest.fixture(params=[AFFINE, composed], ids=["expression", "function"])
+def affine(request):
+    op = hpccoll.Op.Create(compose, device=request.param)
+    yield op
+    op.Free()
+
+
+def context(world, rank, size):
+    """What the engine needs of a communicator."""
+    wire = Wire(world.endpoint(rank))
+    return SimpleNamespace(
+        rank=rank, size=size, endpoint=wire, remote=wire, plans=BoundedDict(9), config=Config(),
+        limits=DEDICATED, topology=Topology.parse(str(size)),
+        scratch=lambda nbytes: numpy.empty(nbytes, "u1"), guard=None, moments=None)
+
+
+def run(cupy, name, size, op, on_device, algorithm=None):
+    """Call a collective on all ranks; return the ranks whose result is wrong."""
+    usual, call = CALLS[name]
+    each = 1 if COLLECTIVES[name].payload == "vector" else size
+    posed = Problem(COLLECTIVES[name], size, [COUNT // each] * each,
+                    size // 2 if COLLECTIVES[name].rooted else 0, "affine", "c16")
+    world, executions, kept = Loopback(size), [], []
+    for rank in range(size):
+        namespace = cupy if rank in on_device else numpy
+        given, wanted = (numpy.concatenate(blocks) if blocks else None
+                         for blocks in (posed.given(rank), posed.wanted(rank)))
+        sink = namespace.asarray(numpy.zeros(COUNT if wanted is None else wanted.size, "c16"))
+        made = call(size, rank, namespace.asarray(given), sink, op)
+        mine = context(world, rank, size)
+        plan = planner.plan_for(mine, made, Choice(algorithm or usual, segment_bytes=64))
+        executions.append(planner.prepare(mine, made, plan))
+        kept.append((made, sink, wanted))
+    interleave(executions)
+    for made, _, _ in kept:
+        if made.sink is not None and made.sink.store is not None:
+            made.sink.store()
+    return [rank for rank, (_, sink, wanted) in enumerate(kept) if wanted is not None and (
+        cupy.asnumpy(sink) if rank in on_device else sink).tobytes() != wanted.tobytes()]
+
+
+@pytest.mark.parametrize("cuda_aware", [True, False], ids=["direct", "staged"])
+@pytest.mark.parametrize("name", CALLS)
+def test_operands_keep_the_order_of_ranks(name, cuda_aware, affine):
+    for size in range(1, 5):
+        with installed(cuda_aware) as cupy:
+            # All of them; and some, which is no other result.
+            for on_device in (range(size), range(0, size, 2)):
+                assert not run(cupy, name, size, affine, on_device), size
+
+
+def test_many_operands_are_one_launch(monkeypatch):
+    op, launches = hpccoll.Op.Create(compose, device=AFFINE), []
+    with installed(True) as cupy:
+        whole = cupy.RawKernel.__call__
+        monkeypatch.setattr(cupy.RawKernel, "__call__", lambda made, grid, block, args: (
+            launches.append(int(args[3])), whole(made, grid, block, args)))
+        assert not run(cupy, "reduce", 4, op, range(4), "linear")
+    assert set(launches) == {4}
+    op.Free()
+
+
+def hypot(left, right, datatype):
+    """An operator of float32 on the host."""
+    a, b = numpy.frombuffer(left, "f4"), numpy.frombuffer(right, "f4")
+    b[...] = numpy.sqrt(a * a + b * b)
+
+
+def test_a_communicator_takes_them():
+    comm = hpccoll.Comm(MPI.COMM_SELF)
+    op = hpccoll.Op.Create(hypot, commute=True, device="sqrtf(a * a + b * b)")
+    assert isinstance(op, MPI.Op) and op.Is_commutative()
+    for algorithm in ("ring", "native"):
+        for cuda_aware in (True, False):
+            with installed(cuda_aware) as cupy, comm.using(allreduce=algorithm):
+                x, y = cupy.asarray(numpy.arange(5, dtype="f4")), cupy.empty(5, "f4")
+                comm.Allreduce(x, y, op)
+                if algorithm != "native":  # which brings no device memory to the host there
+                    comm.Iallreduce(MPI.IN_PLACE, y, op).Wait()
+                assert list(cupy.asnumpy(y)) == [0, 1, 2, 3, 4]
+    op.Free()
+
+
+@pytest.mark.parametrize("dtype", {str(dtype): dtype for name in OPERATORS
+                                   for dtype in types_of(name)}.values(), ids=str)
+def test_every_type_that_kernels_have(dtype):
+    """The second of two operands, told in a way that is none of MPI's operators."""
+    with installed(True) as cupy:
+        for text, picked in ("b", 1), ("a", 0):
+            made = ExpressionKernel(cupy, text, dtype)
+            pair = [numpy.random.default_rng(seed).integers(
+                0, 2 if dtype.kind == "b" else 100, 37 * dtype.itemsize, "u1")[
+                    :37 * dtype.itemsize].view(dtype) for seed in (1, 2)]
+            arrays, into = [cupy.asarray(one) for one in pair], cupy.empty(37, dtype)
+            made(*arrays, into)
+            assert cupy.asnumpy(into).tobytes() == pair[picked].tobytes()
+
+
+def test_what_is_computed_is_an_element_after_each_step():
+    """A chain of 16-bit floats is rounded, of booleans 0 or 1, of small integers wrapped around."""
+    cases = [("f2", "a + b", [2048, 1, 1], 2048), ("?", "a + b", [True, True, True], True),
+             ("i1", "a + b", [100, 100, 100], 44), ("i4", "a > b\n ? a : b", [3, 7, 5], 7)]
+    with installed(True) as cupy:
+        for dtype, text, terms, wanted in cases:
+            made = ExpressionKernel(cupy, text, numpy.dtype(dtype))
+            arrays, into = [cupy.asarray(numpy.full(5, one, dtype)) for one in terms], cupy.empty(
+                5, dtype)
+            made.fold(kernels.Combination(tuple(arrays), 0, (into,)))
+            assert cupy.asnumpy(into).tobytes() == numpy.full(5, wanted, dtype).tobytes()
+
+
+def test_where_they_can_be_applied():
+    f4, both = numpy.dtype("f4"), hpccoll.Op.Create(hypot, device="a")
+    neither = hpccoll.Op.Create(hypot)
+    with installed(True) as cupy:
+        assert has_kernel(both, f4, cupy) and has_kernel(both, f4, numpy)
+        assert not has_kernel(neither, f4, cupy) and has_kernel(neither, f4, numpy)
+        assert not has_kernel(both, numpy.dtype("g"), cupy)
+    for op in (both, neither):
+        op.Free()
+
+
+@pytest.mark.parametrize("device", ["", "  ", 3, ["a"]])
+def test_what_is_no_operator_for_devices(device):
+    with pytest.raises(ArgumentTypeError, match=r"device: expected .*an expression of CUDA C"):
+        hpccoll.Op.Create(hypot, device=device)
+
+
+@pytest.mark.parametrize(("device", "said"), [
+    ("a +*", r"'a \+\*' cannot be compiled for float32: \S"),
+    ("a + c", "'a \\+ c' cannot be compiled for float32: .*c"),
+    (lambda a, b: None, "returned None for two arrays"),
+    (lambda a, b: a[:2], r"returned a DeviceArray of shape \(2,\) for two arrays of 5 elements"),
+    (lambda a, b: numpy.zeros(5), r"returned a ndarray of shape \(5,\)")])
+def test_what_is_wrong_is_said_in_plain_words(device, said):
+    f4, op = numpy.dtype("f4"), hpccoll.Op.Create(hypot, device=device)
+    with installed(True) as cupy:
+        apply, array = kernel_for(op, f4, datatype_of(f4), cupy), cupy.asarray(numpy.ones(5, "f4"))
+        with pytest.raises(OperatorError, match=f"op: its .*{said}.*an expression of CUDA C"):
+            apply(array, array, array)
+    op.Free()
+
+
+def test_staged_calls_use_the_function_of_the_host():
+    op = hpccoll.Op.Create(hypot, device="neither here nor there")
+    with installed(False) as cupy:
+        source, sink = (cupy.asarray(numpy.ones(5, "f4")) for _ in range(2))
+        call = on_host(resolve.allreduce(2, 0, source, sink, op))
+        assert call.sink is not None and call.sink.namespace is numpy and call.op is op
+    op.Free()
+
+
+def test_bits_are_those_of_the_host():
+    f4, op = numpy.dtype("f4"), hpccoll.Op.Create(hypot, device="sqrtf(a * a + b * b)")
+    host = kernel_for(op, f4, datatype_of(f4), numpy)
+    with installed(True) as cupy:
+        made = kernel_for(op, f4, datatype_of(f4), cupy)
+        for count, shift in product((0, 1, 40, 1009), (0, 1)):
+            pair = [numpy.random.default_rng(seed).random(count, "f4") for seed in (1, 2)]
+            wanted = numpy.empty(count, "f4")
+            host(*pair, wanted)
+            arrays = [cupy.empty(count + shift, "f4")[shift:] for _ in range(3)]
+            for array, one in zip(arrays, pair):
+                array[...] = cupy.asarray(one)
+            made(*arrays)
+            assert cupy.asnumpy(arrays[2]).tobytes() == wanted.tobytes()
+    op.Free()

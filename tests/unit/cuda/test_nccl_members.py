@@ -1,0 +1,41 @@
+"""Who can make an NCCL communicator."""
+
+import pytest
+
+from hpccoll.cuda.nccl import Member, introduce, obstacle, shares_gpus
+from support.gpu.device import installed
+from support.gpu.streams import Devices
+
+
+@pytest.mark.parametrize("members, why", [
+    ([("a", "0"), ("a", "1"), ("b", "0")], ""),
+    ([("a", "0"), ("b", "0"), ("a", "0")], "ranks 0,2 share GPU 0 of a"),
+    ([("a", "0"), ("a", "1", "2.9.0")], "2.27.3 on rank 0; 2.9.0 on rank 1"),
+    ([("a", "0", "2.32.3", True), ("a", "0", "2.32.3", True)], ""),
+    ([("a", "0", "2.32.3", True), ("a", "0", "2.32.3", False)], "NCCL_MULTI_RANK_GPU_ENABLE=1"),
+    ([("a", "0"), ("a", "1", "", False, "no driver"), ("a", "2", "", False, "x")],
+     "rank 1 (and 1 more): no driver")])
+def test_who_keeps_ranks_from_it(members, why):
+    found = obstacle([Member(*one, *("2.27.3",) * (len(one) == 2)) for one in members])
+    assert found == "" if not why else why in found
+
+
+def test_what_a_rank_says_of_itself(monkeypatch):
+    with installed(True, Devices(2)) as cupy:
+        told = introduce(cupy.cuda.Device(1))
+        assert told[1:] == ("0000:01:00.0", "2.27.3", False, "")
+        monkeypatch.setattr(cupy.cuda.runtime, "deviceGetPCIBusId", lambda device: 1 / 0)
+        assert introduce(cupy.cuda.Device(1)).problem == "ZeroDivisionError: division by zero"
+        monkeypatch.setattr(cupy.cuda.nccl, "available", False)
+        assert "finds no NCCL" in introduce(cupy.cuda.Device(1)).problem
+
+
+@pytest.mark.parametrize("number, enabled, shares", [
+    ("2.30.7", "1", True), ("3.0.0", "1", True), ("2.9.8", "1", False), ("2.28.9", "1", False),
+    ("2.30.7", "0", False), ("2.30.7", None, False)])
+def test_nccl_shares_a_gpu_from_2_30_where_the_variable_is_set(monkeypatch, number, enabled,
+                                                               shares):
+    monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
+    if enabled is not None:
+        monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", enabled)
+    assert shares_gpus(number) is shares
