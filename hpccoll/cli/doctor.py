@@ -88,7 +88,7 @@ def _explain(log: str, as_json: bool) -> int:
         if findings or as_json:
             (_json if as_json else _text)(findings, [])
         else:
-            click.echo("no failure that hpccoll knows of; docs/slurm.md lists them")
+            click.echo("no failure that hpccoll knows of; docs/api/launch-errors.md lists them")
     return WRONG if findings else 0
 
 

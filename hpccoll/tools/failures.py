@@ -1,7 +1,7 @@
 """What jobs print that end before any Python could say something, and what it means.
 
 Imports no MPI, which may be what failed. A new text is an entry of :data:`KNOWN`, and a row in
-docs/slurm.md; a test compares them.
+docs/api/launch-errors.md; a test compares them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import pytest
 from hpccoll.machine.launcher import alone
 from hpccoll.tools.failures import KNOWN, explained
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "slurm.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "api" / "launch-errors.md"
 #: Lines as they were printed, here or in public reports, and a part of the remedy.
 PRINTED = {
     "MPICH ERROR [Rank 0] [job id 410301.1] [nid005414] - Abort(-1) (rank 0 in comm 0): "
