@@ -62,9 +62,9 @@ while True:
         solution, iterations = conjugate_gradients(comm, source, saved)
     except (hpccoll.HpccollError, MPI.Exception) as error:
         print(f"rank {comm.rank}: {error}", flush=True)
-        comm.revoke()  # some rank may still wait where nobody comes
+        comm.revoke()  # other ranks may still wait
         solution = None
-    if comm.agree(solution is not None):  # who is done must not leave those that are not
+    if comm.agree(solution is not None):  # a rank that is done must not leave the others
         break
     comm = comm.shrink()
     if comm.rank == 0:
