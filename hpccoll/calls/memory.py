@@ -111,10 +111,10 @@ def any_staged(args: Sequence[Any]) -> bool:
 
 def is_staged(spec: Any) -> bool:
     """Tell whether a specification names device memory that the MPI library cannot move."""
-    if type(spec) is numpy.ndarray:
+    if type(spec) in PLAIN:
         return False
     obj = spec[0] if isinstance(spec, (list, tuple)) and spec else spec
-    return (type(obj) is not numpy.ndarray and is_device(obj) and is_served()
+    return (type(obj) not in PLAIN and is_device(obj) and is_served()
             and not mpi_moves_device_memory())
 
 

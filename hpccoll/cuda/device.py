@@ -86,9 +86,7 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None
         BufferArgumentError: the array is not contiguous, or its stream is captured into a graph.
     """
     cupy = importlib.import_module("cupy")
-    if not (array.flags.c_contiguous or array.flags.f_contiguous):
-        raise BufferArgumentError(argument, "is not contiguous", "pass cupy.ascontiguousarray")
-    flat = (array if array.flags.c_contiguous else array.T).reshape(-1)
+    flat = flatten(array, argument)
     stream, shared = _stream_of(obj, flat, cupy)
     if stream.is_capturing():
         # To wait for such a stream is an error of CUDA's, which ends the capture as well.
@@ -100,6 +98,17 @@ def borrow(obj: Any, array: Any, argument: str) -> tuple[Any, Any, Staged | None
             stream.synchronize()  # the producer of the data may still be writing it
         return flat, cupy, None
     return flat, numpy, Staged(cupy, flat.device, stream, shared)
+
+
+def flatten(array: Any, argument: str) -> Any:
+    """All elements of a device array, in the order in which they lie.
+
+    Raises:
+        BufferArgumentError: it is not contiguous.
+    """
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise BufferArgumentError(argument, "is not contiguous", "pass cupy.ascontiguousarray")
+    return (array if array.flags.c_contiguous else array.T).reshape(-1)
 
 
 def _stream_of(obj: Any, array: Any, cupy: Any) -> tuple[Any, bool]:

@@ -60,11 +60,7 @@ class Resident:
             BufferArgumentError: it is not contiguous, or its stream is captured into a graph.
         """
         cupy = importlib.import_module("cupy")
-        array = device.as_cupy(self.obj)
-        if not (array.flags.c_contiguous or array.flags.f_contiguous):
-            raise BufferArgumentError(argument, "is not contiguous",
-                                      "pass cupy.ascontiguousarray")
-        flat = (array if array.flags.c_contiguous else array.T).reshape(-1)
+        flat = device.flatten(device.as_cupy(self.obj), argument)
         stream, shared = device._stream_of(self.obj, flat, cupy)
         if stream.is_capturing():
             raise BufferArgumentError(argument, "is used while its stream is captured into a CUDA "
