@@ -44,15 +44,13 @@ from hpccoll.units import byte_count
               help="Write JSON instead of text; - is standard output.")
 @click.option("--msccl", "msccl_path", metavar="FILE",
               help="Write MSCCL's XML instead of text; - is standard output.")
-@click.option("--tape", "tape_rank", type=int, metavar="RANK",
-              help="The instructions of a rank instead, as the compiled executor runs them.")
 @click.option("--beside", "others", multiple=True, type=ALGORITHM, metavar="NAME",
               help="With --draw, another algorithm to the right, such as ring; repeatable.")
 @click.option("--draw", "picture_path", metavar="FILE",
               help="Draw instead of text; the suffix names the format: png, svg, pdf.")
 @click.pass_context
 def command(context, collective, algorithm, listed, size, topology, root, params,
-            wanted_bytes, brief, rank, json_path, msccl_path, tape_rank, others, picture_path):
+            wanted_bytes, brief, rank, json_path, msccl_path, others, picture_path):
     """Show what ALGORITHM does for COLLECTIVE: who sends what to whom in which round.
 
     Algorithms of your own are FILE.py:NAME or PACKAGE.MODULE:NAME; one that says its collective
@@ -64,7 +62,6 @@ def command(context, collective, algorithm, listed, size, topology, root, params
     hpccoll explain allreduce ring --size 4
     hpccoll explain bcast knomial --size 9 --root 2 --param k=3
     hpccoll explain allgather bruck --size 16 --draw bruck.png
-    hpccoll explain allreduce recursive_doubling --size 2 --nbytes 8 --tape 0
     hpccoll explain my.py:torus --size 8 -p x=2 -p y=2 -p z=2
     """
     if listed:
@@ -91,11 +88,6 @@ def command(context, collective, algorithm, listed, size, topology, root, params
         plotting.check(picture_path, "--draw")
     elif others:
         raise ArgumentError("--beside", "means nothing without --draw")
-    if tape_rank is not None:
-        # Only who asks for a tape loads what tapes are made of.
-        from hpccoll.tools.tapes import text_of
-        click.echo(text_of(built, tape_rank, nbytes))
-        return
     if json_path is not None:
         write_text(json_path, json.dumps(as_json(built), indent=1) + "\n")
     if msccl_path is not None:

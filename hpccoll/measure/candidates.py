@@ -19,8 +19,8 @@ from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import Case
 from hpccoll.runtime.planning.choice import Choice
 from hpccoll.tune.choose import Conditions, decide, objection
+from hpccoll.tune.cost_model import plausible
 from hpccoll.tune.loading import Tuned
-from hpccoll.tune.pruning import plausible
 from hpccoll.tune.table import Candidate
 
 #: The native method as ``hpccoll.Comm`` calls it: what ``auto`` can have of the MPI library.

@@ -15,7 +15,7 @@ from hpccoll.config import NATIVE
 from hpccoll.measure.cases import Case
 from hpccoll.measure.results import Result, joined
 from hpccoll.measure.survey_plan import SurveyPlan, SurveyPoint
-from hpccoll.tune.pruning import plausible
+from hpccoll.tune.cost_model import plausible
 from hpccoll.tune.rules import RULES
 from hpccoll.tune.table import Candidate
 

@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     from hpccoll.training.averaging import LateExchange as LateExchange
     from hpccoll.training.averaging import ModelAverager as ModelAverager
     from hpccoll.training.exchange import Exchange as Exchange
+    from hpccoll.training.exchange import ExchangeOptions as ExchangeOptions
     from hpccoll.training.groups import mesh as mesh
     from hpccoll.training.shard import Sharded as Sharded
     from hpccoll.training.shard import clip_shards as clip_shards
     from hpccoll.training.shard import global_norm as global_norm
 
 #: Public names and the modules that they are in.
-PLACES = {"Exchange": "exchange", "LateExchange": "averaging", "ModelAverager": "averaging",
-          "Sharded": "shard", "clip_shards": "shard", "global_norm": "shard", "mesh": "groups"}
-__all__ = ["Exchange", "LateExchange", "ModelAverager", "Sharded", "clip_shards", "global_norm",
-           "mesh"]
+PLACES = {"Exchange": "exchange", "ExchangeOptions": "exchange", "LateExchange": "averaging",
+          "ModelAverager": "averaging", "Sharded": "shard", "clip_shards": "shard",
+          "global_norm": "shard", "mesh": "groups"}
+__all__ = ["Exchange", "ExchangeOptions", "LateExchange", "ModelAverager", "Sharded",
+           "clip_shards", "global_norm", "mesh"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.ir.schedule import Schedule
 from hpccoll.machine.discovery import Place
 from hpccoll.runtime.planning.choice import Choice
+from hpccoll.tune.cost_model import plausible
 from hpccoll.tune.determinism import (
     applies,
     excludes_native,
@@ -36,7 +37,6 @@ from hpccoll.tune.determinism import (
 )
 from hpccoll.tune.loading import Tuned
 from hpccoll.tune.online import MOST, MOST_TRIALS, Trial, signature_of
-from hpccoll.tune.pruning import plausible
 from hpccoll.tune.rules import BLOCKING, NONBLOCKING, RULES, Rule, is_ruled, vendor
 from hpccoll.tune.table import Candidate
 from hpccoll.units import time_text

@@ -23,7 +23,7 @@ from math import ceil, inf
 from operator import mul
 from typing import Any, NamedTuple
 
-from hpccoll.algorithms import schedule
+from hpccoll.algorithms import ALGORITHMS, schedule
 from hpccoll.config import NATIVE, QUEUED
 from hpccoll.ir.cost.network import NetworkPaths
 from hpccoll.ir.cost.workload import Workload
@@ -225,3 +225,32 @@ def _looked_at(positions: Sequence[int]) -> Iterator[tuple[int, float]]:
         yield position, 1.0
     for position in chosen:
         yield position, len(inner) / len(chosen)
+
+
+#: Constants of no machine: they only keep what cannot win anywhere, such as a chain over a thousand
+#: ranks for eight bytes, out of measurements that would take minutes.
+ROUGHLY = Model((2e-6, 2e-10))
+#: What costs this much more than the cheapest is not tried.
+HOPELESS = 6.0
+
+
+def plausible(collective: str, size: int, nbytes: int, hierarchical: bool = False) -> list[str]:
+    """Algorithms worth trying for so many ranks and bytes, cheapest first; unknown costs come last.
+
+    Of equal ones those for nodes come first, where these are of use.
+
+    >>> "ring" in plausible("allreduce", 1024, 8), "ring" in plausible("allreduce", 64, 64 << 20)
+    (False, True)
+
+    Args:
+        collective, size, nbytes: the call.
+        hierarchical: whether algorithms for nodes are of use.
+    """
+    costs: dict[str, float] = {}
+    for name, entry in ALGORITHMS[collective].items():
+        if hierarchical or not entry.hierarchical:
+            known = closed_form(collective, Candidate(name), size, nbytes)
+            costs[name] = inf if known is None else ROUGHLY.seconds(known)
+    limit = HOPELESS * min(costs.values())
+    return sorted((name for name, cost in costs.items() if cost <= limit or cost == inf),
+                  key=lambda name: (costs[name], not ALGORITHMS[collective][name].hierarchical))

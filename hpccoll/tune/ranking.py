@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from hpccoll.config import NATIVE
 from hpccoll.ir.topology import Topology
-from hpccoll.tune.cost_model import Model, terms
-from hpccoll.tune.pruning import plausible
+from hpccoll.tune.cost_model import Model, plausible, terms
 from hpccoll.tune.table import Candidate, Curve
 
 #: Native counts as this much faster than measured, and variants of an algorithm as that much

@@ -1,13 +1,16 @@
 """The exchange on real ranks: bits, bytes and types."""
 
 import random
+from dataclasses import replace
 
 import numpy
 import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.training.exchange import Exchange
+from hpccoll.training.exchange import Exchange, ExchangeOptions
+
+NONBLOCKING = ExchangeOptions(transfer="nonblocking")
 
 SHAPES = (1000,), (30, 5), (), (0,), (11, 13), (70000,), (1,)
 
@@ -33,11 +36,12 @@ def bring(exchange, arrays, seed):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("options", [
-    {}, {"transfer": "nonblocking"}, {"bucket_bytes": 4000, "first_bucket_bytes": 100},
-    {"transfer": "nonblocking", "bucket_bytes": 0, "first_bucket_bytes": 0, "lanes": 3},
-    {"order": "negotiated"}, {"order": "negotiated", "transfer": "nonblocking"},
-    {"order": "priority", "partition_bytes": 20000, "credit_bytes": 50000},
-    {"progress": "calls"}, {"overlap": False}, {"algorithm": "native"}], ids=str)
+    {}, {"options": NONBLOCKING}, {"bucket_bytes": 4000, "first_bucket_bytes": 100},
+    {"bucket_bytes": 0, "first_bucket_bytes": 0, "options": replace(NONBLOCKING, lanes=3)},
+    {"order": "negotiated"}, {"order": "negotiated", "options": NONBLOCKING},
+    {"order": "priority", "options": ExchangeOptions(partition_bytes=20000, credit_bytes=50000)},
+    {"progress": "calls"}, {"options": ExchangeOptions(overlap=False)}, {"algorithm": "native"}],
+    ids=str)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_averages(world, options, dtype):
     rank, size = world.Get_rank(), world.Get_size()
@@ -58,7 +62,8 @@ def test_sixteen_bits(world, transfer):
     rank, size = world.Get_rank(), world.Get_size()
     for dtype in (numpy.float16, ml_dtypes.bfloat16):
         arrays = [numpy.full(count, 2 ** rank, dtype) for count in (5, 3000)]
-        with Exchange(world, arrays, op="sum", transfer=transfer) as exchange:
+        with Exchange(world, arrays, op="sum",
+                      options=ExchangeOptions(transfer=transfer)) as exchange:
             bring(exchange, arrays, rank)
         assert all((array == 2 ** size - 1).all() for array in arrays)
 
@@ -69,8 +74,9 @@ def test_the_bits_are_those_of_one_allreduce(world):
     arrays = [numbers.standard_normal(count).astype("f4") for count in (1000, 7, 50000, 333)]
     wanted = numpy.concatenate(arrays[::-1])
     world.Allreduce(MPI.IN_PLACE, wanted)
-    everything = {"bucket_bytes": 1 << 30, "first_bucket_bytes": 1 << 30}
-    with Exchange(world, arrays, op="sum", transfer="blocking", **everything) as exchange:
+    everything = {"bucket_bytes": 1 << 30, "first_bucket_bytes": 1 << 30,
+                  "options": ExchangeOptions(transfer="blocking")}
+    with Exchange(world, arrays, op="sum", **everything) as exchange:
         bring(exchange, arrays, world.Get_rank())
     assert numpy.concatenate(arrays[::-1]).tobytes() == wanted.tobytes()
 
@@ -84,7 +90,7 @@ def test_buckets_do_not_matter_where_sizes_must_not(world, transfer):
         numbers = numpy.random.default_rng(world.Get_rank())
         arrays = [numbers.standard_normal(count) for count in (1000, 7, 5000, 333)]
         with Exchange(comm, arrays, op="sum", bucket_bytes=bytes_, first_bucket_bytes=bytes_,
-                      transfer=transfer) as exchange:
+                      options=ExchangeOptions(transfer=transfer)) as exchange:
             bring(exchange, arrays, world.Get_rank())
         seen.add(numpy.concatenate(arrays).tobytes())
     assert len(seen) == 1

@@ -7,10 +7,11 @@ import pytest
 
 from hpccoll.errors import ExchangeError, ExchangeMismatch, ExchangeStall, RankFailed
 from hpccoll.runtime.progress.engine import PROGRESS
-from hpccoll.training.exchange import Exchange
+from hpccoll.training.exchange import Exchange, ExchangeOptions
 
 ORDERS = pytest.mark.parametrize("options", [
-    {}, {"transfer": "nonblocking"}, {"order": "negotiated", "vote_seconds": 0.01}], ids=str)
+    {}, {"options": ExchangeOptions(transfer="nonblocking")},
+    {"order": "negotiated", "options": ExchangeOptions(vote_seconds=0.01)}], ids=str)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,7 @@ def test_a_stall(world, last, options):
 def test_different_calls_on_different_ranks(world, last):
     arrays = [numpy.zeros(3), numpy.zeros(5)]
     with pytest.raises(ExchangeMismatch, match="different places"):
-        with Exchange(world, arrays, transfer="blocking") as exchange:
+        with Exchange(world, arrays, options=ExchangeOptions(transfer="blocking")) as exchange:
             if world.Get_rank() == last:
                 exchange.reduce(arrays)
             for index in (0, 1):

@@ -8,9 +8,9 @@ from mpi4py import MPI
 
 import hpccoll
 from hpccoll.measure.observed import watched
-from hpccoll.measure.observed.files import read, save
 from hpccoll.measure.observed.observer import OBSERVER
 from hpccoll.measure.observed.phases import activities, spans
+from hpccoll.measure.observed.record import read, save
 from hpccoll.runtime.events.moments import Activity
 from hpccoll.runtime.execution.compiled import BUILT
 

@@ -16,10 +16,9 @@ from mpi4py import MPI
 
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.clocks import clock_name, seconds_ahead
-from hpccoll.measure.observed import files
 from hpccoll.measure.observed.joined import join
 from hpccoll.measure.observed.profile import Profile, profile
-from hpccoll.measure.observed.record import WIDTH, CallRecord, RankRecord
+from hpccoll.measure.observed.record import WIDTH, CallRecord, RankRecord, save
 
 #: Communicators that are told apart; later ones are counted together.
 MOST_COMMUNICATORS = 256
@@ -149,4 +148,4 @@ def write(folder: str) -> None:
         time.sleep(PAUSE)
     if met:
         OBSERVER.align(world)
-    files.save(folder, OBSERVER.record(), OBSERVER.job, world.Get_size())
+    save(folder, OBSERVER.record(), OBSERVER.job, world.Get_size())

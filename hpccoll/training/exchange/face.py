@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from hpccoll.errors import ArgumentError, ExchangeMismatch
+from hpccoll.errors import ArgumentError, ArgumentTypeError, ExchangeMismatch
 from hpccoll.training.arrays import specs_of
 from hpccoll.training.buckets import FIRST_BUCKET_BYTES, fitting_bucket_bytes
 from hpccoll.training.exchange.brought import Parcel
@@ -14,9 +14,18 @@ from hpccoll.training.exchange.core import AT_ONCE, ExchangeCore
 from hpccoll.training.exchange.fixed import FixedOrder
 from hpccoll.training.exchange.ledger import StepReport
 from hpccoll.training.exchange.negotiated import NegotiatedOrder
-from hpccoll.training.exchange.settings import FIXED, ExchangeSettings, Recipe, scheme_of
+from hpccoll.training.exchange.settings import (
+    FIXED,
+    ExchangeOptions,
+    ExchangeSettings,
+    Recipe,
+    scheme_of,
+)
 from hpccoll.training.given import communicator, listed, named, number
 from hpccoll.training.sparse import check
+
+#: Of an exchange that says nothing of them.
+USUAL = ExchangeOptions()
 
 
 class Handle:
@@ -64,19 +73,10 @@ class Exchange(ExchangeCore):
             default a 32nd part of all arrays, but 1 MiB at least and 25 MiB at most.
         order: ``"fixed"``; ``"negotiated"``, where ranks bring arrays under any names in any
             order; ``"priority"``, where arrays of smaller index (or ``priority``) go first too.
-        rebuild: cut buckets anew after the first step, in the order in which rank 0 saw arrays.
-        partition_bytes: what is larger travels in pieces of so many bytes; 0 for whole ones, and
-            for 8 MiB in order of priority.
-        credit_bytes: under way at a time in order of priority; 0 for 16 MiB.
-        vote_seconds: in negotiated order, how long an array waits for others at most.
-        transfer: how a bucket travels: ``"blocking"`` (behind a gate where all ranks meet),
-            ``"nonblocking"``, or ``"auto"``: the first on one node, the second on several.
         algorithm: of the allreduce, as in ``comm.using``.
-        lanes: buckets under way at a time, of nonblocking transfers in fixed order.
         missing: what happens when a step ends without an array: ``"error"``, or ``"zeros"`` stand
             for it.
         uneven: ranks may run out of data; see :meth:`join`.
-        overlap: send buckets while others are not ready yet.
         progress: ``"thread"``, or ``"calls"`` alone move the exchange on; the environment's if
             omitted.
         autotune: path of a log: bucket bytes, partition, credit and algorithm are tuned during the
@@ -84,6 +84,7 @@ class Exchange(ExchangeCore):
         report_seconds, timeout_seconds: of a stall between two reports, and until the error;
             the environment's (HPCCOLL_REPORT, HPCCOLL_TIMEOUT) if omitted.
         recorder: gets the times of every array, such as ``hpccoll.training.trace.Recorder``.
+        options: what few exchanges need to set; :class:`ExchangeOptions`.
 
     Raises:
         ArgumentError: an unusable setting, or what is no communicator, array or number.
@@ -95,21 +96,22 @@ class Exchange(ExchangeCore):
                  op: str = "average", prescale: float = 1.0, postscale: float = 1.0,
                  compress: Any = "none", bucket_bytes: int | None = None,
                  first_bucket_bytes: int = FIRST_BUCKET_BYTES, order: str = FIXED,
-                 rebuild: bool = True, partition_bytes: int = 0, credit_bytes: int = 0,
-                 vote_seconds: float = 1.0, transfer: str = "auto", algorithm: str = "auto",
-                 lanes: int = 2, missing: str = "error", uneven: bool = False,
-                 overlap: bool = True, progress: str | None = None, autotune: str | None = None,
+                 algorithm: str = "auto", missing: str = "error", uneven: bool = False,
+                 progress: str | None = None, autotune: str | None = None,
                  report_seconds: float | None = None, timeout_seconds: float | None = None,
-                 recorder: Any = None):
+                 recorder: Any = None, options: ExchangeOptions = USUAL):
         communicator("comm", comm)
+        if not isinstance(options, ExchangeOptions):
+            raise ArgumentTypeError("options", f"expected ExchangeOptions, got {options!r}")
         arrays = listed("like", like)
         specs = specs_of(arrays, named(names, len(arrays)))
         settings = ExchangeSettings(
-            Recipe(op, number("prescale", prescale), number("postscale", postscale)),
-            scheme_of(compress),
-            fitting_bucket_bytes(specs) if bucket_bytes is None else bucket_bytes,
-            first_bucket_bytes, order, rebuild, partition_bytes, credit_bytes, vote_seconds,
-            transfer, algorithm, lanes, missing, uneven, overlap)
+            **vars(options),
+            recipe=Recipe(op, number("prescale", prescale), number("postscale", postscale)),
+            compress=scheme_of(compress),
+            bucket_bytes=fitting_bucket_bytes(specs) if bucket_bytes is None else bucket_bytes,
+            first_bucket_bytes=first_bucket_bytes, order=order, algorithm=algorithm,
+            missing=missing, uneven=uneven)
         super().__init__(comm, arrays, specs, settings, progress, report_seconds, timeout_seconds,
                          recorder)
         if autotune is not None:

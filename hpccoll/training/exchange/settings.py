@@ -58,7 +58,45 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class ExchangeSettings:
+class ExchangeOptions:
+    """What few exchanges need to set; every rank gives the same.
+
+    Attributes:
+        rebuild: cut buckets anew after the first step, in the order in which rank 0 saw arrays.
+        partition_bytes: what is larger travels in pieces of so many bytes; 0 for whole ones, and
+            for 8 MiB in order of priority.
+        credit_bytes: under way at a time in order of priority; 0 for 16 MiB.
+        vote_seconds: in negotiated order, how long an array waits for others at most.
+        transfer: how a bucket travels: ``"blocking"`` (behind a gate where all ranks meet),
+            ``"nonblocking"``, or ``"auto"``: the first on one node, the second on several.
+        lanes: buckets under way at a time, of nonblocking transfers in fixed order.
+        overlap: send buckets while others are not ready yet.
+
+    Raises:
+        ArgumentError: an unusable value.
+    """
+
+    rebuild: bool = True
+    partition_bytes: int = 0
+    credit_bytes: int = 0
+    vote_seconds: float = 1.0
+    transfer: str = AUTO
+    lanes: int = 2
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        if self.transfer not in TRANSFERS:
+            raise ArgumentError.unknown("transfer", self.transfer, TRANSFERS)
+        for name in ("partition_bytes", "credit_bytes"):
+            object.__setattr__(self, name, byte_count(name, getattr(self, name)))
+        if not number("vote_seconds", self.vote_seconds) >= 0:
+            raise ArgumentError("vote_seconds", f"expected seconds, got {self.vote_seconds!r}")
+        if not isinstance(self.lanes, int) or self.lanes < 1:
+            raise ArgumentError("lanes", f"expected a number of lanes, got {self.lanes!r}")
+
+
+@dataclass(frozen=True)
+class ExchangeSettings(ExchangeOptions):
     """All that ranks must agree on beside the arrays; see :class:`Exchange` for each."""
 
     recipe: Recipe = Recipe()
@@ -66,31 +104,20 @@ class ExchangeSettings:
     bucket_bytes: int = BUCKET_BYTES
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
     order: str = FIXED
-    rebuild: bool = True
-    partition_bytes: int = 0
-    credit_bytes: int = 0
-    vote_seconds: float = 1.0
-    transfer: str = AUTO
     algorithm: str = "auto"
-    lanes: int = 2
     missing: str = "error"
     uneven: bool = False
-    overlap: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (("order", ORDERS), ("transfer", TRANSFERS),
-                              ("missing", ("error", "zeros"))):
+        super().__post_init__()
+        for name, choices in (("order", ORDERS), ("missing", ("error", "zeros"))):
             if getattr(self, name) not in choices:
                 raise ArgumentError.unknown(name, getattr(self, name), choices)
-        for name in ("bucket_bytes", "first_bucket_bytes", "partition_bytes", "credit_bytes"):
+        for name in ("bucket_bytes", "first_bucket_bytes"):
             object.__setattr__(self, name, byte_count(name, getattr(self, name)))
         if self.compress is not None and self.recipe.op not in ("average", "sum"):
             raise ArgumentError("compress", f"no scheme computes the {self.recipe.op} of ranks",
                                 "choose op='average' or 'sum'")
-        if not number("vote_seconds", self.vote_seconds) >= 0:
-            raise ArgumentError("vote_seconds", f"expected seconds, got {self.vote_seconds!r}")
-        if not isinstance(self.lanes, int) or self.lanes < 1:
-            raise ArgumentError("lanes", f"expected a number of lanes, got {self.lanes!r}")
 
     def resolved(self, one_node: bool) -> ExchangeSettings:
         """The same with what the machine and the order decide."""

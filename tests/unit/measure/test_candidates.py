@@ -8,7 +8,7 @@ from hpccoll.errors import ArgumentError
 from hpccoll.measure import candidates
 from hpccoll.measure.buffers import CaseBuffers
 from hpccoll.measure.cases import make
-from hpccoll.tune.pruning import plausible
+from hpccoll.tune.cost_model import plausible
 
 FLOAT = numpy.dtype("f4")
 

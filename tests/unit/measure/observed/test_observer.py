@@ -10,9 +10,8 @@ from mpi4py import MPI
 import hpccoll
 from hpccoll.errors import ArgumentError
 from hpccoll.measure.observed import observer as module
-from hpccoll.measure.observed.files import read
 from hpccoll.measure.observed.observer import OBSERVER, Observer, gathered, stats
-from hpccoll.measure.observed.record import CallSums
+from hpccoll.measure.observed.record import CallSums, read
 
 from .made import ALLREDUCE, rank_record
 

@@ -13,8 +13,8 @@ from hpccoll.ir.schedule import RECV, SEND
 from hpccoll.proof.cases import cases, lower_all
 from hpccoll.runtime.events.moments import PHASE_BITS, PLAN_BITS, Activity, Noting
 from hpccoll.runtime.execution.tape import WIDTH, Code, Instruction, Way, encode, encode_segments
-from hpccoll.tools.tapes import as_text
 from support.decoding import decode, normal_form
+from support.tapes import as_text
 
 PAIRS = [(collective, name) for collective, entries in ALGORITHMS.items() for name in entries]
 PLACES = 4

@@ -17,7 +17,7 @@ from hpccoll.errors import (
     RankFailed,
 )
 from hpccoll.training.compress.scheme import Reduction, Scheme
-from hpccoll.training.exchange import Exchange
+from hpccoll.training.exchange import Exchange, ExchangeOptions
 from support.threads import run_ranks
 
 
@@ -224,12 +224,23 @@ def test_sparse_rows():
 
 @pytest.mark.parametrize("options", [
     {"op": "median"}, {"order": "any"}, {"bucket_bytes": -1}, {"bucket_bytes": 1.5},
-    {"transfer": "pigeon"}, {"missing": "ignore"}, {"lanes": 0},
-    {"prescale": "two"}, {"vote_seconds": -1}, {"names": ["one name"]},
+    {"missing": "ignore"}, {"options": {"lanes": 2}}, {"prescale": "two"}, {"names": ["one name"]},
     {"op": "max", "compress": Same()}, {"names": ["a", "a"]}], ids=str)
 def test_unusable_settings_are_refused_before_anything_is_sent(options):
-    with pytest.raises(ArgumentError):
-        Exchange(None, [numpy.zeros(1), numpy.zeros(2)], **options)
+    def rank(comm):
+        with pytest.raises(ArgumentError):
+            Exchange(comm, [numpy.zeros(1), numpy.zeros(2)], **options)
+        return comm.sent_bytes
+
+    assert run_ranks(2, rank) == [0, 0]
+
+
+@pytest.mark.parametrize("field, value", [
+    ("transfer", "pigeon"), ("lanes", 0), ("vote_seconds", -1), ("partition_bytes", -1),
+    ("credit_bytes", 1.5)])
+def test_unusable_options(field, value):
+    with pytest.raises(ArgumentError, match=field):
+        ExchangeOptions(**{field: value})
 
 
 def test_ranks_that_make_different_calls_are_told():

@@ -2,16 +2,18 @@
 
 import random
 import weakref
+from dataclasses import replace
 
 import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ExchangeError, ExchangeMismatch
 from hpccoll.training.buckets import ArraySpec
-from hpccoll.training.exchange import Exchange
+from hpccoll.training.exchange import Exchange, ExchangeOptions
 from support.threads import run_ranks
 
 SHAPES = (7,), (3, 5), (), (0,), (11, 13), (1,)
+NONBLOCKING = ExchangeOptions(transfer="nonblocking")
 
 
 def arrays_of(rank, step=0, dtype="f8", shapes=SHAPES):
@@ -41,9 +43,10 @@ def exchanged(size, function, **options):
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("options", [
     {}, {"bucket_bytes": 0, "first_bucket_bytes": 0}, {"bucket_bytes": 200, "op": "sum"},
-    {"op": "min"}, {"op": "max", "overlap": False}, {"partition_bytes": 64},
-    {"transfer": "nonblocking", "bucket_bytes": 100, "first_bucket_bytes": 10},
-    {"transfer": "nonblocking", "lanes": 3, "bucket_bytes": 0, "first_bucket_bytes": 0}],
+    {"op": "min"}, {"op": "max", "options": ExchangeOptions(overlap=False)},
+    {"options": ExchangeOptions(partition_bytes=64)},
+    {"bucket_bytes": 100, "first_bucket_bytes": 10, "options": NONBLOCKING},
+    {"bucket_bytes": 0, "first_bucket_bytes": 0, "options": replace(NONBLOCKING, lanes=3)}],
     ids=str)
 def test_arrays_come_in_any_order(size, options):
     def steps(exchange, rank):

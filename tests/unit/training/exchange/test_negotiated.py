@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from hpccoll.errors import ArgumentError, ExchangeError, ExchangeMismatch
-from hpccoll.training.exchange import Exchange
+from hpccoll.training.exchange import Exchange, ExchangeOptions
 from support.threads import run_ranks
 
 
@@ -23,7 +23,8 @@ def exchanged(size, function, like=(), **options):
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("options", [
     {}, {"bucket_bytes": 40},
-    {"order": "priority", "partition_bytes": 32, "credit_bytes": 48}], ids=str)
+    {"order": "priority", "options": ExchangeOptions(partition_bytes=32, credit_bytes=48)}],
+    ids=str)
 def test_arrays_come_in_any_order(size, options):
     def steps(exchange, rank):
         for step in range(4):

@@ -4,7 +4,7 @@ import pytest
 
 from hpccoll.algorithms import schedule
 from hpccoll.errors import ArgumentError
-from hpccoll.tools.tapes import text_of
+from support.tapes import text_of
 
 
 def test_the_instructions_of_a_rank():
@@ -29,6 +29,6 @@ def test_a_rank_that_is_not_there():
 
 
 def test_what_no_tape_can_say(monkeypatch):
-    monkeypatch.setattr("hpccoll.tools.tapes.PLACES", 0)
+    monkeypatch.setattr("support.tapes.PLACES", 0)
     with pytest.raises(ArgumentError, match="no tape can say"):
         text_of(schedule("allreduce", "ring", 2), 0, None)

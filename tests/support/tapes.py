@@ -22,7 +22,7 @@ def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
         ArgumentError: there is no such rank, or a tape cannot say what the rank does.
     """
     if not 0 <= rank < schedule.size:
-        raise ArgumentError("--tape", f"there is no rank {rank} among {schedule.size}")
+        raise ArgumentError("rank", f"there is no rank {rank} among {schedule.size}")
     collective = schedule.collective
     blocks = schedule.nblocks if collective.payload == "vector" else schedule.size
     count = max((nbytes or 0) // ITEMSIZE // blocks, 1)
@@ -30,7 +30,7 @@ def text_of(schedule: Schedule, rank: int, nbytes: int | None) -> str:
     segment, = lower_all(schedule, collective, rank, BlockSizes(lambda key: count, keys))
     code = encode(segment.program, ITEMSIZE, PLACES, far=_far(schedule, rank))
     if code is None:
-        raise ArgumentError("--tape", f"no tape can say what rank {rank} does",
+        raise ArgumentError("rank", f"no tape can say what rank {rank} does",
                             f"only {PLACES} messages of one rank may be under way at once")
     return as_text(code)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hpccoll.algorithms import ALGORITHMS
-from hpccoll.tune.pruning import plausible
+from hpccoll.tune.cost_model import plausible
 
 
 @pytest.mark.parametrize("size, nbytes, names, missing", [
