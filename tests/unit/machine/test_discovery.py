@@ -21,7 +21,7 @@ def test_it_warns_where_numbers_of_gpus_are_doubtful(monkeypatch):
     monkeypatch.setattr(discovery, "look", lambda: links)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    with pytest.warns(RuntimeWarning, match="HPCCOLL_LEVELS: .*set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+    with pytest.warns(RuntimeWarning, match="HPCCOLL_LEVELS: .*CUDA_DEVICE_ORDER=PCI_BUS_ID"):
         discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF, ("node", "gpu"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -45,5 +45,5 @@ def test_files_about_the_network(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURMD_NODENAME", "n0")
     assert discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF, network=str(path)).topology.size == 1
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    with pytest.raises(ArgumentError, match="^HPCCOLL_NETWORK: has no node 'n1'"):
+    with pytest.raises(ArgumentError, match="^HPCCOLL_NETWORK: .*'n1'"):
         discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF, network=str(path))
