@@ -33,9 +33,9 @@ def test_the_command(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("words, problem", [
-    (["bf16", "zip"], "'zip' is unknown"), (["--ranks", "0"], "--ranks: 0 are too few"),
-    (["--nbytes", "much"], "--nbytes: cannot read 'much'"),
-    (["--plot", "x.doc"], "--plot: 'x.doc' ends in no known format")])
+    (["bf16", "zip"], "'zip'"), (["--ranks", "0"], "--ranks: .*0.*few"),
+    (["--nbytes", "much"], "--nbytes: .*'much'"),
+    (["--plot", "x.doc"], "--plot: 'x.doc'")])
 def test_mistakes_are_found_before_anything_is_measured(monkeypatch, words, problem):
     if "--plot" in words:
         pytest.importorskip("matplotlib")

@@ -35,23 +35,23 @@ def test_pauses_go_by_bytes_and_add_up():
 def test_unknown_candidates_are_refused_with_the_known_ones(name):
     if name.startswith("ddp"):
         pytest.importorskip("torch")
-    with pytest.raises(ArgumentError, match="there is no .*; choose from"):
+    with pytest.raises(ArgumentError, match="choose"):
         candidates([name])
 
 
 def test_an_unknown_scheme_is_refused_before_anything_is_measured():
     assert list(candidates(["exchange", "exchange:topk:density=0.1"])) == [
         "exchange", "exchange:topk:density=0.1"]
-    with pytest.raises(ArgumentError, match="'bf61' is unknown; did you mean 'bf16'"):
+    with pytest.raises(ArgumentError, match="'bf61'.*'bf16'"):
         candidates(["exchange:bf61"])
 
 
 def test_missing_libraries_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "horovod.torch", None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(HpccollError, match=r"ddp needs torch.*pip install 'hpccoll\[torch\]'"):
+    with pytest.raises(HpccollError, match=r"torch.*'hpccoll\[torch\]'"):
         candidates(["ddp:gloo"])
-    with pytest.raises(HpccollError, match="horovod needs horovod.torch"):
+    with pytest.raises(HpccollError, match="horovod.*horovod.torch"):
         candidates(["horovod"])
 
 

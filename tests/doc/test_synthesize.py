@@ -52,8 +52,8 @@ def test_uplinks_of_a_machine_bind():
 
 
 @pytest.mark.parametrize("given, message", [
-    ({"chunks": 2}, "a block of allgather is not"),
-    ({"budget": 1}, "too few for 2 rounds"), ({"root": 9}, "9 is not a rank")])
+    ({"chunks": 2}, "allgather"),
+    ({"budget": 1}, "2 rounds"), ({"root": 9}, "9.*rank")])
 def test_what_makes_no_sense_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         synthesize(**{"collective": "allgather", "place": world("ring:4"), "rounds": 2,

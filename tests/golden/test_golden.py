@@ -112,4 +112,4 @@ def test_the_page_of_the_contract_has_its_table(request):
 
 
 def test_every_other_file_belongs_to_a_collective():
-    assert {path.stem for path in HERE.glob("*.txt")} == {*ALGORITHMS, "public-names"}
+    assert {path.stem for path in HERE.glob("*.txt")} == {*ALGORITHMS, "messages", "public-names"}

@@ -60,7 +60,7 @@ def test_bench_says_what_runs(tmp_path):
 @pytest.mark.mpi
 def test_asking_for_the_compiled_executor_is_an_error(monkeypatch):
     monkeypatch.setenv("HPCCOLL_EXECUTOR", "compiled")
-    with pytest.raises(ArgumentError, match=r"was not built.*install hpccoll where"):
+    with pytest.raises(ArgumentError, match="install"):
         hpccoll.Comm(WORLD)
     monkeypatch.setenv("HPCCOLL_EXECUTOR", "python")
     hpccoll.Comm(WORLD.Dup()).Free()

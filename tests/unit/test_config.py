@@ -105,7 +105,7 @@ def test_every_variable_is_tested_both_ways_and_has_a_field():
 
 def test_a_variable_that_does_not_exist_is_an_error():
     with pytest.raises(ArgumentError,
-                       match="HPCCOLL_TIMOUT: no such setting; did you mean 'HPCCOLL_TIMEOUT'"):
+                       match="HPCCOLL_TIMOUT: .*'HPCCOLL_TIMEOUT'"):
         load({"HPCCOLL_TIMOUT": "5"})
 
 
@@ -113,5 +113,5 @@ def test_choices():
     assert check_choice("allreduce", "ring") == "ring"
     assert check_choice("allreduce", "native") == "native"
     assert parse_algorithms("") == {}
-    with pytest.raises(ArgumentError, match="'alreduce' is unknown"):
+    with pytest.raises(ArgumentError, match="'alreduce'"):
         check_choice("alreduce", "ring")

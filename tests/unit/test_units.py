@@ -35,10 +35,10 @@ def test_lists_of_sizes_and_of_nodes():
     assert units.counts("--nodes", "1:5") == [1, 2, 4, 5]
     with pytest.raises(ArgumentError):
         units.sizes("--nbytes", "0:8")
-    with pytest.raises(ArgumentError, match="smaller end first"):
+    with pytest.raises(ArgumentError, match="smaller"):
         units.sizes("--nbytes", "16:8")
     for text in ("0", "two", "10000001"):
-        with pytest.raises(ArgumentError, match="as a number of nodes"):
+        with pytest.raises(ArgumentError, match="nodes"):
             units.counts("--nodes", text)
 
 

@@ -67,10 +67,10 @@ def test_a_file_a_profile_and_a_model(tmp_path):
 
 @pytest.mark.parametrize("option", ["samples", "flops"])
 def test_a_recorded_model_has_times_of_its_own(option):
-    with pytest.raises(ArgumentError, match=f"{option}: is for models that come along"):
+    with pytest.raises(ArgumentError, match=f"{option}: .*models"):
         find(find("resnet50"), **{option: 2})
 
 
 def test_an_unknown_name():
-    with pytest.raises(ArgumentError, match="'resnet5' is neither a file nor known; .*choose"):
+    with pytest.raises(ArgumentError, match="'resnet5'"):
         find("resnet5")

@@ -108,8 +108,8 @@ def test_another_machine_forgets():
 
 
 @pytest.mark.parametrize("machine, algorithm, problem", [
-    ("hdrr", "", "hdrr"), ("hdr", "allreduce=native", "the MPI library's own cannot be simulated"),
-    ("hdr", "allreduce=rign", "no algorithm 'rign'"), ("hdr", "ring", "'ring' is unknown")])
+    ("hdrr", "", "hdrr"), ("hdr", "allreduce=native", "MPI"),
+    ("hdr", "allreduce=rign", "'rign'"), ("hdr", "ring", "'ring'.*unknown")])
 def test_what_cannot_be_used(machine, algorithm, problem):
     with pytest.raises(ArgumentError, match=problem):
         CollectiveTimes(machine, "2", algorithm)

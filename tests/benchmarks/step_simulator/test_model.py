@@ -39,18 +39,18 @@ def test_another_device():
 
 
 @pytest.mark.parametrize("change, problem", [
-    ({"arrays": []}, "arrays: expected a list of at least one array"),
-    ({"arrays": ARRAYS[:1] * 2}, "arrays: two of them have one name"),
-    ({"arrays": [{"name": "a"}] * 2}, r"arrays\[0\]: expected name, shape, dtype and itemsize"),
-    ({"arrays": [{**ARRAYS[0], "shape": [-1]}, ARRAYS[1]]}, "must be whole numbers"),
-    ({"arrays": [ARRAYS[0], {**ARRAYS[1], "itemsize": 0}]}, r"arrays\[1\]: shape and itemsize"),
-    ({"ready_seconds": [0.5]}, "ready_seconds: expected a list of 2 times"),
-    ({"ready_seconds": [0.5, None]}, r"ready_seconds\[1\]: expected a number, 0 or more, got None"),
-    ({"ready_seconds": [0.5, float("nan")]}, r"ready_seconds\[1\]: expected a number"),
-    ({"backward_seconds": 0.3}, "must lie between forward_seconds and backward_seconds"),
-    ({"forward_seconds": 0.3}, "must lie between"),
-    ({"optimizer_seconds": -1}, "optimizer_seconds: expected a number"),
-    ({"batch": 3}, "has an unknown field batch; known are arrays, ready_seconds")])
+    ({"arrays": []}, "arrays: .*array"),
+    ({"arrays": ARRAYS[:1] * 2}, "arrays: .*name"),
+    ({"arrays": [{"name": "a"}] * 2}, r"arrays\[0\]"),
+    ({"arrays": [{**ARRAYS[0], "shape": [-1]}, ARRAYS[1]]}, "numbers"),
+    ({"arrays": [ARRAYS[0], {**ARRAYS[1], "itemsize": 0}]}, r"arrays\[1\]"),
+    ({"ready_seconds": [0.5]}, "ready_seconds: .*2 times"),
+    ({"ready_seconds": [0.5, None]}, r"ready_seconds\[1\].*0"),
+    ({"ready_seconds": [0.5, float("nan")]}, r"ready_seconds\[1\]"),
+    ({"backward_seconds": 0.3}, "forward_seconds.*backward_seconds"),
+    ({"forward_seconds": 0.3}, "between"),
+    ({"optimizer_seconds": -1}, "optimizer_seconds: .*number"),
+    ({"batch": 3}, "batch.*ready_seconds")])
 def test_what_is_no_profile(change, problem):
     with pytest.raises(ArgumentError, match=problem) as caught:
         from_profile({**PROFILE, **change})
@@ -59,12 +59,12 @@ def test_what_is_no_profile(change, problem):
 
 @pytest.mark.parametrize("field", PROFILE)
 def test_a_field_that_is_missing(field):
-    with pytest.raises(ArgumentError, match=f"lacks the field {field}"):
+    with pytest.raises(ArgumentError, match=f"field {field}"):
         from_profile({name: value for name, value in PROFILE.items() if name != field})
 
 
 @pytest.mark.parametrize("text, problem", [
-    ("{", "is no JSON"), ("3", "expected an object with the fields arrays, ready_seconds")])
+    ("{", "JSON"), ("3", "object.*ready_seconds")])
 def test_files_of_another_kind(text, problem, tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(text)

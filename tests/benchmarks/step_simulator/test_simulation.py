@@ -119,8 +119,8 @@ def test_text_and_json():
 
 
 @pytest.mark.parametrize("more, problem", [
-    ({"shard": 4}, "shard: 4 is no stage of ZeRO"), ({"lanes": -1}, "lanes: -1 is no number"),
-    ({"bucket_bytes": -1}, "bucket_bytes: is negative"), ({"machine": "nowhere"}, "nowhere"),
+    ({"shard": 4}, "shard: .*4.*ZeRO"), ({"lanes": -1}, "lanes: .*-1.*number"),
+    ({"bucket_bytes": -1}, "bucket_bytes: .*negative"), ({"machine": "nowhere"}, "nowhere"),
     ({"ppn": "2y"}, "2y"), ({"nodes": 0}, "0x1")])
 def test_what_is_refused(more, problem):
     with pytest.raises(ArgumentError, match=problem):

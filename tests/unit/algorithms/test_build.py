@@ -22,23 +22,23 @@ def test_a_builder_of_ones_own_is_a_schedule():
 
 
 @pytest.mark.parametrize("arguments, options, complaint", [
-    (("allreduce", "ringg", 4), {}, "allreduce has no algorithm 'ringg'; did you mean 'ring'"),
-    (("allreduc", "ring", 4), {}, "'allreduc' is unknown; did you mean 'allreduce'"),
-    (("allreduce", "ring", 0), {}, "expected a number of ranks, got 0"),
-    (("allreduce", "ring", None), {}, "expected a number of ranks, got None"),
-    (("allreduce", "ring", True), {}, "expected a number of ranks, got True"),
-    (("allreduce", "ring", 2.0), {}, "expected a number of ranks, got 2.0"),
-    (("bcast", "binomial", 4), {"root": 4}, "root: 4 is not a rank of 0..3"),
-    (("bcast", "binomial", 4), {"root": -1}, "root: -1 is not a rank of 0..3"),
-    (("bcast", "binomial", 4), {"root": "0"}, "root: '0' is not a rank"),
-    (("bcast", "binomial", 4), {"k": 3}, "bcast binomial has no such parameter; it takes: none"),
-    (("bcast", "knomial", 4), {"q": 3}, "bcast knomial has no such parameter; it takes: k"),
-    (("bcast", "knomial", 4), {"k": 0}, "k: expected a positive integer, got 0"),
-    (("bcast", "knomial", 4), {"k": 2.5}, "k: expected a positive integer, got 2.5"),
-    (("allreduce", "ring", 4), {"nblocks": 2}, "nblocks: ring cuts vectors its own way"),
-    (("allreduce", lambda rank, size: None, 4), {"nblocks": 0}, "nblocks: must be at least 1"),
-    (("allreduce", "ring", 4), {"topology": "2x3"}, "'2x3' describes 6 ranks"),
-    (("allreduce", 7, 4), {}, "expected a name or a builder, got 7"),
+    (("allreduce", "ringg", 4), {}, "allreduce.*'ringg'.*'ring'"),
+    (("allreduc", "ring", 4), {}, "'allreduc'.*'allreduce'"),
+    (("allreduce", "ring", 0), {}, "number of ranks.*0"),
+    (("allreduce", "ring", None), {}, "ranks.*None"),
+    (("allreduce", "ring", True), {}, "ranks.*True"),
+    (("allreduce", "ring", 2.0), {}, "ranks.*2.0"),
+    (("bcast", "binomial", 4), {"root": 4}, "root: .*4.*0..3"),
+    (("bcast", "binomial", 4), {"root": -1}, "root: .*-1.*0..3"),
+    (("bcast", "binomial", 4), {"root": "0"}, "root: '0'"),
+    (("bcast", "binomial", 4), {"k": 3}, "bcast binomial"),
+    (("bcast", "knomial", 4), {"q": 3}, "bcast knomial"),
+    (("bcast", "knomial", 4), {"k": 0}, "k: .*positive.*0"),
+    (("bcast", "knomial", 4), {"k": 2.5}, "k: .*positive.*2.5"),
+    (("allreduce", "ring", 4), {"nblocks": 2}, "nblocks: ring"),
+    (("allreduce", lambda rank, size: None, 4), {"nblocks": 0}, "nblocks: .*1"),
+    (("allreduce", "ring", 4), {"topology": "2x3"}, "'2x3'.*6 ranks"),
+    (("allreduce", 7, 4), {}, "builder.*7"),
 ])
 def test_what_is_refused_and_how(arguments, options, complaint):
     with pytest.raises(ArgumentError, match=complaint):
@@ -58,5 +58,5 @@ def test_a_collective_may_be_spelled_as_in_mpi():
         assert schedule(text, "ring", 4).title == schedule("allreduce", "ring", 4).title
         assert schedule(text, ring.allreduce, 4).collective.name == "allreduce"
     assert schedule("Reduce_scatter_block", "ring", 4).collective.name == "reduce_scatter"
-    with pytest.raises(ArgumentError, match="'Alreduce' is unknown; did you mean 'allreduce'"):
+    with pytest.raises(ArgumentError, match="'Alreduce'.*'allreduce'"):
         schedule("Alreduce", "ring", 4)

@@ -59,9 +59,9 @@ def test_a_file_is_an_algorithm_for_its_size_and_root(tmp_path):
     path = tmp_path / "made.json"
     path.write_text(json.dumps(as_json(made)))
     hpccoll.verify(schedule("bcast", str(path), 6, root=2))
-    with pytest.raises(ArgumentError, match="does not serve 5 ranks"):
+    with pytest.raises(ArgumentError, match="serve 5 ranks"):
         schedule("bcast", str(path), 5)
-    with pytest.raises(ArgumentError, match="is for root 2, not 0"):
+    with pytest.raises(ArgumentError, match="root 2.*0"):
         hpccoll.verify(schedule("bcast", str(path), 6))
     xml = tmp_path / "made.xml"
     xml.write_text(as_msccl(schedule("allreduce", "ring", 3)))
@@ -70,14 +70,14 @@ def test_a_file_is_an_algorithm_for_its_size_and_root(tmp_path):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("", "JSONDecodeError"), ("[]", "TypeError"), ('{"format": 2}', "format 2 is not known"),
-    ('{"format": 1, "programs": [], "size": 3}', "0 programs for 3 ranks")])
+    ("", "JSONDecodeError"), ("[]", "TypeError"), ('{"format": 2}', "format 2"),
+    ('{"format": 1, "programs": [], "size": 3}', "0 programs.*3 ranks")])
 def test_other_files_are_refused(tmp_path, text, message):
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(ScheduleError, match=f"not what hpccoll explain --json writes: .*{message}"):
+    with pytest.raises(ScheduleError, match=f"explain --json.*{message}"):
         read(str(path))
-    with pytest.raises(ArgumentError, match="cannot read .*nowhere.json"):
+    with pytest.raises(ArgumentError, match="nowhere.json"):
         read("nowhere.json")
 
 
@@ -86,5 +86,5 @@ def test_operations_of_the_network_are_read_back(tmp_path):
         path = tmp_path / "made.json"
         path.write_text(json.dumps(as_json(made)))
         assert list(read(str(path)).programs()) == list(made.programs())
-    with pytest.raises(ScheduleError, match="round 1: MSCCL has no messages of several ranks"):
+    with pytest.raises(ScheduleError, match="round 1: MSCCL"):
         as_msccl(next(made for made in beyond(3) if made.algorithm == "summed"))

@@ -75,15 +75,15 @@ def test_a_wrong_file_is_read_and_refused_by_the_proof():
 
 
 @pytest.mark.parametrize("old, new, message", [
-    ("</algo>", "", "no XML"), ('coll="allreduce"', 'coll="custom"', "expected <algo coll"),
-    ('id="2"', 'id="4"', "not numbered"), ('type="s"', 'type="sx"', "unknown type of step 'sx'"),
-    ('type="s"', 'type="nop"', "sends 3 messages to 1 on channel 0, which receives 4"),
-    ('deps="-1"', 'deps="x"', "expected a whole number"),
-    ('depid="-1"\n   deps="-1"', 'depid="5"\n   deps="0"', "threadblock 5, which is not there"),
-    ('depid="-1"\n   deps="-1"', 'depid="0"\n   deps="4"', "no rounds can order steps"),
-    ('srcbuf="i"', 'srcbuf="x"', "unknown buffer 'x'"),
-    ('coll="allreduce"', 'coll="alltoall"', "alltoall in place is not read"),
-    ('coll="allreduce"', 'coll="allgather"', "several chunks")])
+    ("</algo>", "", "XML"), ('coll="allreduce"', 'coll="custom"', "<algo"),
+    ('id="2"', 'id="4"', "numbered"), ('type="s"', 'type="sx"', "'sx'"),
+    ('type="s"', 'type="nop"', "3 messages.*1.*channel 0.*4"),
+    ('deps="-1"', 'deps="x"', "whole number"),
+    ('depid="-1"\n   deps="-1"', 'depid="5"\n   deps="0"', "threadblock 5"),
+    ('depid="-1"\n   deps="-1"', 'depid="0"\n   deps="4"', "order"),
+    ('srcbuf="i"', 'srcbuf="x"', "'x'"),
+    ('coll="allreduce"', 'coll="alltoall"', "alltoall in place"),
+    ('coll="allreduce"', 'coll="allgather"', "several")])
 def test_what_cannot_be_read_is_said(old, new, message):
     with pytest.raises(ValueError, match=message):
         made = read_msccl(RING.replace(old, new, 1), "x.xml")
@@ -92,12 +92,12 @@ def test_what_cannot_be_read_is_said(old, new, message):
 
 def test_chunks_of_a_block_cannot_be_expressed():
     text = as_msccl(schedule("allgather", "ring", 3)).replace('i_chunks="1"', 'i_chunks="9"')
-    with pytest.raises(ScheduleError, match="into several chunks"):
+    with pytest.raises(ScheduleError, match="several"):
         read_msccl(text, "x.xml")
 
 
 def test_what_msccl_does_not_have_is_refused():
-    with pytest.raises(ScheduleError, match="MSCCL has no bcast"):
+    with pytest.raises(ScheduleError, match="MSCCL.*bcast"):
         as_msccl(schedule("bcast", "binomial", 4))
 
 
@@ -121,5 +121,5 @@ def test_a_send_may_wait_for_one_of_another_threadblock():
 
 def test_more_chunks_than_any_machine_has_are_refused_before_they_are_counted():
     for old, new in (('cnt="1"', 'cnt="1000000000"'), ('srcoff="0"', 'srcoff="-5"')):
-        with pytest.raises(ScheduleError, match="a step names .* chunks from .* are served"):
+        with pytest.raises(ScheduleError, match="chunks"):
             read_msccl(RING.replace(old, new, 1), "x.xml")

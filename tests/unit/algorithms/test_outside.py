@@ -85,25 +85,25 @@ def test_an_algorithm_says_what_its_schedules_are(swap):
 
 
 @pytest.mark.parametrize("where, name, message", [
-    ("", "SWAPP", "has no 'SWAPP'; it has SWAP, NAMELESS, MISSPELT, swap; did you mean 'SWAP'"),
-    ("", "", "is a file, not an algorithm; write .*swap.py:SWAP; it has SWAP, NAMELESS, .*, swap$"),
-    ("", "NUMBER", "is 3; name an hpccoll.Algorithm, or a function"),
-    ("", "MISSPELT", "implements 'allgahter', which is unknown; .* did you mean 'allgather'"),
-    ("", "a b", "cannot read .*; write FILE.py:NAME or PACKAGE.MODULE:NAME"),
-    ("x", "SWAP", "there is no file .*; did you mean 'swap.py'")])
+    ("", "SWAPP", "'SWAPP'.*SWAP, NAMELESS, MISSPELT.*'SWAP'"),
+    ("", "", "swap.py:SWAP.*SWAP, NAMELESS"),
+    ("", "NUMBER", "3.*hpccoll.Algorithm"),
+    ("", "MISSPELT", "'allgahter'.*'allgather'"),
+    ("", "a b", "FILE.py:NAME.*PACKAGE.MODULE:NAME"),
+    ("x", "SWAP", "'swap.py'")])
 def test_what_is_wrong_with_a_reference_is_said(swap, where, name, message):
     with pytest.raises(ArgumentError, match=message):
         load(f"{swap.replace('swap.py', f'swap{where}.py')}:{name}".removesuffix(":"))
 
 
 @pytest.mark.parametrize("text, message", [
-    ("import nowhere_to_be_found\n", "ModuleNotFoundError in line 1: No module"),
-    ("x = 1\nraise SystemExit(3)\n", "SystemExit in line 2: 3"),
+    ("import nowhere_to_be_found\n", "ModuleNotFoundError.*line 1"),
+    ("x = 1\nraise SystemExit(3)\n", "SystemExit.*line 2: 3"),
     ("def f(:\n", "SyntaxError")])
 def test_a_file_that_does_not_run_is_named(tmp_path, text, message):
     path = tmp_path / "broken.py"
     path.write_text(text)
-    with pytest.raises(ArgumentError, match=rf"broken\.py does not run: {message}"):
+    with pytest.raises(ArgumentError, match=rf"broken\.py .*{message}"):
         load(f"{path}:f")
 
 
@@ -112,16 +112,16 @@ def test_modules_are_found_in_the_folder_of_the_command(swap, monkeypatch, tmp_p
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "swaps.py").write_text("from swap import SWAP\n")
     assert load("my_package.swaps:SWAP").collective == "allgather"
-    with pytest.raises(ArgumentError, match="no.such_module does not run: ModuleNotFoundError"):
+    with pytest.raises(ArgumentError, match="no.such_module.*ModuleNotFoundError"):
         load("no.such_module:x")
 
 
 @pytest.mark.parametrize("size, params, message", [
-    (8, {}, "x: allreduce torus needs x, y, z; give them like -p x=2 -p y=2 -p z=2"),
-    (8, {"x": 2, "y": 2}, "z: allreduce torus needs z; give it like -p z=2"),
-    (8, {"x": 2, "y": 2, "zz": 2}, "zz: allreduce torus has no such parameter; it takes: x, y, z"),
-    (6, {"x": 2, "y": 2, "z": 2}, "size: torus does not serve 6 ranks, x=2, y=2, z=2"),
-    (8, {"x": "2", "y": 2, "z": 2}, "size: torus does not serve 8 ranks, x='2', y=2, z=2")])
+    (8, {}, "x: .*torus.*x, y, z.*-p x=2 -p y=2 -p z=2"),
+    (8, {"x": 2, "y": 2}, "z: .*torus.*-p z=2"),
+    (8, {"x": 2, "y": 2, "zz": 2}, "zz: .*torus.*x, y, z"),
+    (6, {"x": 2, "y": 2, "z": 2}, "size: .*torus.*6 ranks, x=2, y=2, z=2"),
+    (8, {"x": "2", "y": 2, "z": 2}, "size: .*torus.*8 ranks.*'2', y=2, z=2")])
 def test_parameters_of_ones_own_are_checked(size, params, message):
     for algorithm in (TORUS, load(TORUS)):
         with pytest.raises(ArgumentError, match=message):
@@ -130,7 +130,7 @@ def test_parameters_of_ones_own_are_checked(size, params, message):
 
 def test_bare_builders_are_asked_what_they_take():
     build = load(TORUS).build
-    with pytest.raises(ArgumentError, match="torus needs x, y, z"):
+    with pytest.raises(ArgumentError, match="torus.*x, y, z"):
         hpccoll.schedule("allreduce", build, 8, nblocks=16)
 
     def anything(rank, size, **params):
@@ -141,14 +141,14 @@ def test_bare_builders_are_asked_what_they_take():
 
 def test_what_an_algorithm_says_must_be_callable_with_its_parameters():
     entry = hpccoll.Algorithm(load(TORUS).build, "allreduce", blocks=lambda size: size)
-    with pytest.raises(ArgumentError, match=r"blocks of torus cannot be asked.*blocks\(size, x, y"):
+    with pytest.raises(ArgumentError, match=r"torus.*blocks\(size, x, y"):
         hpccoll.schedule("allreduce", entry, 8, x=2, y=2, z=2)
 
 
 def test_an_algorithm_serves_its_own_collective_only():
-    with pytest.raises(ArgumentError, match="implements allreduce, not bcast"):
+    with pytest.raises(ArgumentError, match="implements allreduce.*bcast"):
         hpccoll.schedule("bcast", TORUS, 8)
-    with pytest.raises(ArgumentError, match="torus implements allreduce, not bcast"):
+    with pytest.raises(ArgumentError, match="torus.*allreduce.*bcast"):
         hpccoll.schedule("bcast", load(TORUS), 8)
 
 
@@ -161,7 +161,7 @@ def test_installed_packages_add_names(monkeypatch, swap, tmp_path):
     assert find("alltoall", "swap").label == "exchange"
     assert "swap" in algorithm_names()["allgather"] and "swap" not in algorithm_names()["bcast"]
     hpccoll.verify(hpccoll.schedule("allgather", "swap", 2))
-    with pytest.raises(ArgumentError, match="has no algorithm 'swp'.*did you mean 'swap'"):
+    with pytest.raises(ArgumentError, match="'swp'.*'swap'"):
         find("allgather", "swp")
 
 
@@ -170,8 +170,8 @@ def test_installed_packages_add_names(monkeypatch, swap, tmp_path):
     ("math:sin", "TypeError")])
 def test_a_broken_package_is_a_warning_that_names_it(monkeypatch, value, message):
     install(monkeypatch, ("bad", value))
-    with pytest.warns(RuntimeWarning, match=f"'bad' of the installed package .*{message}"):
-        with pytest.raises(ArgumentError, match="allgather has no algorithm 'bad'"):
+    with pytest.warns(RuntimeWarning, match=f"'bad' .*package.*{message}"):
+        with pytest.raises(ArgumentError, match="allgather.*'bad'"):
             find("allgather", "bad")
 
 

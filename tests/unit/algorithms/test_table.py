@@ -56,7 +56,7 @@ def test_reproducible_algorithms_are_named_for_short_messages_first():
 
 
 def test_what_is_unknown_is_named_with_what_is_known():
-    with pytest.raises(ArgumentError, match="choose from allreduce, "):
+    with pytest.raises(ArgumentError, match="allreduce, "):
         find("allredcue", "ring")
-    with pytest.raises(ArgumentError, match="scan has no algorithm 'ring'.*linear"):
+    with pytest.raises(ArgumentError, match="'ring'.*linear"):
         find("scan", "ring")

@@ -182,7 +182,7 @@ def test_the_table_of_formats():
         assert WIDE[name] in TOPS
     assert max(TOPS["float64"][:-1]) < 127 < SPECIAL == TOPS["float32"][-1]
     assert LANE_BITS * 2 + 1 == FORMATS["float64"].precision  # a number touches three lanes
-    with pytest.raises(TypeError, match="no sum of int64"):
+    with pytest.raises(TypeError, match="int64"):
         binned.wide(numpy.zeros(3, "i8"))
-    with pytest.raises(TypeError, match="no sum of >f8"):
+    with pytest.raises(TypeError, match="sum.*>f8"):
         binned.wide(numpy.zeros(3, ">f8"))

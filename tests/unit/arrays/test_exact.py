@@ -47,7 +47,7 @@ def test_operators_are_defined_where_they_should_be():
     assert kinds == {"sum": "cfiu", "prod": "cfiu", "max": "fiu", "min": "fiu", "land": "biu",
                      "lor": "biu", "lxor": "biu", "band": "iu", "bor": "iu", "bxor": "iu",
                      "maxloc": "V", "minloc": "V", "affine": "c"}
-    with pytest.raises(ArgumentError, match="'avg' is unknown; choose from sum"):
+    with pytest.raises(ArgumentError, match="'avg'"):
         inputs("avg", "f4", 0, 1, 1)
 
 
@@ -159,7 +159,7 @@ def test_portions_use_the_budget_and_no_more():
 def test_bfloat16_round_trip():
     values = numpy.array([0.0, -1.5, 2.0 ** 100, 255.0, numpy.inf], numpy.float32)
     assert not wrong(from_bfloat16(to_bfloat16(values)), values)
-    with pytest.raises(ArgumentError, match="not exact in bfloat16"):
+    with pytest.raises(ArgumentError, match="exact.*bfloat16"):
         to_bfloat16(numpy.array([257.0]))
 
 

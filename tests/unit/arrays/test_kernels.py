@@ -71,16 +71,15 @@ def test_every_operator_is_known():
 def test_undefined_combinations_are_refused_by_name(name):
     for dtype in TYPES:
         if not valid(name, dtype):
-            with pytest.raises(ArgumentTypeError, match=f"op: MPI.{name.upper()} is not defined "
-                                                        "on .*; it works on: "):
+            with pytest.raises(ArgumentTypeError, match=f"op: MPI.{name.upper()} .*works"):
                 kernels.check_op(mpi(name), dtype, "allreduce")
 
 
 @pytest.mark.parametrize("op, complaint", [
-    ("sum", "allreduce needs an MPI.Op, got 'sum'; say MPI.SUM"), (numpy.add, "say MPI.SUM"),
-    (None, "got None; say MPI.SUM, MPI.MAX, ... or MPI.Op.Create"), (max, "say MPI.MAX"),
-    (MPI.OP_NULL, "cannot be used in allreduce"), (MPI.REPLACE, "cannot be used in allreduce"),
-    (MPI.NO_OP, "cannot be used in allreduce")])
+    ("sum", "allreduce.*MPI.Op.*'sum'.*MPI.SUM"), (numpy.add, "MPI.SUM"),
+    (None, "MPI.SUM, MPI.MAX.*MPI.Op.Create"), (max, "MPI.MAX"),
+    (MPI.OP_NULL, "allreduce"), (MPI.REPLACE, "allreduce"),
+    (MPI.NO_OP, "allreduce")])
 def test_what_is_no_operator(op, complaint):
     with pytest.raises(ArgumentTypeError, match=complaint):
         kernels.check_op(op, numpy.dtype("f8"), "allreduce")

@@ -50,7 +50,7 @@ def test_axes_are_numpys():
     assert reproducible_sum(numpy.zeros(0)) == 0
     assert reproducible_sum(TERMS[:, ::2, ::-1], 0).tobytes() == reproducible_sum(
         TERMS[:, ::2, ::-1].copy(), 0).tobytes()
-    with pytest.raises(ArgumentError, match="axis: 3 is none of an array of shape"):
+    with pytest.raises(ArgumentError, match="axis: .*3"):
         reproducible_sum(TERMS, 3)
 
 
@@ -64,22 +64,22 @@ def test_leading_axes_are_added():
 
 
 def test_what_is_refused():
-    with pytest.raises(ArgumentTypeError, match="no reproducible sum of int64; use one of float64"):
+    with pytest.raises(ArgumentTypeError, match="int64.*float64"):
         reproducible_sum(numpy.arange(3))
-    with pytest.raises(ArgumentTypeError, match="no reproducible sum of >f8"):
+    with pytest.raises(ArgumentTypeError, match="reproducible.*>f8"):
         ReproducibleSum(3, ">f8")
-    with pytest.raises(ArgumentError, match="cannot make sums of shape -1"):
+    with pytest.raises(ArgumentError, match="shape -1"):
         ReproducibleSum(-1)
     sums = ReproducibleSum((2, 3), "f4")
-    with pytest.raises(ArgumentTypeError, match="are float64, the sums float32; convert them"):
+    with pytest.raises(ArgumentTypeError, match="float64.*float32"):
         sums.add(numpy.zeros((2, 3)))
     for shape in ((3,), (3, 2), (2, 3, 1)):
-        with pytest.raises(ArgumentError, match="the last axes must be those of the sums"):
+        with pytest.raises(ArgumentError, match="last axes"):
             sums.add(numpy.zeros(shape, "f4"))
-    with pytest.raises(ArgumentError, match="are sums of float64 of shape"):
+    with pytest.raises(ArgumentError, match="sums.*float64.*shape"):
         sums.merge(ReproducibleSum((2, 3)))
     sums.summands = MOST_SUMMANDS
-    with pytest.raises(ArgumentError, match="would make more than 137438953472 summands"):
+    with pytest.raises(ArgumentError, match="137438953472"):
         sums.add(numpy.zeros((2, 3), "f4"))
     assert not sums.value().any()
 

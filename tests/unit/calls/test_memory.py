@@ -21,9 +21,9 @@ def test_host_memory_is_used_as_it_is():
 def test_memory_that_cannot_serve():
     frozen = numpy.zeros(2)
     frozen.flags.writeable = False
-    with pytest.raises(BufferArgumentError, match="^b: is read-only"):
+    with pytest.raises(BufferArgumentError, match="^b: .*read-only"):
         memory_of(frozen, "b", True)
-    with pytest.raises(BufferArgumentError, match="^b: is not contiguous"):
+    with pytest.raises(BufferArgumentError, match="^b: .*contiguous"):
         memory_of(numpy.zeros(4)[::2], "b", False)
     for other in (5, numpy.zeros(2, "O"), numpy.zeros(2, ">i4")):
         with pytest.raises(NativeOnly):
@@ -60,10 +60,10 @@ def test_elements_without_a_type_in_cupy(cuda_aware, monkeypatch):
             with pytest.raises(NativeOnly):
                 memory_of(array, "b", False)
         else:
-            with pytest.raises(ArgumentTypeError, match="^b: CuPy cannot use it: bfloat16"):
+            with pytest.raises(ArgumentTypeError, match="^b: .*CuPy.*bfloat16"):
                 memory_of(array, "b", False)
 
 
 def test_device_memory_that_raises_when_it_is_asked():
-    with pytest.raises(ArgumentTypeError, match="^b: cannot be used: gradients are needed"):
+    with pytest.raises(ArgumentTypeError, match="^b: .*gradients"):
         memory_of(StubbornDeviceArray(), "b", False)

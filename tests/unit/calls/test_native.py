@@ -93,7 +93,7 @@ def test_tensors_of_types_that_mpi_lacks_are_moved_but_not_combined():
     for spec in (Tensor(dtype="u2", code=BFLOAT), [Tensor(dtype="u2", code=BFLOAT), 6]):
         with pytest.raises(NativeOnly):
             buffer_of(spec, "b", raw=True)
-        with pytest.raises(ArgumentTypeError, match="^b: .*MPI cannot combine.*ml_dtypes"):
+        with pytest.raises(ArgumentTypeError, match="^b: .*MPI.*ml_dtypes"):
             buffer_of(spec, "b")
 
 
@@ -123,14 +123,14 @@ def test_counts_are_checked_where_the_buffer_is_for_mpi4py():
 
 
 @pytest.mark.parametrize("spec, error, complaint", [
-    (5, ArgumentTypeError, "is a int"), (X, ArgumentError, "X|ndarray|None|other|0"),
-    ([X], ArgumentTypeError, "other parts"), ([X, 1], ArgumentTypeError, "1 in the place of types"),
-    ([X, [MPI.DOUBLE]], ArgumentError, "1 types for 2 ranks"),
-    ([X, ["d", "d"]], ArgumentTypeError, "'d' among its types"),
-    ([X, ([1], [0, 8]), [MPI.DOUBLE] * 2], ArgumentError, "1 counts for 2 ranks"),
-    ([X, ([1, 1], 8), [MPI.DOUBLE] * 2], ArgumentTypeError, "8 in the place of displacements"),
-    ([X, ([1, 1.5], [0, 8]), [MPI.DOUBLE] * 2], ArgumentTypeError, "integers, got 1.5"),
-    ([[1.], ([1, 1], [0, 8]), [MPI.DOUBLE] * 2], ArgumentTypeError, "does not begin with a buffer"),
+    (5, ArgumentTypeError, "int"), (X, ArgumentError, "X|ndarray|None|other|0"),
+    ([X], ArgumentTypeError, "parts"), ([X, 1], ArgumentTypeError, "1.*place"),
+    ([X, [MPI.DOUBLE]], ArgumentError, "1 types.*2 ranks"),
+    ([X, ["d", "d"]], ArgumentTypeError, "'d'"),
+    ([X, ([1], [0, 8]), [MPI.DOUBLE] * 2], ArgumentError, "1 counts.*2 ranks"),
+    ([X, ([1, 1], 8), [MPI.DOUBLE] * 2], ArgumentTypeError, "8.*displacements"),
+    ([X, ([1, 1.5], [0, 8]), [MPI.DOUBLE] * 2], ArgumentTypeError, "integers.*1.5"),
+    ([[1.], ([1, 1], [0, 8]), [MPI.DOUBLE] * 2], ArgumentTypeError, "buffer"),
     ([None, ([1, 1], [0, 8]), [MPI.DOUBLE] * 2], ArgumentError, "")])
 def test_malformed_blocks_of_several_types(spec, error, complaint):
     with pytest.raises(error, match=f"^b: .*(?:{complaint})") as caught:

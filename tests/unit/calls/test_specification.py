@@ -52,9 +52,9 @@ def test_equal_blocks():
     assert buffer_of(X, "b", blocks=3).counts == [12]
     # A count that is given is the count of one block, as in MPI.
     assert buffer_of([X, 2, MPI.DOUBLE], "b", blocks=3).counts == [6]
-    with pytest.raises(ArgumentError, match="b: 12 elements cannot be divided into 5 equal blocks"):
+    with pytest.raises(ArgumentError, match="b: .*12 elements.*5 equal"):
         buffer_of(X, "b", blocks=5)
-    with pytest.raises(BufferArgumentError, match="15 elements at displacement 0 do not fit in 12"):
+    with pytest.raises(BufferArgumentError, match="15 elements.*0.*12"):
         buffer_of([X, 5], "b", blocks=3)
 
 
@@ -79,7 +79,7 @@ def test_a_datatype_of_another_size_counts_its_own_elements():
     assert buffer_of([X, MPI.BYTE], "b").count == 96
     assert buffer_of([bytearray(16), MPI.DOUBLE], "b").count == 2
     assert buffer_of([bytearray(17), 2, MPI.DOUBLE], "b").count == 2
-    with pytest.raises(ArgumentError, match="17 bytes are no whole number of elements of 8 bytes"):
+    with pytest.raises(ArgumentError, match="17 bytes.*8 bytes"):
         buffer_of([bytearray(17), MPI.DOUBLE], "b")
 
 
@@ -111,7 +111,7 @@ def test_nothing_needs_no_memory():
     for raw in buffer_of([None, 0, MPI.DOUBLE], "b", raw=True, writable=True), buffer_of(
             [None, ([0, 0], None), MPI.DOUBLE], "b", raw=True, vector=True, blocks=2):
         assert raw.count == 0
-    with pytest.raises(BufferArgumentError, match="too small"):
+    with pytest.raises(BufferArgumentError, match="small"):
         buffer_of([None, 1, MPI.DOUBLE], "b", raw=True)
 
 
@@ -129,21 +129,21 @@ def test_subclasses_are_seen_as_mpi4py_sees_them():
 
 
 @pytest.mark.parametrize("spec, options, error, complaint", [
-    ([X, 13], {}, BufferArgumentError, "13 elements at displacement 0 do not fit in 12"),
-    ([X, (5, 8)], {}, BufferArgumentError, "5 elements at displacement 8 do not fit in 12"),
-    ([X, -1], {}, ArgumentError, "counts and displacements are not negative, got -1"),
-    ([X, (1, -1)], {}, ArgumentError, "not negative, got -1"),
-    ([X, 1.5], {}, ArgumentTypeError, "counts and displacements are integers, got 1.5"),
-    ([X, (1, 1.5)], {}, ArgumentTypeError, "integers, got 1.5"),
-    ([X, [1, 2]], dict(vector=True, blocks=3), ArgumentError, "2 counts or displacements for 3"),
-    ([X, [1, 2, -3]], dict(vector=True, blocks=3), ArgumentError, "not negative, got -3"),
-    ([X, [1, 2, "3"]], dict(vector=True, blocks=3), ArgumentTypeError, "integers, got '3'"),
-    ([X, ([1, 2, 3], [0, 1])], dict(vector=True, blocks=3), ArgumentError, "2 counts or displ"),
-    ([X, ([1, 2, 3], [0, 1, 10])], dict(vector=True, blocks=3), BufferArgumentError, "do not fit"),
-    ([X, [5, 5, 5]], dict(vector=True, blocks=3), BufferArgumentError, "do not fit"),
-    ([X, 1.5], dict(vector=True, blocks=3), ArgumentTypeError, "expected counts or displ"),
-    (X[::2], {}, BufferArgumentError, "is not contiguous; pass a contiguous copy"),
-    (b"abc", dict(writable=True), BufferArgumentError, "is read-only"),
+    ([X, 13], {}, BufferArgumentError, "13 elements.*0.*12"),
+    ([X, (5, 8)], {}, BufferArgumentError, "5 elements.*8.*12"),
+    ([X, -1], {}, ArgumentError, "displacements.*-1"),
+    ([X, (1, -1)], {}, ArgumentError, "negative.*-1"),
+    ([X, 1.5], {}, ArgumentTypeError, "displacements.*1.5"),
+    ([X, (1, 1.5)], {}, ArgumentTypeError, "integers.*1.5"),
+    ([X, [1, 2]], dict(vector=True, blocks=3), ArgumentError, "2 counts.*3"),
+    ([X, [1, 2, -3]], dict(vector=True, blocks=3), ArgumentError, "negative.*-3"),
+    ([X, [1, 2, "3"]], dict(vector=True, blocks=3), ArgumentTypeError, "'3'"),
+    ([X, ([1, 2, 3], [0, 1])], dict(vector=True, blocks=3), ArgumentError, "2 counts"),
+    ([X, ([1, 2, 3], [0, 1, 10])], dict(vector=True, blocks=3), BufferArgumentError, "fit"),
+    ([X, [5, 5, 5]], dict(vector=True, blocks=3), BufferArgumentError, "fit"),
+    ([X, 1.5], dict(vector=True, blocks=3), ArgumentTypeError, "counts"),
+    (X[::2], {}, BufferArgumentError, "contiguous"),
+    (b"abc", dict(writable=True), BufferArgumentError, "read-only"),
 ])
 def test_malformed(spec, options, error, complaint):
     with pytest.raises(error, match=f"^recvbuf: .*{complaint}") as caught:
@@ -155,7 +155,7 @@ def test_read_only_memory_may_be_sent():
     frozen = X.copy()
     frozen.flags.writeable = False
     assert buffer_of(frozen, "sendbuf").count == 12
-    with pytest.raises(BufferArgumentError, match="recvbuf: is read-only"):
+    with pytest.raises(BufferArgumentError, match="recvbuf: .*read-only"):
         buffer_of(frozen, "recvbuf", writable=True)
 
 

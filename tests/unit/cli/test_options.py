@@ -36,5 +36,5 @@ def test_lists_and_ranges():
 def test_a_word_that_is_nearly_right_is_named():
     kinds = OneOf(["blocking", "nonblocking"])
     assert kinds.convert("blocking", None, None) == "blocking"
-    with pytest.raises(click.UsageError, match="'blokcing' is unknown; did you mean 'blocking'"):
+    with pytest.raises(click.UsageError, match="'blokcing'.*'blocking'"):
         kinds.convert("blokcing", None, None)

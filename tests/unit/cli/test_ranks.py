@@ -21,7 +21,7 @@ def refuse():
 def test_what_goes_wrong_on_one_rank_is_raised_on_all():
     assert ranks.agree(SELF, lambda: 7) == 7
     for agree in (ranks.agree, ranks.agree_on_rank_0):
-        with pytest.raises(HpccollError, match="^--option: is wrong$"):
+        with pytest.raises(HpccollError, match="^--option: .*wrong"):
             agree(SELF, refuse)
 
 

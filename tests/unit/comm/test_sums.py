@@ -76,7 +76,7 @@ def test_too_many_summands():
     def program(comm):
         sums = ReproducibleSum()
         sums.summands = MOST_SUMMANDS // 4 if comm.rank else 1
-        with pytest.raises(ArgumentError, match="may be .* summands, and .* is the most"):
+        with pytest.raises(ArgumentError, match="summands"):
             sum_all(comm, sums)
         return True
 
@@ -96,17 +96,17 @@ def test_what_can_be_kept():
     user = MPI.Op.Create(lambda one, two, datatype: None, commute=True)
     for refused in (facts(MPI.PROD), facts(user), facts(MPI.SUM, of=resolve.scan)):
         assert not is_served(refused)
-        with pytest.raises(ArgumentError, match="'any-p' cannot be kept in this i.*, which rounds"):
+        with pytest.raises(ArgumentError, match="'any-p'.*rounds"):
             check_kept(refused, "i{}")
     user.Free()
 
 
 def test_device_memory_is_refused():
     source = SimpleNamespace(namespace=None)
-    with pytest.raises(ArgumentError, match="not kept for device memory"):
+    with pytest.raises(ArgumentError, match="device memory"):
         sum_call(None, SimpleNamespace(source=source, sink=None))
 
 
 def test_threads_do_not_promise_it():
-    with pytest.raises(ArgumentError, match="'any-p' is not kept by ranks that are threads"):
+    with pytest.raises(ArgumentError, match="'any-p'.*threads"):
         run_ranks(2, print, determinism="any-p")

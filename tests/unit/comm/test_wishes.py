@@ -55,7 +55,7 @@ def test_parameters_are_part_of_the_name_or_beside_it(comm):
     for written in ("knomial:k=3", ("knomial", {"k": 3}), ("knomial:k=2", {"k": 3})):
         with comm.using(bcast=written):
             assert comm._wishes["bcast"][:2] == ("knomial", {"k": 3})
-    with pytest.raises(ArgumentError, match="bcast: cannot read 'k'"):
+    with pytest.raises(ArgumentError, match="bcast: .*'k'"):
         comm.using(bcast="knomial:k")
 
 

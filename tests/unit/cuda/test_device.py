@@ -153,7 +153,7 @@ def test_a_message_waits_for_the_work_before_it(monkeypatch):
 
 def test_host_functions_on_device_memory_raise(monkeypatch):
     monkeypatch.setattr(planner, "Memory", lambda *parts: Memory(*parts)._replace(namespace=numpy))
-    with installed(True) as cupy, pytest.raises(TypeError, match="device memory|DeviceArray"):
+    with installed(True) as cupy, pytest.raises(TypeError, match="device|DeviceArray"):
         run(cupy, "allreduce", "pat", CALLS["allreduce"][1])
 
 
@@ -228,7 +228,7 @@ def test_operators_without_a_device_kernel_are_left_to_the_library():
         source, sink = cupy.asarray(numpy.arange(6.0)), cupy.empty(6)
         for attempt in (lambda: resolve.allreduce(2, 0, source, sink, op),
                         lambda: resolve.reduce(2, 1, source, None, op, 0)):
-            with pytest.raises(NativeOnly, match=r"device memory; .*Op\.Create\(\.\.\., device="):
+            with pytest.raises(NativeOnly, match=r"Op\.Create.*device="):
                 attempt()
         assert resolve.allreduce(2, 0, source, sink, MPI.SUM).op == MPI.SUM
     with installed(False) as cupy:  # staged: the processor can reach the copies
@@ -261,7 +261,7 @@ def content(array):
 def test_device_buffers_that_overlap_are_refused(cuda_aware):
     with installed(cuda_aware) as cupy:
         array = cupy.asarray(numpy.arange(6.0))
-        with pytest.raises(BufferArgumentError, match="overlaps sendbuf"):
+        with pytest.raises(BufferArgumentError, match="overlaps"):
             resolve.allreduce(SIZE, 0, array[:3], array[2:5], MPI.SUM)
         assert resolve.allreduce(SIZE, 0, array[:3], array[3:], MPI.SUM).sink.count == 3
 
@@ -310,7 +310,7 @@ def test_order_of_elements(cuda_aware):
         matrix = cupy.asarray(numpy.arange(6.0).reshape(2, 3))
         for array in (matrix, matrix.T):
             assert content(array) == list(range(6))
-        with pytest.raises(BufferArgumentError, match="b: is not contiguous"):
+        with pytest.raises(BufferArgumentError, match="b: .*contiguous"):
             buffer_of(cupy.asarray(numpy.arange(6.0))[::2], "b")
 
 

@@ -184,7 +184,7 @@ def test_where_they_can_be_applied():
 
 @pytest.mark.parametrize("device", ["", "  ", 3, ["a"]])
 def test_what_is_no_operator_for_devices(device):
-    with pytest.raises(ArgumentTypeError, match=r"device: expected .*an expression of CUDA C"):
+    with pytest.raises(ArgumentTypeError, match="device: .*CUDA"):
         hpccoll.Op.Create(hypot, device=device)
 
 
@@ -198,7 +198,7 @@ def test_what_is_wrong_is_said_in_plain_words(device, said):
     f4, op = numpy.dtype("f4"), hpccoll.Op.Create(hypot, device=device)
     with installed(True) as cupy:
         apply, array = kernel_for(op, f4, datatype_of(f4), cupy), cupy.asarray(numpy.ones(5, "f4"))
-        with pytest.raises(OperatorError, match=f"op: its .*{said}.*an expression of CUDA C"):
+        with pytest.raises(OperatorError, match=f"op: .*{said}.*CUDA"):
             apply(array, array, array)
     op.Free()
 

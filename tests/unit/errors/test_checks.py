@@ -7,28 +7,26 @@ from hpccoll.errors.checks import CorruptMessage, NonFiniteInput, UnequalError
 def test_a_corrupt_message_names_its_edge():
     error = CorruptMessage("was damaged", 2, 0, 7, 3)
     assert (error.sender, error.receiver, error.number, error.round) == (2, 0, 7, 3)
-    assert str(error).startswith("message 7 from rank 2 to rank 0 in round 3 was damaged; memory, ")
+    assert "7 from rank 2 to rank 0 in round 3 was damaged" in str(error)
     assert isinstance(error, HpccollError) and isinstance(error, RuntimeError)
-    assert "rank 0 was lost; " in str(CorruptMessage("was lost", 2, 0, 7))
+    assert "rank 0 was lost" in str(CorruptMessage("was lost", 2, 0, 7))
 
 
 def test_the_census_names_ranks():
     error = NonFiniteInput("allreduce", "a.py:3", {1: "NaN in element 0"})
     assert error.ranks == (1,) and error.collective == "allreduce"
-    assert str(error).startswith(
-        "inputs of allreduce at a.py:3 hold NaN or infinity: rank 1: NaN in element 0; look at")
+    assert "allreduce at a.py:3" in str(error) and "rank 1: NaN in element 0" in str(error)
     assert isinstance(error, NonFiniteError) and isinstance(error, FloatingPointError)
     many = NonFiniteInput("reduce", "", {rank: "NaN" for rank in range(20)})
-    assert len(many.ranks) == 20 and "rank 7: NaN; and 12 more ranks; look" in str(many)
-    assert str(many).startswith("inputs of reduce hold")
+    assert len(many.ranks) == 20 and "rank 7: NaN; and 12 more" in str(many)
+    assert " at " not in str(many).partition("NaN")[0]
 
 
 def test_the_minority_differs():
     error = UnequalError("bits in x", [
         ((0, 3), "digest a"), ((1,), "digest b"), ((2,), "digest c")])
     assert error.ranks == (1, 2) and error.groups == ((0, 3), (1,), (2,))
-    assert str(error).startswith("ranks hold different bits in x: rank 1: digest b; rank 2: "
-                                 "digest c; ranks 0, 3: digest a; what differs")
+    assert "bits in x: rank 1: digest b; rank 2: digest c; ranks 0, 3: digest a" in str(error)
     assert isinstance(error, ValueError)
 
 

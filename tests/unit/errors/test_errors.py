@@ -1,4 +1,7 @@
-"""Errors: what they carry, how they read, and which built-in exceptions catch them."""
+"""Errors: what they carry, and which built-in exceptions catch them.
+
+How they read is in ``tests/golden/messages.txt``.
+"""
 
 import copy
 import inspect
@@ -36,7 +39,7 @@ def test_every_class_is_ours_and_says_what_it_is():
 
 def test_argument_error_says_what_and_what_to_do():
     error = errors.ArgumentError("root", "7 is not a rank", "choose one of 0..3")
-    assert str(error) == "root: 7 is not a rank; choose one of 0..3"
+    assert str(error).startswith("root: 7 ") and str(error).endswith("; choose one of 0..3")
     assert error.argument == "root"
     assert str(errors.ArgumentError("root", "missing")) == "root: missing"
 
@@ -44,40 +47,41 @@ def test_argument_error_says_what_and_what_to_do():
 def test_proof_error_names_the_place():
     error = errors.ProofError("is wrong", schedule="allreduce ring size=4", rank=2, round=1,
                               step="send 3 out[0]")
-    assert str(error) == "allreduce ring size=4, rank 2, round 1, step 'send 3 out[0]': is wrong"
+    assert all(word in str(error) for word in (
+        "allreduce ring size=4", "rank 2", "round 1", "'send 3 out[0]'", "is wrong"))
     assert (error.problem, error.rank, error.round, error.step) == (
         "is wrong", 2, 1, "send 3 out[0]")
     assert str(errors.ProofError("is wrong")) == "is wrong"
-    assert str(errors.ProofError("is wrong", rank=0, round=0)) == "rank 0, round 0: is wrong"
+    assert "rank 0, round 0" in str(errors.ProofError("is wrong", rank=0, round=0))
 
 
 def test_timeout_names_who_is_waited_for():
     error = errors.CollectiveTimeout("allreduce ring size=4", 2, 5, (1, 3), 300.0)
     text = str(error)
-    assert text.startswith("hpccoll: no message from ranks 1, 3: allreduce ring size=4 timed out "
-                           "on rank 2 after 300 s without progress in round 5")
-    assert "increase HPCCOLL_TIMEOUT" in text
+    assert text.startswith("hpccoll: ") and all(word in text for word in (
+        "ranks 1, 3", "allreduce ring size=4", "rank 2", "300 s", "round 5", "HPCCOLL_TIMEOUT"))
     assert (error.rank, error.round, error.peers, error.seconds) == (2, 5, (1, 3), 300.0)
-    assert "from no rank: barrier" in str(errors.CollectiveTimeout("barrier", 0, 0, (), 1.0))
+    assert "no rank" in str(errors.CollectiveTimeout("barrier", 0, 0, (), 1.0))
 
 
 def test_an_error_at_second_hand_begins_with_the_missing_rank():
     """As the one at first hand: the rank and the reason, each rank, what to do."""
     states = RankStates("rank 2 is stopped", ("rank 0 waits", "rank 2 is stopped"), (2,))
     first = str(errors.CollectiveTimeout("bcast", 0, 1, (2,), 4.0, states)).splitlines()
-    assert first == ["hpccoll: rank 2 is stopped: bcast timed out on rank 0 after 4 s without "
-                     "progress in round 1", "  rank 0 waits", "  rank 2 is stopped",
-                     "  send SIGCONT to rank 2, or end the job"]
+    assert first[0].startswith("hpccoll: rank 2 is stopped: bcast ") and "round 1" in first[0]
+    assert first[1:3] == ["  rank 0 waits", "  rank 2 is stopped"]
+    assert "SIGCONT" in first[3] and "rank 2" in first[3] and len(first) == 4
     story = {"number": 7, "title": "bcast", "when": "12:00:01", "reason": "CollectiveTimeout: x",
              "missing": states.missing, "lines": states.lines}
     second = str(errors.BrokenCommunicatorError.reported(0, story)).splitlines()
-    assert second == ["hpccoll: rank 2 is stopped: communicator is broken: rank 0 failed in "
-                      "blocking call 7, bcast, at 12:00:01 (CollectiveTimeout)", *first[1:3],
-                      "  call Dup on a working communicator, or end the job"]
+    words = "rank 0", "call 7, bcast", "12:00:01", "CollectiveTimeout"
+    assert second[0].startswith("hpccoll: rank 2 is stopped: ") and not second[0].endswith(": x")
+    assert all(word in second[0] for word in words)
+    assert second[1:3] == first[1:3] and "Dup" in second[3] and len(second) == 4
     del story["missing"]
-    assert str(errors.BrokenCommunicatorError.reported(0, story)).startswith(
-        "hpccoll: communicator is broken: rank 0 failed in blocking call 7, bcast, at 12:00:01: "
-        "CollectiveTimeout: x\n")
+    third = str(errors.BrokenCommunicatorError.reported(0, story)).splitlines()
+    assert all(word in third[0] for word in words) and third[0].endswith("CollectiveTimeout: x")
+    assert third[1:] == second[3:]
 
 
 #: What constructors take that do not take a message alone.

@@ -19,7 +19,7 @@ def test_formats_and_folders(tmp_path):
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(HpccollError, match=r"pip install 'hpccoll\[plot\]'"):
+    with pytest.raises(HpccollError, match=r"'hpccoll\[plot\]'"):
         plotting.new_figure(1, 1)
 
 

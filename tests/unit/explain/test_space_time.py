@@ -51,10 +51,10 @@ def test_pictures_of_wrong_schedules_are_drawn(tmp_path):
 
 
 def test_pictures_that_cannot_be_drawn(tmp_path):
-    with pytest.raises(ArgumentError, match="257 ranks do not fit"):
+    with pytest.raises(ArgumentError, match="257"):
         draw(schedule("allreduce", "recursive_doubling", 257), tmp_path / "x.png")
     pytest.importorskip("matplotlib")
-    with pytest.raises(ArgumentError, match="ends in no known format; choose from .*png"):
+    with pytest.raises(ArgumentError, match="format.*png"):
         draw(schedule("allreduce", "ring", 2), tmp_path / "x.xyz")
     with pytest.raises(ArgumentError, match="cannot write"):
         draw(schedule("allreduce", "ring", 2), tmp_path / "nowhere" / "x.png")
@@ -98,7 +98,7 @@ def test_letters_can_be_read_in_a_page(made):
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(HpccollError, match=r"pip install 'hpccoll\[plot\]'"):
+    with pytest.raises(HpccollError, match=r"'hpccoll\[plot\]'"):
         draw(schedule("allreduce", "ring", 2), tmp_path / "x.png")
 
 

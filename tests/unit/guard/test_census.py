@@ -55,7 +55,7 @@ def test_equal_data_is_no_error():
 
 
 def test_who_has_other_bits():
-    with pytest.raises(UnequalError, match="bits in x: rank 1: digest") as caught:
+    with pytest.raises(UnequalError, match="rank 1") as caught:
         check_equal(context(flipped, same), numpy.arange(4), "x")
     assert caught.value.ranks == (1,)
     with pytest.raises(UnequalError) as caught:
@@ -68,7 +68,7 @@ def test_another_type_or_shape_is_told_before_other_bits():
     check_equal(record, numpy.zeros(4, "f4"), "x")
     other = record.comm.mine.copy()
     with pytest.raises(UnequalError, match=(
-            r"types or shapes in x: rank 2: float32 of shape \(4,\); ranks 0, 1: int64 of shape")):
+            r"rank 2: float32.*\(4,\).*ranks 0, 1: int64")):
         check_equal(context(flipped, lambda mine: other), numpy.arange(4), "x")
 
 
@@ -79,7 +79,7 @@ def test_the_census_counts(dtype):
     check_finite(context(same), None, "reduce")
     x[[2, 4]] = numpy.inf, numpy.nan
     with pytest.raises(NonFiniteInput, match=(
-            "rank 0: infinity in element 2, the first of 2; rank 1: NaN in element 5;")) as caught:
+            "rank 0: infinity.*element 2.*2; rank 1: NaN.*element 5;")) as caught:
         check_finite(context(lambda mine: [1, 5, 1], lambda mine: [0, 0, 0]),
                      resolve.buffer_of(x, "x"), "allreduce")
     assert caught.value.ranks == (0, 1)
@@ -88,13 +88,13 @@ def test_the_census_counts(dtype):
 def test_bfloat16_too():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = numpy.array([1, numpy.nan], ml_dtypes.bfloat16)
-    with pytest.raises(NonFiniteInput, match="NaN in element 1"):
+    with pytest.raises(NonFiniteInput, match="NaN.*element 1"):
         check_finite(context(), resolve.buffer_of(x, "x"), "allreduce")
 
 
 def test_ranks_that_do_not_come():
     here = context(same, complete=False)
-    with pytest.raises(CollectiveTimeout, match="census before bcast timed out on rank 0"):
+    with pytest.raises(CollectiveTimeout, match="census.*bcast.*rank 0"):
         gathered(here, numpy.zeros(2), "census before bcast")
     assert len(here.abandoned) == 1
 

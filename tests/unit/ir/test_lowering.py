@@ -98,14 +98,14 @@ def test_a_copy_within_one_place_is_nothing():
 
 
 @pytest.mark.parametrize("steps, complaint", [
-    ([send(1, at(OUT, 3))], r"out\[3\] does not exist: this rank has 3 slots there"),
-    ([recv(1, at(TMP, 0))], r"tmp\[0\] does not exist: this rank has 0 slots there"),
-    ([send(1, at("work", 0))], r"work\[0\] does not exist: this rank has 0 slots there"),
-    ([recv(1, at(OUT, 2, 1))], r"out\[2:1\] does not exist"),
-    ([recv(1, at(OUT, -1))], r"out\[-1\] does not exist"),
-    ([recv(1, at(IN, 0))], r"in\[0\] is written, but the input is read-only"),
-    ([copy(at(IN, 0), at(OUT, 0))], r"in\[0\] is written"),
-    ([reduce(at(IN, 0), at(OUT, 0))], r"in\[0\] is written")])
+    ([send(1, at(OUT, 3))], r"out\[3\].*3 slots"),
+    ([recv(1, at(TMP, 0))], r"tmp\[0\].*0 slots"),
+    ([send(1, at("work", 0))], r"work\[0\].*0 slots"),
+    ([recv(1, at(OUT, 2, 1))], r"out\[2:1\]"),
+    ([recv(1, at(OUT, -1))], r"out\[-1\]"),
+    ([recv(1, at(IN, 0))], r"in\[0\].*read-only"),
+    ([copy(at(IN, 0), at(OUT, 0))], r"in\[0\].*written"),
+    ([reduce(at(IN, 0), at(OUT, 0))], r"in\[0\].*written")])
 def test_memory_that_does_not_exist_is_refused(steps, complaint):
     with pytest.raises(ScheduleError, match=complaint):
         lowered(steps)

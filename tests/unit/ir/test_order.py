@@ -51,7 +51,7 @@ def test_programs_after_programs_wait_for_all_ends():
 def test_passes_keep_lanes_or_say_that_they_cannot():
     two = lanes([(send(1),)], [(recv(1),)])
     assert relabelled(two, [2, 0]).after == two.after
-    with pytest.raises(ScheduleError, match="with lanes cannot be reversed: reverse each"):
+    with pytest.raises(ScheduleError, match="lanes.*reverse"):
         reverse(two)
 
 

@@ -78,5 +78,5 @@ def test_a_schedule_checks_its_fields():
         collective, size, root, nblocks = bad
         with pytest.raises(ArgumentError):
             Schedule(collective, "x", size, ring.build, root, nblocks)
-    with pytest.raises(ArgumentError, match="rank: 4 is not a rank of 0..3"):
+    with pytest.raises(ArgumentError, match="rank: .*4.*0..3"):
         ring.program(4)

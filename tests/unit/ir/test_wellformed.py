@@ -85,7 +85,7 @@ def test_a_builder_that_raises(error):
 
 
 def test_our_own_errors_and_an_interrupt_pass():
-    with pytest.raises(ArgumentError, match="k: expected at least 2"):
+    with pytest.raises(ArgumentError, match="k: .*2"):
         verify(schedule("allgather", "bruck", 4, k=1))
 
     def interrupted(rank, size):
@@ -177,7 +177,7 @@ def test_rounds_that_wait_for_none(after, complaint, number):
 
 def test_scratch_of_a_barrier_has_no_size():
     build = Algorithm(rounds((), scratch=(0,)))
-    with pytest.raises(ScheduleError, match="there are no blocks"):
+    with pytest.raises(ScheduleError, match="no blocks"):
         program_of(schedule("barrier", build, 2), 0)
 
 
@@ -217,6 +217,6 @@ def test_scratch_for_pairs_is_sized_like_a_block_of_this_rank():
         return schedule("alltoall", Algorithm(rounds(scratch=(key,)), uniform=uniform), 3)
     for key in (0, 1, 2, 3, 6):
         program_of(build(key), 0)
-    with pytest.raises(ScheduleError, match="from rank 1 to rank 2, whose size this rank does no"):
+    with pytest.raises(ScheduleError, match="rank 1.*rank 2"):
         program_of(build(5), 0)
     program_of(build(5, True), 0)

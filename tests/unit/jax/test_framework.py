@@ -15,7 +15,7 @@ framework = pytest.importorskip("hpccoll.jax.framework")
 @pytest.mark.parametrize("version", ["0.4.38", "0.3", "0.4.30.dev1"])
 def test_too_old(monkeypatch, version):
     monkeypatch.setattr(metadata, "version", lambda package: version)
-    with pytest.raises(FrameworkError, match=rf"{version} is here, and hpccoll needs \d"):
+    with pytest.raises(FrameworkError, match=rf"{version}.*needs \d"):
         framework.require_jax()
 
 
@@ -31,7 +31,7 @@ def test_missing(monkeypatch):
 
     monkeypatch.setattr(metadata, "version", version)
     for require, name in ((framework.require_jax, "jax"), (framework.require_optax, "optax")):
-        with pytest.raises(ImportError, match=r"pip install 'hpccoll\[jax\]'") as caught:
+        with pytest.raises(ImportError, match=r"'hpccoll\[jax\]'") as caught:
             require()
         assert caught.value.framework == name
 

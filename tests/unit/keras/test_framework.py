@@ -22,7 +22,7 @@ def test_missing(framework, monkeypatch):
         raise ModuleNotFoundError("No module named 'keras'", name="keras")
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(FrameworkError, match=r"is not installed.*hpccoll\[keras\]"):
+    with pytest.raises(FrameworkError, match=r"installed.*hpccoll\[keras\]"):
         framework.require_keras()
 
 
@@ -39,5 +39,5 @@ def test_without_a_backend(framework, monkeypatch):
 def test_older(framework, monkeypatch, version):
     monkeypatch.setattr(importlib, "import_module",
                         lambda name: types.SimpleNamespace(__version__=version))
-    with pytest.raises(FrameworkError, match=f"version {version} is here"):
+    with pytest.raises(FrameworkError, match=f"version {version}"):
         framework.require_keras()

@@ -30,5 +30,5 @@ def test_files_about_the_network(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURMD_NODENAME", "n0")
     assert discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF, network=str(path)).topology.size == 1
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    with pytest.raises(ArgumentError, match="^HPCCOLL_NETWORK: has no node 'n1'"):
+    with pytest.raises(ArgumentError, match="^HPCCOLL_NETWORK: .*'n1'"):
         discovery.discover(MPI.COMM_SELF, MPI.COMM_SELF, network=str(path))

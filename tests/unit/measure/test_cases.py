@@ -77,12 +77,12 @@ def test_types(monkeypatch):
     assert data_type("float16", "sum") == "f2"
     assert data_type("MPI_INT", "bxor") == "i4"
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    with pytest.raises(ArgumentError, match=r"ml_dtypes; pip install 'hpccoll\[bf16\]'"):
+    with pytest.raises(ArgumentError, match=r"ml_dtypes.*'hpccoll\[bf16\]'"):
         data_type("bfloat16")
 
 
 def test_bfloat16():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     assert data_type("bfloat16", "sum") == ml_dtypes.bfloat16
-    with pytest.raises(ArgumentTypeError, match="MPI.BAND is not defined on bfloat16"):
+    with pytest.raises(ArgumentTypeError, match="MPI.BAND.*bfloat16"):
         data_type("bfloat16", "band")

@@ -35,7 +35,7 @@ def test_a_builder_that_never_returns(monkeypatch, loop):
         return alone(rank, size) if rank == 0 else loop()
 
     start = time.monotonic()
-    with pytest.raises(ProofError, match="the builder did not return in 0.2 s") as caught:
+    with pytest.raises(ProofError, match="builder.*0.2") as caught:
         verify(schedule("allreduce", build, 2))
     assert caught.value.rank == 1 and time.monotonic() - start < 30
 

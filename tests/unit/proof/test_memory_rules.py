@@ -54,12 +54,12 @@ def test_two_segments_in_one_place():
     case = BlockSizes(lambda key: 2, 1)
     one = segments_of(((), (), (Local(Extent(OUT, 0, 1), Extent(IN, 0, 1)),)))
     other = segments_of(((), (), (Local(Extent(OUT, 0, 2), Extent(IN, 0, 2)),)))
-    with pytest.raises(ProofError, match="two segments use the same memory"):
+    with pytest.raises(ProofError, match="segments"):
         prove_segments(made, ALLREDUCE, case, [one + other])
 
 
 def test_overwriting_a_part_of_what_is_read():
     made = schedule("allreduce", "linear", 1)
     shift = segments_of(((), (), (Local(Extent(OUT, 0, 2), Extent(OUT, 1, 2)),)))
-    with pytest.raises(ProofError, match="overwrites a part of what it reads"):
+    with pytest.raises(ProofError, match="overwrites"):
         prove_segments(made, ALLREDUCE, BlockSizes(lambda key: 3, 1), [shift])

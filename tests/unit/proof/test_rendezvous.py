@@ -71,7 +71,7 @@ def test_lanes_that_write_what_another_one_names():
                         (send(other, at(OUT, 0)), recv(other, at(TMP, 0))),
                         (reduce(at(OUT, 0), at(TMP, 0)),)), (0, 0), after[rank])
     after = [((), (0,), (1,)), ((), (0,), (0,))]
-    with pytest.raises(ProofError, match="memory that round 1 is using, for which it does") as info:
+    with pytest.raises(ProofError, match="memory.*round 1") as info:
         verify(schedule("allreduce", build, 2))
     assert (info.value.rank, info.value.round) == (1, 2)
     after[1] = ((), (0,), (1,))
@@ -87,7 +87,7 @@ def test_in_place_lanes_share_what_input_and_output_share():
                         (copy(at(OUT, 0), at(TMP, 1)),), (reduce(at(OUT, 0), at(TMP, 0)),)),
                        (rank, rank), ((), (), last, (1, 2)))
     last = (0,)
-    with pytest.raises(ProofError, match="memory that round 1 is using") as caught:
+    with pytest.raises(ProofError, match="memory.*round 1") as caught:
         verify(schedule("reduce_scatter", build, 2))
     assert (caught.value.rank, caught.value.round) == (1, 2)
     last = (0, 1)
@@ -102,7 +102,7 @@ def test_lanes_that_wait_for_each_other_across_ranks():
     swapped = schedule("barrier", lambda rank, size: build(0, size)._replace(rounds=tuple(
         tuple(step._replace(peer=1 - rank) for step in steps)
         for steps in build(0, size).rounds)), 2)
-    with pytest.raises(ProofError, match="deadlock with synchronous sends") as caught:
+    with pytest.raises(ProofError, match="synchronous") as caught:
         verify(swapped)
     assert caught.value.round == 0
     verify(schedule("barrier", build, 2))
@@ -118,6 +118,6 @@ def test_a_barrier_knows_only_what_its_lanes_have_waited_for():
     first = (0,)
     verify(schedule("barrier", build, 3))
     first = ()
-    with pytest.raises(ProofError, match=r"leave the barrier before ranks \[0\] enter it") as info:
+    with pytest.raises(ProofError, match=r"barrier.*ranks \[0\]") as info:
         verify(schedule("barrier", build, 3))
     assert info.value.rank == 2

@@ -49,9 +49,9 @@ def parcel(rank, size):
 def test_a_race_that_packing_hides():
     made = schedule("reduce_scatter", parcel, 6)
     lowered_alone(made, [1] * 6)  # packed on both sides: no race to be seen
-    with pytest.raises(ProofError, match="of the same round is using"):
+    with pytest.raises(ProofError, match="same round"):
         lowered_alone(made, [1, 1, 1, 0, 1, 1])
-    with pytest.raises(ProofError, match=r"'recv 5 tmp\[2\] tmp\[4\]' of the same round") as caught:
+    with pytest.raises(ProofError, match=r"'recv 5 tmp\[2\] tmp\[4\]'") as caught:
         verify(made)
     assert (caught.value.rank, caught.value.round) == (0, 1)
     assert caught.value.step == "send 1 tmp[2] tmp[4]"
@@ -69,13 +69,13 @@ def swap(keys):
 def test_scratch_sized_like_another_block():
     verify(swap((0, 1, 2, 3)))
     lowered_alone(swap((0, 1, 1, 3)), [2, 1, 1, 1])
-    with pytest.raises(ProofError, match=r"blocks \[0, 1, 2, 3\] into blocks \[0, 1, 1, 3\]"):
+    with pytest.raises(ProofError, match=r"blocks \[0, 1, 2, 3\].*blocks \[0, 1, 1, 3\]"):
         verify(swap((0, 1, 1, 3)))
 
 
 def test_scratch_in_another_order_is_of_another_size():
     # The sizes add up, so the message fits; but its blocks lie across the borders of the slots.
-    with pytest.raises(ProofError, match="different sizes"):
+    with pytest.raises(ProofError, match="sizes"):
         verify(swap((0, 2, 1, 3)))
 
 
@@ -86,7 +86,7 @@ def test_blocks_that_had_equal_sizes_in_every_sample():
             step for k in range(size) if k != rank for step in (
                 send(k, at(IN, 0)), recv(k, at(TMP, 0) if k == other else at(OUT, k)))),
             (copy(at(OUT, other), at(TMP, 0)),)), (rank,))  # sized like k, not k + 4
-    with pytest.raises(ProofError, match="block 4 into block 0"):
+    with pytest.raises(ProofError, match="block 4.*block 0"):
         verify(schedule("allgather", build, 8))
 
 
@@ -104,7 +104,7 @@ def test_a_race_in_place_with_one_element():
     made = schedule("allreduce", in_place_race, 2, nblocks=3)
     lowered_alone(made, [1, 1, 1], True)
     for in_place in (False, True):
-        with pytest.raises(ProofError, match=r"'recv 1 out\[0\] out\[2\]' of the same round"):
+        with pytest.raises(ProofError, match=r"'recv 1 out\[0\] out\[2\]'"):
             slots(made, in_place)
 
 
@@ -125,7 +125,7 @@ def chain(rank, size):
 def test_large_worlds_are_proved_in_place_too(size):
     made = schedule("allreduce", chain, size)
     slots(made)
-    with pytest.raises(ProofError, match="instead of the contributions"):
+    with pytest.raises(ProofError, match="instead.*contributions"):
         verify(made)
 
 
@@ -138,7 +138,7 @@ def test_large_worlds_are_proved_for_unequal_blocks(size):
                               for k in range(1, size)),
                         (copy(at(OUT, 0), at(IN, 0)), copy(at(OUT, 1), at(TMP, 0)))), (2,))
     lowered_alone(schedule("gather", build, size), [1] * size)
-    with pytest.raises(ProofError, match="block 1 into block 2"):
+    with pytest.raises(ProofError, match="block 1.*block 2"):
         verify(schedule("gather", build, size))
     verify(schedule("gather", Algorithm(build, uniform=True), size))
 
@@ -215,9 +215,9 @@ def test_blocks_that_lie_across_slots_are_whole_again_side_by_side():
     verify(forward((0, 1), [(0, 1)]))
     verify(forward((1, 0), [(0, 1)]))
     lowered_alone(forward((1, 0), [(0, 1)]), [3, 1])
-    with pytest.raises(ProofError, match="of another size"):
+    with pytest.raises(ProofError, match="another size"):
         verify(forward((1, 0), [(0,), (1,)]))
-    with pytest.raises(ProofError, match="parts of blocks of other sizes"):
+    with pytest.raises(ProofError, match="parts.*sizes"):
         verify(forward((1, 0), [(1, 0)]))
 
 
@@ -229,7 +229,7 @@ def test_slots_beside_a_row_in_another_order_are_whole():
     assert slots(alike) == slots(made)
     verify(alike)
     swapped = swapped._replace(scratch=(1, 0, 2, 3))  # rank 0 keeps the first block alone
-    with pytest.raises(ProofError, match="of another size|operands of different sizes"):
+    with pytest.raises(ProofError, match="another size|operands"):
         verify(alike)
 
 
@@ -255,7 +255,7 @@ def test_parts_of_rows_in_two_orders_are_not_whole_together():
     lowered_alone(made, [1, 1, 1, 1])
     with pytest.raises(ProofError):
         lowered_alone(made, [1, 1, 2, 3])
-    with pytest.raises(ProofError, match="parts of blocks of other sizes"):
+    with pytest.raises(ProofError, match="parts.*sizes"):
         slots(made)
 
 

@@ -44,7 +44,7 @@ def test_every_kind_beyond_the_table_is_proved(size):
 
 
 def test_operators_that_do_not_commute_are_refused():
-    with pytest.raises(ProofError, match="not combined in rank order"):
+    with pytest.raises(ProofError, match="order"):
         verify(schedule("allreduce", ALLREDUCE, 2), commutative=False)
 
 
@@ -99,7 +99,7 @@ def test_the_same_memory_in_other_words_may_be_replaced_and_other_memory_may_not
     out, into = (at(OUT, 0), at(OUT, 1)), (at(OUT, 0, 2),)
     verify(schedule("allreduce", sums, 2, nblocks=2))
     out = (at(OUT, 1), at(OUT, 0))
-    with pytest.raises(ProofError, match="is using"):
+    with pytest.raises(ProofError, match="using"):
         verify(schedule("allreduce", sums, 2, nblocks=2))
 
 
@@ -109,7 +109,7 @@ def test_blocks_of_other_sizes_do_not_meet():
         return Program(((*(send(in_network(range(size), [to]), at(IN, to if rank else to ^ wrong))
                            for to in range(size)), mine),))
     wrong = 1
-    with pytest.raises(ProofError, match=r"of another size: block 0 and block 1") as caught:
+    with pytest.raises(ProofError, match="another size.*block 0.*block 1") as caught:
         verify(schedule("reduce_scatter", lambda rank, size: deal(rank, size), 2))
     assert caught.value.rank == 1
 
@@ -118,7 +118,7 @@ def test_in_place_a_reduce_scatter_needs_scratch():
     def deal(rank, size, into, *more):
         steps = [send(in_network(range(size), [to]), at(IN, to)) for to in range(size)]
         return Program(((*steps, recv(in_network(range(size), [rank]), into)), *more), (rank,))
-    with pytest.raises(ProofError, match="is using"):
+    with pytest.raises(ProofError, match="using"):
         verify(schedule("reduce_scatter", lambda rank, size: deal(rank, size, at(OUT, 0)), 3))
     back = (copy(at(OUT, 0), at(TMP, 0)),)
     verify(schedule("reduce_scatter", lambda rank, size: deal(rank, size, at(TMP, 0), back), 3))
@@ -131,7 +131,7 @@ def test_who_has_the_result_knows_of_the_sources_only():
     sources = (0, 1, 2)
     verify(schedule("barrier", barrier, 3))
     sources = (0, 1)
-    with pytest.raises(ProofError, match=r"leave the barrier before ranks \[2\] enter"):
+    with pytest.raises(ProofError, match=r"barrier.*ranks \[2\]"):
         verify(schedule("barrier", barrier, 3))
 
 

@@ -43,7 +43,7 @@ def test_the_textbook_is_right():
 
 def test_rank_order_is_seen_and_demanded():
     assert not proved("allreduce", 2, swap(1, LEFT), swap(0, LEFT)).rank_order
-    with pytest.raises(ProofError, match="not combined in rank order"):
+    with pytest.raises(ProofError, match="order"):
         proved("allreduce", 2, swap(1, LEFT), swap(0, LEFT), commutative=False)
 
 
@@ -85,10 +85,10 @@ def test_a_block_in_the_wrong_place():
     def build(rank, size):
         return Program(((copy(at(OUT, 1 - rank), at(IN, 0)),),
                         (send(1 - rank, at(OUT, 1 - rank)), recv(1 - rank, at(OUT, rank)))))
-    with pytest.raises(ProofError, match="different sizes: block 0 into block 1"):
+    with pytest.raises(ProofError, match="sizes.*block 0.*block 1"):
         verify(schedule("allgather", build, 2))
     made = schedule("allgather", build, 2)
-    with pytest.raises(ProofError, match=r"holds rank \d's block \d instead of"):
+    with pytest.raises(ProofError, match=r"rank \d's block \d instead"):
         prove(made, made.collective, ONE._replace(keys=2))
 
 
@@ -121,7 +121,7 @@ def test_messages_of_different_sizes():
         spans = at(OUT, 0, 2 - rank)
         return Program(((copy(at(OUT, 0, 2), at(IN, 0, 2)),),
                         (send(1 - rank, spans), recv(1 - rank, at(OUT, 0, 2), reduce=LEFT))))
-    with pytest.raises(ProofError, match=r"meets 'send 0 \S+' of rank 1, of another size") as info:
+    with pytest.raises(ProofError, match=r"'send 0 \S+'.*rank 1") as info:
         verify(schedule("allreduce", build, 2, nblocks=2))
     assert info.value.rank == 0
 
@@ -146,9 +146,9 @@ def test_output_nobody_asked_for():
 def test_a_copy_between_blocks_of_different_sizes():
     def build(rank, size):
         return Program(((copy(at(OUT, 0), at(IN, 1)), copy(at(OUT, 1), at(IN, 0))),))
-    with pytest.raises(ProofError, match="has operands of different sizes: block 1 into block 0"):
+    with pytest.raises(ProofError, match="operands.*block 1.*block 0"):
         verify(schedule("allreduce", build, 1, nblocks=2))
-    with pytest.raises(ProofError, match="has operands of different sizes"):
+    with pytest.raises(ProofError, match="operands"):
         prove(schedule("allreduce", build, 1, nblocks=2), ALLREDUCE, BlockSizes(lambda key: key, 2))
 
 
@@ -160,7 +160,7 @@ def test_in_place_memory_that_is_saved_too_late():
                         (send(other, at(IN, other)), recv(other, at(OUT, 0), reduce=LEFT))))
     made = schedule("reduce_scatter", build, 2)
     prove(made, made.collective, BlockSizes(lambda key: 1, 2))
-    with pytest.raises(ProofError, match="instead of") as caught:
+    with pytest.raises(ProofError, match="instead") as caught:
         prove(made, made.collective, BlockSizes(lambda key: 1, 2, True))
     assert caught.value.rank == 0  # rank 1 has sent it its own block
 
@@ -180,8 +180,8 @@ def test_knowledge_travels_with_messages_sent_later():
 
 
 @pytest.mark.parametrize("rounds, sent, complaint", [
-    (2, 1, "takes 1 rounds, the closed form says 2"),
-    (1, 3, "takes 1 blocks sent by the busiest rank, the closed form says 3")])
+    (2, 1, "1 rounds.*2"),
+    (1, 3, "1 blocks.*3")])
 def test_closed_forms_are_checked(rounds, sent, complaint):
     entry = Algorithm(lambda rank, size: Program(tuple(map(tuple, swap(1 - rank, LEFT)))),
                       rounds=lambda p: rounds, sent=lambda p: sent)
@@ -210,7 +210,7 @@ def test_input_that_is_overwritten(case):
     phases = (*segment.program.phases, phase)
     spoiled = segment._replace(program=segment.program._replace(phases=phases))
     prove_segments(made, made.collective, case._replace(keys=2), programs)
-    with pytest.raises(ProofError, match="the input was overwritten"):
+    with pytest.raises(ProofError, match="overwritten"):
         prove_segments(made, made.collective, case._replace(keys=2), [[spoiled], programs[1]])
 
 
@@ -219,7 +219,7 @@ def test_what_lands_is_gone_after_the_phase():
     root = segments_of(((), (Message("send", 1, Extent(OUT, 0, 1)),), ()))
     late = segments_of(((), (Message("recv", 0, Extent(TMP, 0, 1)),), ()),
                     ((), (), (Local(Extent(OUT, 0, 1), Extent(TMP, 0, 1)),)), scratch=1)
-    with pytest.raises(ProofError, match="was never written"):
+    with pytest.raises(ProofError, match="never written"):
         prove_segments(made, made.collective, ONE, [root, late])
     kept = [segment._replace(program=segment.program._replace(landing=1)) for segment in late]
     prove_segments(made, made.collective, ONE, [root, kept])

@@ -30,12 +30,12 @@ def test_machines_by_file_and_not_at_all(tmp_path):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(GOOD))
     assert catalog.find(file) == catalog.find(str(file))
-    with pytest.raises(ArgumentError, match="cannot read 'nowhere'.*one of"):
+    with pytest.raises(ArgumentError, match="'nowhere'"):
         catalog.find("nowhere")
-    with pytest.raises(TypeError, match="expected a name, a file or a Machine"):
+    with pytest.raises(TypeError, match="Machine"):
         catalog.find(7)
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(ArgumentError, match="it is not text"):
+    with pytest.raises(ArgumentError, match="not text"):
         catalog.find(file)
-    with pytest.raises(ArgumentError, match="rate is infinite"):
+    with pytest.raises(ArgumentError, match="infinite"):
         machine_as_data(Machine("m", (Level("a", 0, 0),)))

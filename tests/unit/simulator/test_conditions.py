@@ -126,9 +126,9 @@ def test_bad_conditions(conditions, problem):
 
 
 def test_delays_for_other_ranks():
-    with pytest.raises(ArgumentError, match="rank 8 is not among 8 ranks"):
+    with pytest.raises(ArgumentError, match="rank 8.*8 ranks"):
         timed(late="one:8:1us")
-    with pytest.raises(ArgumentError, match="a list of 2 delays for 8 ranks; give one for each"):
+    with pytest.raises(ArgumentError, match="2 delays.*8 ranks"):
         timed(late="list:1,2")
-    with pytest.raises(ArgumentError, match="conditions: expected SimulatedConditions"):
+    with pytest.raises(ArgumentError, match="conditions: .*SimulatedConditions"):
         simulate(schedule("allreduce", "ring", 8), 8, FLAT, conditions="late")

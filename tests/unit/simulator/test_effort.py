@@ -30,7 +30,7 @@ def test_messages_are_estimated_from_a_few_ranks(collective, name, size, message
 
 def test_what_would_never_end_is_refused():
     made = schedule("alltoall", "pairwise", 30_000)
-    with pytest.raises(ArgumentError, match=r"30,000 programs and 1,799,\d+,\d+ messages, about"):
+    with pytest.raises(ArgumentError, match=r"30,000 .*1,799,\d+,\d+"):
         check(effort(Workload(made, 1000), 30_000), made.title)
     assert MOST < 1_799_000_000
 
@@ -50,7 +50,7 @@ def test_ranks_that_are_not_folded_are_announced_and_may_be_too_many():
     simulate(schedule("scan", "linear", 300), 1e6, fold=False,
              told=lambda *words: told.append(words))
     assert told[0][0] == ESTIMATE and told[0][2].startswith("300 programs and 598 messages")
-    with pytest.raises(ArgumentError, match="more than is tried"):
+    with pytest.raises(ArgumentError, match="tried"):
         simulate(schedule("alltoall", "pairwise", 30_000), 1e6, fold=False)
 
 

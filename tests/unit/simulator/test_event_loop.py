@@ -47,7 +47,7 @@ def test_a_deadlock_is_named():
     def stuck(rank, size):
         return Program(((recv((rank + 1) % size, at(OUT, 0)),),))
 
-    with pytest.raises(ScheduleError, match="rank 0 waits for ever in round 0 for 1 message"):
+    with pytest.raises(ScheduleError, match="rank 0.*round 0.*1 message"):
         simulate(schedule("allgather", stuck, 3), 8, FLAT)
 
 
@@ -56,7 +56,7 @@ def test_messages_of_unequal_size_are_named():
         return Program(((copy(at(OUT, 0), at(IN, 0)),),
                         (send(1, at(OUT, 0)),) if rank == 0 else (recv(0, at(OUT, 0, 2)),)))
 
-    with pytest.raises(ScheduleError, match="rank 1 expects 8 bytes in round 0, .* says 4"):
+    with pytest.raises(ScheduleError, match="rank 1.*8 bytes.*round 0.*4"):
         simulate(schedule("allgather", wrong, 2), 8, FLAT)
 
 

@@ -79,9 +79,9 @@ def test_bad_levels(wrong):
 
 
 def test_bad_machines():
-    with pytest.raises(ArgumentError, match="has no levels"):
+    with pytest.raises(ArgumentError, match="no levels"):
         Machine("m", ())
-    with pytest.raises(ArgumentError, match="gamma of machine 'm'"):
+    with pytest.raises(ArgumentError, match="gamma.*'m'"):
         Machine("m", FLAT.levels, -1)
 
 
@@ -94,7 +94,7 @@ def test_what_switches_do_is_written_and_read_back():
     assert "in_network" not in data["levels"][1]
     again = machine_from_text(json.dumps(data), "f.json")
     assert again.levels[0].in_network == level.in_network and again.levels[1].in_network is None
-    with pytest.raises(ArgumentError, match="in_network alpha: expected a finite number"):
+    with pytest.raises(ArgumentError, match="in_network alpha"):
         SwitchUnit(-1, B)
-    with pytest.raises(ArgumentError, match="in_network beta of level 'network'.* cannot be"):
+    with pytest.raises(ArgumentError, match="in_network beta.*'network'"):
         machine_as_data(Machine("m", (Level("network", A, B, in_network=SwitchUnit(A, 0)),), G))

@@ -109,7 +109,7 @@ def test_nodes_sit_where_the_file_says():
     scattered = replace(machine, shape=replace(machine.shape, positions=(0, 3, 6)))
     made = sends(3, [(0, 1)])
     assert simulate(made, 3e6, scattered).seconds == pytest.approx(ALPHA + 3 * HOP + 1e-3)
-    with pytest.raises(ArgumentError, match="4 nodes do not fit on the 3 positions"):
+    with pytest.raises(ArgumentError, match="4 nodes.*3 positions"):
         simulate(sends(4, [(0, 1)]), 4e6, scattered)
 
 

@@ -126,9 +126,9 @@ def test_rates_of_kinds_of_links():
 
 def test_too_many_ways_to_choose_from():
     shape = FatTree(extents=(64, 64, 64), routing="adaptive")
-    with pytest.raises(ArgumentError, match="adaptive among 4,096|spread takes all"):
+    with pytest.raises(ArgumentError, match="4,096|spread"):
         FatTree(extents=(65, 65, 65), routing="adaptive").routes(0, 64 * 65 * 65)
     assert len(shape.routes(0, 64)) == 64
     for routing in ("spread", "adaptive"):
-        with pytest.raises(ArgumentError, match="among more than 4,096 ways"):
+        with pytest.raises(ArgumentError, match="4,096"):
             Torus(extents=(2,) * 12, routing=routing).routes(0, 4095)

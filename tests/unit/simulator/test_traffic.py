@@ -74,5 +74,5 @@ def test_lanes_that_wait_for_ever():
     def build(rank, size, root):
         steps = ((recv(1 - rank, at(OUT, 0)),), (send(1 - rank, at(OUT, 0)),))
         return Program(steps, (), ((), (0,)))
-    with pytest.raises(ScheduleError, match="rank 0 waits for ever in round 0 for 1 message"):
+    with pytest.raises(ScheduleError, match="rank 0.*round 0.*1 message"):
         simulate(schedule("bcast", build, 2), 8, FLAT)

@@ -70,14 +70,14 @@ def test_one_collective():
                            result("binomial", 64, 1e-6, collective="bcast", root=1)])
     assert [c.collective for c in compare(both, find("hdr"), collective="bcast")] == ["bcast"]
     assert len(compare(both, find("hdr"))) == 7
-    with pytest.raises(HpccollError, match="the record names no algorithm of scan"):
+    with pytest.raises(HpccollError, match="scan"):
         compare(both, find("hdr"), collective="scan")
 
 
 @pytest.mark.parametrize("wrong", [
     {}, [], {"environment": {}, "results": [{}]}, record(results=[]), record(results=3)])
 def test_no_record(wrong):
-    with pytest.raises(HpccollError, match="^(no record|the record names no)"):
+    with pytest.raises(HpccollError, match="record"):
         compare(wrong, find("hdr"))
 
 

@@ -85,7 +85,7 @@ def test_an_operation_belongs_to_the_level_at_which_its_ranks_part():
     found = simulate(made, N, machine, "3x2")
     assert found.seconds == pytest.approx(A + N * B + 2 * (A / 6 + N * B / 5))
     assert found.level_bytes == {"network": 3 * N, "node": 9 * N}
-    with pytest.raises(CapabilityError, match="level 'node' of machine nodes does not have"):
+    with pytest.raises(CapabilityError, match="'node'"):
         simulate(made, N, nodes(SwitchUnit(A, B)), "3x2")
 
 
@@ -114,7 +114,7 @@ def test_a_machine_without_them_is_refused(machine, missing):
 
 
 def test_on_a_shape_they_are_refused():
-    with pytest.raises(CapabilityError, match="on a shape"):
+    with pytest.raises(CapabilityError, match="shape"):
         simulate(schedule("bcast", BCAST, 4), N, FLAT, shape="torus:4")
 
 
@@ -124,9 +124,9 @@ def test_ends_that_do_not_meet_are_named():
     def build(rank, size):
         return Program(((send(both, at(OUT, 0, sizes[rank])), recv(both, at(OUT, 0))),)[:turns])
     turns, sizes = 1, (1, 2)
-    with pytest.raises(ScheduleError, match="but its peer says"):
+    with pytest.raises(ScheduleError, match="peer says"):
         simulate(schedule("allreduce", build, 2, nblocks=2), N, FLAT)
-    with pytest.raises(ScheduleError, match="waits for ever in round 0"):
+    with pytest.raises(ScheduleError, match="ever.*round 0"):
         simulate(schedule("allreduce", lambda rank, size: Program(
             ((send(both, at(OUT, 0)),),)), 2), N, FLAT)
 

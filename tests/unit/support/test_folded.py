@@ -22,7 +22,7 @@ def test_every_case_runs_and_those_that_fail_are_named(tmp_path):
 
 
 def test_no_cases_fail_and_skipped_ones_skip():
-    with pytest.raises(pytest.fail.Exception, match="no cases"):
+    with pytest.raises(pytest.fail.Exception, match="cases"):
         folded("one", [])(lambda one: None)()
     with pytest.raises(pytest.skip.Exception, match="because"):
         folded("one", [1, 2])(lambda one: pytest.skip("because"))()

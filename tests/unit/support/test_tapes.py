@@ -24,11 +24,11 @@ def test_messages_to_other_nodes_are_in_batches():
 
 
 def test_a_rank_that_is_not_there():
-    with pytest.raises(ArgumentError, match="no rank 2"):
+    with pytest.raises(ArgumentError, match="rank 2"):
         text_of(schedule("allreduce", "ring", 2), 2, None)
 
 
 def test_what_no_tape_can_say(monkeypatch):
     monkeypatch.setattr("support.tapes.PLACES", 0)
-    with pytest.raises(ArgumentError, match="no tape can say"):
+    with pytest.raises(ArgumentError, match="tape"):
         text_of(schedule("allreduce", "ring", 2), 0, None)

@@ -146,8 +146,8 @@ def test_types_that_a_rank_does_not_know_are_no_difference():
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": "hpccoll flight 0"}'])
 def test_what_is_no_record_is_named(tmp_path, text):
-    with pytest.raises(ArgumentError, match="holds no flight records; ranks write them"):
+    with pytest.raises(ArgumentError, match="records"):
         read(tmp_path)
     (tmp_path / "flight-x-rank00000.json").write_text(text)
-    with pytest.raises(ArgumentError, match="rank00000.json' is no flight record of hpccoll's"):
+    with pytest.raises(ArgumentError, match="rank00000.json.*flight"):
         read(tmp_path)

@@ -9,7 +9,7 @@ hooks = pytest.importorskip("hpccoll.torch.hooks")
 
 
 def test_a_state_of_another_hook():
-    with pytest.raises(ArgumentError, match="expected a CompressState, got dict"):
+    with pytest.raises(ArgumentError, match="CompressState"):
         hooks.compress_hook({}, None)
 
 

@@ -53,7 +53,7 @@ def test_a_captured_stream_is_refused_and_the_capture_goes_on(machine):
     stream, done = Stream(machine, 0, non_blocking=True), []
     stream.begin_capture()
     with stream:
-        with pytest.raises(BufferArgumentError, match="captured into a CUDA graph"):
+        with pytest.raises(BufferArgumentError, match="CUDA"):
             work.GroupWork("call", None, [TENSOR], 1.0)
         stream.push(lambda: done.append(1))
     for run in stream.end_capture():

@@ -39,7 +39,7 @@ def test_any_type_can_be_moved():
         array = tensors.memory(tensor)
         assert array.ndim == 1 and array.nbytes == tensor.nbytes
         assert array.ctypes.data == tensor.data_ptr()
-    with pytest.raises(ArgumentTypeError, match="float8_e5m2 cannot be combined"):
+    with pytest.raises(ArgumentTypeError, match="float8_e5m2"):
         tensors.values(torch.ones(2).to(torch.float8_e5m2))
 
 
@@ -52,7 +52,7 @@ def test_dense():
     assert not tensors.dense(leaf).requires_grad
     number = torch.tensor([1 + 2j])
     assert torch.view_as_real(tensors.dense(number.conj())).tolist() == [[1, -2]]
-    with pytest.raises(BufferArgumentError, match="layout torch.sparse_coo; reduce its dense form"):
+    with pytest.raises(BufferArgumentError, match="layout torch.sparse_coo.*reduce"):
         tensors.dense(tensor.to_sparse())
 
 

@@ -127,10 +127,10 @@ def test_local_sgd_with_a_period_of_one_is_plain_sgd():
 
 
 @pytest.mark.parametrize("every, message", [
-    (0, "expected periods of 1 or more"), ({}, "expected periods"), ({2: 3, 4: 8}, "of 3 ranks"),
-    ({2: 4, 4: 2}, "of 2 ranks are not made of those of 4"), ({2: 2}, "does not average over all"),
-    ({1: "rack", 2: 8}, "no level 'rack'; a group is 'node', or a number"),
-    ({2: 16}, "of 16 ranks")], ids=str)
+    (0, "periods.*1"), ({}, "periods"), ({2: 3, 4: 8}, "3 ranks"),
+    ({2: 4, 4: 2}, "2 ranks.*4"), ({2: 2}, "average"),
+    ({1: "rack", 2: 8}, "'rack'.*'node'"),
+    ({2: 16}, "16 ranks")], ids=str)
 def test_periods_that_cannot_serve(every, message):
     with pytest.raises(ArgumentError, match=message):
         run_ranks(8, lambda comm: ModelAverager(comm, arrays(), every))
@@ -140,7 +140,7 @@ def test_arrays_that_cannot_serve():
     fixed = numpy.zeros(3)
     fixed.flags.writeable = False
     for array in fixed, numpy.zeros((4, 4)).T[1:3]:
-        with pytest.raises(ArgumentError, match="array 0 is read-only, or not contiguous"):
+        with pytest.raises(ArgumentError, match="array 0"):
             run_ranks(1, lambda comm: ModelAverager(comm, [array]))
 
 
@@ -148,7 +148,7 @@ def test_ranks_that_differ_are_told():
     def work(comm):
         with pytest.raises(ShardError, match="rank 1: options"):
             ModelAverager(comm, arrays(), 2 + comm.rank)
-        with pytest.raises(ShardError, match="rank 1: array 0: "):
+        with pytest.raises(ShardError, match="rank 1: array 0"):
             LateExchange(comm, [numpy.zeros(2 + comm.rank)])
 
     run_ranks(2, work)
@@ -209,9 +209,9 @@ def test_gradients_of_other_shapes():
     def work(comm):
         exchange = LateExchange(comm, [numpy.zeros(3)])
         for wrong in ([numpy.zeros(4)], [numpy.zeros(3, "f4")], []):
-            with pytest.raises(ArgumentError, match="gradients: their shapes or types"):
+            with pytest.raises(ArgumentError, match="gradients: .*shapes"):
                 exchange.exchange(wrong)
-        with pytest.raises(ArgumentError, match="late: expected 1 or more, got 0"):
+        with pytest.raises(ArgumentError, match="late: .*1.*0"):
             LateExchange(comm, [], 0)
 
     run_ranks(1, work)

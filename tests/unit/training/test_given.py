@@ -14,7 +14,7 @@ from support.threads import run_ranks
 @pytest.mark.parametrize("value, what", [("world", "'world'"), (None, "None"),
                                          (MPI.Intracomm, "Intracomm"), (MPI.INFO_NULL, "<mpi4py")])
 def test_what_is_no_communicator(value, what):
-    with pytest.raises(ArgumentTypeError, match=f"comm: expected a communicator, got {what}"):
+    with pytest.raises(ArgumentTypeError, match=f"comm: .*{what}"):
         communicator("comm", value)
 
 
@@ -22,7 +22,7 @@ def test_a_communicator_that_is_null_or_was_freed():
     freed = MPI.COMM_SELF.Dup()
     freed.Free()
     for value in (MPI.COMM_NULL, freed):
-        with pytest.raises(CommunicatorError, match="comm: the communicator is null, or was freed"):
+        with pytest.raises(CommunicatorError, match="comm: .*null"):
             communicator("comm", value)
     assert communicator("comm", MPI.COMM_SELF) == MPI.COMM_SELF
 
@@ -31,17 +31,16 @@ def test_a_communicator_of_two_groups():
     class Between:
         Get_rank, is_inter = None, True
 
-    with pytest.raises(CommunicatorError, match="pass an intracommunicator, such as comm.Merge"):
+    with pytest.raises(CommunicatorError, match="comm.Merge"):
         communicator("comm", Between())
 
 
 def test_lists():
     assert listed("like", iter((1, 2))) == listed("like", (1, 2)) == [1, 2]
     for value in (None, 5, "abc", b"abc"):
-        with pytest.raises(ArgumentTypeError, match=f"like: expected a list of arrays, got {value}|"
-                                                    "pass a list, also for one"):
+        with pytest.raises(ArgumentTypeError, match=f"like: .*{value}|list"):
             listed("like", value)
-    with pytest.raises(ArgumentTypeError, match=r"got dict; pass list\(it.values\(\)\)"):
+    with pytest.raises(ArgumentTypeError, match=r"dict.*list\(it.values\(\)\)"):
         listed("like", {"weight": 1})
 
 
@@ -50,26 +49,26 @@ def test_names():
     for wrong, problem in (("ab", "a list of texts"), ([1, 2], "expected texts, got 1")):
         with pytest.raises(ArgumentTypeError, match=f"names: .*{problem}"):
             named(wrong, 2)
-    with pytest.raises(ArgumentError, match="names: 1 names for 2 arrays"):
+    with pytest.raises(ArgumentError, match="names: .*1 names.*2 arrays"):
         named(["a"], 2)
 
 
 def test_numbers():
     assert number("rate", numpy.float32(0.5)) == number("rate", numpy.array(0.5)) == 0.5
     for wrong in ("1", None, [1], 1j):
-        with pytest.raises(ArgumentTypeError, match="rate: expected a number, got"):
+        with pytest.raises(ArgumentTypeError, match="rate: .*number"):
             number("rate", wrong)
 
 
 @pytest.mark.parametrize("wrong, problem", [
-    ({"comm": "world"}, "comm: expected a communicator"),
-    ({"like": None}, "like: expected a list of arrays, got None"),
-    ({"names": 5}, "names: expected a list of texts"),
-    ({"op": MPI.SUM}, "op: .* is unknown; choose from average"),
-    ({"prescale": "2"}, "prescale: expected a number, got '2'"),
-    ({"timeout_seconds": "1"}, "timeout_seconds: expected seconds, got '1'"),
-    ({"report_seconds": -1}, "report_seconds: expected seconds above 0, got -1"),
-    ({"recorder": "trace.json"}, "recorder: expected a recorder, got 'trace.json'")])
+    ({"comm": "world"}, "comm: .*communicator"),
+    ({"like": None}, "like: .*arrays"),
+    ({"names": 5}, "names: .*texts"),
+    ({"op": MPI.SUM}, "op: .*unknown"),
+    ({"prescale": "2"}, "prescale: .*'2'"),
+    ({"timeout_seconds": "1"}, "timeout_seconds: .*'1'"),
+    ({"report_seconds": -1}, "report_seconds: .*seconds.*0.*-1"),
+    ({"recorder": "trace.json"}, "recorder: .*'trace.json'")])
 def test_an_exchange_is_refused_before_anything_is_sent(wrong, problem):
     def rank(comm):
         with pytest.raises(ArgumentError, match=problem):
@@ -83,15 +82,15 @@ def test_an_exchange_is_refused_before_anything_is_sent(wrong, problem):
                                   lambda exchange: exchange.broadcast(5)])
 def test_what_is_brought_must_be_a_list(call):
     exchange = Exchange(MPI.COMM_SELF, [numpy.zeros(3)], progress="calls")
-    with pytest.raises(ArgumentTypeError, match="arrays: expected a list of arrays"):
+    with pytest.raises(ArgumentTypeError, match="arrays: .*arrays"):
         call(exchange)
     exchange.close()
 
 
 @pytest.mark.parametrize("wrong, problem", [
-    ({"comm": 1}, "comm: expected a communicator, got 1"),
-    ({"arrays": None}, "arrays: expected a list of arrays, got None"),
-    ({"arrays": [1.0]}, "arrays: array 0 is a float; pass NumPy arrays")])
+    ({"comm": 1}, "comm: .*communicator.*1"),
+    ({"arrays": None}, "arrays: .*arrays"),
+    ({"arrays": [1.0]}, "arrays: .*array 0.*NumPy")])
 def test_averages_of_what_is_none(wrong, problem):
     with pytest.raises(ArgumentTypeError, match=problem):
         ModelAverager(**{"comm": MPI.COMM_SELF, "arrays": [], **wrong})

@@ -43,8 +43,8 @@ def test_a_file(suffix, tmp_path):
 
 
 @pytest.mark.parametrize("rank, step, problem", [
-    (1, -1, "rank: the timeline has no rank 1"), (0, 2, "step: the timeline has no step 2 of rank"),
-    (0, -3, "no step -3 of rank 0; it holds 2")])
+    (1, -1, "rank: .*rank 1"), (0, 2, "step: .*step 2"),
+    (0, -3, "-3 .*rank 0.*2")])
 def test_what_the_timeline_lacks(rank, step, problem, tmp_path):
     with pytest.raises(ArgumentError, match=problem):
         draw_step(StepTimeline({0: SPANS}), tmp_path / "x.png", rank, step)
@@ -52,5 +52,5 @@ def test_what_the_timeline_lacks(rank, step, problem, tmp_path):
 
 def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(HpccollError, match="drawing needs matplotlib; install it with"):
+    with pytest.raises(HpccollError, match="matplotlib"):
         new_figure(1, 1)

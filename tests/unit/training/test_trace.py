@@ -147,12 +147,12 @@ def test_a_timeline_without_ranks_writes_nothing(tmp_path):
 def test_other_files_are_refused(text, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(ArgumentError, match=r"other.json' is no trace of hpccoll's: .*; give a"):
+    with pytest.raises(ArgumentError, match="other.json.*trace"):
         read(path)
 
 
 def test_a_file_that_is_not_there():
-    with pytest.raises(ArgumentError, match="cannot read '/nowhere/t.json': No such file"):
+    with pytest.raises(ArgumentError, match="'/nowhere/t.json'"):
         read("/nowhere/t.json")
 
 

@@ -199,9 +199,9 @@ def test_run_takes_the_fastest_of_ours():
 
 
 def test_wishes_that_break_a_promise():
-    with pytest.raises(ArgumentError, match="ring cannot serve this allreduce: its order of eval"):
+    with pytest.raises(ArgumentError, match="ring.*allreduce.*order"):
         choose(allreduce(), 4, Choice("ring"), False, None, "size")
-    with pytest.raises(ArgumentError, match="native cannot serve this allreduce: an MPI library"):
+    with pytest.raises(ArgumentError, match="native.*allreduce.*MPI library"):
         choose(allreduce(), 4, Choice("native"), False, None, "run")
     instead = choose(allreduce(), 4, Choice("ring"), True, None, "size")
     assert instead.algorithm == "recursive_doubling" and "ring was asked for" in instead.reason
@@ -216,7 +216,7 @@ def test_what_only_mpi_can_serve():
         check_served(None, "reduce", ("x", op), "none")
         check_served(allreduce(), "reduce", ("x", op), "run")
         if refused:
-            with pytest.raises(ArgumentError, match="'run' cannot be kept in this reduce: only"):
+            with pytest.raises(ArgumentError, match="'run'.*reduce"):
                 check_served(None, "reduce", ("x", op), "run")
         else:
             check_served(None, "reduce", ("x", op), "run")

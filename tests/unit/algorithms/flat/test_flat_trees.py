@@ -61,5 +61,5 @@ def test_nobody_receives_a_block_twice(name):
     ("barrier", "dissemination"), ("barrier", "tree"), ("bcast", "knomial"),
     ("reduce", "knomial")])
 def test_a_radix_below_two_is_refused(collective, name):
-    with pytest.raises(ArgumentError, match="k: expected at least 2, got 1"):
+    with pytest.raises(ArgumentError, match="k: .*2.*1"):
         schedule(collective, name, 8, k=1)

@@ -87,7 +87,7 @@ def test_a_topology_may_be_left_out():
 
 
 def test_parameters_are_checked():
-    with pytest.raises(ArgumentError, match="leaders: expected a positive integer, got 0"):
+    with pytest.raises(ArgumentError, match="leaders: .*positive.*0"):
         schedule("allreduce", "multi_leader", topology="2x2", leaders=0)
 
 

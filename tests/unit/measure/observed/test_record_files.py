@@ -38,7 +38,7 @@ def test_the_newest_job_counts(tmp_path):
 
 
 def test_nothing_to_read(tmp_path):
-    with pytest.raises(ArgumentError, match="holds no collectives; HPCCOLL_TRACE names"):
+    with pytest.raises(ArgumentError, match="collectives.*HPCCOLL_TRACE"):
         read(tmp_path)
 
 
@@ -46,5 +46,5 @@ def test_nothing_to_read(tmp_path):
                                   json.dumps({"format": "hpccoll calls 1"})])
 def test_what_is_no_such_file_is_named(tmp_path, text):
     (tmp_path / "calls-x-rank00000.json").write_text(text)
-    with pytest.raises(ArgumentError, match="rank00000.json' holds no calls of hpccoll's"):
+    with pytest.raises(ArgumentError, match="rank00000.json.*calls"):
         read(tmp_path)

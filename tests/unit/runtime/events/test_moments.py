@@ -106,7 +106,7 @@ def test_what_is_done_amid_a_wait_is_noted_around_it(monkeypatch, built):
     assert call(1, "b") is None and seen == [((1, "b"), 1)]
     assert one.rows()[:, :2].tolist() == [
         list(Noting(one, 3).words(5, 2, kind)) for kind in (Activity.REDUCING, Activity.WAITING)]
-    with pytest.raises(KeyError, match="no operands"):
+    with pytest.raises(KeyError, match="operands"):
         call()
     assert len(one.rows()) == 3
 
@@ -163,13 +163,13 @@ def test_machine_code_notes_in_the_same_ring():
 def test_machine_code_needs_a_ring():
     from unit.runtime.execution.test_compiled import tape, words
     code = words((Instruction.NOTE, 0, 1, 2), (Instruction.END, 0))
-    with pytest.raises(ValueError, match="a moment that nobody wants"):
+    with pytest.raises(ValueError, match="moment"):
         tape(code)
     for made in (moments._tape.moment, moments._tape.amid):
         numbers = (0, 3, *range(2 + (made is moments._tape.amid)))
         function = (print,) * (made is moments._tape.amid)
-        with pytest.raises(ValueError, match="a power of two of rows"):
+        with pytest.raises(ValueError, match="power"):
             made(*numbers, *function, None)
     for numbers in (3, 12, 16):
-        with pytest.raises(ValueError, match="a power of two of rows"):
+        with pytest.raises(ValueError, match="power"):
             tape(code, moments=numpy.zeros(numbers, "q"))

@@ -77,7 +77,7 @@ def test_reductions_have_the_bits_of_numpy(name, char):
     operator = next(key for key, value in UFUNCS.items() if value == name)
     assert _tape.has_loop(ufunc, dtype) is has_loop(operator, dtype)
     if not has_loop(operator, dtype):
-        with pytest.raises(TypeError, match="no loop"):
+        with pytest.raises(TypeError, match="loop"):
             tape(words((Instruction.END, 0)), kernel=(ufunc, dtype))
         return
     numbers = numpy.random.default_rng(1)
@@ -97,26 +97,26 @@ def test_reductions_have_the_bits_of_numpy(name, char):
 
 
 @pytest.mark.parametrize("steps, problem", [
-    ([(_tape.OPERATIONS, 0)], "an unknown instruction"),
+    ([(_tape.OPERATIONS, 0)], "instruction"),
     ([(Instruction.COPY, 0, OUTPUT, INPUT, 8)], "no end"),
-    ([(Instruction.COPY, 0, OUTPUT, INPUT, 65)], "a copy out of bounds"),
-    ([(Instruction.COPY, 0, OUTPUT + 60, INPUT, 8)], "a copy out of bounds"),
-    ([(Instruction.COPY, 0, OUTPUT, INPUT, -8)], "a copy out of bounds"),
-    ([(Instruction.COPY, 0, -8, INPUT, 8)], "a copy out of bounds"),
-    ([(Instruction.COPY, 0, OUTPUT, MESSAGE, 8)], "a copy out of bounds"),
-    ([(Instruction.COPY, 0, 4 << OFFSET_BITS, INPUT, 8)], "a copy out of bounds"),
-    ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 9)], "a reduction out of bounds"),
-    ([(Instruction.REDUCE, 0, 0, OUTPUT + 4, INPUT, INPUT, 2)], "a reduction out of bounds"),
-    ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1 << 62)], "too many"),
-    ([(Instruction.REDUCE, 0, 1, OUTPUT, INPUT, INPUT, 1)], "an accumulator that is not there"),
-    ([(Instruction.SEND, 0, 1, INPUT, 8)], "a channel that is not there"),
-    ([(Instruction.SEND, 0, 0, INPUT, 80)], "a message out of bounds"),
-    ([(Instruction.TAKE, 0, 0, 0, CELL + 1)], "a message out of bounds"),
-    ([(Instruction.TAKEN, 0, 0)], "was not taken"),
-    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.TAKE, 0, 0, 0, 8)], "out of bounds"),
-    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.END, 0)], "an end before"),
-    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.COPY, 0, OUTPUT, MESSAGE, 9)], "out of bounds"),
-    ([(Instruction.END, 0), (Instruction.END, 0)], "an end before"),
+    ([(Instruction.COPY, 0, OUTPUT, INPUT, 65)], "copy"),
+    ([(Instruction.COPY, 0, OUTPUT + 60, INPUT, 8)], "copy"),
+    ([(Instruction.COPY, 0, OUTPUT, INPUT, -8)], "copy"),
+    ([(Instruction.COPY, 0, -8, INPUT, 8)], "copy"),
+    ([(Instruction.COPY, 0, OUTPUT, MESSAGE, 8)], "copy"),
+    ([(Instruction.COPY, 0, 4 << OFFSET_BITS, INPUT, 8)], "copy"),
+    ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 9)], "reduction"),
+    ([(Instruction.REDUCE, 0, 0, OUTPUT + 4, INPUT, INPUT, 2)], "reduction"),
+    ([(Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1 << 62)], "many"),
+    ([(Instruction.REDUCE, 0, 1, OUTPUT, INPUT, INPUT, 1)], "accumulator"),
+    ([(Instruction.SEND, 0, 1, INPUT, 8)], "channel"),
+    ([(Instruction.SEND, 0, 0, INPUT, 80)], "message.*bounds"),
+    ([(Instruction.TAKE, 0, 0, 0, CELL + 1)], "message.*bounds"),
+    ([(Instruction.TAKEN, 0, 0)], "taken"),
+    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.TAKE, 0, 0, 0, 8)], "bounds"),
+    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.END, 0)], "end"),
+    ([(Instruction.TAKE, 0, 0, 0, 8), (Instruction.COPY, 0, OUTPUT, MESSAGE, 9)], "bounds"),
+    ([(Instruction.END, 0), (Instruction.END, 0)], "end"),
 ])
 def test_bounds_are_checked_when_a_tape_is_made(steps, problem):
     with pytest.raises(ValueError, match=problem):
@@ -125,9 +125,9 @@ def test_bounds_are_checked_when_a_tape_is_made(steps, problem):
 
 def test_a_reduction_needs_a_kernel():
     code = words((Instruction.REDUCE, 0, 0, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0))
-    with pytest.raises(ValueError, match="a kernel that is not there"):
+    with pytest.raises(ValueError, match="kernel"):
         tape(code)
-    with pytest.raises(TypeError, match="no kernel"):
+    with pytest.raises(TypeError, match="kernel"):
         tape(code, kernel="add")
 
 
@@ -155,15 +155,15 @@ def test_chains_of_16_bit_floats_are_rounded_once(name):
     assert (sink == numpy.concatenate([total.astype(dtype),
                                        (first + total).astype(dtype)])).all()
     assert (held == total).all()
-    with pytest.raises(ValueError, match="an accumulator"):
+    with pytest.raises(ValueError, match="accumulator"):
         tape(steps, kernel=kernel, sizes=(6 * count, 4 * count), accumulator=held[:-1])
-    with pytest.raises(ValueError, match="an accumulator"):
+    with pytest.raises(ValueError, match="accumulator"):
         tape(words((Instruction.REDUCE, 0, 16, OUTPUT, INPUT, INPUT, 1), (Instruction.END, 0)),
              kernel=kernel, accumulator=held)
 
 
 def test_half_an_instruction():
-    with pytest.raises(ValueError, match="half an instruction"):
+    with pytest.raises(ValueError, match="instruction"):
         tape(array("q", [0] * 9))
 
 
@@ -242,7 +242,7 @@ def test_who_runs_plans(monkeypatch):
     assert compiled.executor(Config(executor="python")) == "python"
     monkeypatch.setattr(compiled, "BUILT", False)
     assert compiled.executor(Config()) == "python"
-    with pytest.raises(ArgumentError, match="was not built"):
+    with pytest.raises(ArgumentError, match="built"):
         compiled.executor(Config(executor="compiled"))
 
 
@@ -323,7 +323,7 @@ def test_calls_of_many_sizes():
 def test_numbers_need_frames_that_are_long_enough():
     frames = tape(words((Instruction.END, 0)))
     rest = (0,) * 4, 0, None, _tape.Entrance()
-    with pytest.raises(ValueError, match="too short"):
+    with pytest.raises(ValueError, match="short"):
         _tape.Numbers(((frames, *addresses(numpy.zeros(8), numpy.zeros(8)), True),), 254, 253, 56,
                       57, *rest)
     with pytest.raises(TypeError):

@@ -36,18 +36,18 @@ TWICE = words(*BATCH, (Instruction.COPY, 0, OUTPUT, SCRATCH, 64),
 
 
 @pytest.mark.parametrize("steps, problem", [
-    ([*BATCH, END], None), ([*BATCH[:3], END], "an end before the end"),
-    ([*BATCH[:2], END], "a batch that is not started"),
-    ([(Instruction.START, 0, 0), END], "a batch of no messages"),
-    ([*POSTED, (Instruction.START, 0, 1), END], "of another number"),
-    ([(Instruction.AWAIT, 0, 0), END], "a batch that is not under way"),
-    ([*BATCH, (Instruction.AWAIT, 0, 0), END], "a batch that is not under way"),
-    ([*BATCH[:3], (Instruction.AWAIT, 0, 1), END], "a batch that is not under way"),
-    ([*BATCH[:3], *BATCH], "a message out of bounds"),
-    ([(Instruction.POST, 0, 0, INPUT, 65), END], "a message out of bounds"),
-    ([(Instruction.POST, 0, 0, INPUT + 8, 64), END], "a message out of bounds"),
-    ([(Instruction.POST, 0, 0, INPUT, -1), END], "a message out of bounds"),
-    ([(Instruction.POST, 0, 0, MESSAGE, 8), END], "a message out of bounds")])
+    ([*BATCH, END], None), ([*BATCH[:3], END], "before"),
+    ([*BATCH[:2], END], "started"),
+    ([(Instruction.START, 0, 0), END], "messages"),
+    ([*POSTED, (Instruction.START, 0, 1), END], "number"),
+    ([(Instruction.AWAIT, 0, 0), END], "under way"),
+    ([*BATCH, (Instruction.AWAIT, 0, 0), END], "under way"),
+    ([*BATCH[:3], (Instruction.AWAIT, 0, 1), END], "under way"),
+    ([*BATCH[:3], *BATCH], "message.*bounds"),
+    ([(Instruction.POST, 0, 0, INPUT, 65), END], "message.*bounds"),
+    ([(Instruction.POST, 0, 0, INPUT + 8, 64), END], "message.*bounds"),
+    ([(Instruction.POST, 0, 0, INPUT, -1), END], "message.*bounds"),
+    ([(Instruction.POST, 0, 0, MESSAGE, 8), END], "message.*bounds")])
 def test_batches_are_checked_when_a_tape_is_made(steps, problem):
     if problem is None:
         tape(words(*steps))

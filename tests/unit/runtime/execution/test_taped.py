@@ -364,10 +364,10 @@ def test_signals_are_for_others_but_its_own_faults_are_not():
 
 
 def test_misuse():
-    with pytest.raises(ValueError, match="no shortcut"):
+    with pytest.raises(ValueError, match="shortcut"):
         _tape.shortcut("Fly", len)
     bare = _tape.Taped()
-    with pytest.raises(ValueError, match="nothing was prepared"):
+    with pytest.raises(ValueError, match="prepared"):
         bare.begin(Request())
     with pytest.raises(TypeError):
         bare.prepare(NOBODY, None, False)

@@ -101,7 +101,7 @@ def test_scratch_for_pairs_is_sized_like_the_block_that_it_is_for():
     layout, _ = layouts.pair_layout(made, 1, counts[1], [row[1] for row in counts], [0] * 3,
                                     [0] * 3)
     assert [layout.scratch(key) for key in (3, 4, 5, 1, 7)] == [4, 5, 6, 2, 8]
-    with pytest.raises(ScheduleError, match="from rank 0 to rank 2, whose size this rank does not"):
+    with pytest.raises(ScheduleError, match="rank 0.*rank 2"):
         layout.scratch(2)
     uniform = schedule("alltoall", "bruck", 3)
     layout, _ = layouts.pair_layout(uniform, 1, [6] * 3, [6] * 3, [0] * 3, [0] * 3)

@@ -37,7 +37,7 @@ def test_work_happens_when_the_stream_is_synchronised():
         assert list(cupy.asnumpy(copied)) == [0, 1, 2, 3] and list(one.raw) == [1] * 4
         assert list(one.view("u1").shape) == [32] and len(one) == 4 and one.itemsize == 8
         for args in (into, numpy.zeros(4), numpy.int64(4)), (into, one, 4), (into, one, None):
-            with pytest.raises(TypeError, match="no number of NumPy"):
+            with pytest.raises(TypeError, match="NumPy"):
                 kernel((1,), (1,), args)
         foreign = SimpleNamespace(__cuda_array_interface__=one.__cuda_array_interface__)
         assert numpy.shares_memory(cupy.asarray(foreign).raw, one.raw)

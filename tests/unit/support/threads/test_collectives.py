@@ -211,7 +211,7 @@ def test_choices_are_those_of_the_block():
 
 def test_wrong_arguments_are_hpccolls_errors():
     def function(comm):
-        with pytest.raises(ArgumentError, match="no algorithm 'wrong'"), \
+        with pytest.raises(ArgumentError, match="'wrong'"), \
                 comm.using(allreduce="wrong"):
             pass
         with pytest.raises(ArgumentError, match="3 elements"):
@@ -221,7 +221,7 @@ def test_wrong_arguments_are_hpccolls_errors():
 
 
 def test_what_only_an_mpi_library_serves():
-    with pytest.raises(NotImplementedError, match="threads cannot serve this reduce_scatter"):
+    with pytest.raises(NotImplementedError, match="reduce_scatter"):
         run_ranks(1, lambda comm: comm.Reduce_scatter(numpy.zeros(1), numpy.zeros(1)))
 
 
@@ -264,5 +264,5 @@ def test_objects(size):
 
 
 def test_scatter_and_alltoall_want_an_object_for_every_rank():
-    with pytest.raises(ValueError, match="expected 2 objects"):
+    with pytest.raises(ValueError, match="2 objects"):
         run_ranks(2, lambda comm: comm.alltoall([1, 2, 3]))

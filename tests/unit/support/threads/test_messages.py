@@ -99,7 +99,7 @@ def test_a_message_that_is_too_long_is_an_error_of_its_receiver():
         if comm.rank == 0:
             comm.Send(numpy.zeros(3), 1)
         else:
-            with pytest.raises(MessageSizeError, match="24 bytes from rank 0 met .* 16 bytes"):
+            with pytest.raises(MessageSizeError, match="24 bytes.*rank 0.*16 bytes"):
                 comm.Recv(numpy.zeros(2))
 
     run_ranks(2, function)
@@ -119,9 +119,9 @@ def test_messages_of_communicators_do_not_mix():
 
 def test_ranks_that_do_not_exist():
     def function(comm):
-        with pytest.raises(ArgumentError, match="2 is not a rank"):
+        with pytest.raises(ArgumentError, match="2.*rank"):
             comm.isend(1, 2)
-        with pytest.raises(ArgumentError, match="3 is not a rank"):
+        with pytest.raises(ArgumentError, match="3.*rank"):
             comm.irecv(source=3)
 
     run_ranks(2, function)

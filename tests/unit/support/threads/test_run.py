@@ -69,7 +69,7 @@ def test_a_wait_that_never_ends_is_named_when_the_time_is_up():
 def test_a_rank_that_computes_for_ever_is_left_behind(monkeypatch):
     monkeypatch.setattr("support.threads.run.GRACE", 0.05)
     stop = threading.Event()
-    with pytest.raises(TimeoutError, match="rank 1 does not wait"):
+    with pytest.raises(TimeoutError, match="rank 1"):
         run_ranks(2, lambda comm: stop.wait(10) if comm.rank else None, timeout=0.1)
     stop.set()
 
@@ -86,5 +86,5 @@ def test_an_error_that_the_function_handles_is_none():
 def test_unknown_promises_and_layouts():
     with pytest.raises(ArgumentError, match="determinism"):
         run_ranks(2, lambda comm: None, determinism="day")
-    with pytest.raises(ArgumentError, match="describes 4 ranks"):
+    with pytest.raises(ArgumentError, match="describes 4"):
         run_ranks(2, lambda comm: None, layout="2x2")

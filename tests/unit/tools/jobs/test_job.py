@@ -155,10 +155,10 @@ def test_what_is_no_time_is_refused(time):
 def test_where_each_rank_is_given_a_device_ranks_count_devices(site):
     devices = SITES[site].gpus
     for given in {"ppn": devices + 1}, {"ppn": 16, "gpus": 16}:
-        with pytest.raises(ArgumentError, match="^--ppn: .* --gpus 0"):
+        with pytest.raises(ArgumentError, match="^--ppn: .*--gpus 0"):
             script(Job(site, **given))
     for given in {"gpus": 2}, {"gpus": 2 * devices}, {"ppn": 2, "gpus": 3}:
-        with pytest.raises(ArgumentError, match="^--gpus: .* --ppn"):
+        with pytest.raises(ArgumentError, match="^--gpus: .*--ppn"):
             script(Job(site, **given))
     assert "--gpus-per-task=1" in script(Job(site, ppn=2, gpus=2))
     assert "--gpus" not in re.sub("# Made.*", "", script(Job(site, ppn=2 * devices, gpus=0)))

@@ -56,7 +56,7 @@ def test_the_package_has_these_names():
 
 
 @pytest.mark.parametrize("compression, problem", [
-    ("topkk", "'topkk' is unknown; did you mean 'topk'"), (object(), "expected a scheme or its")])
+    ("topkk", "'topkk'.*'topk'"), (object(), "scheme")])
 def test_a_mistaken_compression_is_said_at_once(compression, problem):
     """Not in the first backward pass."""
     import torch
@@ -78,7 +78,7 @@ def test_who_asks_too_early_is_told_a_function_that_there_is(monkeypatch):
     monkeypatch.setattr(processes, "_places", None)
     monkeypatch.setattr(processes.global_process_set, "_comm", None)
     for ask in processes.rank, processes.local_rank:
-        with pytest.raises(CommunicatorError, match=r"call hpccoll\S+\(\) first") as told:
+        with pytest.raises(CommunicatorError, match=r"hpccoll\S+\(\)") as told:
             ask()
         name = re.search(r"call (\S+)\(\)", str(told.value))[1]
         assert pkgutil.resolve_name(name) is processes.init

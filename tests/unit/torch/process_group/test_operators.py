@@ -48,7 +48,7 @@ def test_means(dtype, whole, wanted):
     ("BAND", torch.float32), ("BXOR", torch.bfloat16), ("MIN", torch.complex64),
     ("AVG", torch.bool), ("PREMUL_SUM", torch.bool)])
 def test_what_makes_no_sense(name, dtype):
-    with pytest.raises(ArgumentTypeError, match=f"ReduceOp.{name} is not defined on {dtype}"):
+    with pytest.raises(ArgumentTypeError, match=f"ReduceOp.{name} .*{dtype}"):
         operators.operator_of(getattr(ReduceOp, name), dtype)
 
 

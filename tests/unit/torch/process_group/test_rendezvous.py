@@ -22,15 +22,15 @@ def test_one_rank_meets_itself(monkeypatch):
 
 @pytest.mark.parametrize("url", ["mpi://?rank=1&world_size=2", "mpi://?world_size=4"])
 def test_other_ranks_than_mpis_are_refused(url):
-    with pytest.raises(ProcessGroupError, match="takes rank and number of ranks from MPI"):
+    with pytest.raises(ProcessGroupError, match="from MPI"):
         next(rendezvous.meet(url))
 
 
 def test_torchrun_is_recognised(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(ProcessGroupError, match="use mpiexec -n 4 python"):
+    with pytest.raises(ProcessGroupError, match="mpiexec -n 4"):
         next(rendezvous.meet("mpi://"))
-    with pytest.raises(ProcessGroupError, match="torch has 4 ranks, MPI has 1: .* torchrun"):
+    with pytest.raises(ProcessGroupError, match="torch.*4 ranks, MPI.*1.*torchrun"):
         backend.communicator(None, 0, 4, "0", 1.0)
 
 
@@ -43,7 +43,7 @@ def test_registering_twice_does_no_harm():
 
 def test_an_old_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.3.1+cpu")
-    with pytest.raises(ProcessGroupError, match=r"2.3.1\S* is too old; hpccoll needs torch 2.4"):
+    with pytest.raises(ProcessGroupError, match="2.3.1.*2.4"):
         backend.register()
 
 

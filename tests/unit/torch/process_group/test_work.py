@@ -52,7 +52,7 @@ def test_futures_before_and_after_the_end():
 def test_time_is_up_once():
     one, told = pending(), []
     one.give_up = told.append
-    with pytest.raises(GroupTimeout, match=r"call did not finish in 0.01 s; check that every rank"):
+    with pytest.raises(GroupTimeout, match="0.01"):
         one.wait(timedelta(seconds=0.01))
     assert told == [one]
     one.end()  # too late

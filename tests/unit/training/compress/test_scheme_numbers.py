@@ -37,7 +37,7 @@ def test_all_ranks_refuse_the_step_alike(form, where, bad):
         values = drifting(comm.rank, 9, COUNT)
         if comm.rank in (0, 2):
             values[where] = bad
-        with pytest.raises(NonFiniteError, match=r"rank\(s\) 0, 2.*skip this step") as caught:
+        with pytest.raises(NonFiniteError, match=r"rank\(s\) 0, 2") as caught:
             compress.finish(mine.reduce(values))
         assert caught.value.ranks == (0, 2) and f"'{scheme}'" in str(caught.value)
         after, before = mine.state(), twin.state()
@@ -58,7 +58,7 @@ def test_dense_steps_of_schemes_refuse_too(form):
     def bad(rank, step, count):
         return numpy.full(count, numpy.inf if rank else 1.0)
 
-    with pytest.raises(NonFiniteError, match=r"rank\(s\) 1,"):
+    with pytest.raises(NonFiniteError, match=r"rank\(s\) 1"):
         run(form, 2, 100, 1, inputs=bad)
 
 
@@ -67,7 +67,7 @@ def test_a_sum_that_overflows_is_nobodys(form):
     def huge(rank, step, count):
         return numpy.full(count, 3e38, "f4")
 
-    with pytest.raises(NonFiniteError, match="sum over the ranks|rank") as caught:
+    with pytest.raises(NonFiniteError, match="sum|rank") as caught:
         run(form, 3, COUNT, 8, inputs=huge, dtype="f4")
     assert caught.value.ranks in ((), (0, 1, 2))
 
@@ -94,7 +94,7 @@ def test_other_vectors_are_refused_before_anything_is_sent(form):
         mine = compress.parse(form).start(comm, [(5,), (2, 3)])
         for values in (numpy.zeros(10), numpy.zeros((11, 1)), numpy.zeros(11, "i4"),
                        numpy.zeros(11, "f2")):
-            with pytest.raises(ArgumentError, match="a vector of 11 float32 or float64"):
+            with pytest.raises(ArgumentError, match="11 float32.*float64"):
                 compress.finish(mine.reduce(values))
 
     run_ranks(1, work)

@@ -101,7 +101,7 @@ def test_join_fills_what_is_missing():
 @pytest.mark.parametrize("form", ["onebit", "topk", "powersgd"])
 def test_states_of_other_lengths_are_refused(form):
     def work(comm):
-        with pytest.raises(ArgumentError, match="error has 4 elements, the bucket 5"):
+        with pytest.raises(ArgumentError, match="4 elements.*5"):
             compress.parse(form).start(comm, [(5,)]).load({"error": numpy.zeros(4)})
 
     run_ranks(1, work)

@@ -100,7 +100,7 @@ def test_the_same_list_again(size, op):
                 assert (result is array) == (array.flags.writeable)
             assert (arrays[1] == arrays_of(rank, step)[1]).all() or step != 2
         arrays[4] = arrays[4].reshape(13, 11)
-        with pytest.raises(ExchangeMismatch, match="came with shape"):
+        with pytest.raises(ExchangeMismatch, match="with shape"):
             exchange.reduce(arrays)
 
     exchanged(size, lists, op=op)
@@ -112,7 +112,7 @@ def test_a_known_list_whose_array_got_another_shape(size):
         arrays = arrays_of(rank)
         exchange.reduce(arrays)
         arrays[4].shape = 13, 11
-        with pytest.raises(ExchangeMismatch, match=r"'4' came with shape \(13, 11\)"):
+        with pytest.raises(ExchangeMismatch, match=r"'4'.*\(13, 11\)"):
             exchange.reduce(arrays)
 
     exchanged(size, lists)
@@ -262,12 +262,12 @@ def test_pausing_accumulates():
 
 
 @pytest.mark.parametrize("wrong, said", [
-    (lambda e: (e.ready(0, numpy.zeros(3)), e.ready(0, numpy.zeros(3))), "came twice"),
+    (lambda e: (e.ready(0, numpy.zeros(3)), e.ready(0, numpy.zeros(3))), "twice"),
     (lambda e: e.ready(0, numpy.zeros(4)), "shape"),
     (lambda e: e.ready(0, numpy.zeros(3, "f4")), "float32"),
     (lambda e: e.ready("unknown", numpy.zeros(3)), "unknown"),
-    (lambda e: e.wait(), "without array"),
-    (lambda e: (e.ready(0, numpy.zeros(3)), e.reduce([numpy.zeros(3)])), "middle of a step"),
+    (lambda e: e.wait(), "array"),
+    (lambda e: (e.ready(0, numpy.zeros(3)), e.reduce([numpy.zeros(3)])), "middle"),
     (lambda e: e.reduce([]), "0 arrays"),
 ])
 def test_what_is_wrong_on_one_rank_is_an_error_on_all(wrong, said):

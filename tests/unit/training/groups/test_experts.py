@@ -102,7 +102,7 @@ def test_gradients_are_those_of_one_process(capacity):
         owner = Experts(comm, experts, capacity)
         sent = owner.dispatch(tokens[rank], chosen[rank], weights[rank])
         mine = numpy.repeat(factors[owner.cuts[rank]:owner.cuts[rank + 1]], sent.counts)[:, None]
-        with pytest.raises(ArgumentError, match="call combine first"):
+        with pytest.raises(ArgumentError, match="combine"):
             sent.combine_gradients(upstream[rank])
         sent.combine(sent.tokens * mine)
         of_outputs, of_weights = sent.combine_gradients(upstream[rank])
@@ -155,18 +155,18 @@ def test_a_choice_that_cannot_be_is_an_error_on_all_ranks(chosen, words):
 def test_weights_and_rows_are_checked():
     def function(comm):
         owner = Experts(comm, 2)
-        with pytest.raises(ArgumentError, match=r"weights: have shape \(3, 1\)"):
+        with pytest.raises(ArgumentError, match=r"weights: .*shape \(3, 1\)"):
             owner.dispatch(numpy.zeros((2, 1)), [0, 1], [1, 1, 1])
         sent = owner.dispatch(numpy.zeros((2, 1)), [0, 1])
-        with pytest.raises(ArgumentError, match="outputs: have 3 rows on rank 0, expected 2"):
+        with pytest.raises(ArgumentError, match="outputs: .*3 rows.*rank 0.*2"):
             sent.combine(numpy.zeros((3, 1)))
 
     run_ranks(1, function)
 
 
 @pytest.mark.parametrize("experts, capacity, words", [
-    (0, None, "experts: are 0 for 2 ranks"), ([1, 2, 3], None, "for 2 ranks"),
-    ([3, -1], None, r"are \[3, -1\]"), ([0, 0], None, "at least 1"), (2, 0, "capacity: is 0")])
+    (0, None, "experts: .*0.*2 ranks"), ([1, 2, 3], None, "2 ranks"),
+    ([3, -1], None, r"are \[3, -1\]"), ([0, 0], None, "at least 1"), (2, 0, "capacity: .*0")])
 def test_numbers_of_experts(experts, capacity, words):
     def function(comm):
         with pytest.raises(ArgumentError, match=words):

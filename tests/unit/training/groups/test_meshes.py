@@ -57,9 +57,9 @@ def test_text_needs_no_communication():
 
 def test_sizes_that_do_not_fit_are_an_error_on_all_ranks():
     def function(comm):
-        with pytest.raises(ArgumentError, match="tp=3 = 3 does not divide the 4 ranks"):
+        with pytest.raises(ArgumentError, match="tp=3.*4 ranks"):
             mesh(comm, tp=3)
-        with pytest.raises(ArgumentError, match="there is no axis xp"):
+        with pytest.raises(ArgumentError, match="axis xp"):
             mesh(comm).over("xp")
         return comm.allreduce(1)
 

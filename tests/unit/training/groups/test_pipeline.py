@@ -61,11 +61,11 @@ def test_ends_have_one_neighbour():
         stage = Pipeline(comm)
         if stage.is_first:
             for call in stage.receive_activations, stage.send_gradients:
-                with pytest.raises(ArgumentError, match="stage 0 of 2 has no stage before it"):
+                with pytest.raises(ArgumentError, match="stage 0.*2"):
                     call(numpy.zeros(1))
         if stage.is_last:
             for call in stage.send_activations, stage.receive_gradients:
-                with pytest.raises(ArgumentError, match="stage 1 of 2 has no stage after it"):
+                with pytest.raises(ArgumentError, match="stage 1.*2"):
                     call(numpy.zeros(1))
 
     run_ranks(2, function)
@@ -77,7 +77,7 @@ def test_memory_that_cannot_be_received_into():
         fixed.flags.writeable = False
         if stage.is_last:
             for array in fixed, numpy.zeros((2, 2))[:, 0]:
-                with pytest.raises(ArgumentError, match="read-only or not contiguous"):
+                with pytest.raises(ArgumentError, match="read-only.*contiguous"):
                     stage.receive_activations(array)
 
     run_ranks(2, function)

@@ -87,9 +87,9 @@ def test_sizes_that_do_not_fit(sizes, words):
 
 
 def test_unknown_axes_are_named():
-    with pytest.raises(ArgumentError, match="order: is dp, tp; name each of pp, dp"):
+    with pytest.raises(ArgumentError, match="order: .*dp, tp.*pp, dp"):
         place("2", ("dp", "tp"))
-    with pytest.raises(ArgumentError, match="there is no axis np, xp"):
+    with pytest.raises(ArgumentError, match="np, xp"):
         place("2").groups("xp", "dp", "np")
 
 

@@ -103,9 +103,9 @@ def test_shapes_that_are_not_those_of_the_blocks():
         for _ in ring_blocks(comm, numpy.zeros(3 + comm.rank), [(3,), (3,)]):
             pass
 
-    with pytest.raises(MessageSizeError, match="ring of blocks: rank 1 sent more bytes|32 bytes"):
+    with pytest.raises(MessageSizeError, match="rank 1.*bytes|32 bytes"):
         run_ranks(2, function)
-    with pytest.raises(MessageSizeError, match="rank 1 sent 16 bytes, rank 0 expects 24"):
+    with pytest.raises(MessageSizeError, match="rank 1.*16 bytes, rank 0.*24"):
         run_ranks(2, lambda comm: list(ring_blocks(comm, numpy.zeros(3 - comm.rank), [(3,)] * 2)))
 
 
@@ -115,7 +115,7 @@ def test_a_neighbour_that_does_not_come_is_named(monkeypatch):
     def function(comm):
         if comm.rank == 1:
             return comm.recv(source=0, tag=5)
-        with pytest.raises(CollectiveTimeout, match="rank 1: ring of blocks timed out on rank 0"):
+        with pytest.raises(CollectiveTimeout, match="rank 1: ring.*rank 0"):
             list(ring_blocks(comm, numpy.zeros(2), [(2,), (2,)]))
         comm.isend("over", 1, 5).wait()
         return "over"

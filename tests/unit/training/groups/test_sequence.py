@@ -97,11 +97,11 @@ def test_each_way_is_the_transpose_of_the_other():
 def test_another_shape_is_refused():
     def function(comm):
         form = Ulysses(comm, 4, 4)
-        with pytest.raises(ArgumentError, match=r"shape \(3, 4\) on rank \d, expected 2 tokens"):
+        with pytest.raises(ArgumentError, match=r"\(3, 4\).*rank \d.*2 tokens"):
             form.to_heads(numpy.zeros((3, 4)))
-        with pytest.raises(ArgumentError, match="expected 4 tokens x 2 heads"):
+        with pytest.raises(ArgumentError, match="4 tokens.*2 heads"):
             form.to_tokens(numpy.zeros((4, 4)))
-        with pytest.raises(ArgumentError, match="heads: is -1"):
+        with pytest.raises(ArgumentError, match="heads: .*-1"):
             Ulysses(comm, 4, -1)
 
     run_ranks(2, function)

@@ -64,14 +64,14 @@ def test_state():
     (ZeroOneAdam, "most_local", 0), (ZeroOneAdam, "variance_doubling", 0),
     (OneBitAdam, "freeze_step", 1.5), (Sgd, "rate", float("nan"))])
 def test_settings_that_make_no_sense(kind, field, value):
-    with pytest.raises(ArgumentError, match=f"{kind.__name__}: {field}: expected .*got {value}"):
+    with pytest.raises(ArgumentError, match=f"{kind.__name__}: {field}: .*{value}"):
         kind(**{field: value})
 
 
 @pytest.mark.parametrize("kind", [Sgd, Adam, OneBitAdam, ZeroOneAdam])
 @pytest.mark.parametrize("value", ["0.1", None, [0.1], 1j], ids=repr)
 def test_rates_that_are_no_numbers(kind, value):
-    with pytest.raises(ArgumentTypeError, match=f"{kind.__name__}: rate: expected a number, 0 or"):
+    with pytest.raises(ArgumentTypeError, match=f"{kind.__name__}: rate: "):
         kind(rate=value)
 
 
@@ -84,7 +84,7 @@ def test_numbers_of_other_packages_and_endless_warmups_will_do():
 @pytest.mark.parametrize("kind", [OneBitAdam, ZeroOneAdam])
 def test_schemes_are_read_as_everywhere(kind):
     assert kind(compress="onebit") == kind()
-    with pytest.raises(ArgumentError, match="compress: 'onebti' is unknown; did you mean"):
+    with pytest.raises(ArgumentError, match="compress: .*'onebti'"):
         kind(compress="onebti")
-    with pytest.raises(ArgumentTypeError, match="compress: expected a scheme"):
+    with pytest.raises(ArgumentTypeError, match="compress: .*scheme"):
         kind(compress=5)

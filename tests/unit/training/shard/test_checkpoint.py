@@ -152,8 +152,8 @@ def newer(folder):
 
 
 @pytest.mark.parametrize("harm, message", [
-    (cut_off, "0-1-mean has 4 bytes instead of"), (gone, "0-1-weights"),
-    (damaged, "cannot be read: "), (newer, "format 9 is unknown")])
+    (cut_off, "0-1-mean.*4 bytes"), (gone, "0-1-weights"),
+    (damaged, "read"), (newer, "format 9")])
 def test_files_that_are_not_whole(harm, message, tmp_path):
     run_ranks(2, lambda comm: trained(comm, 1).save(tmp_path))
     harm(tmp_path)
@@ -171,11 +171,11 @@ def test_files_of_another_model_or_optimizer(tmp_path):
     run_ranks(2, lambda comm: trained(comm, 1).save(tmp_path))
 
     def work(comm):
-        with pytest.raises(ShardError, match="it holds arrays of other shapes; "):
+        with pytest.raises(ShardError, match="shapes"):
             make(comm, 1, adam(), weights()[:3]).restore(tmp_path)
-        with pytest.raises(ShardError, match=r"it holds \{.*'mean': .* this optimizer has"):
+        with pytest.raises(ShardError, match="'mean'"):
             make(comm, 1, Sgd()).restore(tmp_path)
-        with pytest.raises(ShardError, match="cannot be read: .*nowhere"):
+        with pytest.raises(ShardError, match="nowhere"):
             make(comm, 1, Sgd()).restore(tmp_path / "nowhere")
 
     run_ranks(2, work)
@@ -184,9 +184,9 @@ def test_files_of_another_model_or_optimizer(tmp_path):
 def test_a_state_of_another_model_or_optimizer():
     def work(comm):
         state = trained(comm, 1).state()
-        with pytest.raises(ArgumentError, match="state: it holds mean, square, weights, this"):
+        with pytest.raises(ArgumentError, match="state: .*mean, square, weights"):
             make(comm, 1, Sgd()).load(state)
-        with pytest.raises(ArgumentError, match="state: the arrays of '.*' have other shapes"):
+        with pytest.raises(ArgumentError, match="state: .*'.*'"):
             make(comm, 1, adam(), weights()[:3]).load(state)
 
     run_ranks(2, work)

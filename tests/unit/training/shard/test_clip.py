@@ -91,23 +91,23 @@ def test_the_same_values_have_the_same_power_wherever_they_lie():
 
 @pytest.mark.parametrize("order", (0, -1, math.nan))
 def test_orders_that_are_none(order):
-    with pytest.raises(ArgumentError, match="order: expected a positive number"):
+    with pytest.raises(ArgumentError, match="order: .*positive"):
         Clip(1.0, order)
     with pytest.raises(ArgumentError, match="order"):
         run_ranks(1, lambda comm: global_norm(comm, [], order))
 
 
 def test_a_norm_that_is_none():
-    with pytest.raises(ArgumentError, match="max_norm: expected a positive number, got -1"):
+    with pytest.raises(ArgumentError, match="max_norm: .*positive.*-1"):
         Clip(-1)
-    with pytest.raises(ArgumentTypeError, match="max_norm: expected a positive number, got '1'"):
+    with pytest.raises(ArgumentTypeError, match="max_norm: .*'1'"):
         Clip("1")
-    with pytest.raises(ArgumentTypeError, match="order: expected a positive number or inf"):
+    with pytest.raises(ArgumentTypeError, match="order: .*inf"):
         Clip(1, "inf")
 
 
 def test_what_is_no_communicator_and_no_list_of_vectors():
-    with pytest.raises(ArgumentTypeError, match="comm: expected a communicator, got None"):
+    with pytest.raises(ArgumentTypeError, match="comm: .*communicator"):
         global_norm(None, [])
-    with pytest.raises(ArgumentTypeError, match="shards: expected a list of arrays, got 5"):
+    with pytest.raises(ArgumentTypeError, match="shards: .*arrays.*5"):
         run_ranks(1, lambda comm: global_norm(comm, 5))

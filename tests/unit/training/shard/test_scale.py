@@ -33,5 +33,5 @@ def test_numbers_that_cannot_work(wrong):
 
 
 def test_what_is_no_number():
-    with pytest.raises(ArgumentTypeError, match="loss_scale: initial: expected a number, got '8'"):
+    with pytest.raises(ArgumentTypeError, match="loss_scale: .*'8'"):
         LossScale("8")

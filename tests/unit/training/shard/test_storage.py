@@ -25,7 +25,7 @@ def test_mapped_vectors_lie_in_a_file_that_nobody_else_sees(tmp_path):
 
 def test_a_folder_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArgumentError, match="storage: no file can be made in .*file"):
+    with pytest.raises(ArgumentError, match="storage: .*file"):
         Mapped(tmp_path / "file")
 
 

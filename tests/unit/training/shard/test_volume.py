@@ -18,7 +18,7 @@ def test_the_figures_of_the_paper(stage, each):
 
 @pytest.mark.parametrize("figure", [footprint, sent_bytes])
 def test_there_are_four_stages(figure):
-    with pytest.raises(ArgumentError, match="stage: 4 is unknown; choose from 0, 1, 2, 3"):
+    with pytest.raises(ArgumentError, match="stage: .*4.*0, 1, 2, 3"):
         figure(4, 1000, 2)
 
 

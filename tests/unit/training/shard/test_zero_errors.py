@@ -82,7 +82,7 @@ def test_a_wrong_gradient_is_said_on_all_ranks_and_forgotten(wrong, message, sta
 def test_many_faults_make_a_short_message():
     def work(comm):
         sharded = make(comm, 1, Sgd(), [numpy.ones(2, "f4")] * 20)
-        with pytest.raises(ShardError, match="and 12 more; rank 1: ") as caught:
+        with pytest.raises(ShardError, match="12 more.*rank 1: ") as caught:
             sharded.step()
         assert [len(texts) for texts in caught.value.faults.values()] == [20, 20]
 
@@ -153,7 +153,7 @@ def test_gradients_that_are_not_finite(stage, value):
             if index == 4 and comm.rank == 1:
                 array[-1, -1] = value
             sharded.ready(index, array)
-        with pytest.raises(NonFiniteError, match="step 1: a gradient holds inf or nan"):
+        with pytest.raises(NonFiniteError, match="step 1.*inf"):
             sharded.step()
         assert same(whole(sharded), weights()) and sharded.number == 0
 
@@ -192,36 +192,36 @@ def test_ranks_that_differ_are_told_at_the_start(options, message):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"stage": 4}, "stage: 4 is unknown; choose from 0, 1, 2, 3"), ({"op": "max"}, "op: 'max'"),
+    ({"stage": 4}, "stage: .*4.*0, 1, 2, 3"), ({"op": "max"}, "op: 'max'"),
     ({"missing": "no"}, "missing: 'no'"), ({"accumulate": 2}, "accumulate: 2"),
-    ({"clip": 0}, "max_norm"), ({"names": ["a", "b"]}, "names: 2 names for 1 arrays"),
-    ({"stage": 1, "zeropp": ZeroPlusPlus()}, "stage: 1 has no fetching and no zeropp"),
-    ({"stage": 1, "fetching": Fetching()}, "stage: 1 has no fetching"),
-    ({"stage": 1, "units": [[1]]}, "units: arrays 0, 1 are in no unit"),
-    ({"stage": 3, "units": [[0], [0]]}, "units: arrays 0 are in no unit, in two"),
-    ({"stage": 3, "units": [[]]}, "units: arrays 0 are in no unit")], ids=str)
+    ({"clip": 0}, "max_norm"), ({"names": ["a", "b"]}, "names: .*2 names.*1 arrays"),
+    ({"stage": 1, "zeropp": ZeroPlusPlus()}, "stage: .*1.*fetching"),
+    ({"stage": 1, "fetching": Fetching()}, "stage: .*1.*fetching"),
+    ({"stage": 1, "units": [[1]]}, "units: arrays 0, 1"),
+    ({"stage": 3, "units": [[0], [0]]}, "units: arrays 0"),
+    ({"stage": 3, "units": [[]]}, "units: arrays 0")], ids=str)
 def test_options(options, message):
     with pytest.raises(ArgumentError, match=message):
         run_ranks(1, lambda comm: Sharded(comm, [numpy.ones(2)], Sgd(), **options))
 
 
 def test_only_numbers_with_a_point_can_be_trained():
-    with pytest.raises(ArgumentError, match="'array 0' is int64"):
+    with pytest.raises(ArgumentError, match="'array 0'.*int64"):
         run_ranks(1, lambda comm: Sharded(comm, [numpy.ones(2, "i8")], Sgd()))
 
 
 def test_what_a_stage_has_not():
     def work(comm):
         cut, two = make(comm, 3, Sgd()), make(comm, 2, Sgd())
-        with pytest.raises(ArgumentError, match="3 holds no whole weights"):
+        with pytest.raises(ArgumentError, match="3.*weights"):
             cut.parameters
-        with pytest.raises(ArgumentError, match="2 holds no whole gradients"):
+        with pytest.raises(ArgumentError, match="2.*gradients"):
             two.gradients
         for sharded in cut, two:
             for call in sharded.fetch, sharded.release:
-                with pytest.raises(ArgumentError, match="unit: 7 is none of 0 to [26]"):
+                with pytest.raises(ArgumentError, match="unit: .*7.*[26]"):
                     call(7)
-        with pytest.raises(ArgumentError, match="unit: 1 is released, but was not fetched"):
+        with pytest.raises(ArgumentError, match="unit: .*1.*released"):
             cut.release(1)
 
     run_ranks(1, work)
@@ -232,20 +232,20 @@ def test_an_optimizer_that_looks_at_more_than_elements():
         def start(self, count, dtype="float32", module=numpy):
             return {"norm": numpy.zeros(1)}
 
-    with pytest.raises(ArgumentError, match=r"its state 'norm' has shape \(1,\) for \d+ elements"):
+    with pytest.raises(ArgumentError, match=r"'norm'.*\(1,\)"):
         run_ranks(1, lambda comm: make(comm, 1, Layers()))
 
 
 @pytest.mark.parametrize("options, problem", [
-    ({"optimizer": "adam"}, "looks at every element alone, got 'adam'"),
-    ({"optimizer": Sgd}, r"pass an object, such as Adam\(rate=0.01\)"),
-    ({"clip": "1"}, "clip: expected a norm or a Clip, got '1'"),
-    ({"comm": "world"}, "comm: expected a communicator, got 'world'; pass hpccoll.Comm"),
-    ({"model_comm": 2}, "model_comm: expected a communicator, got 2"),
-    ({"parameters": None}, "parameters: expected a list of arrays, got None"),
-    ({"names": 5}, "names: expected a list of texts, got 5"),
-    ({"loss_scale": 8.0}, r"loss_scale: expected a LossScale, got 8.0; pass LossScale\(\)"),
-    ({"zeropp": True, "stage": 3}, "zeropp: expected a ZeroPlusPlus, got True")])
+    ({"optimizer": "adam"}, "'adam'"),
+    ({"optimizer": Sgd}, r"Adam\(rate=0.01\)"),
+    ({"clip": "1"}, "clip: .*'1'"),
+    ({"comm": "world"}, "comm: .*'world'.*hpccoll.Comm"),
+    ({"model_comm": 2}, "model_comm: .*communicator.*2"),
+    ({"parameters": None}, "parameters: .*arrays"),
+    ({"names": 5}, "names: .*texts.*5"),
+    ({"loss_scale": 8.0}, r"loss_scale: .*LossScale.*8.0.*LossScale\(\)"),
+    ({"zeropp": True, "stage": 3}, "zeropp: .*ZeroPlusPlus")])
 def test_what_is_no_optimizer_no_clip_and_so_on_is_refused_before_anything_is_sent(options,
                                                                                    problem):
     def program(comm):
@@ -261,5 +261,5 @@ def test_what_is_no_optimizer_no_clip_and_so_on_is_refused_before_anything_is_se
 def test_elements_to_fetch_are_numbers(field):
     assert Fetching(**{field: 1e9}) and Fetching(**{field: 0})
     for value in -1, "many", float("nan"):
-        with pytest.raises(ArgumentError, match=f"{field}: expected a number of elements"):
+        with pytest.raises(ArgumentError, match=f"{field}: .*elements"):
             Fetching(**{field: value})

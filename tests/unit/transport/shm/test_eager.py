@@ -119,7 +119,7 @@ def test_a_message_of_another_size_is_an_error(ranks):
     one.start()
     one.sends[0][1][1] = 1 << SIZE_BITS | 8
     two.start()
-    with pytest.raises(Exception, match="sent 8 bytes where rank 1 expected 40"):
+    with pytest.raises(Exception, match="8 bytes.*rank 1.*40"):
         two.test()
 
 
