@@ -16,10 +16,10 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "hpccoll"
 #: Most code lines, by room; ``hpccoll`` is the package's own modules.
 BUDGET = {
-    "algorithms": 2850, "arrays": 690, "calls": 1025, "cli": 2400, "comm": 2900, "config": 260,
+    "algorithms": 2850, "arrays": 680, "calls": 1025, "cli": 2400, "comm": 2925, "config": 260,
     "cuda": 1760, "errors": 310, "explain": 1210, "guard": 1900, "hpccoll": 240, "ir": 1460,
-    "jax": 630, "keras": 230, "machine": 480, "measure": 2250, "proof": 1000, "runtime": 2560,
-    "simulator": 2900, "testing": 630, "tools": 4250, "torch": 2710, "training": 6975,
+    "jax": 630, "keras": 230, "machine": 480, "measure": 2250, "proof": 1000, "runtime": 2550,
+    "simulator": 2900, "testing": 630, "tools": 4250, "torch": 2705, "training": 6975,
     "transport": 1040, "tune": 1450}
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENDMARKER}
