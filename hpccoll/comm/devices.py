@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from hpccoll.calls.call import Call
 from hpccoll.calls.facts import CallFacts, facts_of
-from hpccoll.calls.memory import any_staged, is_staged, staged
+from hpccoll.calls.memory import is_staged, staged
 from hpccoll.calls.native import NativeOnly
 from hpccoll.comm.base import Base
 from hpccoll.comm.methods import Method
@@ -47,9 +47,9 @@ from hpccoll.units import ranks_text
 
 #: Methods of mpi4py that send.
 SENDING = "Send", "Ssend", "Bsend", "Rsend", "Isend", "Issend", "Ibsend", "Irsend"
-#: Methods after which nobody would copy what has come, or before which nobody would what is sent.
-REFUSED = ("Irecv", "Isendrecv", "Isendrecv_replace", "Recv_init", "Send_init", "Ssend_init",
-           "Bsend_init", "Rsend_init", "Psend_init", "Precv_init")
+#: Methods that send what they prepare, and those that receive, after they have returned.
+PREPARING = "Send_init", "Ssend_init", "Bsend_init", "Rsend_init"
+RECEIVING = "Irecv", "Recv_init"
 
 
 class DeviceWays(Base):
@@ -275,27 +275,75 @@ def replace(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0, source: int =
     store()
 
 
-def refusing(name: str) -> Callable[..., Any]:
-    """A method of mpi4py's that would have to copy later."""
-    native = getattr(MPI.Comm, name)
-
-    def refuse(self: MPI.Comm, *args: Any, **named: Any) -> Any:
-        # Most calls have their one buffer in front: small messages take a microsecond.
-        if (args and is_staged(args[0]) or len(args) > 3 and any_staged(args)
-                or named and any_staged(tuple(named.values()))):
+def check_host(name: str, *bufs: Any) -> None:
+    """Raise for memory that nobody would copy: before a later start, or after a later end."""
+    for buf in bufs:
+        if is_staged(buf):
             raise BufferArgumentError(
                 "buf", f"is device memory, and this MPI library cannot move it in {name}",
                 "use Send, Isend, Recv or Sendrecv, or a NumPy array of your own: "
                 "cupy.asnumpy(...), and array.set(...) after the wait")
-        return native(self, *args, **named)
-    return refuse
+
+
+def preparing(name: str) -> Callable[..., Any]:
+    """A method of mpi4py's that prepares what it sends later, of host memory."""
+    native = getattr(MPI.Comm, name)
+
+    def prepare(self: MPI.Comm, buf: Any, dest: int, tag: int = 0) -> Any:
+        check_host(name, buf)
+        return native(self, buf, dest, tag)
+    return prepare
+
+
+def receiving(name: str) -> Callable[..., Any]:
+    """A method of mpi4py's that receives later, into host memory."""
+    native = getattr(MPI.Comm, name)
+
+    def receive_later(self: MPI.Comm, buf: Any, source: int = MPI.ANY_SOURCE,
+                      tag: int = MPI.ANY_TAG) -> Any:
+        check_host(name, buf)
+        return native(self, buf, source, tag)
+    return receive_later
+
+
+def exchange_later(self: MPI.Comm, sendbuf: Any, dest: int, sendtag: int = 0, recvbuf: Any = None,
+                   source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG) -> Any:
+    """``Isendrecv``."""
+    check_host("Isendrecv", sendbuf, recvbuf)
+    return MPI.Comm.Isendrecv(self, sendbuf, dest, sendtag, recvbuf, source, recvtag)
+
+
+def replace_later(self: MPI.Comm, buf: Any, dest: int, sendtag: int = 0,
+                  source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG) -> Any:
+    """``Isendrecv_replace``."""
+    check_host("Isendrecv_replace", buf)
+    return MPI.Comm.Isendrecv_replace(self, buf, dest, sendtag, source, recvtag)
+
+
+def prepare_parts(self: MPI.Comm, buf: Any, partitions: int, dest: int, tag: int = 0,
+                  info: MPI.Info = MPI.INFO_NULL) -> Any:
+    """``Psend_init``."""
+    check_host("Psend_init", buf)
+    return MPI.Comm.Psend_init(self, buf, partitions, dest, tag, info)
+
+
+def prepare_receive_of_parts(self: MPI.Comm, buf: Any, partitions: int,
+                             source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG,
+                             info: MPI.Info = MPI.INFO_NULL) -> Any:
+    """``Precv_init``."""
+    check_host("Precv_init", buf)
+    return MPI.Comm.Precv_init(self, buf, partitions, source, tag, info)
 
 
 def methods() -> dict[str, Callable[..., Any]]:
     """The methods, by their names; those that this mpi4py has."""
     found = {name: sending(name) for name in SENDING}
-    found |= {name: refusing(name) for name in REFUSED if hasattr(MPI.Comm, name)}
-    return {**found, "Recv": receive, "Sendrecv": exchange, "Sendrecv_replace": replace}
+    found |= {name: preparing(name) for name in PREPARING}
+    found |= {name: receiving(name) for name in RECEIVING}
+    found |= {"Recv": receive, "Sendrecv": exchange, "Sendrecv_replace": replace,
+              "Isendrecv": exchange_later, "Isendrecv_replace": replace_later,
+              "Psend_init": prepare_parts, "Precv_init": prepare_receive_of_parts}
+    return {name: method for name, method in found.items() if hasattr(MPI.Comm, name)}
 
 
 class DeviceMessages(Base):

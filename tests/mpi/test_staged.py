@@ -5,7 +5,6 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
-from hpccoll.comm import devices
 from hpccoll.cuda import evidence, windows
 from hpccoll.cuda.ways import STAGED, Answer
 from hpccoll.errors import BufferArgumentError
@@ -133,41 +132,33 @@ def test_calls_that_are_only_begun_take_an_algorithm_of_ours(world, device, name
     comm.Free()
 
 
-@pytest.fixture
-def messages(world, monkeypatch):
-    """A communicator as it is where CuPy is installed."""
-    for name, method in devices.methods().items():
-        monkeypatch.setattr(hpccoll.Comm, name, method, raising=False)
-    return world
-
-
 @pytest.mark.parametrize("count", [1, 40_000])
 @pytest.mark.parametrize("far", [False, True], ids=["to a device", "to a host"])
-def test_messages(messages, device, count, far):
+def test_messages(world, device, count, far):
     """What is sent has been computed when it is copied; what came is there for the same stream."""
-    right, left = (messages.rank + 1) % messages.size, (messages.rank - 1) % messages.size
+    right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
     source, mine = device.empty(count, "i8"), numpy.array if far else device.asarray
     sink, seen = mine(numpy.zeros(count, "i8")), numpy.asarray if far else device.asnumpy
     for turn, pass_on in enumerate([
-            lambda: messages.Sendrecv(source, right, 3, sink, left, 3),
-            lambda: messages.Sendrecv(source, right, recvbuf=[sink, MPI.INT64_T], source=left),
-            lambda: (messages.Isend([source, count, MPI.INT64_T], right),
-                     messages.Recv(sink, left, status=status))[0].Wait()]):
+            lambda: world.Sendrecv(source, right, 3, sink, left, 3),
+            lambda: world.Sendrecv(source, right, recvbuf=[sink, MPI.INT64_T], source=left),
+            lambda: (world.Isend([source, count, MPI.INT64_T], right),
+                     world.Recv(sink, left, status=status))[0].Wait()]):
         status = MPI.Status()
-        source[...] = device.asarray(given(messages, count, turn))
+        source[...] = device.asarray(given(world, count, turn))
         pass_on()
         assert numpy.array_equal(seen(sink), numpy.arange(count) + left + turn)
     assert status.Get_source() == left
-    messages.Sendrecv_replace(source, right, 0, left)
+    world.Sendrecv_replace(source, right, 0, left)
     assert numpy.array_equal(device.asnumpy(source), numpy.arange(count) + left + 2)
 
 
-def test_a_message_that_nobody_would_copy_later_is_refused(messages, device):
-    for call in (lambda x: messages.Irecv(x, 0), lambda x: messages.Recv_init(buf=x, source=0),
-                 lambda x: messages.Send_init([x, MPI.DOUBLE], 0)):
+def test_a_message_that_nobody_would_copy_later_is_refused(world, device):
+    for call in (lambda x: world.Irecv(x, 0), lambda x: world.Recv_init(buf=x, source=0),
+                 lambda x: world.Send_init([x, MPI.DOUBLE], 0)):
         with pytest.raises(BufferArgumentError, match="cannot move it in"):
             call(device.empty(3))
-    request = messages.Irecv(numpy.zeros(1), MPI.PROC_NULL)
+    request = world.Irecv(numpy.zeros(1), MPI.PROC_NULL)
     request.Wait()
 
 
