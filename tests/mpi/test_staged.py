@@ -166,7 +166,7 @@ def test_messages(messages, device, count, far):
 def test_a_message_that_nobody_would_copy_later_is_refused(messages, device):
     for call in (lambda x: messages.Irecv(x, 0), lambda x: messages.Recv_init(buf=x, source=0),
                  lambda x: messages.Send_init([x, MPI.DOUBLE], 0)):
-        with pytest.raises(BufferArgumentError, match="cannot move it in"):
+        with pytest.raises(BufferArgumentError, match="move"):
             call(device.empty(3))
     request = messages.Irecv(numpy.zeros(1), MPI.PROC_NULL)
     request.Wait()
