@@ -56,12 +56,12 @@ def test_what_cannot_be_served(world):
     x, y = numpy.ones(4, BFLOAT16), numpy.ones(4, BFLOAT16)
     with world.using(allreduce="native"):
         for call in (world.Allreduce, world.Iallreduce, world.Allreduce_init):
-            with pytest.raises(ArgumentError, match="cannot combine elements of this type"):
+            with pytest.raises(ArgumentError, match="combine"):
                 call(x, y)
     for op in (MPI.BAND, MPI.LOR, MPI.MAXLOC):
-        with pytest.raises(ArgumentError, match="is not defined on bfloat16"):
+        with pytest.raises(ArgumentError, match="bfloat16"):
             world.Allreduce(x, y, op)
-    with pytest.raises(ArgumentError, match="elements of type bfloat16, recvbuf of float16"):
+    with pytest.raises(ArgumentError, match="bfloat16.*float16"):
         world.Allreduce(x, y.astype("f2"))
     assert (x == 1).all() and (y == 1).all()
 

@@ -79,7 +79,7 @@ def test_a_late_rank_never_gets_what_the_sender_had_later(monkeypatch, form, exe
             gave_up = RAW.bcast(None, 0)
             start = time.monotonic()
             if gave_up:
-                with pytest.raises(BrokenCommunicatorError, match="rank 0 failed.*Timeout"):
+                with pytest.raises(BrokenCommunicatorError, match="rank 0"):
                     begin(form, comm, buffer)
                 assert time.monotonic() - start < 5
             else:
@@ -182,10 +182,10 @@ def test_ranks_that_wait_learn_at_once(monkeypatch, executor):
             timer.join()
         elif RANK == 1:  # whom rank 0 waits for
             time.sleep(1)
-            with pytest.raises(BrokenCommunicatorError, match="rank 0 failed.*KeyboardInterrupt"):
+            with pytest.raises(BrokenCommunicatorError, match="rank 0.*KeyboardInterrupt"):
                 comm.Allreduce(source, sink)
         else:
-            with pytest.raises(BrokenCommunicatorError, match="rank 0 failed.*KeyboardInterrupt"):
+            with pytest.raises(BrokenCommunicatorError, match="rank 0.*KeyboardInterrupt"):
                 comm.Allreduce(source, sink)
     assert time.monotonic() - start < 20
     RAW.Barrier()
@@ -221,7 +221,7 @@ def test_what_failed_and_no_call_has_raised_is_raised_by_free(monkeypatch):
     if RANK == 0:
         error = CollectiveTimeout("allreduce", 0, 0, (1,), 1.0)
         existing(comm).guard.fail(error, "allreduce", None, 0, in_thread=True)
-        with pytest.raises(CollectiveTimeout, match="allreduce timed out on rank 0"):
+        with pytest.raises(CollectiveTimeout, match="allreduce.*rank 0"):
             comm.Free()
     else:
         comm.Free()

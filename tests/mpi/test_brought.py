@@ -49,7 +49,7 @@ def test_scratch_sized_like_a_block_between_others_is_refused(comm):
             s * size + (rank + 1) % size for s in range(size)))
     if comm.size < 3:
         pytest.skip("two ranks know the sizes of all blocks that leave them")
-    with comm.using(alltoall=foreign), pytest.raises(ProofError, match="does not know"):
+    with comm.using(alltoall=foreign), pytest.raises(ProofError, match="know"):
         comm.Alltoallv([numpy.zeros(comm.size), [1] * comm.size],
                        [numpy.zeros(comm.size), [1] * comm.size])
 
@@ -67,7 +67,7 @@ def test_results_that_may_differ_between_ranks_are_refused(comm):
     for what in (own_census, made):
         with comm.using(allreduce=what):
             if differs:
-                with pytest.raises(ArgumentError, match="may differ between ranks unless"):
+                with pytest.raises(ArgumentError, match="differ"):
                     comm.Allreduce(numpy.ones(7, "f4"), out)
             exact = numpy.zeros(7, "i8")
             comm.Allreduce(numpy.arange(7), exact)
@@ -90,7 +90,7 @@ def test_scratch_of_another_size_is_refused_for_every_count(comm, count):
     if comm.size != 2:
         pytest.skip("an exchange of two ranks")
     with comm.using(allreduce=(wrong_scratch, {"nblocks": 4})):
-        with pytest.raises(ProofError, match="of another size") as caught:
+        with pytest.raises(ProofError, match="another size") as caught:
             comm.Allreduce(numpy.ones(count), numpy.zeros(count))
     assert caught.value.round == 1
     comm.Allreduce(MPI.IN_PLACE, numpy.ones(count))  # nobody has sent anything
@@ -122,7 +122,7 @@ def test_a_receive_into_what_is_sent_is_refused_whatever_the_counts(comm):
 def test_a_builder_that_fails_is_named_on_every_rank(comm):
     def mine(rank, size):
         return {}[rank]
-    with comm.using(allreduce=mine), pytest.raises(ProofError, match="raised KeyError") as caught:
+    with comm.using(allreduce=mine), pytest.raises(ProofError, match="KeyError") as caught:
         comm.Allreduce(numpy.ones(3), numpy.zeros(3))
     assert caught.value.rank == 0 and isinstance(caught.value.__cause__, KeyError)
 
@@ -161,7 +161,7 @@ def test_what_mpi_cannot_do_is_refused_on_every_rank_and_the_next_call_works(com
             comm.Allreduce(mine, total)
             return
         for begin in (comm.Allreduce, comm.Iallreduce, comm.Allreduce_init):
-            with pytest.raises(CapabilityError, match="step 'send .*takes .*transport") as caught:
+            with pytest.raises(CapabilityError, match="transport") as caught:
                 begin(mine, total)
             assert (caught.value.rank, caught.value.round) == (0, 1)
     comm.Allreduce(mine, total)

@@ -231,7 +231,7 @@ def test_what_failed_half_way_is_not_started_again(ours, form):
         with pytest.raises(RuntimeError, match="half way"):
             ours.Allreduce(source, sink)
         for _ in range(3):
-            with pytest.raises(BrokenCommunicatorError, match="blocking call.*half way"):
+            with pytest.raises(BrokenCommunicatorError, match="half way"):
                 ours.Allreduce(source, sink)
 
 

@@ -54,7 +54,7 @@ def test_children_compare_their_calls_at_the_level_always(monkeypatch, name):
     works(child)
     if child.size > 1:
         wrong = MPI.MAX if child.rank else MPI.SUM
-        with pytest.raises(ContractError, match="disagree on operator"):
+        with pytest.raises(ContractError, match="operator"):
             child.Allreduce(numpy.ones(1), numpy.zeros(1), wrong)
         assert child._calls is None
     child.Free()
@@ -67,13 +67,13 @@ def test_ranks_that_disagree_on_what_to_make(guarded):
     comm = hpccoll.Comm(MPI.Intracomm(MPI.COMM_WORLD).Dup())
     if guarded:
         comm.Barrier()
-    with pytest.raises(ContractError, match="disagree on collective") as caught:
+    with pytest.raises(ContractError, match="collective") as caught:
         comm.Dup() if comm.rank == 1 else comm.Split(0)
     assert {group.fields["collective"] for group in caught.value.groups} == {"dup", "split"}
     if guarded:
         comm.Dup().Free()  # what has failed left messages on the private communicator only
     else:
-        with pytest.raises(BrokenCommunicatorError, match="failed in"):
+        with pytest.raises(BrokenCommunicatorError, match="failed"):
             comm.Dup()
     comm.Free()
 
@@ -142,10 +142,10 @@ def test_graphs(world):
 def test_a_communicator_without_topology_has_no_neighbours(world):
     with pytest.raises(AttributeError):
         world.Neighbor_allgather(numpy.zeros(1), numpy.zeros(1))
-    with pytest.raises(CommunicatorError, match="topology of a Cart"):
+    with pytest.raises(CommunicatorError, match="topology"):
         Cart(world)
     for wrong in (3, "world", MPI.GROUP_EMPTY):
-        with pytest.raises(CommunicatorError, match="expected an MPI.Intracomm"):
+        with pytest.raises(CommunicatorError, match="MPI.Intracomm"):
             hpccoll.Comm(wrong)
 
 
@@ -251,7 +251,7 @@ def test_wrappers_must_agree_on_the_layout(world):
     assert hpccoll.Comm(comm).layout == comm.layout
     assert hpccoll.Comm(comm, layout=str(comm.layout)).layout == comm.layout
     if world.size > 1:
-        with pytest.raises(ArgumentError, match="has .* already"):
+        with pytest.raises(ArgumentError, match="already"):
             hpccoll.Comm(comm, layout=ones).layout
         assert str(hpccoll.Comm(comm.Dup(), layout=ones).layout) != str(comm.layout)
     comm.Free()
@@ -291,7 +291,7 @@ def test_what_is_chosen_for_good(world):
     assert comm._wishes["allreduce"].algorithm == "ring"
     comm.choose(allreduce="auto")
     assert "comm.using" not in comm.explain("allreduce", 8)
-    with pytest.raises(ArgumentError, match="did you mean 'ring'"):
+    with pytest.raises(ArgumentError, match="mean 'ring'"):
         comm.choose(allreduce="rign")
     comm.Free()
 

@@ -69,7 +69,7 @@ def end(comm, shared=True):
         for call in (comm.Barrier, lambda: comm.Allreduce(block(3), block(3)),
                      lambda: comm.allreduce(1)):
             start = time.monotonic()
-            with pytest.raises(BrokenCommunicatorError, match=r"failed in .*ranks disagree on"):
+            with pytest.raises(BrokenCommunicatorError, match="disagree"):
                 call()
             assert time.monotonic() - start < 5
     RAW.Barrier()
@@ -162,7 +162,7 @@ def test_calls_of_the_library_are_compared_at_the_end(monkeypatch, capfd, ends):
 def test_calls_in_another_order(monkeypatch):
     comm, source, sink = communicator(monkeypatch, ""), block(5), block(5)
     start = time.monotonic()
-    with comm.using(**WISHES), pytest.raises(ContractError, match="collective in blocking call 2"):
+    with comm.using(**WISHES), pytest.raises(ContractError, match="call 2"):
         if RANK == 0:
             comm.Barrier()
         comm.Allreduce(source, sink)

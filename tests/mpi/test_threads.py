@@ -105,7 +105,7 @@ def test_a_call_inside_a_call(monkeypatch, executor):
     """An operator that makes a collective on the communicator that calls it."""
     monkeypatch.setenv("HPCCOLL_EXECUTOR", executor)
     comm, own = (hpccoll.Comm(MPI.Intracomm(RAW).Dup()) for _ in range(2))
-    with pytest.raises(hpccoll.HpccollError, match="inside another one.*operators"):
+    with pytest.raises(hpccoll.HpccollError, match="operators"):
         comm.allreduce(1, lambda a, b: comm.allreduce(a))
     assert comm.allreduce(1) == SIZE
     assert comm.allreduce(1, lambda a, b: MPI.COMM_SELF.allreduce(a + b)) == SIZE

@@ -120,6 +120,6 @@ def test_what_went_wrong_is_raised_itself(monkeypatch):
     with comm.using(iallreduce="ring"):
         request = comm.Iallreduce(numpy.ones(50), numpy.zeros(50),
                                   MPI.MAX if RANK == 0 else MPI.SUM)
-    with pytest.raises(HpccollError, match=r"disagree on operator"):
+    with pytest.raises(HpccollError, match="operator"):
         hpccoll.Request.Waitall([request])
     RAW.Barrier()

@@ -57,7 +57,7 @@ def test_a_problem_of_one_rank_is_known_to_all(tmp_path, monkeypatch):
         with open(path, "w") as file:
             file.write("SwitchName=s0 Nodes=here\n")
     monkeypatch.setenv("SLURMD_NODENAME", "here" if WORLD.rank < WORLD.size - 1 else "elsewhere")
-    with pytest.raises(HpccollError, match="has no node 'elsewhere'"):
+    with pytest.raises(HpccollError, match="'elsewhere'"):
         survey(WORLD, path)
 
 

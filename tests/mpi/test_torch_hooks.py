@@ -145,6 +145,6 @@ def test_a_communicator_of_other_ranks():
         hooks.CompressState("zip")
     if SIZE > 1:
         state = hooks.CompressState("none", hpccoll.Comm(MPI.COMM_SELF))
-        with pytest.raises(ArgumentError, match=f"has 1 ranks, but torch's process group {SIZE}"):
+        with pytest.raises(ArgumentError, match=f"1 ranks.*{SIZE}"):
             state.check(torch.distributed.get_world_size())
         state.close()

@@ -240,7 +240,7 @@ def test_derivatives_of_reductions():
     assert torch.equal(gradient(lambda x: hvd.reducescatter(x, op=hvd.Sum), 7),
                        wanted * size)
     assert torch.equal(gradient(hvd.reducescatter, 7), wanted)
-    with pytest.raises(ArgumentError, match="no derivative"):
+    with pytest.raises(ArgumentError, match="derivative"):
         gradient(lambda x: hvd.allreduce(x, op=hvd.Max), 7)
 
 
@@ -299,7 +299,7 @@ def test_process_sets():
     assert gathered.tolist() == list(range(size - 1, -1, -1))
     assert hvd.remove_process_set(backwards) and not hvd.remove_process_set(backwards)
     assert not hvd.remove_process_set(hvd.global_process_set)
-    with pytest.raises(CommunicatorError, match="has not been added"):
+    with pytest.raises(CommunicatorError, match="added"):
         hvd.allgather(torch.ones(1), process_set=backwards)
 
 
@@ -318,7 +318,7 @@ def test_roots_are_global_ranks():
         hvd.broadcast_parameters(model.state_dict(), root, process_set=last)
         assert (model.weight == root).all()
         for call in (hvd.broadcast, hvd.broadcast_object) if root else ():
-            with pytest.raises(hvd.HorovodInternalError, match="is not one of the ranks"):
+            with pytest.raises(hvd.HorovodInternalError, match="ranks"):
                 call(torch.ones(1), 0, process_set=last)
     model(torch.full((1, 2), float(rank))).sum().backward()
     optimizer.synchronize()
@@ -364,12 +364,12 @@ def test_disagreement_is_an_error_on_all_ranks():
 
 @pytest.mark.parametrize("call, problem", [
     (lambda: hvd.allreduce(torch.ones(1), op="mean"), "unknown"),
-    (lambda: hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum), "another word"),
-    (lambda: hvd.allgather(torch.tensor(1.0)), "no dimension"),
+    (lambda: hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum), "word"),
+    (lambda: hvd.allgather(torch.tensor(1.0)), "dimension"),
     (lambda: hvd.broadcast(torch.ones(1), 99), "99"),
-    (lambda: hvd.alltoall(torch.ones(99), [7] * hvd.size()), "do not spread 99 rows"),
+    (lambda: hvd.alltoall(torch.ones(99), [7] * hvd.size()), "99 rows"),
     (lambda: hvd.allreduce_(torch.ones(1).to_sparse()), "sparse"),
-    (lambda: hvd.sparse_allreduce_async(torch.ones(1)), "sparse COO"),
+    (lambda: hvd.sparse_allreduce_async(torch.ones(1)), "COO"),
     (lambda: hvd.sparse_allreduce_async(torch.ones(1).to_sparse(), op=hvd.Max), "averaged"),
     (lambda: hvd.broadcast_parameters(7), "int"),
     (lambda: hvd.add_process_set([0, 0]), "twice"),

@@ -367,7 +367,7 @@ def test_a_rank_that_does_not_come_to_a_trial_is_reported(monkeypatch):
     comm = tuned_comm(monkeypatch, "online")
     works(comm)
     if comm.rank:
-        with pytest.raises(hpccoll.errors.CollectiveTimeout, match="online tuning timed out on"):
+        with pytest.raises(hpccoll.errors.CollectiveTimeout, match="online"):
             works(comm)
     else:
         with pytest.raises(hpccoll.errors.ArgumentError):

@@ -140,13 +140,13 @@ def test_one_call_more_or_less(make, odd):
         start = time.monotonic()
         if odd == RANK:  # the others have one call less
             with pytest.raises(CollectiveTimeout, match=(
-                    r"^hpccoll: rank \d is .*, not in call 3(.|\n)*its last call was call 2")):
+                    r"^hpccoll: rank \d .*call 3(.|\n)*call 2")):
                 comm.Allreduce(numpy.ones(3), numpy.ones(3))
             assert 0.9 < time.monotonic() - start < 8
         RAW.Barrier()
         if odd != RANK:
             with pytest.raises((ContractError, BrokenCommunicatorError), match=(
-                    f"rank {odd} failed in blocking call 3, allreduce|rank {odd}: allreduce")):
+                    f"rank {odd} .*call 3, allreduce|rank {odd}: allreduce")):
                 comm.Barrier()
 
 

@@ -189,11 +189,11 @@ def test_what_is_no_operator_for_devices(device):
 
 
 @pytest.mark.parametrize(("device", "said"), [
-    ("a +*", r"'a \+\*' cannot be compiled for float32: \S"),
-    ("a + c", "'a \\+ c' cannot be compiled for float32: .*c"),
-    (lambda a, b: None, "returned None for two arrays"),
-    (lambda a, b: a[:2], r"returned a DeviceArray of shape \(2,\) for two arrays of 5 elements"),
-    (lambda a, b: numpy.zeros(5), r"returned a ndarray of shape \(5,\)")])
+    ("a +*", r"'a \+\*'.*float32: \S"),
+    ("a + c", r"'a \+ c'.*float32.*c"),
+    (lambda a, b: None, "None.*arrays"),
+    (lambda a, b: a[:2], r"DeviceArray.*\(2,\).*5 elements"),
+    (lambda a, b: numpy.zeros(5), r"ndarray.*\(5,\)")])
 def test_what_is_wrong_is_said_in_plain_words(device, said):
     f4, op = numpy.dtype("f4"), hpccoll.Op.Create(hypot, device=device)
     with installed(True) as cupy:

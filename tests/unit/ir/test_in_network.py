@@ -58,17 +58,17 @@ def one(step):
 
 
 @pytest.mark.parametrize(("peer", "problem"), [
-    (in_network([0], [4]), r"\[0 > 4\] names ranks that are none of 0..3"),
-    (in_network([1], [2]), "does not have this rank among its sources"),
-    (in_network([0], [0]), "has no other rank"),
-    (in_network([0], []), "names no ranks: make it by in_network"),
-    (in_network([-1, 0], [1]), "names no ranks"),
-    (InNetwork(([0],), (range(1, 2),)), "names no ranks"),
-    (InNetwork(range(2), (range(2),)), "names no ranks"),
-    (InNetwork((range(0, 4, 2),), (range(1, 2),)), "names no ranks"),
-    (InNetwork((range(1, 2), range(1)), (range(1, 2),)), "names no ranks"),
-    (InNetwork((range(1), range(1, 2)), (range(1, 2),)), "names no ranks"),
-    (InNetwork(None, 5), "names no ranks")])
+    (in_network([0], [4]), r"\[0 > 4\].*0..3"),
+    (in_network([1], [2]), "among.*sources"),
+    (in_network([0], [0]), "no other rank"),
+    (in_network([0], []), "no ranks.*in_network"),
+    (in_network([-1, 0], [1]), "no ranks"),
+    (InNetwork(([0],), (range(1, 2),)), "no ranks"),
+    (InNetwork(range(2), (range(2),)), "no ranks"),
+    (InNetwork((range(0, 4, 2),), (range(1, 2),)), "no ranks"),
+    (InNetwork((range(1, 2), range(1)), (range(1, 2),)), "no ranks"),
+    (InNetwork((range(1), range(1, 2)), (range(1, 2),)), "no ranks"),
+    (InNetwork(None, 5), "no ranks")])
 def test_what_is_no_operation(peer, problem):
     with pytest.raises(ScheduleError, match=problem):
         one(send(peer, at(OUT, 0)))

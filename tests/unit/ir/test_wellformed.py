@@ -70,7 +70,7 @@ def test_what_is_no_program(returned, what):
 def test_a_builder_that_is_a_generator():
     def build(rank, size):
         yield (TAKE,)
-    refused("the builder returned a generator", build)
+    refused("generator", build)
 
 
 @pytest.mark.parametrize("error", [KeyError("k"), RecursionError("deep"), ZeroDivisionError(),
@@ -101,46 +101,46 @@ def test_only_one_rank_is_wrong():
 
 
 @pytest.mark.parametrize("steps, complaint, at", [
-    (5, "a round must be a tuple, got an int", (0, None)),
-    ((None,), "nothing stands where a step should", (0, None)),
-    (TAKE, "a step stands where a round should", (0, str(TAKE))),
-    (({"kind": "send"},), "a dict stands where a step should", (0, "{'kind': 'send'}")),
-    (("send 1 out[0]",), "a str stands where a step should", (0, "send 1 out[0]")),
-    (itertools.repeat(TAKE), "a round must be a tuple, got a repeat", (0, None)),
-    ((Step("isend", 1, (at(OUT, 0),)),), "is of kind 'isend', expected send, recv",
+    (5, "round.*tuple.*int", (0, None)),
+    ((None,), "nothing.*step", (0, None)),
+    (TAKE, "step.*round", (0, str(TAKE))),
+    (({"kind": "send"},), "dict.*step", (0, "{'kind': 'send'}")),
+    (("send 1 out[0]",), "str.*step", (0, "send 1 out[0]")),
+    (itertools.repeat(TAKE), "tuple.*repeat", (0, None)),
+    ((Step("isend", 1, (at(OUT, 0),)),), "'isend'",
      (0, "isend out[0] <- ")),
-    ((Step([], 1, (at(OUT, 0),)),), r"is of kind \[\]", (0, "[] out[0] <- ")),
-    ((recv(1, at(OUT, 0), reduce="Left"),), "has side 'Left'", (0, "recv 1 out[0] (side 'Left')")),
-    ((recv(1, at(OUT, 0), reduce=True),), "has side True", (0, "recv 1 out[0] (side True)")),
-    ((reduce(at(OUT, 0), at(IN, 0), ""),), "has side ''", (0, "reduce out[0] <- in[0]")),
-    ((send(None, at(IN, 0)),), "the peer is None, expected a rank", (0, "send None in[0]")),
-    ((send("1", at(IN, 0)),), "the peer is '1', expected a rank", (0, "send 1 in[0]")),
-    ((send(1.0, at(IN, 0)),), "the peer is 1.0, expected a rank", (0, "send 1.0 in[0]")),
-    ((send(-1, at(IN, 0)),), "-1 is not another rank of 0..1", (0, "send -1 in[0]")),
-    ((send(2 ** 70, at(IN, 0)),), "is not another rank", (0, f"send {2 ** 70} in[0]")),
-    ((send(0, at(IN, 0)),), "0 is not another rank", (0, "send 0 in[0]")),
-    ((copy(at("buf", 0), at(IN, 0)),), r"buf\[0\] does not exist", (0, "copy buf[0] <- in[0]")),
-    ((TAKE, recv(1, at(OUT, 0, 10 ** 12))), r"out\[0:1000000000000\] does not exist: this rank has "
-     "1 slots", (0, "recv 1 out[0:1000000000000]")),
-    ((TAKE, copy(at(OUT, 0, 10 ** 9), at(IN, 0))), "does not exist",
+    ((Step([], 1, (at(OUT, 0),)),), r"kind \[\]", (0, "[] out[0] <- ")),
+    ((recv(1, at(OUT, 0), reduce="Left"),), "side 'Left'", (0, "recv 1 out[0] (side 'Left')")),
+    ((recv(1, at(OUT, 0), reduce=True),), "side True", (0, "recv 1 out[0] (side True)")),
+    ((reduce(at(OUT, 0), at(IN, 0), ""),), "side ''", (0, "reduce out[0] <- in[0]")),
+    ((send(None, at(IN, 0)),), "peer.*None", (0, "send None in[0]")),
+    ((send("1", at(IN, 0)),), "peer.*'1'", (0, "send 1 in[0]")),
+    ((send(1.0, at(IN, 0)),), "peer.*1.0", (0, "send 1.0 in[0]")),
+    ((send(-1, at(IN, 0)),), "-1 .*another rank", (0, "send -1 in[0]")),
+    ((send(2 ** 70, at(IN, 0)),), "another rank", (0, f"send {2 ** 70} in[0]")),
+    ((send(0, at(IN, 0)),), "0 .*another rank", (0, "send 0 in[0]")),
+    ((copy(at("buf", 0), at(IN, 0)),), r"buf\[0\]", (0, "copy buf[0] <- in[0]")),
+    ((TAKE, recv(1, at(OUT, 0, 10 ** 12))), r"out\[0:1000000000000\].*1 slots",
+     (0, "recv 1 out[0:1000000000000]")),
+    ((TAKE, copy(at(OUT, 0, 10 ** 9), at(IN, 0))), "exist",
      (0, "copy out[0:1000000000] <- in[0]")),
-    ((copy(at(OUT, -1), at(IN, -1)),), r"out\[-1\] does not exist", (0, "copy out[-1] <- in[-1]")),
-    ((copy(at(OUT, 1, 0), at(IN, 1, 0)),), "does not exist", (0, "copy out[1:0] <- in[1:0]")),
-    ((copy(at(OUT, 0., 1.), at(IN, 0)),), "slots are counted in integers",
+    ((copy(at(OUT, -1), at(IN, -1)),), r"out\[-1\]", (0, "copy out[-1] <- in[-1]")),
+    ((copy(at(OUT, 1, 0), at(IN, 1, 0)),), "exist", (0, "copy out[1:0] <- in[1:0]")),
+    ((copy(at(OUT, 0., 1.), at(IN, 0)),), "integers",
      (0, "copy out[0.0] <- in[0]")),
-    ((Step("send", 1, at(IN, 0)),), "a str stands where a span should", (0, "send 1 in 0 1")),
-    ((Step("copy", -1, (at(OUT, 0),)),), "must go from one span into one",
+    ((Step("send", 1, at(IN, 0)),), "str.*span", (0, "send 1 in 0 1")),
+    ((Step("copy", -1, (at(OUT, 0),)),), "one span",
      (0, "copy out[0] <- ")),
-    ((copy(at(OUT, 0), at(IN, 0, 0)),), "works on 1 slots from 0 slots",
+    ((copy(at(OUT, 0), at(IN, 0, 0)),), "1 slots.*0 slots",
      (0, "copy out[0] <- in[0:0]")),
-    ((recv(1, at(IN, 0)),), "the input is read-only", (0, "recv 1 in[0]"))])
+    ((recv(1, at(IN, 0)),), "read-only", (0, "recv 1 in[0]"))])
 def test_steps_that_are_none(steps, complaint, at):
     refused(complaint, rounds(steps), at)
 
 
 def test_a_span_that_cannot_even_be_printed():
     step = copy(Span(OUT, "0", "1"), at(IN, 0))
-    error = refused("slots are counted in integers", rounds((step,)),
+    error = refused("integers", rounds((step,)),
                     (0, "('copy', -1, (Span(buffer='out', start='0', stop='1'),), "
                         "(Span(buffer='in', start=0, stop=1),), '')"))
     assert "out['0':'1']" in str(error)
@@ -148,29 +148,29 @@ def test_a_span_that_cannot_even_be_printed():
 
 def test_the_round_is_the_program_s_own():
     # Rounds that only copy the input leave no trace in a lowered program, but they count.
-    refused("works on 2 slots from 1 slots", rounds(
+    refused("2 slots.*1 slots", rounds(
         (TAKE,), (), (copy(at(OUT, 0, 2), at(IN, 0)),)), (2, "copy out[0:2] <- in[0]"), nblocks=2)
 
 
 @pytest.mark.parametrize("scratch, complaint", [
-    (None, "scratch must be a tuple of block keys, got nothing"),
-    (3, "scratch must be a tuple of block keys, got an int"),
-    (itertools.count(), "got a count"),
-    ((99,), r"tmp\[0\] is sized like block 99, but the blocks are 0 to 0"),
-    ((0, -1), r"tmp\[1\] is sized like block -1"), (("a",), "sized like block 'a'"),
-    (range(10 ** 9), "has 1000000000 slots of scratch, at most 4194304 are served")])
+    (None, "scratch.*nothing"),
+    (3, "scratch.*int"),
+    (itertools.count(), "count"),
+    ((99,), r"tmp\[0\].*block 99"),
+    ((0, -1), r"tmp\[1\].*block -1"), (("a",), "'a'"),
+    (range(10 ** 9), "1000000000.*4194304")])
 def test_scratch_that_is_none(scratch, complaint):
     refused(complaint, rounds((TAKE,), scratch=scratch))
 
 
 @pytest.mark.parametrize(("after", "complaint", "number"), [
-    (None, "after must be a tuple, got nothing", None),
-    (((),), "after says what 1 rounds wait for, but there are 2", None),
-    (((), 0), "what a round waits for must be a tuple, got an int", 1),
-    (((), (1,)), "waits for round 1, which is none before it", 1),
-    (((-1,), ()), "waits for round -1, which is none before it", 0),
-    (((), ("0",)), "waits for round '0', which is none before it", 1),
-    (((), (0.,)), "waits for round 0.0, which is none before it", 1)])
+    (None, "after.*nothing", None),
+    (((),), "1 rounds.*2", None),
+    (((), 0), "round.*tuple.*int", 1),
+    (((), (1,)), "waits.*round 1", 1),
+    (((-1,), ()), "waits.*round -1", 0),
+    (((), ("0",)), "round '0'", 1),
+    (((), (0.,)), "round 0.0", 1)])
 def test_rounds_that_wait_for_none(after, complaint, number):
     refused(complaint, lambda rank, size: Program(((TAKE,), ()), (), after), (number, None))
 
@@ -183,17 +183,17 @@ def test_scratch_of_a_barrier_has_no_size():
 
 @pytest.mark.parametrize("each", [itertools.repeat((TAKE,)), (s for s in [(TAKE,)])])
 def test_rounds_without_an_end(each):
-    refused("rounds must be a tuple, got a", lambda rank, size: Program(each))
+    refused("rounds.*tuple", lambda rank, size: Program(each))
 
 
 def test_programs_are_bounded(monkeypatch):
     monkeypatch.setattr(wellformed, "MOST_STEPS", 100)
-    refused("has more than 100 rounds and steps", rounds(*[(TAKE,)] * 101))
-    refused("has more than 100 rounds and steps", rounds((TAKE,) * 101), (0, None))
-    refused("has more than 100 rounds and steps", rounds(*[(TAKE,) * 40] * 3), (2, None))
+    refused("more than 100", rounds(*[(TAKE,)] * 101))
+    refused("more than 100", rounds((TAKE,) * 101), (0, None))
+    refused("more than 100", rounds(*[(TAKE,) * 40] * 3), (2, None))
     program_of(made(rounds(*[(TAKE,)] * 50)), 0)
     monkeypatch.setattr(wellformed, "MOST_SLOTS", 10)
-    refused("has 11 blocks, at most 10 are served", right, nblocks=11)
+    refused("11 blocks.*10", right, nblocks=11)
 
 
 def test_numbers_of_other_types_count():

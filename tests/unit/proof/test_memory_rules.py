@@ -29,13 +29,13 @@ TAKE = copy(at(OUT, 0), at(IN, 0))
 
 
 def test_two_receives_into_one_place():
-    error = refused(r"uses memory that 'recv 1 out\[0\]' of the same round is using", "bcast", 3,
+    error = refused(r"'recv 1 out\[0\]'.*same round", "bcast", 3,
                     [[recv(1, at(OUT, 0)), recv(2, at(OUT, 0))]], [[]], [[]])
     assert (error.rank, error.round) == (0, 0)
 
 
 def test_a_receive_into_what_is_being_sent():
-    refused("of the same round is using", "allreduce", 2, *(
+    refused("same round", "allreduce", 2, *(
         [[TAKE, reduce(at(OUT, 0), at(IN, 0))], [send(1 - r, at(OUT, 0)), recv(1 - r, at(OUT, 0))]]
         for r in (0, 1)))
 

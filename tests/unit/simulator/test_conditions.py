@@ -106,20 +106,20 @@ def test_lists_and_single_ranks():
 
 
 @pytest.mark.parametrize(("conditions", "problem"), [
-    (dict(late="often"), "late: cannot read 'often' as a distribution"),
-    (dict(late="unifrom:2us"), "did you mean 'uniform'"),
-    (dict(late="uniform"), "late: cannot read"), (dict(late="one:x:2us"), "late: cannot read"),
-    (dict(late="uniform:1us:2us:3us"), "late: cannot read"),
-    (dict(late="uniform:2us:1us"), "begins above its end"),
-    (dict(late="exponential:-1us"), "late: cannot read '-1us' as a time"),
-    (dict(late="exponential:1e400s"), "is for ever"), (dict(late=3), "late: expected a distrib"),
-    (dict(noise="one:3:2us"), "noise: cannot read 'one:3:2us'.*exponential:10us$"),
-    (dict(compute_noise="list:1,2"), "compute_noise: cannot read"),
-    (dict(round_seconds=-1), "round_seconds: expected seconds"),
-    (dict(byte_seconds=True), "byte_seconds: expected seconds"),
-    (dict(seed=1.5), "seed: expected a whole number"), (dict(repeat=0), "repeat: expected a num"),
-    (dict(repeat=2), "repeat: nothing is drawn by chance"),
-    (dict(late="one:1:2us", repeat=2), "nothing is drawn by chance")])
+    (dict(late="often"), "late: .*'often'"),
+    (dict(late="unifrom:2us"), "'uniform'"),
+    (dict(late="uniform"), "late: .*read"), (dict(late="one:x:2us"), "late: .*read"),
+    (dict(late="uniform:1us:2us:3us"), "late: .*read"),
+    (dict(late="uniform:2us:1us"), "above"),
+    (dict(late="exponential:-1us"), "late: .*'-1us'"),
+    (dict(late="exponential:1e400s"), "is for ever"), (dict(late=3), "late: .*distrib"),
+    (dict(noise="one:3:2us"), "noise: .*'one:3:2us'.*exponential:10us$"),
+    (dict(compute_noise="list:1,2"), "compute_noise: .*read"),
+    (dict(round_seconds=-1), "round_seconds: .*seconds"),
+    (dict(byte_seconds=True), "byte_seconds: .*seconds"),
+    (dict(seed=1.5), "seed: .*number"), (dict(repeat=0), "repeat: .*num"),
+    (dict(repeat=2), "repeat: .*chance"),
+    (dict(late="one:1:2us", repeat=2), "chance")])
 def test_bad_conditions(conditions, problem):
     with pytest.raises(ArgumentError, match=problem):
         SimulatedConditions(**conditions)

@@ -23,28 +23,28 @@ def test_as_data_and_back(text):
 
 
 @pytest.mark.parametrize(("data", "problem"), [
-    (3, "f: shape: expected an object"),
-    ({}, "f: shape.kind: None is unknown; choose from torus, mesh, fat_tree, dragonfly"),
-    ({"kind": []}, r"shape.kind: \[\] is unknown"),
-    ({"kind": "torus"}, "f: shape lacks the field extents"),
-    ({"kind": "torus", "extents": []}, "f: shape.extents of torus: expected nodes per dimension"),
-    ({"kind": "torus", "extents": [0]}, "shape.extents of torus: expected a whole number of 1"),
-    ({"kind": "torus", "extents": [2.5]}, "shape.extents of torus: expected a whole number"),
-    ({"kind": "torus", "extents": [1e6, 1e6]}, "of at most 16,777,216 nodes in all"),
-    ({"kind": "torus", "extents": [4], "cables": 2}, "f: shape has an unknown field cables"),
-    ({"kind": "torus", "extents": [4], "wrap": 1}, "shape.wrap of torus: expected true or false"),
+    (3, "f: shape: .*object"),
+    ({}, "f: shape.kind: None .*torus, mesh, fat_tree, dragonfly"),
+    ({"kind": []}, r"shape.kind: \[\]"),
+    ({"kind": "torus"}, "f: .*field extents"),
+    ({"kind": "torus", "extents": []}, "f: shape.extents of torus: .*nodes"),
+    ({"kind": "torus", "extents": [0]}, "shape.extents of torus: .*whole.*1"),
+    ({"kind": "torus", "extents": [2.5]}, "shape.extents of torus: .*whole"),
+    ({"kind": "torus", "extents": [1e6, 1e6]}, "16,777,216"),
+    ({"kind": "torus", "extents": [4], "cables": 2}, "f: shape .*cables"),
+    ({"kind": "torus", "extents": [4], "wrap": 1}, "shape.wrap of torus: .*true"),
     ({"kind": "mesh", "extents": [4, 4, 4], "wrap": [True, False]}, "one or 3, got"),
-    ({"kind": "torus", "extents": [4], "routing": "best"}, "shape.routing of torus: expected stat"),
-    ({"kind": "torus", "extents": [4], "duplex": True}, "shape.duplex of torus: expected full or"),
-    ({"kind": "torus", "extents": [4], "hop_seconds": -1}, "shape.hop_seconds of torus: expected"),
+    ({"kind": "torus", "extents": [4], "routing": "best"}, "shape.routing of torus: .*stat"),
+    ({"kind": "torus", "extents": [4], "duplex": True}, "shape.duplex of torus: .*full"),
+    ({"kind": "torus", "extents": [4], "hop_seconds": -1}, "shape.hop_seconds of torus: "),
     ({"kind": "torus", "extents": [4], "bytes_per_second": 0}, "shape.bytes_per_second of torus"),
-    ({"kind": "torus", "extents": [4, 4, 4], "bytes_per_second": [1, 2]}, "one rate, or 3, got 2"),
-    ({"kind": "torus", "extents": [4], "joules_per_byte": "1"}, "number of joules"),
-    ({"kind": "torus", "extents": [4], "positions": [0, 0]}, "positions of torus: expected diff"),
-    ({"kind": "torus", "extents": [4], "positions": [4]}, "different numbers below 4"),
-    ({"kind": "fat_tree", "extents": [4, 4], "up": [1]}, "shape.up of fat_tree: expected 2"),
-    ({"kind": "fat_tree", "extents": [4], "up": [0]}, "shape.up of fat_tree: expected a whole"),
-    ({"kind": "dragonfly", "extents": [4, 4]}, "shape.extents of dragonfly: expected groups, r"),
+    ({"kind": "torus", "extents": [4, 4, 4], "bytes_per_second": [1, 2]}, "rate.*3.*2"),
+    ({"kind": "torus", "extents": [4], "joules_per_byte": "1"}, "joules"),
+    ({"kind": "torus", "extents": [4], "positions": [0, 0]}, "positions of torus"),
+    ({"kind": "torus", "extents": [4], "positions": [4]}, "numbers.*4"),
+    ({"kind": "fat_tree", "extents": [4, 4], "up": [1]}, "shape.up of fat_tree: .*2"),
+    ({"kind": "fat_tree", "extents": [4], "up": [0]}, "shape.up of fat_tree: .*whole"),
+    ({"kind": "dragonfly", "extents": [4, 4]}, "shape.extents of dragonfly: .*groups"),
     ({"kind": "dragonfly", "extents": [4, 4, 1], "cables": 0}, "shape.cables of dragonfly")])
 def test_bad_shapes(data, problem):
     with pytest.raises(ArgumentError, match=problem):
@@ -52,8 +52,8 @@ def test_bad_shapes(data, problem):
 
 
 @pytest.mark.parametrize(("text", "problem"), [
-    ("torus", "shape: 'torus': shape.extents of torus"), ("torus:4x", "whole number"),
-    ("torus:4:wrap", "cannot read 'wrap'"), ("torus:4:wrap=true:wrap=true", "cannot read 'wrap"),
+    ("torus", "shape: 'torus': shape.extents of torus"), ("torus:4x", "whole"),
+    ("torus:4:wrap", "'wrap'"), ("torus:4:wrap=true:wrap=true", "'wrap"),
     ("ring:4", "shape.kind")])
 def test_bad_texts(text, problem):
     with pytest.raises(ArgumentError, match=problem):

@@ -104,8 +104,8 @@ def test_late_ranks_and_barriers():
 
 
 @pytest.mark.parametrize(("machine", "missing"), [
-    ("hdr", "multicast, which level 'network' of machine hdr does not have; take one whose"),
-    (nodes(SwitchUnit(A, B, reduces=False)), "in-network reduction, which level 'network'")])
+    ("hdr", "multicast.*'network'.*hdr"),
+    (nodes(SwitchUnit(A, B, reduces=False)), "reduction.*'network'")])
 def test_a_machine_without_them_is_refused(machine, missing):
     with pytest.raises(CapabilityError, match=missing):
         simulate(schedule("allreduce", ALLREDUCE, 4), N, machine, "2x2")

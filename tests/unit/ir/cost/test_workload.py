@@ -47,16 +47,15 @@ def test_whole_elements():
 
 
 @pytest.mark.parametrize(("given", "problem"), [
-    (dict(nbytes=-1), "nbytes: expected a number of bytes"),
-    (dict(nbytes=math.nan), "nbytes"), (dict(nbytes="1Q"), "nbytes: cannot read .1Q."),
-    (dict(nbytes=10, itemsize=4), "10 bytes are no whole number of elements of 4"),
+    (dict(nbytes=-1), "nbytes: .*bytes"),
+    (dict(nbytes=math.nan), "nbytes"), (dict(nbytes="1Q"), "nbytes: .*read.*1Q"),
+    (dict(nbytes=10, itemsize=4), "10 bytes.*4"),
     (dict(nbytes=8, segment_bytes=-1), "segment_bytes"),
-    (dict(nbytes=8, topology="2x3"), "topology: '2x3' describes 6 ranks"),
-    (dict(nbytes=10 ** 400), "nbytes: expected a number of bytes, 0 to 1e.30, got one of 1329 bit"),
+    (dict(nbytes=8, topology="2x3"), "topology: .*'2x3'.*6 ranks"),
+    (dict(nbytes=10 ** 400), "nbytes: .*0.*1e.30.*1329"),
     (dict(nbytes=1e300), "nbytes"), (dict(nbytes=8, segment_bytes=1e-300), "segment_bytes: 1e-300"),
-    (dict(nbytes=1e9, segment_bytes=1), "more than 1,000,000 segments; take more"),
-    (dict(nbytes=1e9, machine=Machine("slow", (Level("net", 0., 1e308),))), "machine: 1e.09 bytes "
-     "take longer on slow than can be counted"),
+    (dict(nbytes=1e9, segment_bytes=1), "1,000,000"),
+    (dict(nbytes=1e9, machine=Machine("slow", (Level("net", 0., 1e308),))), "machine: 1e.09"),
     (dict(nbytes=8, machine="none"), "machine")])
 def test_bad_arguments(given, problem):
     with pytest.raises(ArgumentError, match=problem):
@@ -64,11 +63,11 @@ def test_bad_arguments(given, problem):
 
 
 @pytest.mark.parametrize(("build", "problem"), [
-    (lambda rank, size: None, "rank 0: the builder returned nothing, expected a Program"),
-    (lambda rank, size: Program(((send(99, at("in", 0)),),)), "99 is not another rank of 0..1"),
-    (lambda rank, size: Program(((send(rank, at("in", 0)),),)), "0 is not another rank"),
-    (lambda rank, size: Program(((send(1 - rank, at("in", 0, 10 ** 9)),),)), "does not exist"),
-    (lambda rank, size: {}[rank], "the builder raised KeyError")])
+    (lambda rank, size: None, "rank 0: .*nothing.*Program"),
+    (lambda rank, size: Program(((send(99, at("in", 0)),),)), "99 .*another rank"),
+    (lambda rank, size: Program(((send(rank, at("in", 0)),),)), "0 .*another rank"),
+    (lambda rank, size: Program(((send(1 - rank, at("in", 0, 10 ** 9)),),)), "exist"),
+    (lambda rank, size: {}[rank], "KeyError")])
 def test_builders_that_make_no_program(build, problem):
     with pytest.raises(ScheduleError, match=problem):
         simulate(schedule("allreduce", build, 2), 8, FLAT)

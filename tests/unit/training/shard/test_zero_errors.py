@@ -53,11 +53,11 @@ def complete(sharded, but=None):
             sharded.ready(index, numpy.ones(shape, "f4"))
 
 
-WRONG = [(missing, "the gradient of 'array 0' did not come"),
-         (twice, "the gradient of 'array 3' came twice"),
-         (reshaped, r"the gradient of 'array 0' has shape \(3, 7\) instead of \(7, 3\);"),
-         (retyped, "the gradient of 'array 4' is float64 instead of float32;"),
-         (grown, "gradient 7 belongs to no array that was there at the start")]
+WRONG = [(missing, "'array 0'.*not"),
+         (twice, "'array 3'.*twice"),
+         (reshaped, r"'array 0'.*\(3, 7\).*\(7, 3\)"),
+         (retyped, "'array 4'.*float64.*float32"),
+         (grown, "gradient 7")]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -67,7 +67,7 @@ def test_a_wrong_gradient_is_said_on_all_ranks_and_forgotten(wrong, message, sta
         sharded = make(comm, stage, adam())
         fetched(sharded)
         (wrong if comm.rank == 1 else complete)(sharded)
-        with pytest.raises(ShardError, match=f"^rank 1: {message}") as caught:
+        with pytest.raises(ShardError, match=f"^rank 1: .*{message}") as caught:
             sharded.step()
         assert list(caught.value.faults) == [1] and sharded.number == 0
         assert same(whole(sharded), weights())
@@ -173,10 +173,10 @@ def test_nobody_looks_where_nobody_asked():
 
 
 DIFFERENT = [
-    ({"arrays": lambda rank: weights()[:7 - rank]}, "rank 1: 6 arrays, rank 0 has 7"),
+    ({"arrays": lambda rank: weights()[:7 - rank]}, "rank 1: 6 arrays, rank 0.*7"),
     ({"arrays": lambda rank: [numpy.ones(3 + rank, "f4")]},
-     r"rank 1: array 0: 'array 0' \(4,\) float32, on rank 0 'array 0' \(3,\) float32"),
-    ({"names": lambda rank: [f"{rank}{i}" for i in range(7)]}, "rank 1: array 0: '10' "),
+     r"rank 1: array 0: 'array 0' \(4,\) float32.*rank 0 'array 0' \(3,\) float32"),
+    ({"names": lambda rank: [f"{rank}{i}" for i in range(7)]}, "rank 1: array 0: '10'"),
     ({"clip": lambda rank: 1.0 + rank}, "rank 1: options: .*max_norm=2.0"),
     ({"loss_scale": lambda rank: LossScale(2.0) if rank else None}, "rank 1: options: ")]
 
