@@ -154,7 +154,7 @@ def no_cupy() -> str:
                          env={**os.environ, "HPCCOLL_TUNING": "off"})
     if ran.returncode:
         raise Failed(ran.stderr.strip().splitlines()[-1])
-    return f"{ran.stdout.split()[-1]} methods used, nobody looks for it"
+    return f"{ran.stdout.split()[-1]} methods used, none imports it"
 
 
 def question() -> str:

@@ -5,6 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import hpccoll
+from hpccoll.comm import devices
 from hpccoll.cuda import evidence, windows
 from hpccoll.cuda.ways import STAGED, Answer
 from hpccoll.errors import BufferArgumentError
@@ -20,6 +21,8 @@ COUNTS = 7, 3001, 40_000
 def device(world, monkeypatch):
     """A double of CuPy whose host is slow to wait, with a current stream."""
     monkeypatch.setattr(windows, "FAIR", 4096)
+    for name, method in devices.methods().items():  # as they are where CuPy is installed
+        monkeypatch.setattr(devices.DeviceMessages, name, method, raising=False)
     with installed(False, Devices(seed=world.rank)) as cupy, cupy.cuda.Stream(non_blocking=True):
         yield cupy
 
