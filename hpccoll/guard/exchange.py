@@ -9,13 +9,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Container, Mapping
+from functools import partial
 from typing import Any
 
 import numpy
 from mpi4py import MPI
 
 from hpccoll.runtime.context import ALARM_TAG, Context
-from hpccoll.runtime.events.log import ALARM, FAILED, LOG_BYTES, NUMBER, STORY, Log, LogRecord
+from hpccoll.runtime.events.log import (
+    ALARM,
+    EARLY_BYTES,
+    FAILED,
+    LOG_BYTES,
+    NUMBER,
+    STORY,
+    Log,
+    LogRecord,
+)
 from hpccoll.transport.shm.mapping import share
 from hpccoll.transport.stamps import agree
 
@@ -227,10 +237,11 @@ def logs_of(context: Context) -> SharedLogs | MessagedLogs:
     """The logs of a communicator; collective."""
     node = context.node
     if node is not None and node.local:
-        shared = share(node.comm, LOG_BYTES)
+        shared = share(node.comm, LOG_BYTES, EARLY_BYTES)
         if shared is not None:
-            indices = {**node.local, context.rank: node.rank}
-            logs = {rank: Log(shared.parts[index]) for rank, index in indices.items()}
+            logs = {rank: Log(shared.parts[index]) for rank, index in node.local.items()}
+            logs[context.rank] = Log(shared.parts[node.rank],
+                                     partial(shared.populate, node.rank))
             if context.place.one_node:
                 return SharedLogs(logs, context.rank, node.fence)
             return MessagedLogs(context.comm, logs)

@@ -110,3 +110,29 @@ def test_communicators_come_and_go(world):
                 comm.Allreduce(data, out)
         comm.Free()
     assert (out == world.size).all() and MPI.COMM_WORLD.size == world.size
+
+
+def shared_kilobytes():
+    """Shared memory that this process has touched."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssShmem"))
+
+
+@pytest.mark.mpi
+def test_a_communicator_for_short_messages_takes_little_shared_memory(world):
+    """Libraries that keep a communicator for each object would fill /dev/shm."""
+    data, out, kept = numpy.ones(4), numpy.empty(4), []
+    with world.using(allreduce="recursive_doubling"):
+        world.Allreduce(data, out)
+        before = shared_kilobytes()
+        for _ in range(10):
+            kept.append(world.Dup())
+            with kept[-1].using(allreduce="recursive_doubling"):
+                kept[-1].Allreduce(data, out)
+        # The library's own memory of a communicator counts too.
+        assert (shared_kilobytes() - before) / len(kept) < 200
+        with kept[0].using(allreduce="recursive_doubling"):
+            kept[0].Allreduce(numpy.ones(5000), large := numpy.empty(5000))
+    for comm in kept:
+        comm.Free()
+    assert (out == world.size).all() and (large == world.size).all()

@@ -32,7 +32,7 @@ enum { MOST_RANKS = 4, MOST_STEPS = 64, LINE = 16 };
 /* What two ranks share: words, and in the line also where a message lies; what was taken; cells. */
 typedef struct {
     Word line[LINE], taken[LINE];
-    char *cells;
+    char *small, *cells;
 } Wire;
 
 typedef struct {
@@ -146,7 +146,8 @@ static void *run_rank(void *argument)
         int peer = i + (i >= rank->rank);
         for (int incoming = 0; incoming < 2; incoming++) {
             Wire *wire = incoming ? &wires[peer][rank->rank] : &wires[rank->rank][peer];
-            Channel made = {&sides[2 * i + incoming], wire->line, wire->taken, wire->cells, LONGEST};
+            Channel made = {&sides[2 * i + incoming], wire->line, wire->taken, wire->small,
+                            wire->cells, LONGEST};
             channels[2 * i + incoming] = made;
         }
     }
@@ -210,6 +211,7 @@ static int run_pattern(const Pattern *pattern, int spins, int sliced, long round
                 atomic_init(&wire->line[i], 0);
                 atomic_init(&wire->taken[i], 0);
             }
+            wire->small = from == to ? NULL : malloc(PLACES * SMALL);
             wire->cells = from == to ? NULL : malloc(PLACES * LONGEST);
         }
     long wrong = 0;
@@ -226,8 +228,10 @@ static int run_pattern(const Pattern *pattern, int spins, int sliced, long round
         wrong += ranks[i].wrong;
     }
     for (int from = 0; from < pattern->ranks; from++)
-        for (int to = 0; to < pattern->ranks; to++)
+        for (int to = 0; to < pattern->ranks; to++) {
+            free(wires[from][to].small);
             free(wires[from][to].cells);
+        }
     long messages = rounds * pattern->messages * pattern->ranks * (pattern->ranks - 1);
     printf("%-24s %s, %-8s %9ld messages, %ld words wrong\n", pattern->name,
            spins ? "spins " : "yields", sliced ? "slices," : "whole,", messages, wrong);

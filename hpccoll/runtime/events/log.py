@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy
@@ -34,8 +34,9 @@ FAILED = 3
 #: When somebody who waits has asked where the rank is, in nanoseconds of the machine's clock, 0
 #: where that is answered; the number of the call that the MPI library has, 0 where it has none,
 #: known to ``_tape.c``; nanoseconds of the machine's clock at the last look of a wait; the length
-#: of what the rank says it is doing; and whether it has freed the communicator, or ended.
-ASKED, INSIDE, BEAT, DOING, LEFT = 2, 17, 18, 19, 20
+#: of what the rank says it is doing; whether it has freed the communicator, or ended; and the
+#: number of descriptions that it has written.
+ASKED, INSIDE, BEAT, DOING, LEFT, DESCRIBED = 2, 17, 18, 19, 20, 21
 FREED, ENDED = 1, 2
 #: Calls that are remembered; a power of two. While one is written, the oldest is uncertain.
 REMEMBERED = 64
@@ -52,6 +53,8 @@ STARTS, ENDS, SOME_TIME = STAMPS + REMEMBERED, STAMPS + 2 * REMEMBERED, 1
 DOING_START, STORY_START, TEXTS_START, LOG_BYTES = 224 * 8, 5 << 9, 6 << 10, 38 << 10
 TEXT_BYTES = 256
 MOST_TEXTS = (LOG_BYTES - TEXTS_START) // TEXT_BYTES
+#: Bytes that exist from the start: a few descriptions.
+EARLY_BYTES = 8 << 10
 
 
 class LogRecord(NamedTuple):
@@ -100,10 +103,16 @@ class LoggedCall(NamedTuple):
 
 
 class Log:
-    """The log in ``LOG_BYTES`` of memory, zero at first."""
+    """The log in ``LOG_BYTES`` of memory, zero at first.
 
-    def __init__(self, memory: numpy.ndarray):
-        self.memory = memory.data
+    Args:
+        memory: the bytes.
+        grow: makes a range of bytes behind ``EARLY_BYTES`` exist, and returns whether there was
+            room; ``None`` where all bytes do.
+    """
+
+    def __init__(self, memory: numpy.ndarray, grow: Callable[[int, int], bool] | None = None):
+        self.memory, self.grow = memory.data, grow
         self.words = memory.data.cast("q")
         self.address: int = memory.__array_interface__["data"][0]
         self.texts = 0
@@ -116,6 +125,9 @@ class Log:
         start = TEXTS_START + self.texts % MOST_TEXTS * TEXT_BYTES
         self.texts += 1
         self.known.add(stamp)
+        if (self.grow is not None and start + TEXT_BYTES > EARLY_BYTES
+                and not self.grow(start, TEXT_BYTES)):
+            return  # the others do not learn what this stamp means
         text = json.dumps(description).encode()
         if len(text) > TEXT_BYTES - 8:
             text = json.dumps(description._replace(algorithm="", layout="")).encode()
@@ -123,6 +135,8 @@ class Log:
         self.memory[start + 8:start + TEXT_BYTES] = text[:TEXT_BYTES - 8].ljust(TEXT_BYTES - 8,
                                                                                b"\0")
         self.words[start // 8] = stamp
+        self.words[DESCRIBED] = max(self.words[DESCRIBED], start // TEXT_BYTES + 1
+                                    - TEXTS_START // TEXT_BYTES)
 
     def tell(self, story: Mapping[str, Any]) -> None:
         """Say what failed here."""
@@ -233,7 +247,9 @@ class Log:
     def descriptions(self) -> dict[int, Description]:
         """What stamps mean."""
         descriptions = {}
-        for start in range(TEXTS_START, LOG_BYTES, TEXT_BYTES):
+        # No further: reading would make pages exist.
+        for number in range(self.words[DESCRIBED]):
+            start = TEXTS_START + number * TEXT_BYTES
             stamp = self.words[start // 8]
             text = bytes(self.memory[start + 8:start + TEXT_BYTES]).rstrip(b"\0")
             if stamp and text and self.words[start // 8] == stamp:

@@ -62,7 +62,7 @@ static inline int put(Tape *tape, const State *state, const int64_t *step, int64
     int64_t place = number & (PLACES - 1);
     if (atomic_load_explicit(&channel->taken[place], memory_order_acquire) < number - PLACES)
         return 0;
-    char *cell = channel->cells + place * channel->cell_bytes;
+    char *cell = cell_of(channel, number, step[4]);
     if (step[4] > TIMED && tape->spins)  /* with processors shared, it would time the others */
         copy_timed(tape, cell, place_of(state, step[3]), step[4]);
     else
@@ -171,8 +171,7 @@ int advance(Tape *tape, State *state, int64_t patience)
             }
             if (step[0] == TAKE) {
                 const Channel *channel = &tape->channels[step[2]];
-                state->base[CELL] = channel->cells
-                    + ((channel->counters->received + 1) & (PLACES - 1)) * channel->cell_bytes;
+                state->base[CELL] = cell_of(channel, channel->counters->received + 1, step[4]);
             }
             break;
         }

@@ -218,12 +218,12 @@ static int read_channels(Tape *self, PyObject *channels)
         return -1;
     for (Py_ssize_t i = 0; i < self->channel_count; i++) {
         Counters *counters;
-        long long line, taken, cells, cell_bytes;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(channels, i), "O!LLLL", &CountersType, &counters,
-                              &line, &taken, &cells, &cell_bytes))
+        long long line, taken, small, cells, cell_bytes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(channels, i), "O!LLLLL", &CountersType, &counters,
+                              &line, &taken, &small, &cells, &cell_bytes))
             return -1;
         Channel channel = {counters, (Word *)(intptr_t)line, (Word *)(intptr_t)taken,
-                           (char *)(intptr_t)cells, cell_bytes};
+                           (char *)(intptr_t)small, (char *)(intptr_t)cells, cell_bytes};
         self->channels[i] = channel;
     }
     return 0;
@@ -582,7 +582,7 @@ PyMODINIT_FUNC PyInit__tape(void)
         {"Note", &NoteType}, {"CallRows", &CallRowsType}, {"Seen", &SeenType},
         {"WatchedMethod", &WatchedMethodType}};
     static struct { const char *name; long value; } numbers[] = {
-        {"PLACES", PLACES}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
+        {"PLACES", PLACES}, {"SMALL", SMALL}, {"SIZE_BITS", SIZE_BITS}, {"WIDTH", WIDTH},
         {"OFFSET_BITS", OFFSET_BITS}, {"NUMBER", NUMBER}, {"INSIDE", INSIDE}, {"ALARM", ALARM},
         {"STAMPS", STAMPS}, {"STARTS", STARTS}, {"ENDS", ENDS}, {"REMEMBERED", REMEMBERED}, {"DONE", DONE}, {"WAITING", WAITING},
         {"ELSEWHERE", ELSEWHERE}, {"REMOTE", REMOTE}, {"OPERATIONS", OPERATIONS}, {"BASES", BASES}};

@@ -44,6 +44,7 @@ enum { MOMENT = 3 };
 #define BASE(address) ((address) >> OFFSET_BITS)
 /* The words of a channel; the same numbers as in channels.py, which the tape's maker compares. */
 #define PLACES 4
+#define SMALL 1024  /* bytes of a small cell */
 #define SIZE_BITS 24
 /* Sizes, and what is mixed into them, leave the uppermost of their bits free. */
 #define LARGEST (((int64_t)1 << (SIZE_BITS - 1)) - 1)
@@ -89,9 +90,20 @@ static inline void note_end(Word *log, int64_t number)
 typedef struct {
     Counters *counters;
     Word *line, *taken;
-    char *cells;
+    char *small, *cells;
     int64_t cell_bytes;
 } Channel;
+
+/* The cell of a message, by its number and its size. */
+static inline char *
+cell_of(const Channel *channel, int64_t number, int64_t nbytes)
+{
+    int64_t place = number & (PLACES - 1);
+    if (nbytes <= SMALL) {
+        return channel->small + place * SMALL;
+    }
+    return channel->cells + place * channel->cell_bytes;
+}
 
 /* What reduces: a loop of NumPy, or a kernel for 16-bit floats. */
 typedef struct {

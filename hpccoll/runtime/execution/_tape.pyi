@@ -4,6 +4,7 @@ from typing import Any
 import numpy
 
 PLACES: int
+SMALL: int
 SIZE_BITS: int
 WIDTH: int
 OFFSET_BITS: int
@@ -37,7 +38,7 @@ class Tape:
     owners: tuple[Any, ...]
     pace: int
     def __init__(self, code: Any, sizes: tuple[int, int],
-                 channels: tuple[tuple[Counters, int, int, int, int], ...],
+                 channels: tuple[tuple[Counters, int, int, int, int, int], ...],
                  kernel: Any, scratch: numpy.ndarray, owners: Any,
                  waiter: Callable[[Run], object], yields: bool, stamp: int = ..., log: int = ...,
                  alarm: int = ..., accumulator: numpy.ndarray | None = ...,

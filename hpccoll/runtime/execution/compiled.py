@@ -40,7 +40,7 @@ from hpccoll.runtime.execution.tape import (
 )
 from hpccoll.runtime.planning.plan import Plan
 from hpccoll.transport import Posting
-from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, Channel
+from hpccoll.transport.shm.channels import PLACES, SIZE_BITS, SMALL_CELL_BYTES, Channel
 from hpccoll.transport.shm.endpoint import SharedEndpoint
 from hpccoll.transport.shm.rendezvous import Receive
 from hpccoll.transport.stamps import stamped
@@ -59,8 +59,8 @@ except ImportError:  # it was not built
 else:
     # One answer for both parts: whether types have kernels must not depend on the rank.
     BUILT = half.BUILT and _tape.OPERATIONS == len(Instruction) and (
-        (_tape.PLACES, _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE, _tape.REMOTE)
-        == (PLACES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
+        (_tape.PLACES, getattr(_tape, "SMALL", None), _tape.SIZE_BITS, _tape.WIDTH, _tape.DONE,
+         _tape.REMOTE) == (PLACES, SMALL_CELL_BYTES, SIZE_BITS, WIDTH, DONE, REMOTE)) and (
         (getattr(_tape, "ALARM", None), _tape.NUMBER, _tape.INSIDE, _tape.STAMPS, _tape.STARTS,
          _tape.ENDS, _tape.REMEMBERED) == (ALARM, NUMBER, INSIDE, STAMPS, STARTS, ENDS, REMEMBERED))
     _tape.set_in_place(MPI.IN_PLACE)
@@ -195,16 +195,17 @@ def _channels(endpoint: SharedEndpoint, code: Code, tag: int, most: int) -> list
         return None
     channels = [(node.outgoing if way.kind == SEND else node.incoming)(way.peer, tag + way.slot)
                 for way in code.ways]
-    if any(not channel.cells or code.longest > min(channel.cells[0].nbytes, most)
-           for channel in channels):
+    if code.longest > most or not all(channel.cells and channel.cells_for(code.longest)
+                                      for channel in channels):
         return None
     return channels
 
 
-def _addresses(channel: Channel) -> tuple[Any, int, int, int, int]:
+def _addresses(channel: Channel) -> tuple[Any, int, int, int, int, int]:
     """A channel as the compiled executor wants it: its words, its cells, and bytes of a cell."""
     return (channel, MPI.Get_address(channel.line), MPI.Get_address(channel.taken),
-            MPI.Get_address(channel.cells[0]), channel.cells[0].nbytes)
+            MPI.Get_address(channel.small[0]), MPI.Get_address(channel.cells[0]),
+            channel.cell_bytes)
 
 
 def exchange_tape(context: Context, messages: Sequence[Posting], tag: int,

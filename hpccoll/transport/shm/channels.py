@@ -1,7 +1,8 @@
 """A node's shared memory: the channels between its ranks, and registered regions.
 
 For each channel to another rank of the node, a rank has one line of control memory and a few cells
-that messages are copied through. A region is further shared memory, whose arrays users get.
+that messages are copied through: small cells for short messages, and others, whose memory exists
+as far as messages have needed it. A region is further shared memory, whose arrays users get.
 
     channel = sender's line [word ... | where ... | nbytes ... | stamp ...] and its cells
               receiver's line [taken ...]
@@ -36,6 +37,12 @@ CHANNELS = 2
 LINES_BYTES = 64 << 10
 #: Bytes of a cell for anything but blocking calls.
 OTHER_CELL_BYTES = 64 << 10
+#: Bytes of a small cell: four of them are a page. With cells of 256 bytes, messages of 8 bytes took
+#: a tenth longer: a processor fetches lines behind the one that it reads.
+SMALL_CELL_BYTES = 1024
+#: Tags whose lines exist from the start: of blocking calls, of objects and of nonblocking calls.
+#: Those of persistent calls exist when a channel is made.
+EARLY_TAGS = 3 * CHANNELS
 #: Places of a channel; a power of two, at most 4 to fit a line.
 PLACES = 4
 #: Mask that makes a message's number its place.
@@ -57,15 +64,42 @@ _windows: list[tuple[int, MPI.Win]] = []
 
 
 class Channel:
-    """One direction between two ranks, seen from either side."""
+    """One direction between two ranks, seen from either side.
+
+    Args:
+        line, taken: words of the sender, and of the receiver.
+        cells: for messages that do not fit a small cell; none where there is no shared memory.
+        small: cells for messages of up to ``SMALL_CELL_BYTES``.
+        grow: makes the first bytes of all cells exist, and returns whether there was room; ``None``
+            at the receiver, to which the sender's cells exist when a message is in one.
+    """
 
     def __init__(self, line: View, taken: View, cells: Sequence[numpy.ndarray], tag: int,
-                 fence: Callable[[], Any] | None):
+                 fence: Callable[[], Any] | None, small: Sequence[numpy.ndarray] = (),
+                 grow: Callable[[int], bool] | None = None):
         self.line, self.taken, self.cells, self.tag, self.fence = line, taken, cells, tag, fence
+        self.small, self.grow = small, grow
+        #: Bytes of a cell, and how many of them exist.
+        self.cell_bytes = cells[0].nbytes if len(cells) else 0
+        self.ready = 0 if grow is not None else self.cell_bytes
         #: Numbers of the last messages.
         self.sent = self.received = 0
         #: Seconds per byte of recent copies into cells; where it is large, reading is faster.
         self.copy_seconds = 0.0
+
+    def cells_for(self, nbytes: int) -> Sequence[numpy.ndarray]:
+        """Return the cells for messages of a size; none if they do not fit, or there is no room."""
+        if nbytes <= SMALL_CELL_BYTES and self.small:
+            return self.small
+        if nbytes > self.cell_bytes:
+            return ()
+        if nbytes > self.ready and self.grow is not None:
+            # Messages of growing sizes would make pages exist one at a time.
+            enough = min(1 << (nbytes - 1).bit_length(), self.cell_bytes)
+            if not self.grow(enough):
+                return ()
+            self.ready = enough
+        return self.cells
 
 
 class Region:
@@ -119,9 +153,11 @@ class SharedNode:
         most = LINES_BYTES // (count * CHANNELS * 2 * LINE)
         self.tags = {tag: place for place, tag in enumerate(
             first + offset for first in (0, *more[:most]) for offset in range(CHANNELS))}
-        self.lines_bytes = count * len(self.tags) * 2 * LINE
+        self.early_bytes = count * min(len(self.tags), EARLY_TAGS) * 2 * LINE
+        self.small_start = count * len(self.tags) * 2 * LINE
+        self.cells_start = self.small_start + count * len(self.tags) * PLACES * SMALL_CELL_BYTES
         cells = CHANNELS * self.cell_bytes + (len(self.tags) - CHANNELS) * OTHER_CELL_BYTES
-        self.shared = share(near, self.lines_bytes + count * PLACES * cells, self.lines_bytes)
+        self.shared = share(near, self.cells_start + count * PLACES * cells, self.early_bytes)
         self.local = {rank: index for index, (rank, _) in enumerate(members)
                       if index != self.rank and self.shared}
         self.channels: dict[tuple[int, int, int], Channel] = {}
@@ -150,24 +186,43 @@ class SharedNode:
         if key not in self.channels:
             # Without shared memory ``local`` is empty, and nobody gets here.
             shared, place, ranks = cast(SharedMemory, self.shared), self.tags[tag], len(self.pids)
-            line = 2 * LINE * (sink * len(self.tags) + place)
-            taken = 2 * LINE * (source * len(self.tags) + place) + LINE
-            cell_bytes, cells = self.cell_bytes, self.lines_bytes + PLACES * (
+            line = self._line(shared, source, place * ranks + sink)
+            taken = self._line(shared, sink, place * ranks + source)[LINE:]
+            small = self.small_start + (place * ranks + sink) * PLACES * SMALL_CELL_BYTES
+            cell_bytes, cells = self.cell_bytes, self.cells_start + PLACES * (
                 sink * CHANNELS + place) * self.cell_bytes
             if place >= CHANNELS:
-                cell_bytes, cells = OTHER_CELL_BYTES, self.lines_bytes + PLACES * (
+                cell_bytes, cells = OTHER_CELL_BYTES, self.cells_start + PLACES * (
                     ranks * CHANNELS * self.cell_bytes
                     + (sink * (len(self.tags) - CHANNELS) + place - CHANNELS) * OTHER_CELL_BYTES)
-            memory = shared.parts[source][cells:cells + PLACES * cell_bytes]
-            if source == self.rank and not shared.populate(cells, memory.nbytes):
-                memory = memory[:0]  # no room: this sender does without cells
+            sends, memory = source == self.rank, shared.parts[source]
+
+            def cut(start: int, nbytes: int) -> list[numpy.ndarray]:
+                return list(memory[start:start + PLACES * nbytes].reshape(PLACES, nbytes))
+
+            def grow(nbytes: int) -> bool:
+                return all([shared.populate(source, cells + number * cell_bytes, nbytes)
+                            for number in range(PLACES)])
+            # Without room for small cells this sender does without any.
+            room = not sends or shared.populate(source, small, PLACES * SMALL_CELL_BYTES)
             # The progress thread may have made it meanwhile: two would number messages alike.
             return self.channels.setdefault(key, self.channel(
-                shared.parts[source][line:line + LINE].data.cast("q"),
-                shared.parts[sink][taken:taken + LINE].data.cast("q"),
-                list(memory.reshape(PLACES, cell_bytes)) if memory.size else [],
-                tag, self.fence))
+                line[:LINE].data.cast("q"), taken.data.cast("q"),
+                cut(cells, cell_bytes) if room else [], tag, self.fence,
+                cut(small, SMALL_CELL_BYTES) if room else [], grow if sends else None))
         return self.channels[key]
+
+    def _line(self, shared: SharedMemory, rank: int, number: int) -> numpy.ndarray:
+        """Return the words of a rank for a channel, which either end may be the first to need.
+
+        Raises:
+            MemoryError: the file system for shared memory is full.
+        """
+        start, nbytes = number * 2 * LINE, 2 * LINE
+        if start >= self.early_bytes and not shared.populate(rank, start, nbytes):
+            raise MemoryError("hpccoll: no room for a persistent collective in /dev/shm; remove "
+                              "files there, or set HPCCOLL_SHARED_MEMORY=no")
+        return shared.parts[rank][start:start + nbytes]
 
     # -- registered memory -------------------------------------------------------------------
     def allocate(self, nbytes: int) -> Region | None:

@@ -48,11 +48,12 @@ class EagerBatch:
             if posting.sends:
                 channel = node.outgoing(posting.peer, tag)
                 self.sends.append((channel, channel.line, channel.taken, nbytes ^ mix,
-                                   [cell[:nbytes].data for cell in channel.cells],
+                                   [cell[:nbytes].data for cell in channel.cells_for(nbytes)],
                                    memoryview(posting.array.view("u1"))))
             else:
                 channel = node.incoming(posting.peer, tag)
-                cells = [cell[:nbytes].view(posting.array.dtype) for cell in channel.cells]
+                cells = [cell[:nbytes].view(posting.array.dtype)
+                         for cell in channel.cells_for(nbytes)]
                 self.numbered.append((len(self.receives), channel, nbytes ^ mix))
                 self.receives.append((channel.line, channel.taken,
                                       [actions_on(posting, cell) for cell in cells],

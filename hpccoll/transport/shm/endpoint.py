@@ -74,9 +74,8 @@ class SharedEndpoint:
     def uses_cell(self, posting: Posting, tag: int) -> bool:
         """Tell whether a message to send fits an eager cell and may be faster that way."""
         array, node = posting.array, self.node
-        cells = node.outgoing(posting.peer, tag).cells
-        return (bool(cells) and array.nbytes <= cells[0].nbytes
-                and (array.nbytes <= TINY or node.locate(array) is None))
+        return ((array.nbytes <= TINY or node.locate(array) is None)
+                and bool(node.outgoing(posting.peer, tag).cells_for(array.nbytes)))
 
 
 class BothBatch:

@@ -35,18 +35,19 @@ class SharedMemory(NamedTuple):
     Attributes:
         parts: every rank's part as bytes, zero at first.
         mapping: all parts.
-        start: offset of this rank's part in bytes.
+        starts: offsets of the parts in bytes.
     """
 
     parts: list[numpy.ndarray]
     mapping: mmap.mmap
-    start: int
+    starts: list[int]
 
-    def populate(self, offset: int, nbytes: int) -> bool:
-        """Make a range of this rank's part exist; tell whether there was room."""
-        start = (self.start + offset) // mmap.PAGESIZE * mmap.PAGESIZE
+    def populate(self, rank: int, offset: int, nbytes: int) -> bool:
+        """Make a range of a rank's part exist; return whether there was room."""
+        first = self.starts[rank] + offset
+        start = first // mmap.PAGESIZE * mmap.PAGESIZE
         try:
-            self.mapping.madvise(POPULATE, start, self.start + offset + nbytes - start)
+            self.mapping.madvise(POPULATE, start, first + nbytes - start)
         except OSError as error:
             return error.errno == errno.EINVAL  # a kernel before 5.14 cannot tell
         return True
@@ -75,7 +76,7 @@ def share(node: MPI.Intracomm, nbytes: int, reserve: int | None = None) -> Share
         return None
     whole = numpy.frombuffer(mapping, numpy.uint8)
     return SharedMemory([whole[start:start + size] for start, size in zip(starts, sizes)], mapping,
-                        starts[rank])
+                        starts)
 
 
 def _mapped_by_all(node: MPI.Intracomm, kind: str, part: tuple[int, int, int]) -> mmap.mmap | None:

@@ -90,7 +90,8 @@ class Send:
             self.where = node.locate(self.array) or (
                 self.array.__array_interface__["data"][0] if node.readv else BY_MPI)
             if endpoint.uses_cell(posting, channel.tag):
-                self.copies = [copying(cell[:self.nbytes], self.array) for cell in channel.cells]
+                self.copies = [copying(cell[:self.nbytes], self.array)
+                               for cell in channel.cells_for(self.nbytes)]
                 self.always_copied = self.nbytes <= node.eager_bytes or self.where == BY_MPI
 
     def start(self) -> None:
@@ -280,7 +281,7 @@ class Receive:
         """The message as an array, where it lies."""
         if key == HERE:
             return self.array
-        memory = (self.channel.cells[key][:self.nbytes] if key < PLACES
+        memory = (self.channel.cells_for(self.nbytes)[key][:self.nbytes] if key < PLACES
                   else self.endpoint.node.region(self.posting.peer, key, self.nbytes))
         return memory.view(self.array.dtype)
 

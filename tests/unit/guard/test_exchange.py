@@ -10,12 +10,15 @@ from hpccoll.guard import exchange
 from hpccoll.guard.exchange import MessagedLogs, SharedLogs
 from hpccoll.runtime.events.log import (
     ALARM,
+    EARLY_BYTES,
     FAILED,
     LOG_BYTES,
     NUMBER,
     STAMPS,
     STARTS,
     STORY,
+    TEXT_BYTES,
+    TEXTS_START,
     Log,
     LogRecord,
 )
@@ -177,3 +180,21 @@ def test_what_a_dying_rank_was_telling_is_nothing(clock):
     messaged._receive(1)
     comm.comes, comm.Irecv = True, None
     assert 1 not in messaged.records(gone=(2,)) and not messaged.arriving
+
+
+def test_descriptions_need_room_only_when_they_are_written():
+    asked, room = [], [True]
+
+    def grow(offset, nbytes):
+        asked.append((offset, nbytes))
+        return room[0]
+
+    memory = numpy.zeros(LOG_BYTES, "u1")
+    log = Log(memory, grow)
+    for stamp in range(1, 12):
+        room[0] = stamp < 11
+        log.describe(stamp, Description(f"call {stamp}"))
+    early = (EARLY_BYTES - TEXTS_START) // TEXT_BYTES
+    assert [offset for offset, _ in asked] == [
+        TEXTS_START + number * TEXT_BYTES for number in range(early, 11)]
+    assert list(Log(memory).descriptions()) == list(range(1, 11))  # the last one found no room

@@ -60,7 +60,7 @@ class Scene:
         memory = numpy.empty(0, "u1"), numpy.empty(0, "u1")
         self.looks = Attendance(self.context, call, plan, Code(TAKES, (), 0), [channel], memory, 0)
         self.tape = _tape.Tape(TAKES, (0, NBYTES), ((channel, *addresses(
-            wire.words, wire.taken, wire.cells), CELL),), None, memory[0], self.looks,
+            wire.words, wire.taken, wire.small, wire.cells), CELL),), None, memory[0], self.looks,
             self.looks.wait, True)
         self.taken = wire.taken
 

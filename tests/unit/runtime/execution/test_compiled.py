@@ -34,13 +34,14 @@ class Wire:
 
     def __init__(self):
         self.words, self.taken = numpy.zeros(16, "q"), numpy.zeros(16, "q")
+        self.small = numpy.zeros((PLACES, _tape.SMALL), "u1")
         self.cells = numpy.zeros((PLACES, CELL), "u1")
         self.sides = Side(), Side()
 
     def side(self, receives):
         """What a tape takes for a channel."""
-        return (self.sides[receives], *(memory.__array_interface__["data"][0]
-                                        for memory in (self.words, self.taken, self.cells)), CELL)
+        return (self.sides[receives], *(memory.__array_interface__["data"][0] for memory in (
+            self.words, self.taken, self.small, self.cells)), CELL)
 
 
 def words(*steps):

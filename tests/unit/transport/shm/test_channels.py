@@ -53,12 +53,13 @@ def test_two_threads_that_make_a_channel_at_once_get_the_same():
     """Two objects would count its messages apart, and both announce a first one."""
     node = channels.SharedNode.__new__(channels.SharedNode)
     node.channel, node.rank, node.local, node.pids = channels.Channel, 0, {1: 1}, [1, 2]
-    node.tags, node.cell_bytes, node.lines_bytes = {0: 0}, 4096, 4 * 2 * channels.LINE
+    node.tags, node.cell_bytes, node.early_bytes = {0: 0}, 4096, 4 * 2 * channels.LINE
+    node.small_start, node.cells_start = node.early_bytes, 1 << 16
     node.channels, node.fence = {}, None
     part = numpy.zeros(1 << 20, "u1")
     meanwhile = []
 
-    def populate(offset, nbytes):
+    def populate(rank, offset, nbytes):
         if not meanwhile:  # another thread has its turn while the system finds the pages
             meanwhile.append(None)
             meanwhile[0] = node.outgoing(1, 0)
@@ -66,3 +67,59 @@ def test_two_threads_that_make_a_channel_at_once_get_the_same():
 
     node.shared = SimpleNamespace(parts=[part, part], populate=populate)
     assert node.outgoing(1, 0) is meanwhile[0] is node.outgoing(1, 0)
+
+
+class Grown:
+    """Memory of two ranks whose ranges exist once they were asked for."""
+
+    def __init__(self, room=1 << 20):
+        self.parts, self.room, self.asked = [numpy.zeros(1 << 20, "u1")] * 2, room, []
+
+    def populate(self, rank, offset, nbytes):
+        self.asked.append((rank, nbytes))
+        self.room -= nbytes
+        return self.room >= 0
+
+
+def made_node(room):
+    node = channels.SharedNode.__new__(channels.SharedNode)
+    node.channel, node.rank, node.local, node.pids = channels.Channel, 0, {1: 1}, [1, 2]
+    node.tags, node.cell_bytes, node.early_bytes = {0: 0, 1: 1}, 4096, 1 << 12
+    node.small_start, node.cells_start = node.early_bytes, 1 << 16
+    node.channels, node.fence, node.shared = {}, None, Grown(room)
+    return node
+
+
+SMALL = channels.PLACES * channels.SMALL_CELL_BYTES
+
+
+def test_cells_grow_with_messages():
+    node = made_node(1 << 20)
+    sender, receiver = node.outgoing(1, 0), node.incoming(1, 0)
+    assert node.shared.asked == [(0, SMALL)]
+    for nbytes in (0, 8, channels.SMALL_CELL_BYTES):
+        assert all(cell.nbytes == channels.SMALL_CELL_BYTES for cell in sender.cells_for(nbytes))
+    assert node.shared.asked == [(0, SMALL)]
+    for nbytes in (channels.SMALL_CELL_BYTES + 1, 2048, 1500):
+        assert [cell.nbytes for cell in sender.cells_for(nbytes)] == [4096] * channels.PLACES
+    assert node.shared.asked[1:] == [(0, 2048)] * channels.PLACES
+    assert sender.cells_for(4096) and sender.ready == 4096 and not sender.cells_for(4097)
+    assert receiver.cells_for(4096) and receiver.cells_for(0)
+    assert len(node.shared.asked) == 1 + 2 * channels.PLACES  # the receiver populates nothing
+
+
+def test_a_full_file_system_leaves_short_messages_their_cells():
+    sender = made_node(SMALL + 5000).outgoing(1, 0)
+    assert sender.cells_for(8) and not sender.cells_for(2000) and sender.cells_for(8)
+
+
+def test_a_full_file_system_leaves_no_cells():
+    sender = made_node(100).outgoing(1, 0)
+    assert not sender.cells_for(8) and not sender.cells_for(2000)
+
+
+def test_no_room_for_the_words_of_a_persistent_call():
+    node = made_node(0)
+    node.early_bytes = 0
+    with pytest.raises(MemoryError, match="/dev/shm"):
+        node.outgoing(1, 1)

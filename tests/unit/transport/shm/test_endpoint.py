@@ -86,7 +86,7 @@ def test_what_uses_a_cell(endpoint):
     # Registered memory is read in place, unless it is tiny.
     assert endpoint.uses_cell(send(1, TINY, "u1"), 0)
     assert not endpoint.uses_cell(send(1, TINY + 1, "u1"), 0)
-    endpoint.node.outgoing = lambda peer, tag: SimpleNamespace(cells=[])
+    endpoint.node.outgoing = lambda peer, tag: SimpleNamespace(cells_for=lambda nbytes: ())
     assert not endpoint.uses_cell(send(1, 8), 0)
 
 
