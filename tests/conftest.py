@@ -1,6 +1,13 @@
-"""What all tests share: ``--update-golden``, and ``--bare`` for what builds environments."""
+"""What all tests share: ``--update-golden``, ``--bare`` for what builds environments, and a look
+for threads that a test leaves.
+"""
 
 import pytest
+
+from support.left_threads import (  # noqa: F401
+    pytest_runtest_setup,
+    pytest_runtest_teardown,
+)
 
 
 def pytest_addoption(parser):

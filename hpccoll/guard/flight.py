@@ -177,8 +177,8 @@ def listen(recorder: FlightRecorder) -> None:
 
 def _work(recorder: FlightRecorder, reading: socket.socket, writing: socket.socket,
           ours: list[signal.Signals]) -> None:
-    while True:
-        for number in reading.recv(64):
+    while numbers := reading.recv(64):
+        for number in numbers:
             if number == signal.SIGUSR1 and number in ours:
                 recorder.dump("SIGUSR1")
             elif number in ours:

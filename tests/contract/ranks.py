@@ -2,8 +2,8 @@
 
 A rule is a generator function ``rule(me, ...)`` of one rank, which yields whenever it waits.
 Loopback runs the rules of all ranks here, in turn; under ``mpiexec`` every process runs its own
-over MPI messages and over shared memory. Nobody waits for ever: a rule that is not at its end
-in time is a failure, not a hang.
+over MPI messages and over shared memory, there with the compiled executor, too. A rule that is
+not at its end in time is a failure, not a hang.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy
 import pytest
+from contract.taped import TapedEndpoint
 from mpi4py import MPI
 
+from hpccoll.runtime.execution import compiled
 from hpccoll.testing.loopback_direct import Direct
 from hpccoll.transport import Batch, Posting
 from hpccoll.transport.checked import CheckedEndpoint
@@ -47,11 +49,14 @@ LOOPBACK, EAGER = "loopback", "loopback, read at the post"
 DIRECT = "loopback, used in place"
 SINGLE, PERSISTENT = "MPI", "MPI, persistent"
 SHARED, NO_READV, TWO_NODES = "shared", "shared, without readv", "shared, two nodes"
+COMPILED, PAUSED = "shared, compiled", "shared, compiled, with pauses"
 DEVICE = "device memory, on the double"
 CHECKED, CHECKED_MPI, CHECKED_SHARED = (f"{name}, with checksums" for name in (
     LOOPBACK, PERSISTENT, SHARED))
 WITH_CHECKSUMS = (CHECKED, CHECKED_MPI, CHECKED_SHARED)
-ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES, DEVICE, CHECKED_MPI, CHECKED_SHARED)
+BUILT = (COMPILED, PAUSED) if compiled.BUILT else ()
+ON_MPI = (SINGLE, PERSISTENT, SHARED, NO_READV, TWO_NODES, *BUILT, DEVICE, CHECKED_MPI,
+          CHECKED_SHARED)
 FLAVOURS = [LOOPBACK, EAGER, DIRECT, CHECKED,
             *(pytest.param(name, marks=pytest.mark.mpi(min_size=2)) for name in ON_MPI)]
 
@@ -166,7 +171,7 @@ def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
     endpoint, node, region = MpiEndpoint(comm), None, None
     if flavour not in (SINGLE, PERSISTENT, CHECKED_MPI):
         node = SharedNode(comm, comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.Get_rank()),
-                          CELL_BYTES, EAGER_BYTES)
+                          CELL_BYTES, EAGER_BYTES, channel=compiled.channel_class())
         if flavour == NO_READV:
             node.readv = None
         if flavour == TWO_NODES:
@@ -176,6 +181,9 @@ def on_mpi(flavour: str, session: pytest.Session) -> Iterator[Ranks]:
         region = node.allocate(REGISTERED).mine
     if flavour in WITH_CHECKSUMS:
         endpoint = CheckedEndpoint(endpoint)
+    if flavour in BUILT:
+        endpoint = TapedEndpoint(endpoint, CELL_BYTES,
+                                 endpoint.rank if flavour == PAUSED else None)
     yield Ranks(flavour, endpoint.size, [
         Rank(endpoint, flavour in (PERSISTENT, CHECKED_MPI), region)])
     # Freeing is collective: after a failure, other ranks may never come here.

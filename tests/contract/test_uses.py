@@ -3,6 +3,7 @@
 import numpy
 import pytest
 from contract.ranks import (
+    BUILT,
     DIRECT,
     EAGER,
     LOOPBACK,
@@ -22,7 +23,7 @@ def read_in_place(me):
 def test_who_reads_messages_in_place(ranks):
     for me in ranks.here:
         expected = ranks.flavour not in (LOOPBACK, EAGER, SINGLE, PERSISTENT, TWO_NODES,
-                                         *WITH_CHECKSUMS)
+                                         *WITH_CHECKSUMS, *BUILT)
         assert me.endpoint.direct(me.others, 0) is expected
         # Channels of shared memory exist for the first tags only.
         assert me.endpoint.direct(me.others, 99) is (ranks.flavour == DIRECT)
@@ -146,5 +147,19 @@ def test_two_messages_of_one_rank_are_taken_in_order(ranks):
                 *(send(right, me.memory(kind, turn + i)) for i, kind in enumerate(kinds))))
             for i, array in enumerate(received):
                 assert (array == turn + i).all()
+
+    ranks.run(rule)
+
+
+@pytest.mark.parametrize("kind, tapes", [("empty", 1), ("small", 1), ("cell", 1), ("large", 0)])
+def test_what_fits_a_cell_is_a_tape_of_the_compiled_executor(ranks, kind, tapes):
+    if ranks.flavour not in BUILT:
+        pytest.skip("another executor moves its messages")
+
+    def rule(me):
+        before = me.endpoint.tapes
+        yield from me.finish(me.start(*(send(peer, me.memory(kind)) for peer in me.others),
+                                      *(recv(peer, me.memory(kind)) for peer in me.others)))
+        assert me.endpoint.tapes == before + tapes
 
     ranks.run(rule)

@@ -76,7 +76,7 @@ def run(bin: Path, kind: str, size: int, case: dict[str, Any], timeout: float = 
                                    stdin=subprocess.DEVNULL, start_new_session=True)
         end = time.monotonic() + min(timeout, SLACK) + SLACK
         try:
-            victim = case["odd"] if case["fault"] in ("kill", "inside", "stop") else -1
+            victim = case["odd"] if case["fault"] in ("kill", "crash", "inside", "stop") else -1
             waited = [rank for rank in range(size) if rank != victim or resume is not None]
             while time.monotonic() < end and not all(_over(directory, r) for r in waited):
                 fault = directory / f"fault.{case['odd']}"

@@ -8,6 +8,7 @@ leaves its outputs there, and no result.
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -36,6 +37,14 @@ def write(name, **values):
 def kill():
     write("fault")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash(how):
+    """Die as a program with a bug does, with no core file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    write("fault")
+    {"signal": lambda: os.kill(os.getpid(), signal.SIGSEGV), "read": lambda: ctypes.string_at(0),
+     "abort": os.abort}[how]()
 
 
 def stop():
@@ -115,7 +124,8 @@ def main():
         if odd and when == "during":
             threading.Timer(0.05, kill if fault == "kill" else stop).start()
         elif odd:
-            {"kill": kill, "stop": stop, "raise": lambda: write("fault"),
+            {"kill": kill, "crash": lambda: crash(case["how"]), "stop": stop,
+             "raise": lambda: write("fault"),
              "exit": lambda: write("fault"), "free": lambda: write("fault"),
              "differ": lambda: write("fault"), "inside": lambda: None,
              "compute": lambda: compute(case["seconds"]),

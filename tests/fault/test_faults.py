@@ -52,6 +52,15 @@ def test_a_killed_rank(library, size, odd, when):
     check(jobs.run(BIN, library, size, case, TIMEOUT), odd, ["PeerLost"], "was killed")
 
 
+@pytest.mark.parametrize("how", [
+    pytest.param("signal", marks=pytest.mark.once), "read", "abort"])
+@pytest.mark.parametrize("served, kind", [("ours", "PeerLost"), ("native", "Ended")])
+def test_a_rank_that_crashes(library, how, served, kind):
+    """By a segmentation fault, sent or its own, or by abort(): a library may catch these."""
+    case = {"odd": 1, "fault": "crash", "how": how, "served": served}
+    check(jobs.run(BIN, library, 3, case, TIMEOUT), 1, [kind], "was killed", latest=4.0)
+
+
 def test_a_killed_rank_in_calls_of_the_library(library):
     """The others are ended, and say why: nothing can make the library return."""
     case = {"odd": 1, "fault": "kill", "served": "native"}
@@ -158,6 +167,15 @@ def test_a_rank_that_holds_the_interpreter_lock(library, served, kind):
     check(found, 1, [kind, "BrokenCommunicatorError"], words, 2.4, 5.5)
     assert late.kind == "BrokenCommunicatorError", late
     assert late.text.startswith(f"hpccoll: rank 1 {words}communicator is broken: rank "), late
+
+
+@pytest.mark.parametrize("served", ["ours", "native"])
+def test_a_rank_that_holds_the_interpreter_lock_for_less_than_the_deadline(library, served):
+    """The others wait for it, and it for nobody; none of them reports it."""
+    case = {"odd": 1, "fault": "lock", "served": served, "seconds": 1.5, "calls": 3}
+    found = jobs.run(BIN, library, 3, case, timeout=4.0)
+    assert {one.kind for one in found.values()} == {""} and not any(
+        one.stderr for one in found.values())
 
 
 @pytest.mark.once

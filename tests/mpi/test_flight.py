@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -89,5 +90,6 @@ def test_a_signal_makes_a_rank_write_and_it_goes_on(folder, monkeypatch):
     assert {file["why"] for file in read(Path(folder))} == {"SIGUSR1"}
     RAW.Barrier()
     comm.Free()
-    signal.set_wakeup_fd(-1)
+    with socket.socket(fileno=os.dup(signal.set_wakeup_fd(-1))) as writing:
+        writing.shutdown(socket.SHUT_RDWR)  # ends the thread
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)

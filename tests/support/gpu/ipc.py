@@ -191,7 +191,8 @@ class SharedFolder:
                 self._numbers = numpy.zeros((SLOTS, NUMBERS), "i8")
             else:
                 self._numbers = _numbers(self.folder / f"events-{self.name}")
-                threading.Thread(target=_serving, args=(weakref.ref(self),), daemon=True).start()
+                threading.Thread(target=_serving, args=(weakref.ref(self),), daemon=True,
+                                 name="double of device events").start()
         return self._numbers
 
     def slot(self, event: SharedEvent) -> int:
