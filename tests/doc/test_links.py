@@ -2,7 +2,7 @@
 
 import re
 
-from doc.pages import BLOCK, PAGES
+from doc.pages import BLOCK, PAGES, anchors
 from launch import ROOT
 
 from support.folded import folded
@@ -13,12 +13,6 @@ PATH = re.compile(r"(?<![\w./$-])((?:hpccoll|tests|examples|jobs|docs)/[\w./*-]*
                   r"|[a-z_]+/[\w/]*\.py\b)")
 #: A name of the package, and whether it is called.
 NAME = re.compile(r"(?<![\w./-])hpccoll((?:\.[A-Za-z_]\w*)+)(\()?")
-
-
-def anchors(text):
-    """The anchors of a page, as git browsers make them of its headings."""
-    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @folded("page", PAGES)
