@@ -72,3 +72,15 @@ def test_what_is_lost_is_found():
 def test_anchors_are_those_of_git_browsers():
     assert anchors("# Is it well? `hpccoll doctor`\n```\n# no heading\n```\n## A b\n") == {
         "is-it-well-hpccoll-doctor", "a-b"}
+
+
+def test_decisions_have_one_form():
+    pages = sorted((ROOT / "docs" / "internal" / "decisions").glob("*.md"))
+    assert pages
+    for page in pages:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith(f"# {page.name[:4]}: ") and lines[2].startswith("Status: "), page
+        parts = [re.match(r"\*\*(\w+)\.\*\*", line) for line in lines]
+        assert [part[1] for part in parts if part] == [
+            "Context", "Decision", "Alternatives", "Consequences"], page
+        assert len(lines) <= 35, page
