@@ -4,10 +4,10 @@
     python docs/promises.py --check     exit status 1 if it is not current
     python docs/promises.py --read XML  take the results that ``tests/launch.py --results`` wrote
 
-The promises, and which tests hold them, are written on the page by hand. How the tests ended is
-``tests.json``; when ranks said that another one is gone, what ``tests/fault/campaign.py -o`` wrote
-beside it; who was told what where ranks disagree, what ``tests/fault/mismatches.py -o`` wrote into
-``docs/data/mismatches``. Needs nothing but the standard library.
+The promises and their tests are written on the page by hand. ``tests.json`` has the results of the
+tests. ``tests/fault/campaign.py -o`` writes the times to detection into the same folder, and
+``tests/fault/mismatches.py -o`` the errors of ranks that disagree into ``docs/data/mismatches``.
+Needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ RESULTS, MISMATCHES = DATA / "tests.json", DATA.parent / "mismatches"
 BLOCK = re.compile(r"(<!-- (promises|detection|mismatches) -->\n)(.*?)(<!-- filled -->)", re.DOTALL)
 #: How a test may have ended, as pytest's files say it.
 ENDS = {"failure": "failed", "error": "failed", "skipped": "skipped"}
-#: Promises whose tests take times, by their first words, and whose calls these are.
-TIMED = {"A rank that was killed": "ours", "Blocking calls of the MPI library's": "native"}
+#: Promises with measured times, by their first words, and the calls in which these were measured.
+TIMED = {"A killed, stopped, computing or finished rank": "ours", "Blocking native calls": "native"}
 
 
 def read(folder: Path) -> dict[str, dict[str, int]]:
@@ -52,7 +52,7 @@ def _file(name: str) -> str:
 
 
 def _said() -> list[dict[str, Any]]:
-    """What ranks said in the campaign."""
+    """The reports of the ranks in the campaign."""
     return [one for path in sorted(DATA.glob("*-*.json"))
             for one in json.loads(path.read_text(encoding="utf-8"))]
 
@@ -80,12 +80,12 @@ def promises(rows: list[str]) -> Iterator[str]:
 
 
 LIBRARIES = {"mpich": "MPICH", "openmpi": "Open MPI"}
-#: Kinds of ends in which a rank was told by us; else the MPI library ended its process.
+#: Errors of hpccoll; with any other end the MPI library ended the process.
 NAMING = ("PeerLost", "Ended", "CollectiveTimeout", "BrokenCommunicatorError")
 
 
 def detection(rows: list[str]) -> Iterator[str]:
-    """How long it took until every other rank had named the one that is lost."""
+    """The time until every other rank had named the failed rank."""
     yield ("| library | a rank is | in calls | ranks | jobs | others | named it in time | ended by "
            "the library | deadline s | median s | worst s |")
     yield "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
@@ -94,26 +94,27 @@ def detection(rows: list[str]) -> Iterator[str]:
         groups.setdefault((one["library"], one["fault"], one["served"], one["ranks"]),
                           []).append(one)
     for (library, fault, served, ranks), said in sorted(groups.items()):
-        told = [one for one in said if one["kind"] in NAMING]
-        times = [one["seconds"] for one in told]
+        named = [one for one in said if one["kind"] in NAMING]
+        times = [one["seconds"] for one in named]
         yield (f"| {LIBRARIES[library]} | "
                f"{'killed' if fault == 'kill' else 'stopped'} | "
-               f"{'of ours' if served == 'ours' else 'of the library’s'} | {ranks} | "
-               f"{len(said) // (ranks - 1)} | {len(said)} | {sum(one['right'] for one in told)} | "
-               f"{len(said) - len(told)} | {said[0]['timeout']:g} | "
+               f"{'hpccoll' if served == 'ours' else 'native'} | {ranks} | "
+               f"{len(said) // (ranks - 1)} | {len(said)} | {sum(one['right'] for one in named)} | "
+               f"{len(said) - len(named)} | {said[0]['timeout']:g} | "
                f"{statistics.median(times):.2f} | {max(times):.2f} |")
 
 
 def mismatches(rows: list[str]) -> Iterator[str]:
-    """Whether every rank was told right who differs in what, and how soon."""
+    """Whether the error of every rank was right, and the time to it."""
     yield ("| library | ranks | calls | level | good calls before | cases | errors | right | "
            "median s | worst s | of it waiting for a processor |")
     yield "|---|---:|---|---|---:|---:|---:|---:|---:|---:|---:|"
     for path in sorted(MISMATCHES.glob("*.json")):
         for one in json.loads(path.read_text(encoding="utf-8")):
             yield (f"| {LIBRARIES[one['library']]} | {one['ranks']} | {one['calls']} | "
-                   f"`{one['contract']}` | {one['before']:,} | {one['cases']} | {one['told']:,} | "
-                   f"{one['right']:,} | {one['median']:.3f} | {one['worst']:.2f} | "
+                   f"`{one['contract']}` | {one['before']:,} | {one['cases']} | "
+                   f"{one['errors']:,} | {one['right']:,} | {one['median']:.3f} | "
+                   f"{one['worst']:.2f} | "
                    f"{format(one['waited'], '.2f') if 'waited' in one else '–'} |")
 
 

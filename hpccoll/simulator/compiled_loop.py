@@ -1,6 +1,6 @@
 """The event loop in C, where it was compiled: the same events, and the same bits.
 
-Arrays go in and come out; rounds of the log become objects when asked for (decision 0076).
+Arrays go in and come out; rounds of the log become objects when asked for (decision 0055).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Ranks of a node read each other's large messages through the kernel, which looks every page up.
 PyTorch's memory has pages of 4 KiB unless the system gives all memory huge ones, and is then read
-two to three times more slowly (docs/internal/notebook/huge-pages.md). NumPy asks for huge pages by
+two to three times more slowly (docs/internal/notebook/memory.md). NumPy asks for huge pages by
 itself, when it allocates; a tensor is there already, so the kernel has to move it
 (``MADV_COLLAPSE``, Linux 6.1). That takes as long as sending it some ten times, and so is done for
 memory that comes again.

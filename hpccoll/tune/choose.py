@@ -7,7 +7,7 @@ talking. The sources of a choice, in order of precedence (:func:`sources`):
    serve a call (it changes the order of operands, say, and the operator does not commute), the
    environment's wish gives way, and ``using`` raises.
 2. For nonblocking and persistent calls that nobody asked for, the MPI library (decision 0003);
-   who asks for 'auto' by the name of the method has them chosen as blocking ones (decision 0036).
+   who asks for 'auto' by the name of the method has them chosen as blocking ones (decision 0003).
 3. On one rank, or where not all ranks know the size, the MPI library.
 4. Measured times: candidates tried in this job, ``hpccoll tune``, or a probe.
 5. The rules of :mod:`hpccoll.tune.rules`.

@@ -148,7 +148,7 @@ def _crowd(collective: str, algorithm: str, least: int, end: int = 0,
 def _rails(collective: str, least: int, block: int) -> tuple[Rule, ...]:
     """Ranks on several nodes, which all send through the links of theirs.
 
-    Over TCP, short messages were measured best (decision 0026). Each costs some microseconds of
+    Over TCP, short messages were measured best (decision 0107). Each costs some microseconds of
     Python, too many of them for a fabric.
     """
     common = Rule(collective, "rails", (least, 0), block=block, one_node=False)

@@ -54,6 +54,12 @@ def commands(code: str) -> list[str]:
     return re.findall(r"^\$ ((?:.*\\\n)*.*)$", code, re.MULTILINE)
 
 
+def anchors(text: str) -> set[str]:
+    """The anchors of a page, as git browsers make them of its headings."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def is_run(block: Block, page: str) -> bool:
     """Whether the tests run a block: what is marked so, and all the Python of the README."""
     return (block.mark == RUN or block.mark.startswith(FILE)

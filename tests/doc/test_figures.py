@@ -6,6 +6,7 @@ import re
 import sys
 
 import pytest
+from doc.pages import anchors
 from launch import ROOT
 
 SCRIPT = ROOT / "docs" / "figures.py"
@@ -105,11 +106,20 @@ def test_pages_stay_short():
 
 def test_the_notebook_lists_its_entries():
     folder = ROOT / "docs" / "internal" / "notebook"
-    listed = re.findall(r"^\| (\S+) \| \[\S+\]\((\S+)\)", (folder / "README.md").read_text(),
-                        re.MULTILINE)
-    assert sorted(name for _, name in listed) == sorted(
-        page.name for page in folder.glob("*.md") if page.name != "README.md")
-    for date, name in listed:
-        text = (folder / name).read_text(encoding="utf-8")
-        assert text.splitlines()[2].startswith(f"*{date}"), name
-        assert all(f"**{part}.**" in text for part in ("Question", "Set-up", "Result", "Decision"))
+    listed = re.findall(r"^\| (\S+) \| \[[^]]+\]\((\S+?)#(\S+)\)",
+                        (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    entries = {}
+    for page in folder.glob("*.md"):
+        if page.name == "README.md":
+            continue
+        _, *sections = re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert sections, page.name
+        for section in sections:
+            anchor, = anchors(f"# {section.splitlines()[0]}")
+            entries[page.name, anchor] = section
+    assert sorted((page, anchor) for _, page, anchor in listed) == sorted(entries)
+    for date, page, anchor in listed:
+        entry = entries[page, anchor]
+        assert entry.splitlines()[2].startswith(f"*{date}"), anchor
+        assert all(entry.count(f"**{part}.**") == 1
+                   for part in ("Question", "Set-up", "Result", "Decision")), anchor

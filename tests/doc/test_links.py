@@ -2,7 +2,7 @@
 
 import re
 
-from doc.pages import BLOCK, PAGES
+from doc.pages import BLOCK, PAGES, anchors
 from launch import ROOT
 
 from support.folded import folded
@@ -13,12 +13,6 @@ PATH = re.compile(r"(?<![\w./$-])((?:hpccoll|tests|examples|jobs|docs)/[\w./*-]*
                   r"|[a-z_]+/[\w/]*\.py\b)")
 #: A name of the package, and whether it is called.
 NAME = re.compile(r"(?<![\w./-])hpccoll((?:\.[A-Za-z_]\w*)+)(\()?")
-
-
-def anchors(text):
-    """The anchors of a page, as git browsers make them of its headings."""
-    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @folded("page", PAGES)
@@ -78,3 +72,15 @@ def test_what_is_lost_is_found():
 def test_anchors_are_those_of_git_browsers():
     assert anchors("# Is it well? `hpccoll doctor`\n```\n# no heading\n```\n## A b\n") == {
         "is-it-well-hpccoll-doctor", "a-b"}
+
+
+def test_decisions_have_one_form():
+    pages = sorted((ROOT / "docs" / "internal" / "decisions").glob("*.md"))
+    assert pages
+    for page in pages:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith(f"# {page.name[:4]}: ") and lines[2].startswith("Status: "), page
+        parts = [re.match(r"\*\*(\w+)\.\*\*", line) for line in lines]
+        assert [part[1] for part in parts if part] == [
+            "Context", "Decision", "Alternatives", "Consequences"], page
+        assert len(lines) <= 35, page

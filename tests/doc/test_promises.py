@@ -53,4 +53,4 @@ def test_a_late_or_silent_rank_shows(tool, tmp_path, monkeypatch):
         {**said, "kind": "PeerLost", "right": False, "seconds": 13.5},
         {**said, "kind": "status 143", "right": False, "seconds": 0.1}]), encoding="utf-8")
     *_, row = tool.detection([])
-    assert row == "| MPICH | killed | of ours | 2 | 3 | 3 | 1 | 1 | 6 | 6.88 | 13.50 |"
+    assert row == "| MPICH | killed | hpccoll | 2 | 3 | 3 | 1 | 1 | 6 | 6.88 | 13.50 |"

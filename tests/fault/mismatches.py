@@ -1,16 +1,15 @@
-"""All ways in which one rank may differ, at every rank, and whether all are told so at once.
+"""All ways in which one rank can differ, at every rank, and whether all raise the right error.
 
     mpiexec -n 8 python -m mpi4py tests/fault/mismatches.py [--modes 0,1] [-o FILE.json]
 
-makes each call of ``tests/mpi/disagreeing.py`` on a communicator of its own, the odd rank being
-each in turn, in every mode: our algorithms, on a new communicator and after a thousand good calls
-of the same shape; and, at the level ``always``, what is chosen by default. At the level ``tags``
-what is chosen by default is tried where that is an algorithm of ours: processes in calls of the
-library's are ended (``tests/fault/test_faults.py``). Every rank must get a ``ContractError`` that
-names the odd rank, the field and both values. Prints a line for each mode; with ``-o`` it writes
-what ``docs/promises.py`` makes the table of docs/internal/promises.md of, beside what the file has
-of other modes. A row says, too, how long the slowest rank's process waited for a processor
-meanwhile.
+makes each call of ``tests/mpi/disagreeing.py`` on a communicator of its own, each rank in turn
+being the odd one, in every mode: hpccoll's algorithms, on a new communicator and after a thousand
+good calls of the same shape; and, at the level ``always``, the default choice. At the level
+``tags`` the default choice is tried if it is an algorithm of hpccoll: a rank in a native call ends
+its process (``tests/fault/test_faults.py``). Every rank must get a ``ContractError`` that names the
+odd rank, the field and both values. Prints a line for each mode; with ``-o`` it adds the modes to
+the file that ``docs/promises.py`` reads for docs/internal/promises.md. A row also has the time that
+the slowest rank's process waited for a processor.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ class Mode(NamedTuple):
     before: int
 
 
-MODES = (Mode("of ours", WISHES, "tags", 0), Mode("of ours", WISHES, "tags", 1000),
+MODES = (Mode("hpccoll", WISHES, "tags", 0), Mode("hpccoll", WISHES, "tags", 1000),
          Mode("chosen by default", {}, "always", 0), Mode("chosen by default", {}, "always", 1000),
-         Mode("chosen by default, ours", {}, "tags", 0))
+         Mode("chosen by default, hpccoll", {}, "tags", 0))
 Way = tuple[str, str, str]
 
 
@@ -102,8 +101,8 @@ def tried(mode: Mode, way: Way, odd: int) -> tuple[str, float, float]:
     error = disagree(comm, *way, odd, SMALL, mode.wishes)
     seconds, waited = time.monotonic() - start, delayed() - before
     RAW.Barrier()
-    # One that only sends has left its call: it is told in its next one. Where all only sent, it is
-    # found there, and who leaves that one before is told in the one after it.
+    # A rank that only sends has left its call: its next call raises. If all ranks only sent, the
+    # difference is found there, and a rank that has left that call raises in the one after it.
     for _ in range(2):
         if error is None:
             seconds = 0.0
@@ -124,13 +123,13 @@ def tried(mode: Mode, way: Way, odd: int) -> tuple[str, float, float]:
 
 
 def main() -> int:
-    """Try everything; the status says whether every rank was told right."""
+    """Try everything; return 1 if any rank got a wrong error."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--modes", help="numbers of modes, the first is 0; all if omitted",
                         default=",".join(map(str, range(len(MODES)))))
     parser.add_argument("-o", "--output", type=Path, help="a file for the rows of the table")
     options = parser.parse_args()
-    logging.disable()  # each error is told there, too
+    logging.disable()  # each error is logged, too
     library = "openmpi" if "Open MPI" in MPI.Get_library_version() else "mpich"
     modes = [MODES[int(number)] for number in options.modes.split(",")]
     rows = []
@@ -142,26 +141,26 @@ def main() -> int:
         ways = ways_of(mode)
         if not ways:
             if RANK == 0:
-                print(f"{SIZE} ranks, calls {mode.calls}: none of them is ours", flush=True)
+                print(f"{SIZE} ranks, calls {mode.calls}: hpccoll runs none of them", flush=True)
             continue
-        told = [(odd, way, *one) for way in ways for odd in range(SIZE)
-                for one in RAW.allgather(tried(mode, way, odd))]
-        right = sum(not wrong for *_, wrong, _, _ in told)
-        times = [(seconds, waited) for *_, seconds, waited in told if seconds]
+        errors = [(odd, way, *one) for way in ways for odd in range(SIZE)
+                  for one in RAW.allgather(tried(mode, way, odd))]
+        right = sum(not wrong for *_, wrong, _, _ in errors)
+        times = [(seconds, waited) for *_, seconds, waited in errors if seconds]
         median = statistics.median(seconds for seconds, _ in times)
         rows.append({"library": library, "ranks": SIZE, "calls": mode.calls,
                      "contract": mode.contract, "before": mode.before,
-                     "cases": len(ways) * SIZE, "told": len(told), "right": right,
+                     "cases": len(ways) * SIZE, "errors": len(errors), "right": right,
                      "median": round(median, 4), "worst": round(max(times)[0], 3),
                      "waited": round(max(times)[1], 3)})
         if RANK == 0:
             print(rows[-1], flush=True)
             if options.output:  # each at once: many ranks on few cores take long
                 options.output.write_text(json.dumps(rows, indent=0) + "\n", encoding="utf-8")
-            for odd, way, wrong, *_ in told:
+            for odd, way, wrong, *_ in errors:
                 if wrong:
                     print(f"{way}, odd rank {odd}: {wrong}", file=sys.stderr)
-    return int(any(row["right"] != row["told"] for row in rows))
+    return int(any(row["right"] != row["errors"] for row in rows))
 
 
 if __name__ == "__main__":

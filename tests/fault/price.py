@@ -6,7 +6,7 @@ makes the same calls on communicators that differ in nothing but who looks on, i
 some milliseconds each; one has the level ``off``, where nothing is compared nor recorded, and all
 others are compared with it round by round. Prints a row for each: microseconds a call (median of
 the rounds, rank 0), and the median of the differences. What it came to is in
-docs/internal/notebook/price-of-looking-on.md.
+docs/internal/notebook/monitoring.md.
 """
 
 from __future__ import annotations

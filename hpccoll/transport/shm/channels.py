@@ -332,7 +332,7 @@ def _cell_bytes(ranks: int, most: int) -> int:
 
 
 def _fence() -> Callable[[], Any] | None:
-    """A memory barrier, where one is needed; see decision 0006."""
+    """A memory barrier, where one is needed; see decision 0007."""
     if platform.machine() in ("x86_64", "AMD64", "i686"):
         return None
     if not _windows:
